@@ -147,8 +147,8 @@ impl Short {
 
 impl fmt::Display for Short {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (asked, used, most) = (Size(self.asked), Size(self.used), Size(self.most));
-        let left = Size(self.left());
+        let (asked, used) = (Size(self.asked).rounded(), Size(self.used).rounded());
+        let (most, left) = (Size(self.most), Size(self.left()).rounded());
         match self.is_own {
             true => write!(
                 f,

@@ -198,6 +198,24 @@ impl fmt::Display for Size {
     }
 }
 
+impl Size {
+    /// Returns the form for reading only, in the largest unit that it reaches, with two decimals
+    /// where it is not whole: `1.79MiB` for 1,876,977 bytes.
+    #[must_use]
+    pub fn rounded(self) -> String {
+        let bytes = self.0.0;
+        let Some((name, unit)) = SIZES.iter().find(|(_, unit)| bytes >= *unit) else {
+            return self.to_string();
+        };
+        if bytes.is_multiple_of(*unit) {
+            return format!("{}{name}", bytes / unit);
+        }
+        // Rounded down: what is left is never said to be more.
+        let hundredths = u128::from(bytes % unit) * 100 / u128::from(*unit);
+        format!("{}.{hundredths:02}{name}", bytes / unit)
+    }
+}
+
 impl Serialize for Size {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -336,6 +354,20 @@ mod tests {
         assert_eq!(parse_percent("12.5%"), Ok(125_000));
         for (text, shown) in [("0.1Gbit/s", "100Mbit/s"), ("1500kbit/s", "1500kbit/s")] {
             assert_eq!(text.parse::<Rate>().unwrap().to_string(), shown, "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_rounded_to_the_largest_unit_that_they_reach() {
+        for (bytes, shown) in [
+            (0, "0B"),
+            (1023, "1023B"),
+            (65_536, "64KiB"),
+            (1_876_977, "1.79MiB"),
+            ((64 << 20) + 1, "64.00MiB"),
+            (u64::MAX, "17179869183.99GiB"),
+        ] {
+            assert_eq!(Size(Bytes(bytes)).rounded(), shown, "{bytes}");
         }
     }
 

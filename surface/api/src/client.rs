@@ -324,7 +324,7 @@ impl Client {
         self.call(Call::of(Operation::EndCapture, Some(&id.to_string())))
     }
 
-    /// All counters as OpenMetrics text.
+    /// All counters in Prometheus's text format 0.0.4.
     ///
     /// # Errors
     /// See [`ClientError`].

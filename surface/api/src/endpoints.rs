@@ -138,11 +138,14 @@ pub enum Body {
     AnyJson,
     /// A WebAssembly module, as `application/wasm`.
     Wasm,
-    /// Counters for Prometheus, as [`OPEN_METRICS`].
-    OpenMetrics,
+    /// Counters for Prometheus, as [`METRICS_TEXT`] or, where asked for, [`OPEN_METRICS`].
+    Metrics,
 }
 
-/// The type of counters for Prometheus: OpenMetrics 1.0.0, text.
+/// The type of counters for Prometheus by default: its text format 0.0.4.
+pub const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The type of counters for who accepts it: OpenMetrics 1.0.0, text.
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A type of JSON document.
@@ -449,7 +452,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         Operation::Metrics,
         Method::Get,
         "/metrics",
-        Body::OpenMetrics,
+        Body::Metrics,
         "All counters as OpenMetrics text, for Prometheus",
     ),
     endpoint(

@@ -1,7 +1,7 @@
 //! The OpenAPI document, made from [`ENDPOINTS`] and the types: it cannot say
 //! something else than they do.
 
-use crate::endpoints::{Body, Document, ENDPOINTS, Endpoint, Method, OPEN_METRICS};
+use crate::endpoints::{Body, Document, ENDPOINTS, Endpoint, METRICS_TEXT, Method, OPEN_METRICS};
 use crate::errors::ErrorDocument;
 use std::collections::BTreeMap;
 use utoipa::openapi::path::{
@@ -121,9 +121,9 @@ fn content<B>(body: Body, builder: B, add: impl Fn(B, &'static str, Content) -> 
                 .format(Some(SchemaFormat::KnownFormat(KnownFormat::Binary)));
             add(builder, "application/wasm", Content::new(Some(bytes)))
         }
-        Body::OpenMetrics => {
-            let text = ObjectBuilder::new().schema_type(Type::String);
-            add(builder, OPEN_METRICS, Content::new(Some(text)))
+        Body::Metrics => {
+            let text = || Content::new(Some(ObjectBuilder::new().schema_type(Type::String)));
+            add(add(builder, METRICS_TEXT, text()), OPEN_METRICS, text())
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::commands;
 use crate::failure::{DONE, Failure};
 use crate::output::{Output, is_read, must_be_open};
 use api::ErrorCode;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use std::io::Write;
 use std::path::PathBuf;
@@ -137,6 +137,11 @@ pub enum Command {
 
 /// Says what is wrong with the arguments, or gives the help that they ask for.
 pub fn explain(error: &clap::Error) -> ExitCode {
+    if is_help_of_help(error)
+        && let Err(help) = Arguments::try_parse_from(["tam", "help"])
+    {
+        return explain(&help);
+    }
     let asks = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     let mut own = std::env::args_os().take_while(|argument| argument != "--");
     let json = own.any(|argument| argument == "--json");
@@ -158,6 +163,15 @@ pub fn explain(error: &clap::Error) -> ExitCode {
     ExitCode::from(Output::new(true).fail(&failure))
 }
 
+/// Returns whether `tam help --help` was asked, which clap takes for a command of that name.
+fn is_help_of_help(error: &clap::Error) -> bool {
+    let is_help = |word: &String| matches!(word.as_str(), "--help" | "-h");
+    match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) => is_help(word),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,6 +180,17 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn help_has_help() {
+        let asked = Arguments::try_parse_from(["tam", "help", "--help"]).unwrap_err();
+        assert!(is_help_of_help(&asked));
+        assert!(!is_help_of_help(&Arguments::try_parse_from(["tam", "halp"]).unwrap_err()));
+        assert_eq!(
+            Arguments::try_parse_from(["tam", "help"]).unwrap_err().kind(),
+            ErrorKind::DisplayHelp
+        );
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl Failure {
             schema_version: SCHEMA_VERSION,
             error: ErrorInfo {
                 code: self.code,
-                message: self.message.clone(),
+                message: without_numbers(&self.message),
                 help: self.help.clone(),
             },
         }
@@ -97,6 +97,23 @@ impl Failure {
 
 /// What to do when the kernel refuses for lack of rights.
 const RIGHTS: &str = "run it as root; `tam doctor` names the capabilities that are missing";
+
+/// Removes the numbers that Rust's library writes behind the kernel's words: `(os error 2)`.
+fn without_numbers(message: &str) -> String {
+    const BEGIN: &str = " (os error ";
+    let mut text = String::new();
+    let mut rest = message;
+    while let Some(at) = rest.find(BEGIN) {
+        let (before, number) = (&rest[..at], &rest[at + BEGIN.len()..]);
+        let Some((digits, behind)) = number.split_once(')') else { break };
+        text.push_str(before);
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            text.push_str(&rest[at..rest.len() - behind.len()]);
+        }
+        rest = behind;
+    }
+    text + rest
+}
 
 /// The causes in one line; one that its effect quotes already is not said twice.
 fn chain_text(error: &anyhow::Error) -> String {
@@ -149,6 +166,22 @@ impl From<anyhow::Error> for Failure {
 mod tests {
     use super::*;
     use anyhow::Context;
+
+    #[test]
+    fn the_kernels_reason_is_said_in_words() {
+        let missing = io::Error::from_raw_os_error(2);
+        let failure = Failure::io("reading a.wasm", &missing);
+        let message = failure.document().error.message;
+        assert_eq!(message, "reading a.wasm: No such file or directory");
+        for (message, shown) in [
+            ("a (os error 2): b (os error 13)", "a: b"),
+            ("a (os error x) b", "a (os error x) b"),
+            ("a (os error ", "a (os error "),
+            ("plain", "plain"),
+        ] {
+            assert_eq!(without_numbers(message), shown);
+        }
+    }
 
     #[test]
     fn the_kind_is_that_of_the_cause() {

@@ -13,21 +13,27 @@ mod arguments;
 mod commands;
 mod destination;
 mod failure;
+mod interrupt;
+mod names;
 mod nodes;
 mod output;
 mod project;
 mod source;
+mod style;
 
 use arguments::Arguments;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use output::Output;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Answers a shell that completes a command line, and ends.
+    clap_complete::CompleteEnv::with_factory(|| names::with_names(Arguments::command())).complete();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return arguments::explain(&error),
     };
+    style::look_at_streams();
     let output = Output::new(arguments.json);
     let status = commands::run(arguments, &output).unwrap_or_else(|failure| output.fail(&failure));
     ExitCode::from(status)

@@ -13,6 +13,7 @@ use crate::commands::token::held;
 use crate::failure::Failure;
 use api::client::RemoteNode;
 use api::{Client, ErrorCode, RUN_DIRECTORY};
+use noded::config::plain;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -78,10 +79,22 @@ pub fn written_down(node: &Name) -> Result<Option<(RemoteNode, Option<String>)>,
     };
     let text = String::from_utf8(bytes).map_err(|_| wrong("it is no text".to_owned()))?;
     let mut nodes: BTreeMap<Name, Known> =
-        toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        toml::from_str(&text).map_err(|error: toml::de::Error| {
+            let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count()) + 1;
+            wrong(format!("line {line}: {}", plain(error.message())))
+        })?;
     let Some(Known { address, key, token }) = nodes.remove(node) else { return Ok(None) };
     let token = token.map(|file| held(&directory.join(file)).map(|token| token.to_string()));
     Ok(Some((RemoteNode { address, key }, token.transpose()?)))
+}
+
+/// Returns the names of all nodes that the user has written down; none where the file is wrong.
+pub fn all_written_down() -> Vec<String> {
+    let file = configuration().map(|folder| folder.join("nodes.toml"));
+    let bytes = file.and_then(|file| read_file(&file, NODES_LENGTH_MAX)).unwrap_or_default();
+    let text = String::from_utf8(bytes).unwrap_or_default();
+    let nodes: BTreeMap<Name, Known> = toml::from_str(&text).unwrap_or_default();
+    nodes.into_keys().map(|name| name.to_string()).collect()
 }
 
 /// The nodes of this machine that answer, and those that left a socket behind.

@@ -5,7 +5,8 @@
 //! what a terminal would obey.
 
 use crate::failure::{DONE, Failure, Outcome};
-use comfy_table::{ContentArrangement, Table, presets};
+use crate::style::{Ink, Stream};
+use comfy_table::{Cell as TableCell, ContentArrangement, Row, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::cell::{Cell, RefCell};
@@ -123,12 +124,20 @@ impl Output {
                 return failure.code.exit_status();
             }
         }
-        self.note(&format!("error: {}", failure.message));
-        if let Some(help) = &failure.help {
-            self.note(&format!("help: {help}"));
+        let document = failure.document().error;
+        note_as(Ink::Bad, "error", &document.message);
+        if let Some(help) = &document.help {
+            note_as(Ink::Kind, "help", help);
         }
         failure.code.exit_status()
     }
+}
+
+/// Writes a line to standard error, with its kind in front.
+fn note_as(ink: Ink, kind: &str, text: &str) {
+    let kind = Stream::Errors.paint(ink, &format!("{kind}:"));
+    // Where standard error is closed nobody wants to know.
+    let _ = writeln!(io::stderr().lock(), "{kind} {}", escaped_lines(text));
 }
 
 /// Refuses to go on without a standard output: Rust's runtime would throw the result away.
@@ -151,54 +160,98 @@ pub fn is_read(written: io::Result<()>) -> Result<bool, Failure> {
 }
 
 /// A compact table; every cell is safe to show.
-pub struct Rows(Table);
+pub struct Rows {
+    table: Table,
+    /// Columns of states, whose words have colours.
+    states: Vec<usize>,
+    has_headings: bool,
+}
+
+/// Headings of columns that say how something is.
+const STATES: [&str; 2] = ["state", "fits"];
 
 impl Rows {
     /// A table with these headings.
     pub fn new<const N: usize>(headings: [&str; N]) -> Self {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        let states = (0..N).filter(|column| STATES.contains(&headings[*column])).collect();
+        let mut table = empty();
         table.set_header(headings.map(str::to_uppercase));
-        Self(spaced(table))
+        Self { table: spaced(table), states, has_headings: true }
     }
 
     /// A table of names and values, without headings.
     pub fn pairs() -> Self {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        Self(spaced(table))
+        Self { table: empty(), states: Vec::new(), has_headings: false }
     }
 
     /// Adds a row.
     pub fn add<const N: usize>(&mut self, cells: [String; N]) {
-        self.0.add_row(cells.map(|cell| escaped(&cell)));
-        spaced_columns(&mut self.0);
+        self.table.add_row(cells.map(|cell| escaped(&cell)));
+        spaced_columns(&mut self.table);
     }
 
     /// The number of rows.
     pub fn count(&self) -> usize {
-        self.0.row_iter().count()
+        self.table.row_iter().count()
+    }
+
+    /// Returns a row's line with the words of its states in colour.
+    fn painted(&self, row: &Row, line: &str, stream: Stream) -> String {
+        let widths = self.table.column_max_content_widths();
+        let mut line = line.to_owned();
+        // From the right: escapes move what is behind them.
+        for &column in self.states.iter().rev() {
+            let word = row.cell_iter().nth(column).map(TableCell::content).unwrap_or_default();
+            let Some(ink) = Ink::of_state(&word) else { continue };
+            let before: usize =
+                widths[..column].iter().map(|width| usize::from(*width) + GAP).sum();
+            let place = line.match_indices(word.as_str()).map(|(at, _)| at);
+            let mut place = place.filter(|at| console::measure_text_width(&line[..*at]) == before);
+            if let Some(at) = place.next() {
+                line.replace_range(at..at + word.len(), &stream.paint(ink, &word));
+            }
+        }
+        line
     }
 }
 
 impl std::fmt::Display for Rows {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for line in self.0.lines() {
-            writeln!(f, "{}", line.trim_end())?;
+        let stream = Stream::Output;
+        let mut lines = self.table.lines();
+        if self.has_headings {
+            let headings = lines.next().unwrap_or_default();
+            writeln!(f, "{}", stream.paint(Ink::Heading, headings.trim_end()))?;
+        }
+        let is_painted = stream.is_styled() && !self.states.is_empty();
+        for (line, row) in lines.zip(self.table.row_iter()) {
+            match is_painted {
+                true => writeln!(f, "{}", self.painted(row, line.trim_end(), stream))?,
+                false => writeln!(f, "{}", line.trim_end())?,
+            }
         }
         Ok(())
     }
 }
+
+fn empty() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table
+}
+
+/// Blanks between columns.
+const GAP: usize = 2;
 
 fn spaced(mut table: Table) -> Table {
     spaced_columns(&mut table);
     table
 }
 
-/// Two blanks between columns, none at the left.
+/// Blanks between columns, none at the left.
 fn spaced_columns(table: &mut Table) {
     for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
+        column.set_padding((0, GAP as u16));
     }
 }
 
@@ -257,6 +310,21 @@ mod tests {
             assert_eq!(locale_is_utf8(value), utf8, "{variables:?}");
         }
         assert!(!locale_is_utf8(|_| None));
+    }
+
+    #[test]
+    fn the_word_of_a_state_has_its_colour_and_no_other() {
+        let mut rows = Rows::new(["service", "state", "module"]);
+        rows.add(["running".into(), "running".into(), "running 0.1.0".into()]);
+        rows.add(["é".into(), "odd".into(), "m".into()]);
+        let lines: Vec<String> = rows.table.lines().collect();
+        let row = |number| rows.table.row(number).unwrap();
+        let stream = Stream::Terminal;
+        assert_eq!(
+            rows.painted(row(0), lines[1].trim_end(), stream),
+            "running  \u{1b}[32mrunning\u{1b}[0m  running 0.1.0"
+        );
+        assert_eq!(rows.painted(row(1), "é        odd      m", stream), "é        odd      m");
     }
 
     #[test]

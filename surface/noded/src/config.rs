@@ -29,11 +29,13 @@ use units::Name;
 mod repository;
 mod sessions;
 mod sizes;
+mod words;
 
 use repository::Repositories;
 pub use repository::{Repository, Source as RepositorySource};
 pub use sessions::SessionText;
 pub use sizes::{FlowCache, LedgerEvery};
+pub use words::plain;
 
 /// A commented node file, for `tam node` without one.
 pub const SAMPLE_CONFIG: &str = r#"# A Tamandua node: tam node --config FILE
@@ -444,16 +446,6 @@ pub enum ConfigError {
         /// Its length.
         length: usize,
     },
-    /// Not TOML, or with fields that do not exist.
-    #[error("{file}, {source}{meant}")]
-    Toml {
-        /// The file.
-        file: String,
-        /// Line, column and what was expected.
-        source: Box<toml::de::Error>,
-        /// What was probably meant.
-        meant: String,
-    },
     /// A node needs a name.
     #[error("{file} names no node; write name = \"r1\" in its first line")]
     NoName {
@@ -616,10 +608,15 @@ impl Wanted {
     ///
     /// # Errors
     /// As for a node file.
-    pub fn modules(text: &str, file: &str) -> Result<Vec<String>, ConfigError> {
+    pub fn modules(text: &str, file: &str) -> Result<Vec<NamedModule>, ConfigError> {
         let source = Source { file: file.to_owned(), text: text.to_owned() };
         let services = source.read()?.service;
-        Ok(services.into_iter().map(|s| s.into_inner().module.into_inner()).collect())
+        let modules = services.into_iter().map(|service| {
+            let module = service.into_inner().module;
+            let place = source.at(module.span(), String::new()).to_string();
+            NamedModule { place, module: module.into_inner() }
+        });
+        Ok(modules.collect())
     }
 
     /// The name of the node that a file is for, if it says so.
@@ -645,6 +642,23 @@ impl Wanted {
     }
 }
 
+/// A module that a file names, with its place there.
+#[derive(Debug)]
+pub struct NamedModule {
+    /// File, name or digest.
+    pub module: String,
+    /// File, line and column, as they begin a message.
+    place: String,
+}
+
+impl NamedModule {
+    /// Returns the problem with the place of the module's name in the file.
+    #[must_use]
+    pub fn at(&self, problem: &str) -> String {
+        format!("{}{problem}", self.place)
+    }
+}
+
 /// Whether a module is meant by its file rather than by a name or digest.
 #[must_use]
 pub fn is_file(module: &str) -> bool {
@@ -657,10 +671,9 @@ impl Source {
         if length > FILE_LENGTH_MAX {
             return Err(ConfigError::TooLong { file: self.file.clone(), length });
         }
-        let found: FileText = toml::from_str(&self.text).map_err(|source| ConfigError::Toml {
-            file: self.file.clone(),
-            meant: meant(source.message()),
-            source: Box::new(source),
+        let found: FileText = toml::from_str(&self.text).map_err(|error| {
+            let problem = words::problem(&self.text, &error, &top_fields());
+            self.at(error.span().unwrap_or_default(), problem)
         })?;
         // TOML's own reader knows the place of a list only, not of what is in it.
         for rule in found.service.iter().flat_map(|service| &service.get_ref().rules) {
@@ -685,14 +698,11 @@ impl Source {
     }
 }
 
-/// A suggestion out of serde's "unknown field `x`, expected one of `a`, `b`".
-fn meant(message: &str) -> String {
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let Some(found) = quoted.next().filter(|_| message.starts_with("unknown")) else {
-        return String::new();
-    };
-    let near = abi::manifest::Meant::new(found, quoted);
-    near.to_string()
+/// Returns the fields of a file's top level, as its reader lists them in a refusal.
+fn top_fields() -> Vec<String> {
+    let refused = toml::from_str::<FileText>("\"?\" = 1").err();
+    let message = refused.map_or_else(String::new, |error| error.message().to_owned());
+    message.split('`').skip(3).step_by(2).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

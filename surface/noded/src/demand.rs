@@ -421,7 +421,7 @@ impl Daemon {
             Request::Deploy(request, _) => request.module.parse().ok().filter(is_missing),
             Request::Apply(request, _) if !request.dry_run || request.fetch => {
                 let modules = FileWants::modules(&request.text, &request.file).ok()?;
-                modules.iter().filter_map(|text| text.parse().ok()).find(is_missing)
+                modules.iter().filter_map(|it| it.module.parse().ok()).find(is_missing)
             }
             _ => None,
         }

@@ -4,14 +4,14 @@ mod sessions;
 
 use crate::access::Caller;
 use crate::daemon::Request;
+use crate::exposition;
 use crate::ledger::LedgerQuestion;
-use crate::metrics::CONTENT_TYPE;
 use api::{ErrorCode, ErrorDocument, ErrorInfo, SCHEMA_VERSION};
 use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
@@ -390,14 +390,20 @@ async fn only_metrics() -> Response {
     refuse(error(ErrorCode::NotFound, "there is no such endpoint", Some(help)))
 }
 
-async fn metrics(Daemon { caller, requests }: Daemon) -> Response {
+async fn metrics(headers: HeaderMap, Daemon { caller, requests }: Daemon) -> Response {
     let (reply, answer) = oneshot::channel();
     let stopping = || error(ErrorCode::Unreachable, "the node is stopping", None);
     if requests.send(Incoming { caller, request: Request::Metrics(reply) }).await.is_err() {
         return refuse(stopping());
     }
     match answer.await {
-        Ok(Ok(text)) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+        Ok(Ok(page)) => {
+            let accepted = headers.get_all(header::ACCEPT).into_iter();
+            let format = exposition::Format::of(accepted.filter_map(|value| value.to_str().ok()));
+            // Caches must not give one to who asked for the other.
+            let kind = [(header::CONTENT_TYPE, format.content_type()), (header::VARY, "accept")];
+            (kind, format.text(page)).into_response()
+        }
         Ok(Err(refusal)) => refuse(refusal),
         Err(_) => refuse(stopping()),
     }

@@ -40,6 +40,7 @@ mod door;
 mod drops;
 mod effects;
 mod events;
+mod exposition;
 mod housekeeping;
 mod http;
 pub mod journal;

@@ -1,4 +1,5 @@
-//! `GET /metrics`: the node's counters as OpenMetrics text, for Prometheus.
+//! `GET /metrics`: the node's counters as OpenMetrics text, for Prometheus; `exposition` makes the
+//! older text format of it for who does not ask for OpenMetrics.
 //!
 //! Made from the documents of the API, so that it says what `tam stats` says. Nothing is counted
 //! for it: times of calls are sampled in the cell (`surface/cell/src/timing.rs`).
@@ -16,9 +17,6 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
 use std::fmt::Error;
-
-/// What the answer is (OpenMetrics 1.0.0, section "Text format").
-pub(crate) const CONTENT_TYPE: &str = api::endpoints::OPEN_METRICS;
 
 /// Everything that is told, at one moment.
 #[derive(Debug)]

@@ -10,10 +10,15 @@ use testkit::{Net, NodeUnderTest, Service, root_or_skip, skip};
 const PORT: u16 = 7000;
 const RULES: &[&str] = &["proto udp dport 7000"];
 
-/// Prometheus' own parser of OpenMetrics, which is strict; a line for each sample.
+/// Modules of Prometheus' own parsers: of its text format, and of OpenMetrics, which is strict.
+const TEXT: &str = "prometheus_client.parser";
+const OPEN_METRICS: &str = "prometheus_client.openmetrics.parser";
+/// Asks for OpenMetrics.
+const ACCEPT: &str = "Accept: application/openmetrics-text; version=1.0.0";
+/// Prints a line for each sample.
 const PARSER: &str = r#"
-import sys
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
+import importlib, sys
+parse = importlib.import_module(sys.argv[1]).text_string_to_metric_families
 for family in parse(sys.stdin.read()):
     for sample in family.samples:
         labels = ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items()))
@@ -23,13 +28,13 @@ for family in parse(sys.stdin.read()):
 const PYTHON: &str = "/usr/bin/python3";
 
 /// Samples by name and labels; none without the parser.
-fn parsed(text: &str) -> Option<BTreeMap<String, f64>> {
+fn parsed(text: &str, parser: &str) -> Option<BTreeMap<String, f64>> {
     let known = Command::new(PYTHON).args(["-c", "import prometheus_client.openmetrics"]).output();
     if !known.is_ok_and(|output| output.status.success()) {
         return None;
     }
     let mut python = Command::new(PYTHON)
-        .args(["-c", PARSER])
+        .args(["-c", PARSER, parser])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -81,7 +86,7 @@ fn counters_for_prometheus_are_read_by_its_parser_and_say_what_was_sent() {
     }
     let stats = line.books().node;
     let text = line.node.client().metrics().unwrap();
-    let Some(samples) = parsed(&text) else {
+    let Some(samples) = parsed(&text, TEXT) else {
         return skip("metrics", "python3-prometheus-client is not installed");
     };
     let value = |name: &str| *samples.get(name).unwrap_or_else(|| panic!("no {name} in\n{text}"));
@@ -115,11 +120,16 @@ fn counters_for_prometheus_are_read_by_its_parser_and_say_what_was_sent() {
         let argv = [&["curl", "-s", "-i", "-m", "5"], arguments].concat();
         line.net.run("r1", &argv, SOON).unwrap().stdout
     };
-    let answer = curl(&["http://127.0.0.1:9464/metrics"]);
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    assert!(answer.contains("application/openmetrics-text"), "{answer}");
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(parsed(body).unwrap().len() >= samples.len());
+    for (accept, kind, parser) in [
+        ("Accept: */*", "text/plain; version=0.0.4", TEXT),
+        (ACCEPT, "application/openmetrics-text", OPEN_METRICS),
+    ] {
+        let answer = curl(&["-H", accept, "http://127.0.0.1:9464/metrics"]);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(answer.contains(kind), "{answer}");
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(parsed(body, parser).unwrap().len() >= samples.len());
+    }
     assert!(curl(&["http://127.0.0.1:9464/v1/node"]).starts_with("HTTP/1.1 404"));
     assert!(curl(&["-X", "POST", "http://127.0.0.1:9464/metrics"]).starts_with("HTTP/1.1 405"));
 }

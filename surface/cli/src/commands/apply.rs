@@ -7,6 +7,7 @@
 use super::deploy::signatures_beside;
 use super::{Context, read_file, read_module};
 use crate::failure::{Failure, Outcome};
+use crate::style::{Ink, Stream};
 use api::{Applied, ApplyModule, ApplyRequest, Client, ErrorCode};
 use clap::Args;
 use noded::Wanted;
@@ -97,8 +98,10 @@ impl Text {
     fn read(path: &Path, context: &Context<'_>) -> Result<Self, Failure> {
         let shown = path.display().to_string();
         let bytes = read_file(path, FILE_LENGTH_MAX as u64)?;
-        let text = String::from_utf8(bytes)
-            .map_err(|_| Failure::new(ErrorCode::Usage, format!("{shown} is no text")))?;
+        let text = String::from_utf8(bytes).map_err(|_| {
+            let message = format!("{shown} is no UTF-8 text");
+            Failure::new(ErrorCode::Usage, message).help("save it as UTF-8")
+        })?;
         let wrong = |error: noded::ConfigError| {
             Failure::new(ErrorCode::Usage, error.to_string())
                 .help("correct the file; nothing has changed")
@@ -113,13 +116,16 @@ impl Text {
         let mut request = ApplyRequest { file, dry_run: true, ..ApplyRequest::default() };
         let (mut wasm, mut may_fetch) = (Vec::new(), false);
         let beside = path.parent().unwrap_or_else(|| Path::new("."));
-        for module in Wanted::modules(&text, &shown).map_err(wrong)? {
+        for named in Wanted::modules(&text, &shown).map_err(wrong)? {
+            let module = &named.module;
             may_fetch |= module.parse::<registry::Digest>().is_ok();
-            if !is_file(&module) || request.modules.contains_key(&module) {
+            if !is_file(module) || request.modules.contains_key(module) {
                 continue;
             }
-            let (bytes, checked) = read_module(&beside.join(&module))?;
-            let signatures = signatures_beside(&beside.join(&module))?;
+            let of_line =
+                |failure: Failure| Failure { message: named.at(&failure.message), ..failure };
+            let (bytes, checked) = read_module(&beside.join(module)).map_err(of_line)?;
+            let signatures = signatures_beside(&beside.join(module)).map_err(of_line)?;
             let digest = registry::Digest::of(&bytes).to_string();
             let manifest = serde_json::to_value(&checked.manifest).map_err(|error| {
                 Failure::failed(format!("writing the manifest of {module}: {error}"))
@@ -128,7 +134,7 @@ impl Text {
             let hands_state_over = checked.hooks.state;
             let memory_image = Some(format!("{:016x}", checked.image.0));
             let sent = ApplyModule { digest, manifest, hands_state_over, memory_image };
-            request.modules.insert(module, sent);
+            request.modules.insert(module.clone(), sent);
             wasm.push((bytes, signatures));
         }
         request.text = text;
@@ -180,13 +186,17 @@ fn diff_text(would: &Applied, file: &Path) -> String {
 /// One line for each change, as in a diff; `~` is something that stays and changes.
 pub(super) fn changes_text(applied: &Applied) -> String {
     let mut text = String::new();
+    let mut add = |line: String| {
+        text.push_str(&Stream::Output.paint(ink_of(&line), &line));
+        text.push('\n');
+    };
     for change in &applied.changes {
         let sign = match change.kind.as_str() {
             "session-added" | "service-added" | "rule-added" => '+',
             "session-removed" | "service-removed" | "rule-removed" => '-',
             _ => '~',
         };
-        text.push_str(&format!("{sign} {}\n", change.text));
+        add(format!("{sign} {}", change.text));
         for field in &change.fields {
             let name = &field.field;
             let short = |value: &String| match value.starts_with("sha256:") {
@@ -194,17 +204,25 @@ pub(super) fn changes_text(applied: &Applied) -> String {
                 false => value.clone(),
             };
             match (&field.before, &field.after) {
-                (None, Some(after)) => text.push_str(&format!("+   {name} = {}\n", short(after))),
-                (Some(before), None) => text.push_str(&format!("-   {name} = {}\n", short(before))),
+                (None, Some(after)) => add(format!("+   {name} = {}", short(after))),
+                (Some(before), None) => add(format!("-   {name} = {}", short(before))),
                 (Some(before), Some(after)) => {
-                    let (before, after) = (short(before), short(after));
-                    text.push_str(&format!("-   {name} = {before}\n+   {name} = {after}\n"));
+                    add(format!("-   {name} = {}", short(before)));
+                    add(format!("+   {name} = {}", short(after)));
                 }
                 (None, None) => {}
             }
         }
     }
     text
+}
+
+fn ink_of(line: &str) -> Ink {
+    match line.as_bytes().first() {
+        Some(b'+') => Ink::Good,
+        Some(b'-') => Ink::Bad,
+        _ => Ink::Warning,
+    }
 }
 
 fn notes(applied: &Applied) -> String {

@@ -4,6 +4,7 @@ mod file;
 
 use super::Context;
 use crate::failure::{DONE, Failure, Outcome};
+use crate::interrupt::on_interrupt;
 use crate::output::escaped;
 use api::{CaptureRequest, CaptureStarted, CapturedPacket, ErrorCode, SCHEMA_VERSION};
 use clap::Args;
@@ -12,10 +13,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Arguments of `tam capture`.
 #[derive(Debug, Args)]
@@ -192,34 +191,6 @@ impl Sink<'_> {
     fn flush(&mut self) -> Result<bool, Failure> {
         self.file.as_mut().map_or(Ok(true), CaptureFile::flush)
     }
-}
-
-/// Set by Ctrl-C and SIGTERM.
-fn on_interrupt() -> Result<Arc<AtomicBool>, Failure> {
-    let flag = Arc::new(AtomicBool::new(false));
-    let (ready, is_ready) = std::sync::mpsc::channel();
-    let raised = Arc::clone(&flag);
-    // A thread of its own: the client has a runtime for each question.
-    std::thread::spawn(move || {
-        let waits = || -> std::io::Result<()> {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async {
-                let mut interrupt = signal(SignalKind::interrupt())?;
-                let mut terminate = signal(SignalKind::terminate())?;
-                // The other end waits for it.
-                let _ = ready.send(Ok(()));
-                tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} }
-                raised.store(true, Ordering::Relaxed);
-                Ok(())
-            })
-        };
-        if let Err(error) = waits() {
-            let _ = ready.send(Err(error));
-        }
-    });
-    let heard = is_ready.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::BrokenPipe.into()));
-    heard.map_err(|error| Failure::io("waiting for Ctrl-C", &error))?;
-    Ok(flag)
 }
 
 /// What became of a packet, in words; also its comment in a file.

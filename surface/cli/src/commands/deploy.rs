@@ -202,11 +202,25 @@ fn text(deployed: &Deployed) -> String {
     rows.to_string()
 }
 
-/// Numbers of rules, or `none`.
+/// Returns the numbers of rules, each with `#` so that none is read as a count: `#0, #4 to #9`,
+/// or `none`.
 pub(crate) fn numbers(rules: &[u32]) -> String {
-    match rules {
-        [] => "none".to_owned(),
-        _ => rules.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &rule in rules {
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(rule) => *last = rule,
+            _ => runs.push((rule, rule)),
+        }
+    }
+    let shown: Vec<String> = runs.into_iter().map(|(first, last)| run_text(first, last)).collect();
+    if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
+}
+
+fn run_text(first: u32, last: u32) -> String {
+    match last - first {
+        0 => format!("#{first}"),
+        1 => format!("#{first}, #{last}"),
+        _ => format!("#{first} to #{last}"),
     }
 }
 
@@ -226,6 +240,14 @@ mod tests {
         let none = super::budget(&[], "drop".to_owned()).unwrap();
         assert_eq!(budget_text(&none), "that of its session; over it: drop");
         assert!(limit("fuel").is_err() && limit("time=3").is_err() && limit("bytes=-1").is_err());
+    }
+
+    #[test]
+    fn a_rules_number_is_no_count() {
+        assert_eq!(numbers(&[]), "none");
+        assert_eq!(numbers(&[0]), "#0");
+        assert_eq!(numbers(&[0, 1, 4, 5, 6, 9]), "#0, #1, #4 to #6, #9");
+        assert_eq!(numbers(&[7, 3, u32::MAX]), "#7, #3, #4294967295");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::failure::{Failure, Outcome};
 use api::SCHEMA_VERSION;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
+use clap_complete::env::Shells;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +29,7 @@ pub struct Man {
 
 impl Completions {
     pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
-        let script = script(self.shell);
+        let script = script(self.shell)?;
         let document = json!({
             "schema_version": SCHEMA_VERSION,
             "shell": self.shell.to_string(),
@@ -56,11 +57,21 @@ impl Man {
     }
 }
 
-fn script(shell: Shell) -> String {
+/// Returns the registration of `tam` with the shell, which asks it for what completes a word.
+fn script(shell: Shell) -> Result<String, Failure> {
+    let name = shell.to_string();
+    let shells = Shells::builtins();
+    let known = shells.completer(&name);
+    let known = known.ok_or_else(|| Failure::failed(format!("{name} cannot ask for names")))?;
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Arguments::command(), "tam", &mut script);
-    String::from_utf8_lossy(&script).into_owned()
+    known
+        .write_registration(VARIABLE, "tam", "tam", "tam", &mut script)
+        .map_err(|error| Failure::io(format!("writing the script for {name}"), &error))?;
+    Ok(String::from_utf8_lossy(&script).into_owned())
 }
+
+/// Variable of the environment by which a shell asks; that of `clap_complete`.
+const VARIABLE: &str = "COMPLETE";
 
 fn page() -> String {
     let mut page = Vec::new();
@@ -132,13 +143,21 @@ mod tests {
     }
 
     #[test]
-    fn every_shell_completes_every_command() {
+    fn every_shell_asks_for_what_completes_a_word() {
         for shell in Shell::value_variants() {
-            let script = script(*shell);
-            for command in commands() {
-                let word = command.rsplit('-').next().unwrap();
-                assert!(script.contains(word), "{shell}: {command}");
-            }
+            let script = script(*shell).unwrap();
+            assert!(script.contains(VARIABLE) && script.contains("tam"), "{shell}: {script}");
+        }
+    }
+
+    #[test]
+    fn every_command_is_completed() {
+        let mut line = Arguments::command();
+        let words = vec!["tam".into(), "".into()];
+        let found = clap_complete::engine::complete(&mut line, words, 1, None).unwrap();
+        let found: Vec<_> = found.iter().map(|it| it.get_value().to_string_lossy()).collect();
+        for command in commands().iter().filter(|name| !name.contains('-')) {
+            assert!(found.iter().any(|it| it == command), "{command}: {found:?}");
         }
     }
 }

@@ -3,7 +3,8 @@
 use super::Context;
 use crate::failure::{DONE, Failure, Outcome};
 use crate::output::escaped;
-use api::{ErrorCode, Event, EventList};
+use crate::style::{Ink, Stream};
+use api::{ErrorCode, Event, EventKind, EventList};
 use clap::Args;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -107,6 +108,32 @@ fn age_ago(age: Duration) -> u64 {
     u64::try_from(now.saturating_sub(age)).unwrap_or(0)
 }
 
+fn ink(kind: EventKind) -> Ink {
+    match kind {
+        EventKind::CellLost
+        | EventKind::ServiceNotStarted
+        | EventKind::ServiceFailed
+        | EventKind::ServiceTrapped
+        | EventKind::MoveFailed
+        | EventKind::StateLost
+        | EventKind::PortGone
+        | EventKind::LedgerFailed
+        | EventKind::CapabilityEnded
+        | EventKind::ModuleMissed => Ink::Bad,
+        EventKind::Drops
+        | EventKind::PortSlow
+        | EventKind::PortFallback
+        | EventKind::NoticesLost
+        | EventKind::ServicePolicy
+        | EventKind::CallRefused
+        | EventKind::ClockOdd => Ink::Warning,
+        _ => Ink::Kind,
+    }
+}
+
+/// Width of an event's kind: that of the longest one, `service_not_started`.
+const KIND_WIDTH: usize = 19;
+
 /// An event for people: time, kind, what happened, and of what.
 fn line(event: &Event, zone: &TimeZone) -> String {
     let time =
@@ -114,7 +141,8 @@ fn line(event: &Event, zone: &TimeZone) -> String {
     let time = time.map_or_else(String::new, |time| {
         time.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S%.3f").to_string()
     });
-    let mut text = format!("{time}  {:<18}", event.kind.name());
+    let kind = format!("{:<KIND_WIDTH$}", event.kind.name());
+    let mut text = format!("{time}  {}  ", Stream::Output.paint(ink(event.kind), &kind));
     if event.count > 1 {
         text.push_str(&format!("{} × ", event.count));
     }
@@ -139,7 +167,6 @@ fn line(event: &Event, zone: &TimeZone) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::EventKind;
 
     #[test]
     fn since_is_a_number_or_an_age() {
@@ -148,6 +175,20 @@ mod tests {
         for wrong in ["", "m", "10w", "-1", "1.5h", "99999999999999999999s", "10µ"] {
             assert!(wrong.parse::<Since>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_longest_kind_keeps_its_distance() {
+        let mut event: Event = serde_json::from_value(serde_json::json!({
+            "schema_version": 1, "seq": 1, "time_ms": 0, "kind": "service_not_started",
+            "count": 1, "text": "it never ran",
+        }))
+        .unwrap();
+        let text = |event: &Event| line(event, &TimeZone::UTC);
+        let longest = text(&event);
+        assert!(longest.ends_with("service_not_started  it never ran"), "{longest}");
+        event.kind = EventKind::Drops;
+        assert_eq!(text(&event).find("it never"), longest.find("it never"));
     }
 
     #[test]
@@ -168,7 +209,7 @@ mod tests {
         };
         assert_eq!(
             line(&event, &TimeZone::UTC),
-            "1970-01-01 00:00:01.000  drops             12 × packets were \\u{1b}dropped: trap  \
+            "1970-01-01 00:00:01.000  drops                12 × packets were \\u{1b}dropped: trap  \
              [service monitor, rule 4, module 0123456789ab]"
         );
     }

@@ -131,9 +131,9 @@ impl Show {
     }
 }
 
-fn all(context: &Context<'_>) -> Outcome {
+/// Returns the names of this user's keys, in order.
+pub(crate) fn names() -> Result<Vec<String>, Failure> {
     let folder = folder()?;
-    let mut keys = Vec::new();
     let entries = match folder.read_dir() {
         Ok(entries) => entries.collect::<io::Result<Vec<_>>>(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -141,15 +141,23 @@ fn all(context: &Context<'_>) -> Outcome {
     };
     let entries = entries
         .map_err(|error| Failure::io(format!("reading the folder {}", folder.display()), &error))?;
-    for entry in entries {
+    let suffix = format!(".{PUBLIC}");
+    let name = |entry: &std::fs::DirEntry| {
         let file = entry.file_name();
-        let suffix = format!(".{PUBLIC}");
-        let Some(name) = file.to_str().and_then(|name| name.strip_suffix(&suffix)) else {
-            continue;
-        };
-        keys.push((name.to_owned(), read_public(&entry.path())?.to_string()));
+        file.to_str().and_then(|name| name.strip_suffix(&suffix)).map(str::to_owned)
+    };
+    let mut names: Vec<String> = entries.iter().filter_map(name).collect();
+    names.sort();
+    Ok(names)
+}
+
+fn all(context: &Context<'_>) -> Outcome {
+    let folder = folder()?;
+    let mut keys = Vec::new();
+    for name in names()? {
+        let file = folder.join(format!("{name}.{PUBLIC}"));
+        keys.push((name, read_public(&file)?.to_string()));
     }
-    keys.sort();
     let document = json!({
         "schema_version": SCHEMA_VERSION,
         "folder": folder,

@@ -1,11 +1,11 @@
 //! `tam rule`: the classifier.
 
-use super::deploy::numbers;
 use super::{Context, read_file};
 use crate::failure::{Failure, Outcome};
 use crate::output::Rows;
 use api::{ErrorCode, RuleList, RuleRequest, RulesAdded, RulesRequest};
 use clap::{ArgGroup, Args, Subcommand};
+use noded::config::plain;
 use std::path::{Path, PathBuf};
 
 /// Largest file of rules, in bytes: several times the most rules of a node with long matches.
@@ -118,7 +118,7 @@ fn flows_of(file: &Path) -> Result<String, Failure> {
 fn rules_of(file: &Path) -> Result<RulesRequest, Failure> {
     let bytes = read_file(file, RULES_FILE_LENGTH_MAX)?;
     serde_json::from_slice(&bytes).map_err(|error| {
-        Failure::new(ErrorCode::Usage, format!("{}: {error}", file.display())).help(
+        Failure::new(ErrorCode::Usage, format!("{}: {}", file.display(), plain(&error.to_string()))).help(
             "write it as {\"rules\": [{\"match\": \"proto udp\", \"action\": \"drop\", \"priority\": 100}]}",
         )
     })
@@ -146,7 +146,7 @@ fn list_text(list: &RuleList) -> String {
     for rule in &list.rules {
         let came_with = rule.came_with.as_ref().map(|name| format!(", came with {name}"));
         rows.add([
-            numbers(&[rule.id]),
+            rule.id.to_string(),
             rule.priority.to_string(),
             match rule.flows {
                 Some(flows) => format!("{}, {flows} flows", rule.r#match),

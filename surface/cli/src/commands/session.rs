@@ -188,7 +188,7 @@ impl Set {
 const NONE: &str = "-";
 
 fn size(bytes: u64) -> String {
-    Size(Bytes(bytes)).to_string()
+    Size(Bytes(bytes)).rounded()
 }
 
 fn or_none<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
@@ -252,8 +252,8 @@ fn left_text(left: &LeftInfo) -> String {
     let cpu = left.cpu_parts.iter().map(|of| format!("cpu {}", parts(*of)));
     let rest = [
         format!("below {}", parts(left.below_parts)),
-        format!("memory {}", Size(Bytes(left.memory_bytes))),
-        format!("queue {}", Size(Bytes(left.queue_bytes))),
+        format!("memory {}", size(left.memory_bytes)),
+        format!("queue {}", size(left.queue_bytes)),
     ];
     let ports = left.port_parts.iter().map(|(port, of)| format!("{port} {}", parts(*of)));
     cpu.chain(rest).chain(ports).collect::<Vec<_>>().join(", ")
@@ -446,7 +446,7 @@ mod tests {
         for wanted in [
             "session   gold (there)",
             "services  monitor",
-            "rules     0, 1",
+            "rules     #0, #1",
             "RESOURCE    PROMISED       USED                SINCE THE START",
             "cpu         1ms/4ms+extra  25.0%               1.500 s",
             "below       -              1.0% (1000 fuel/s)  0.060 s (6000 fuel)",

@@ -4,6 +4,7 @@
 //!  two readings of the API ─▶ sample.rs: rates ─▶ screen.rs (a terminal), tables, or NDJSON
 //! ```
 
+mod keys;
 mod sample;
 mod screen;
 
@@ -11,6 +12,7 @@ use super::Context;
 use crate::failure::{DONE, Failure, Outcome};
 use crate::output::Rows;
 use clap::Args;
+use keys::Keys;
 use sample::{Reading, Sample, bits};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -33,8 +35,13 @@ impl Top {
         let interval = Duration::from_secs(self.interval);
         let mut before = Reading::take(&client)?;
         let plain = self.once || context.output.is_json() || !std::io::stdout().is_terminal();
+        let keys = if plain { None } else { Some(Keys::open()?) };
         loop {
-            std::thread::sleep(interval);
+            match &keys {
+                None => std::thread::sleep(interval),
+                Some(keys) if keys.ended_within(interval) => return leave(),
+                Some(_) => {}
+            }
             let now = Reading::take(&client)?;
             let sample = Sample::between(&before, &now);
             if plain {
@@ -50,6 +57,12 @@ impl Top {
             before = now;
         }
     }
+}
+
+/// Ends the last picture, which stays, with its line.
+fn leave() -> Outcome {
+    draw("\r\n")?;
+    Ok(DONE)
 }
 
 /// As it is: no line's end, which would scroll.

@@ -103,7 +103,7 @@ fn percent(part: f64) -> String {
 }
 
 fn size(bytes: f64) -> String {
-    Size(Bytes(bytes as u64)).to_string()
+    Size(Bytes(bytes as u64)).rounded()
 }
 
 fn packets(count: f64) -> String {

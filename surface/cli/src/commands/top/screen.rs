@@ -1,7 +1,8 @@
 //! The sample on a terminal: fits 80 columns and 24 lines, and takes more where there is more.
 //!
 //! Lines are written over those of before and cleared to their ends: nothing flickers over a
-//! slow connection, and Ctrl-C leaves the last picture and a terminal as it was.
+//! slow connection, and `q` and Ctrl-C leave the last picture and a terminal as it was. A line
+//! that does not fit ends with a sign.
 
 use super::sample::{Sample, bits};
 use crate::output::escaped;
@@ -24,11 +25,11 @@ const PLAIN: &str = "\u{1b}[0m";
 /// The bytes that draw the sample on a terminal of this size.
 pub fn drawn(sample: &Sample, lines: usize, columns: usize) -> String {
     let mut text = HOME.to_owned();
-    let picture = picture(sample, lines, columns);
+    let picture = picture(sample, lines);
     let last = picture.len().saturating_sub(1);
     for (number, line) in picture.iter().enumerate() {
         let heading = line.strip_prefix('\0');
-        let shown: String = heading.unwrap_or(line).chars().take(columns).collect();
+        let shown = fitted(heading.unwrap_or(line), columns);
         match heading {
             Some(_) => {
                 // Writing to a string cannot fail.
@@ -44,8 +45,20 @@ pub fn drawn(sample: &Sample, lines: usize, columns: usize) -> String {
     text
 }
 
+/// Sign at the right edge of a line that goes on behind it.
+const CUT: char = '>';
+
+/// Returns as much of the line as fits, with a sign at its end where something does not.
+fn fitted(line: &str, columns: usize) -> String {
+    let line = line.trim_end();
+    if line.chars().count() <= columns {
+        return line.to_owned();
+    }
+    line.chars().take(columns.saturating_sub(1)).chain([CUT]).take(columns).collect()
+}
+
 /// Lines of text; headings begin with a NUL, which no escaped text has.
-fn picture(sample: &Sample, lines: usize, columns: usize) -> Vec<String> {
+fn picture(sample: &Sample, lines: usize) -> Vec<String> {
     let mut picture = vec![sample.title(), String::new()];
     let ports = sample.ports.len().min(PORTS_MAX);
     let drops = sample.drops.len().min(DROPS_MAX);
@@ -101,8 +114,8 @@ fn picture(sample: &Sample, lines: usize, columns: usize) -> Vec<String> {
         );
         picture.push(String::new());
     }
-    let help = "Ctrl-C ends   tam why: what drops mean   tam events: what happened";
-    picture.push(help.chars().take(columns).collect());
+    let help = "q ends   tam why: what drops mean   tam events: what happened";
+    picture.push(help.to_owned());
     picture.truncate(lines.max(1));
     picture
 }
@@ -117,7 +130,7 @@ fn table<const N: usize>(
 ) {
     let line = |cells: [String; N]| -> String {
         let padded = cells.iter().zip(widths).map(|(cell, width)| {
-            let cell: String = cell.chars().take(width - 1).collect();
+            let cell = fitted(cell, width - 1);
             format!("{cell:width$}")
         });
         padded.collect()
@@ -145,12 +158,12 @@ mod tests {
 
     #[test]
     fn everything_fits_a_small_terminal() {
-        let picture = picture(&sample(), 24, 80);
+        let picture = picture(&sample(), 24);
         assert!(picture.len() <= 24, "{picture:#?}");
         assert!(picture.iter().all(|line| line.trim_end().chars().count() <= 80), "{picture:#?}");
         let text = picture.join("\n");
         let wanted = ["node r1  up 1 h 6 min", "right", "8.00 G", "monitor", "300 ns", "drop_rule"];
-        for words in wanted.into_iter().chain(["service monitor", "Ctrl-C ends"]) {
+        for words in wanted.into_iter().chain(["service monitor", "q ends"]) {
             assert!(text.contains(words), "no '{words}' in\n{text}");
         }
     }
@@ -160,11 +173,23 @@ mod tests {
         let mut sample = sample();
         sample.services = vec![sample.services[0].clone(); 40];
         sample.ports = vec![sample.ports[0].clone(); 9];
-        let picture = picture(&sample, 24, 80);
+        let picture = picture(&sample, 24);
         let more: Vec<_> = picture.iter().filter(|line| line.ends_with(" more")).collect();
         assert_eq!(more.len(), 2, "{picture:#?}");
         assert_eq!(picture.len(), 24, "{picture:#?}");
-        assert!(picture[23].starts_with("Ctrl-C"), "{picture:#?}");
+        assert!(picture[23].starts_with("q ends"), "{picture:#?}");
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_leave_a_sign() {
+        let text = drawn(&sample(), 24, 60);
+        let lines: Vec<&str> = text.split("\r\n").collect();
+        let with = |word: &str| *lines.iter().find(|line| line.contains(word)).unwrap();
+        assert!(with("PORT").contains("KERNE>"), "{text:?}");
+        assert!(with("A CALL").contains('>'), "{text:?}");
+        assert_eq!(fitted("name  ", 4), "name");
+        assert_eq!(fitted("names", 4), "nam>");
+        assert_eq!(fitted("names", 0), "");
     }
 
     #[test]

@@ -1,0 +1,197 @@
+//! Names for completion: what the nodes of this machine have, asked when a shell completes.
+//!
+//! ```text
+//! shell ─▶ COMPLETE=bash tam -- words ─▶ clap_complete ─▶ an argument's candidates ─▶ node
+//! ```
+//!
+//! The command line so far does not say which node it will ask: names are of all nodes that
+//! answer, each once. Nothing here fails: where nobody answers there is nothing to complete.
+
+use crate::commands::key;
+use crate::nodes;
+use api::{Client, ClientError};
+use clap::{Arg, Command};
+use clap_complete::engine::{
+    ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
+};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use units::Name;
+
+/// Most nodes that are asked for one completion: a lab of a screen.
+const NODES_ASKED_MAX: usize = 16;
+/// Most candidates of one completion: more are no help to anybody.
+const CANDIDATES_MAX: usize = 1000;
+
+type Candidates = Vec<CompletionCandidate>;
+
+/// What an argument names.
+struct Names {
+    /// The argument's name in its command.
+    argument: &'static str,
+    /// The only command in which it has this meaning; empty: every one.
+    command: &'static str,
+    /// True where a file may be named instead.
+    or_file: bool,
+    candidates: fn() -> Candidates,
+}
+
+const fn names(argument: &'static str, candidates: fn() -> Candidates) -> Names {
+    Names { argument, command: "", or_file: false, candidates }
+}
+
+const ARGUMENTS: [Names; 16] = [
+    names("asked_node", of_nodes),
+    names("service", of_services),
+    names("then", of_services),
+    names("session", of_sessions),
+    names("level", of_levels),
+    Names { command: "move", ..names("to", of_levels) },
+    Names { command: "capture", ..names("ports", of_ports) },
+    Names { command: "capture", ..names("rule", of_rules) },
+    Names { command: "why", ..names("port", of_ports) },
+    Names { command: "add", ..names("out", of_ports) },
+    Names { command: "remove", ..names("id", of_rules) },
+    Names { command: "deploy", or_file: true, ..names("module", of_modules) },
+    Names { or_file: true, ..names("lab", of_labs) },
+    Names { or_file: true, ..names("key", of_keys) },
+    Names { command: "bench", ..names("name", of_benchmarks) },
+    Names { command: "reproduce", ..names("figures", of_figures) },
+];
+
+/// Returns the command line with completion of what its arguments name.
+pub fn with_names(command: Command) -> Command {
+    let name = command.get_name().to_owned();
+    let command = command.mut_args(|argument| with_candidates(argument, &name));
+    command.mut_subcommands(with_names)
+}
+
+fn with_candidates(argument: Arg, command: &str) -> Arg {
+    let fits = |it: &&Names| {
+        it.argument == argument.get_id() && (it.command.is_empty() || it.command == command)
+    };
+    let Some(&Names { or_file, candidates, .. }) = ARGUMENTS.iter().find(fits) else {
+        return argument;
+    };
+    argument.add(ArgValueCompleter::new(move |current: &OsStr| {
+        let begun = current.as_encoded_bytes();
+        let mut found = candidates();
+        found.retain(|it| it.get_value().as_encoded_bytes().starts_with(begun));
+        if or_file {
+            found.extend(PathCompleter::any().complete(current));
+        }
+        found
+    }))
+}
+
+/// Returns the nodes that run here and those of `nodes.toml`.
+fn of_nodes() -> Candidates {
+    let (running, _) = nodes::found();
+    let mut names: BTreeSet<String> = running.iter().map(Name::to_string).collect();
+    names.extend(nodes::all_written_down());
+    candidates(names)
+}
+
+/// Returns the services that run here.
+fn of_services() -> Candidates {
+    asked(|client| Ok(client.services()?.services.into_iter().map(|it| it.name).collect()))
+}
+
+/// Returns the sessions of the nodes here.
+fn of_sessions() -> Candidates {
+    asked(|client| Ok(client.sessions()?.sessions.into_iter().map(|it| it.name).collect()))
+}
+
+/// Returns the ports of the nodes here.
+fn of_ports() -> Candidates {
+    asked(|client| Ok(client.node()?.ports.into_iter().map(|it| it.name).collect()))
+}
+
+/// Returns the numbers of rules.
+fn of_rules() -> Candidates {
+    asked(|client| Ok(client.rules()?.rules.into_iter().map(|it| it.id.to_string()).collect()))
+}
+
+/// Returns the modules in the stores of the nodes here, as `NAME:VERSION`.
+fn of_modules() -> Candidates {
+    let tag = |module: api::ModuleStored| format!("{}:{}", module.name, module.version);
+    asked(|client| Ok(client.modules()?.modules.into_iter().map(tag).collect()))
+}
+
+/// Returns the labs that are up.
+fn of_labs() -> Candidates {
+    candidates(topology::list().unwrap_or_default())
+}
+
+/// Returns the user's own keys.
+fn of_keys() -> Candidates {
+    candidates(key::names().unwrap_or_default())
+}
+
+/// Returns the benchmarks.
+fn of_benchmarks() -> Candidates {
+    candidates(bench::list().iter().map(|bench| bench.name.to_owned()))
+}
+
+/// Returns the papers' figures.
+fn of_figures() -> Candidates {
+    let figures = bench::reproduce::figures().iter().map(|figure| figure.name.to_owned());
+    candidates(figures.chain(["all".to_owned()]))
+}
+
+/// Returns the levels that a service can run at in this version.
+fn of_levels() -> Candidates {
+    candidates(["nic", "kernel", "user"].map(str::to_owned))
+}
+
+fn candidates(names: impl IntoIterator<Item = String>) -> Candidates {
+    names.into_iter().take(CANDIDATES_MAX).map(CompletionCandidate::new).collect()
+}
+
+/// Asks every node that runs here.
+fn asked(names: impl Fn(&Client) -> Result<Vec<String>, ClientError>) -> Candidates {
+    let (running, _) = nodes::found();
+    let clients = running.iter().take(NODES_ASKED_MAX).map(Client::of);
+    let all: BTreeSet<String> =
+        clients.filter_map(|client| names(&client).ok()).flatten().collect();
+    candidates(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::Arguments;
+    use clap::CommandFactory;
+    use std::ffi::OsString;
+
+    /// Completes the last word.
+    fn completed(words: &[&str]) -> Vec<String> {
+        let mut command = with_names(Arguments::command());
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        let last = words.len() - 1;
+        let found = clap_complete::engine::complete(&mut command, words, last, None).unwrap();
+        found.into_iter().map(|it| it.get_value().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn what_an_argument_names_is_completed() {
+        assert_eq!(completed(&["tam", "reproduce", "tamanoir-14"]), ["tamanoir-14"]);
+        assert_eq!(completed(&["tam", "bench", "forw"]), ["forward"]);
+        assert_eq!(completed(&["tam", "move", "monitor", "--to", "n"]), ["nic"]);
+        assert_eq!(completed(&["tam", "deploy", "m.wasm", "--level", "k"]), ["kernel"]);
+        assert!(completed(&["tam", "deploy", "m.wasm", "--lev"]).contains(&"--level".to_owned()));
+    }
+
+    #[test]
+    fn every_argument_of_the_table_is_one() {
+        fn has(command: &Command, names: &Names) -> bool {
+            let fits = names.command.is_empty() || command.get_name() == names.command;
+            let has_it = command.get_arguments().any(|it| it.get_id() == names.argument);
+            (fits && has_it) || command.get_subcommands().any(|below| has(below, names))
+        }
+        for names in &ARGUMENTS {
+            let command = Arguments::command();
+            assert!(has(&command, names), "{} of {}", names.argument, names.command);
+        }
+    }
+}
