@@ -9,8 +9,9 @@ SOAK_MINUTES ?= 30
 FUZZ_SECONDS ?= 60
 ARGS ?=
 PEERS ?=
+PREFIX ?= /usr/local
 
-.PHONY: help setup setup-tests build services demo test quick test-peers soak fuzz bench clean
+.PHONY: help setup setup-tests build services samples install demo test quick test-peers soak fuzz bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -43,6 +44,13 @@ build: setup ## the release binary, target/release/tam
 
 services: build ## the sample services as WebAssembly
 	@$(RUST) for name in monitor touch firewall nat guard guard-limit flakeway; do $(TAM) build services/$$name || exit; done
+
+# Builds nothing, so that it can run as root after `make services` without.
+install: ## tam, manual pages, completions and the sample services below PREFIX (/usr/local), after make samples
+	@tools/install.sh "$(DESTDIR)$(PREFIX)"
+
+samples: services ## the sample services that demo and bench do without, too: compress, reflector, transcode
+	@$(RUST) for name in compress reflector transcode; do $(TAM) build services/$$name || exit; done
 
 setup: ## installs what is missing (Debian, Ubuntu) or names it
 	@tools/setup.sh

@@ -161,6 +161,36 @@ impl Panel {
     }
 }
 
+/// Values of the paper's in a plot, in the plot's units: dashed lines.
+#[derive(Clone, Debug, PartialEq)]
+struct Reference {
+    /// The panels that have them.
+    y: Quantity,
+    /// The curve of ours whose colour they have; another name: grey.
+    curve: String,
+    /// In the legend; equal names are one entry.
+    name: String,
+    course: Course,
+}
+
+/// Course of a reference.
+#[derive(Clone, Debug, PartialEq)]
+enum Course {
+    /// The same value everywhere.
+    Level(f64),
+    /// From, to, and the value between them.
+    Steps(Vec<(f64, f64, f64)>),
+    /// A straight line through the origin: y for each of x.
+    Slope(f64),
+}
+
+impl Reference {
+    fn level(y: Quantity, curve: &str, name: impl Into<String>, value: f64) -> Self {
+        let (curve, name) = (curve.to_owned(), name.into());
+        Self { y, curve, name, course: Course::Level(value) }
+    }
+}
+
 /// A figure before it is written.
 struct Drawn {
     points: Vec<Point>,
@@ -168,6 +198,8 @@ struct Drawn {
     columns: &'static [Quantity],
     panels: Vec<Panel>,
     notes: Vec<String>,
+    /// What the paper has, as far as it has a place in the plots.
+    references: Vec<Reference>,
 }
 
 /// A figure, measured again.
@@ -227,7 +259,8 @@ pub fn run(
     let svg = folder.join(format!("{name}.svg"));
     std::fs::write(&csv, point::to_csv(drawn.columns, &drawn.points))
         .with_context(|| format!("writing {}", csv.display()))?;
-    plot::draw(&svg, name, &drawn)?;
+    let what = FIGURES.iter().find(|figure| figure.name == name).map_or(name, |it| it.what);
+    plot::draw(&svg, what, &drawn)?;
     let Drawn { points, compared, notes, .. } = drawn;
     Ok(Reproduced { figure: name.to_owned(), points, compared, notes, csv, svg })
 }

@@ -18,6 +18,7 @@ mod names;
 mod nodes;
 mod output;
 mod project;
+mod samples;
 mod source;
 mod style;
 

@@ -6,7 +6,7 @@
 
 use anyhow::Result;
 
-use super::{Compared, Drawn, Lab, Panel, Point, Quantity, megabits};
+use super::{Compared, Drawn, Lab, Panel, Point, Quantity, Reference, megabits};
 use crate::Service;
 use crate::generator::Traffic;
 use crate::measure::{Rates, Reading, Window, measure};
@@ -73,7 +73,8 @@ impl Lab<'_> {
             },
         ];
         compared.extend((2..=PASSES_MAX).map(share));
-        Ok(drawn(points, compared, Quantity::Offered))
+        let references = limits(one);
+        Ok(Drawn { references, ..drawn(points, compared, Quantity::Offered) })
     }
 
     /// Figure 4.
@@ -105,7 +106,13 @@ impl Lab<'_> {
                 ours: knee.map(|length| length as f64),
             },
         ];
-        Ok(drawn(points, compared, Quantity::Length))
+        let wanted = Reference::level(
+            Quantity::Throughput,
+            LOADED,
+            format!("the offered load, which the paper's node carries from {PAPER_KNEE} bytes on"),
+            megabits(load, 1),
+        );
+        Ok(Drawn { references: vec![wanted], ..drawn(points, compared, Quantity::Length) })
     }
 
     /// Runs a node with `touch`, or with no service, for as long as `work` takes.
@@ -157,6 +164,17 @@ fn knee(points: &[Point], wanted: f64) -> Option<usize> {
         .map(|point| point.length)
 }
 
+/// The paper's best throughputs, with that of one pass as much as ours.
+fn limits(one: f64) -> Vec<Reference> {
+    let limit = |passes: u32| {
+        let paper = PAPER_ONE_PASS - PAPER_PER_PASS * f64::from(passes - 1);
+        let name = format!("the paper's limits, of {PAPER_ONE_PASS} Mbit/s with 1 pass");
+        let value = one * paper / PAPER_ONE_PASS;
+        Reference::level(Quantity::Throughput, &curve(Some(passes)), name, value)
+    };
+    (1..=PASSES_MAX).map(limit).collect()
+}
+
 const LOADED: &str = "1 pass, fixed load";
 const FLOODED: &str = "1 pass, as much as the source sends";
 
@@ -177,7 +195,7 @@ fn steps(quick: bool) -> impl Iterator<Item = f64> + Clone {
 fn drawn(points: Vec<Point>, compared: Vec<Compared>, x: Quantity) -> Drawn {
     let columns = &[Quantity::Length, Quantity::Offered, Quantity::Throughput];
     let panels = vec![Panel::lines(x, Quantity::Throughput)];
-    Drawn { points, compared, columns, panels, notes: Vec::new() }
+    Drawn { points, compared, columns, panels, notes: Vec::new(), references: Vec::new() }
 }
 
 #[cfg(test)]

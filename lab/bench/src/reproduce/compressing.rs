@@ -227,6 +227,7 @@ fn drawn(times: &[Times]) -> Drawn {
         columns: &[Quantity::Length, Quantity::Time],
         panels: vec![Panel::logarithmic(Quantity::Length, Quantity::Time)],
         notes,
+        references: Vec::new(),
     }
 }
 

@@ -14,7 +14,7 @@ use abi::Level;
 use anyhow::Result;
 
 use super::stamped::{self, at};
-use super::{Compared, Drawn, Lab, Panel, Point, Quantity};
+use super::{Compared, Drawn, Lab, Panel, Point, Quantity, Reference};
 use crate::generator::Traffic;
 use crate::line::Line;
 use crate::{Service, forward, frame};
@@ -65,8 +65,27 @@ impl Lab<'_> {
         let columns = &[Quantity::Length, Quantity::Delay, Quantity::DelayP99];
         let (x, y) = (Quantity::Length, Quantity::Delay);
         let panels = vec![Panel { log_y: true, ..Panel::lines(x, y) }];
-        Ok(Drawn { points, compared, columns, panels, notes })
+        let references = references(kind);
+        Ok(Drawn { points, compared, columns, panels, notes, references })
     }
+}
+
+const fn paper_user(kind: frame::Kind) -> f64 {
+    match kind {
+        frame::Kind::Udp => PAPER_USER_UDP_US,
+        frame::Kind::Tcp => PAPER_USER_TCP_US,
+    }
+}
+
+fn references(kind: frame::Kind) -> Vec<Reference> {
+    let level = |curve: &str, what: &str, value| {
+        let name = format!("the paper, {what}: {value} µs");
+        Reference::level(Quantity::Delay, curve, name, value)
+    };
+    vec![
+        level(KERNEL, "in the kernel", PAPER_KERNEL_US),
+        level(&at(Level::User), "at user level (Java)", paper_user(kind)),
+    ]
 }
 
 fn compared(points: &[Point], kind: frame::Kind) -> Vec<Compared> {
@@ -76,10 +95,7 @@ fn compared(points: &[Point], kind: frame::Kind) -> Vec<Compared> {
             .find(|point| point.curve == curve && point.length == COMPARED_LENGTH)
             .and_then(|point| point.delay_us)
     };
-    let paper_user = match kind {
-        frame::Kind::Udp => PAPER_USER_UDP_US,
-        frame::Kind::Tcp => PAPER_USER_TCP_US,
-    };
+    let paper_user = paper_user(kind);
     let (nic, user) = (ours(&at(Level::Nic)), ours(&at(Level::User)));
     let time = |what: &str, paper, ours| Compared {
         what: format!("{what}, {COMPARED_LENGTH} bytes"),

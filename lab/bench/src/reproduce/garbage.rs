@@ -164,7 +164,7 @@ fn drawn(one: Vec<Point>, two: Vec<Point>, phase: Duration) -> Drawn {
     let (x, y) = (Quantity::Seconds, Quantity::Looked);
     let panels = vec![Panel::lines(x, y)];
     let columns = &[Quantity::Seconds, Quantity::Looked];
-    Drawn { points, compared, columns, panels, notes }
+    Drawn { points, compared, columns, panels, notes, references: Vec::new() }
 }
 
 #[cfg(test)]

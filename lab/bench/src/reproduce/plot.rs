@@ -1,4 +1,13 @@
 //! The plot of a figure, as SVG; it measures nothing.
+//!
+//! ```text
+//! title: what is seen
+//! ┌ plot: our curves, the paper's values dashed ┐ legend beside it, over no point
+//! └ axes with units ────────────────────────────┘
+//! the paper's values beside ours, as text
+//! ```
+
+mod axis;
 
 use std::ops::Range;
 use std::path::Path;
@@ -6,27 +15,51 @@ use std::path::Path;
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
-use super::{Compared, Drawn, Marks, Panel, Point, Quantity, Straight};
+use super::{Compared, Course, Drawn, Marks, Panel, Point, Reference, Straight};
+use axis::{Axis, Ticked};
 
-const WIDTH: u32 = 900;
+const WIDTH: u32 = 1100;
 /// Of one plot.
-const HEIGHT: u32 = 490;
+const HEIGHT: u32 = 460;
+const TITLE_HEIGHT: u32 = 44;
 const CAPTION_LINE: u32 = 18;
-/// Room above the highest point: as a factor, and in powers of ten.
-const HEADROOM: f64 = 1.15;
-const HEADROOM_LOG: f64 = 0.3;
-/// What a legend takes of a plot, at most.
-const LEGEND_WIDTH: f64 = 0.4;
-const LEGEND_HEIGHT: f64 = 0.3;
+/// Where text begins, and how wide the legend beside a plot is.
+const MARGIN: i32 = 24;
+const LEGEND_WIDTH: u32 = 270;
+const LEGEND_LINE: i32 = 18;
+/// Longest line of the legend, in characters of its font.
+const LEGEND_CHARS: usize = 34;
+const FONT: &str = "sans-serif";
+/// Dashes of the paper's values, in pixels.
+const DASH: u32 = 7;
+const DASH_GAP: u32 = 5;
 /// Pieces of a straight line that is bent, as one axis alone has powers of ten.
 const PIECES_BENT: u32 = 50;
+/// Colours of curves: told apart by those who see few colours, and dark enough on white (at
+/// least 3:1, WCAG 2.2, 1.4.11), after Okabe and Ito.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0, 114, 178),
+    RGBColor(200, 80, 0),
+    RGBColor(0, 135, 100),
+    RGBColor(170, 80, 140),
+    RGBColor(40, 40, 40),
+    RGBColor(130, 80, 10),
+    RGBColor(100, 60, 190),
+    RGBColor(190, 30, 45),
+];
+
+/// Colour of a value of the paper's that belongs to several curves, or to none.
+const OF_NO_CURVE: RGBColor = RGBColor(90, 90, 90);
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Drawing<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 /// Draws all panels, one below the other, and the paper's values beside ours as text below.
 pub(super) fn draw(path: &Path, title: &str, drawn: &Drawn) -> Result<()> {
     let mut text = String::new();
     let lines = drawn.compared.len() as u32 + 2;
     let plots = HEIGHT * drawn.panels.len() as u32;
-    let size = (WIDTH, plots + CAPTION_LINE * lines);
+    let size = (WIDTH, TITLE_HEIGHT + plots + CAPTION_LINE * lines);
     let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
     all(&root, title, plots, drawn)
         .map_err(|error| anyhow!("drawing {}: {error}", path.display()))?;
@@ -34,152 +67,188 @@ pub(super) fn draw(path: &Path, title: &str, drawn: &Drawn) -> Result<()> {
     std::fs::write(path, text).map_err(|error| anyhow!("writing {}: {error}", path.display()))
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-
-fn all(
-    root: &Area<'_>,
-    title: &str,
-    plots: u32,
-    drawn: &Drawn,
-) -> Result<(), Box<dyn std::error::Error>> {
+fn all(root: &Area<'_>, title: &str, plots: u32, drawn: &Drawn) -> Drawing {
     root.fill(&WHITE)?;
-    let (above, below) = root.split_vertically(plots);
+    let (heading, rest) = root.split_vertically(TITLE_HEIGHT);
+    heading.draw(&Text::new(title.to_owned(), (MARGIN, 14), (FONT, 18).into_font()))?;
+    let (above, below) = rest.split_vertically(plots);
     for (area, panel) in above.split_evenly((drawn.panels.len(), 1)).iter().zip(&drawn.panels) {
-        curves(area, title, *panel, &drawn.points)?;
+        curves(area, *panel, drawn)?;
     }
-    if drawn.panels.is_empty() {
-        below.draw(&Text::new(title.to_owned(), (80, 5), ("sans-serif", 18)))?;
-    }
-    let first = i32::from(drawn.panels.is_empty());
     for (at, Compared { what, unit, paper, ours }) in drawn.compared.iter().enumerate() {
         let ours = ours.map_or_else(|| "none".to_owned(), |ours| format!("{ours:.2} {unit}"));
         let line = format!("{what}: paper {paper:.2}, here {ours}");
-        let place = (80, 5 + CAPTION_LINE as i32 * (first + i32::try_from(at)?));
-        below.draw(&Text::new(line, place, ("sans-serif", 14)))?;
+        let place = (MARGIN, 5 + CAPTION_LINE as i32 * i32::try_from(at)?);
+        below.draw(&Text::new(line, place, (FONT, 14)))?;
     }
     root.present()?;
     Ok(())
 }
 
-/// From values to places on an axis and back.
-#[derive(Clone, Copy)]
-struct Scale {
-    quantity: Quantity,
-    is_log: bool,
+/// A line of the legend.
+struct Entry {
+    name: String,
+    colour: RGBColor,
+    sign: Sign,
 }
 
-impl Scale {
-    /// None where a logarithm has no place for it.
-    fn place(self, point: &Point) -> Option<f64> {
-        self.at(self.quantity.of(point)?)
-    }
-
-    fn at(self, value: f64) -> Option<f64> {
-        match self.is_log {
-            true => (value > 0.0).then(|| value.log10()),
-            false => Some(value),
-        }
-    }
-
-    fn value(self, place: f64) -> f64 {
-        if self.is_log { 10f64.powf(place) } else { place }
-    }
-
-    fn range(self, points: &[Point], headroom: bool) -> Range<f64> {
-        let places = || points.iter().filter_map(|point| self.place(point));
-        let most = places().fold(1.0, f64::max);
-        match self.is_log {
-            true => places().fold(most, f64::min).floor()..most + HEADROOM_LOG,
-            false if headroom => 0.0..most * HEADROOM,
-            false => 0.0..most,
-        }
-    }
-
-    fn label(self, place: f64) -> String {
-        match self.is_log {
-            // The marks stand at whole powers and between them.
-            true => short(self.value(place)),
-            false => format!("{place:.0}"),
-        }
-    }
+#[derive(Clone, Copy, PartialEq)]
+enum Sign {
+    Line,
+    Dot,
+    Dashes,
 }
 
-/// A number as people read it: 0.32, 3.2, 32, 320, 3.2 k, 3.2 M.
-fn short(value: f64) -> String {
-    let (value, unit) = match value {
-        1e6.. => (value / 1e6, " M"),
-        1e3.. => (value / 1e3, " k"),
-        _ => (value, ""),
-    };
-    let decimals = if value < 0.995 { 2 } else { usize::from(value < 9.95) };
-    let text = format!("{value:.decimals$}");
-    format!("{}{unit}", text.strip_suffix(".0").unwrap_or(&text))
+/// A curve of a panel, with the places of its points.
+struct Curve<'a> {
+    name: &'a str,
+    colour: RGBColor,
+    places: Vec<(f64, f64)>,
 }
 
-fn curves(
-    area: &Area<'_>,
-    title: &str,
-    panel: Panel,
-    points: &[Point],
-) -> Result<(), Box<dyn std::error::Error>> {
-    let x = Scale { quantity: panel.x, is_log: panel.log_x };
-    let y = Scale { quantity: panel.y, is_log: panel.log_y };
-    let caption = match panel.marks {
-        Marks::Lines => title.to_owned(),
-        Marks::Dots { curves, .. } => format!("{title}: {curves}"),
-    };
-    let (x_range, y_range) = (x.range(points, false), y.range(points, true));
-    let mut chart = ChartBuilder::on(area)
-        .caption(caption, ("sans-serif", 20))
+fn curves(area: &Area<'_>, panel: Panel, drawn: &Drawn) -> Drawing {
+    let x = Axis { quantity: panel.x, is_log: panel.log_x };
+    let y = Axis { quantity: panel.y, is_log: panel.log_y };
+    let curves = placed(panel.marks, &drawn.points, (x, y));
+    let all = || curves.iter().flat_map(|curve| &curve.places);
+    let x_range = x.range(all().map(|(x, _)| *x), false);
+    let references: Vec<&Reference> =
+        drawn.references.iter().filter(|it| it.y == panel.y).collect();
+    let papers = dashes(&references, (x, y), &x_range);
+    let of_paper = papers.iter().flatten().flatten();
+    let y_range = y.range(all().chain(of_paper).map(|(_, y)| *y), true);
+    let (plot, beside) = area.split_horizontally(WIDTH - LEGEND_WIDTH);
+    let mut chart = ChartBuilder::on(&plot)
         .margin(10)
-        .x_label_area_size(40)
-        .y_label_area_size(80)
-        .build_cartesian_2d(x_range.clone(), y_range.clone())?;
+        .x_label_area_size(44)
+        .y_label_area_size(76)
+        .build_cartesian_2d(Ticked::new(x, x_range.clone()), Ticked::new(y, y_range))?;
     chart
         .configure_mesh()
         .x_desc(panel.x.names().1)
         .y_desc(panel.y.names().1)
-        .x_label_formatter(&|place| x.label(*place))
-        .y_label_formatter(&|place| y.label(*place))
+        .axis_desc_style((FONT, 15))
+        .label_style((FONT, 13))
         .light_line_style(TRANSPARENT)
         .bold_line_style(BLACK.mix(0.12))
         .draw()?;
-    let mut occupied = Vec::new();
-    let share = |value: f64, range: &Range<f64>| (value - range.start) / (range.end - range.start);
-    for (at, (name, points)) in series(panel.marks, points).into_iter().enumerate() {
-        let color = Palette99::pick(at).to_rgba();
-        let places: Vec<(f64, f64)> =
-            points.into_iter().filter_map(|point| x.place(point).zip(y.place(point))).collect();
-        occupied.extend(places.iter().map(|(x, y)| (share(*x, &x_range), share(*y, &y_range))));
-        match panel.marks {
-            Marks::Lines => chart
-                .draw_series(LineSeries::new(places, color.stroke_width(2)).point_size(3))?
-                .label(name)
-                .legend(move |(x, y)| {
-                    PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2))
-                }),
-            Marks::Dots { .. } => chart
-                .draw_series(
-                    places.into_iter().map(|at| Circle::new(at, 2, color.mix(0.8).filled())),
-                )?
-                .label(name)
-                .legend(move |(x, y)| Circle::new((x + 9, y), 3, color.filled())),
-        };
+    let mut legend = Vec::new();
+    for (reference, lines) in references.iter().zip(&papers) {
+        let of_curve = curves.iter().find(|curve| curve.name == reference.curve);
+        let colour = of_curve.map_or(OF_NO_CURVE, |curve| curve.colour);
+        for line in lines {
+            let style = colour.mix(0.8).stroke_width(2);
+            let dashed = DashedLineSeries::new(line.iter().copied(), DASH, DASH_GAP, style);
+            chart.draw_series(dashed)?;
+        }
+        legend.push(Entry { name: reference.name.clone(), colour, sign: Sign::Dashes });
+    }
+    let is_dots = matches!(panel.marks, Marks::Dots { .. });
+    for Curve { name, colour, places } in &curves {
+        let places = places.iter().copied();
+        if is_dots {
+            chart.draw_series(places.map(|at| Circle::new(at, 2, colour.mix(0.8).filled())))?;
+        } else {
+            let line = LineSeries::new(places, colour.stroke_width(2)).point_size(3);
+            chart.draw_series(line)?;
+        }
+        let sign = if is_dots { Sign::Dot } else { Sign::Line };
+        legend.push(Entry { name: (*name).to_owned(), colour: *colour, sign });
     }
     if let Marks::Dots { beside, .. } = panel.marks {
-        let places = straight(beside, (x, y), x_range);
-        chart
-            .draw_series(LineSeries::new(places, BLACK.stroke_width(1)))?
-            .label(beside.name)
-            .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], BLACK));
+        let line = straight(beside, (x, y), x_range.clone());
+        chart.draw_series(LineSeries::new(line, BLACK.stroke_width(1)))?;
+        let name = beside.name.to_owned();
+        legend.push(Entry { name, colour: BLACK, sign: Sign::Line });
     }
-    chart
-        .configure_series_labels()
-        .position(emptiest(&occupied))
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK)
-        .draw()?;
+    // What was measured first, the paper's values behind it.
+    legend.sort_by_key(|entry| entry.sign == Sign::Dashes);
+    legend.dedup_by(|entry, before| {
+        let is_same = entry.name == before.name && entry.sign == before.sign;
+        if is_same && entry.colour != before.colour {
+            before.colour = OF_NO_CURVE;
+        }
+        is_same
+    });
+    draw_legend(&beside, &legend)
+}
+
+/// Draws the legend beside the plot, where it hides nothing.
+fn draw_legend(area: &Area<'_>, entries: &[Entry]) -> Drawing {
+    const SIGN: (i32, i32) = (4, 26);
+    let mut y = 20;
+    for Entry { name, colour, sign } in entries {
+        let middle = y + 7;
+        let line = |from: i32, to: i32| {
+            PathElement::new([(from, middle), (to, middle)], colour.stroke_width(2))
+        };
+        match sign {
+            Sign::Dot => area.draw(&Circle::new((15, middle), 3, colour.filled()))?,
+            Sign::Line => area.draw(&line(SIGN.0, SIGN.1))?,
+            Sign::Dashes => {
+                area.draw(&line(SIGN.0, SIGN.0 + 8))?;
+                area.draw(&line(SIGN.1 - 8, SIGN.1))?;
+            }
+        }
+        for words in wrapped(name, LEGEND_CHARS) {
+            area.draw(&Text::new(words, (SIGN.1 + 8, y), (FONT, 14)))?;
+            y += LEGEND_LINE;
+        }
+    }
     Ok(())
+}
+
+/// Returns the words in lines of at most so many characters.
+fn wrapped(text: &str, most: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is one from the beginning");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= most {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+fn placed(marks: Marks, points: &[Point], (x, y): (Axis, Axis)) -> Vec<Curve<'_>> {
+    let place = |point: &Point| x.place(point).zip(y.place(point));
+    let curve = |(at, (name, points)): (usize, (_, Vec<&Point>))| {
+        let places = points.into_iter().filter_map(place).collect();
+        Curve { name, colour: COLOURS[at % COLOURS.len()], places }
+    };
+    series(marks, points).into_iter().enumerate().map(curve).collect()
+}
+
+/// Returns the lines of each reference, as places.
+fn dashes(
+    references: &[&Reference],
+    (x, y): (Axis, Axis),
+    range: &Range<f64>,
+) -> Vec<Vec<Vec<(f64, f64)>>> {
+    let ends = |from: f64, to: f64, value: f64| {
+        y.at(value).map(|place| vec![(from, place), (to, place)]).into_iter().collect::<Vec<_>>()
+    };
+    let of = |reference: &&Reference| match &reference.course {
+        Course::Level(value) => ends(range.start, range.end, *value),
+        Course::Steps(steps) => {
+            let step = |(from, to, value): &(f64, f64, f64)| match (x.at(*from), x.at(*to)) {
+                (Some(from), Some(to)) => {
+                    ends(from.clamp(range.start, range.end), to.min(range.end), *value)
+                }
+                _ => Vec::new(),
+            };
+            steps.iter().flat_map(step).collect()
+        }
+        Course::Slope(slope) => {
+            vec![straight(Straight { name: "", slope: *slope }, (x, y), range.clone())]
+        }
+    };
+    references.iter().map(of).collect()
 }
 
 /// The points of each curve that a panel shows, in the order of measurement, which is that of
@@ -199,28 +268,8 @@ fn series(marks: Marks, points: &[Point]) -> Vec<(&str, Vec<&Point>)> {
     series
 }
 
-/// The corner where a legend hides the fewest of the points, whose places are shares of the plot's
-/// width and height; the upper left one if all are alike.
-fn emptiest(occupied: &[(f64, f64)]) -> SeriesLabelPosition {
-    let hidden = |is_right: bool, is_upper: bool| {
-        let is_hidden = |(x, y): &&(f64, f64)| {
-            let (x, y) = (if is_right { 1.0 - x } else { *x }, if is_upper { 1.0 - y } else { *y });
-            x < LEGEND_WIDTH && y < LEGEND_HEIGHT
-        };
-        occupied.iter().filter(is_hidden).count()
-    };
-    let corners = [
-        (hidden(false, true), SeriesLabelPosition::UpperLeft),
-        (hidden(false, false), SeriesLabelPosition::LowerLeft),
-        (hidden(true, false), SeriesLabelPosition::LowerRight),
-        (hidden(true, true), SeriesLabelPosition::UpperRight),
-    ];
-    let first = corners.into_iter().min_by_key(|(points, _)| *points);
-    first.map_or(SeriesLabelPosition::UpperLeft, |(_, corner)| corner)
-}
-
 /// Places of a straight line over a range of places.
-fn straight(line: Straight, (x, y): (Scale, Scale), range: Range<f64>) -> Vec<(f64, f64)> {
+fn straight(line: Straight, (x, y): (Axis, Axis), range: Range<f64>) -> Vec<(f64, f64)> {
     let pieces = if x.is_log == y.is_log { 1 } else { PIECES_BENT };
     let piece = (range.end - range.start) / f64::from(pieces);
     let at = |number: u32| {
@@ -232,6 +281,7 @@ fn straight(line: Straight, (x, y): (Scale, Scale), range: Range<f64>) -> Vec<(f
 
 #[cfg(test)]
 mod tests {
+    use super::super::Quantity;
     use super::*;
 
     #[test]
@@ -252,10 +302,18 @@ mod tests {
             Panel::lines(Quantity::Offered, Quantity::Throughput),
             Panel::logarithmic(Quantity::Offered, Quantity::Length),
         ];
-        let drawn = Drawn { points, compared, columns: &[], panels, notes: Vec::new() };
-        draw(&path, "amnet-3", &drawn).unwrap();
+        let drawn = Drawn {
+            points,
+            compared,
+            columns: &[],
+            panels,
+            notes: Vec::new(),
+            references: Vec::new(),
+        };
+        draw(&path, "throughput under rising load", &drawn).unwrap();
         let svg = std::fs::read_to_string(path).unwrap();
         for text in [
+            "throughput under rising load",
             "1 pass",
             "2 passes",
             "best: paper 0.80, here 0.70 ratio",
@@ -296,30 +354,59 @@ mod tests {
             columns: &[],
             panels: vec![panel],
             notes: Vec::new(),
+            references: Vec::new(),
         };
         draw(&path, "x", &drawn).unwrap();
         let svg = std::fs::read_to_string(path).unwrap();
-        assert!(["x: coded", "coded, far", "at most 800"].iter().all(|text| svg.contains(text)));
+        assert!(["coded, far", "at most 800"].iter().all(|text| svg.contains(text)));
         assert!(!svg.contains("plain"));
         // Three dots, and one of each curve in the legend.
         assert_eq!(svg.matches("<circle").count(), 5);
     }
 
     #[test]
-    fn a_legend_is_where_it_hides_the_fewest_points() {
-        let corners = [(0.1, 0.9), (0.1, 0.1), (0.9, 0.1), (0.9, 0.9)];
-        let at = |points: &[(f64, f64)]| format!("{:?}", emptiest(points));
-        for (used, corner) in
-            ["UpperLeft", "LowerLeft", "LowerRight", "UpperRight"].iter().enumerate()
-        {
-            assert_eq!(at(&corners[..used]), *corner);
+    fn a_legend_has_lines_of_whole_words() {
+        assert_eq!(
+            wrapped("the line alone (fixed redirect)", 16),
+            ["the line alone", "(fixed redirect)"]
+        );
+        assert_eq!(wrapped("short", 15), ["short"]);
+    }
+
+    #[test]
+    fn colours_are_seen_on_white() {
+        // Relative luminance and contrast: WCAG 2.2.
+        let part = |value: u8| {
+            let value = f64::from(value) / 255.0;
+            if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+        };
+        for RGBColor(red, green, blue) in COLOURS {
+            let luminance = 0.2126 * part(red) + 0.7152 * part(green) + 0.0722 * part(blue);
+            let contrast = 1.05 / (luminance + 0.05);
+            assert!(contrast >= 3.0, "{red} {green} {blue}: {contrast}");
         }
-        assert_eq!(at(&[(0.5, 0.5)]), "UpperLeft");
+    }
+
+    #[test]
+    fn the_papers_values_are_in_the_plot_where_they_belong() {
+        let axis = |quantity, is_log| Axis { quantity, is_log };
+        let axes = (axis(Quantity::Seconds, false), axis(Quantity::Delay, true));
+        let reference = |course| Reference {
+            y: Quantity::Delay,
+            curve: "a".to_owned(),
+            name: "paper".to_owned(),
+            course,
+        };
+        let level = reference(Course::Level(100.0));
+        let steps = reference(Course::Steps(vec![(0.0, 2.0, 10.0), (2.0, 99.0, 1000.0)]));
+        let places = dashes(&[&level, &steps], axes, &(0.0..4.0));
+        assert_eq!(places[0], [[(0.0, 2.0), (4.0, 2.0)]]);
+        assert_eq!(places[1], [[(0.0, 1.0), (2.0, 1.0)], [(2.0, 3.0), (4.0, 3.0)]]);
     }
 
     #[test]
     fn a_line_through_the_origin_is_straight_where_both_axes_are_alike() {
-        let scale = |quantity, is_log| Scale { quantity, is_log };
+        let scale = |quantity, is_log| Axis { quantity, is_log };
         let line = Straight { name: "", slope: 10.0 };
         let places = |x, y, range| {
             straight(line, (scale(Quantity::Length, x), scale(Quantity::Time, y)), range)
@@ -330,22 +417,5 @@ mod tests {
         assert!(places(false, false, 0.0..9.0).iter().all(|(x, y)| (y - 10.0 * x).abs() < 1e-9));
         // There is no place for the origin on an axis of powers.
         assert_eq!(places(false, true, 0.0..9.0).len(), 50);
-    }
-
-    #[test]
-    fn a_logarithm_has_no_place_for_nothing() {
-        let scale = Scale { quantity: Quantity::Delay, is_log: true };
-        let point = |delay| Point { delay_us: delay, ..Point::default() };
-        assert_eq!(scale.place(&point(Some(100.0))), Some(2.0));
-        assert_eq!(scale.place(&point(Some(0.0))), None);
-        assert_eq!(scale.place(&point(None)), None);
-        assert_eq!(scale.label(3.0), "1 k");
-    }
-
-    #[test]
-    fn marks_are_short() {
-        let places = [-0.5, 0.0, 0.5, 1.0, 1.5, 2.5, 3.0, 4.5, 6.5];
-        let texts = ["0.32", "1", "3.2", "10", "32", "316", "1 k", "32 k", "3.2 M"];
-        assert_eq!(places.map(|place| short(10f64.powf(place))), texts);
     }
 }

@@ -13,7 +13,7 @@ use abi::Level;
 use anyhow::Result;
 
 use super::stamped::{self, at};
-use super::{Compared, Drawn, Lab, Panel, Point, Quantity};
+use super::{Compared, Drawn, Lab, Panel, Point, Quantity, Reference};
 use crate::Service;
 use crate::generator::Traffic;
 
@@ -75,7 +75,8 @@ impl Lab<'_> {
         ];
         let panel = |y| Panel::logarithmic(Quantity::OfferedPackets, y);
         let panels = vec![panel(Quantity::Throughput), panel(Quantity::Delay)];
-        Ok(Drawn { points, compared, columns, panels, notes })
+        let references = references();
+        Ok(Drawn { points, compared, columns, panels, notes, references })
     }
 
     fn loads(&mut self, level: Level, length: usize) -> Result<Vec<Point>> {
@@ -119,6 +120,24 @@ fn best(points: &[Point], level: Level, length: usize) -> Option<(f64, f64)> {
     let most = of_curve().filter_map(|point| point.packets).reduce(f64::max)?;
     let least = of_curve().filter_map(|point| point.delay_us).reduce(f64::min)?;
     Some((most, least))
+}
+
+/// Table 1 in the plots: the best rate as Mbit/s, and the least delay.
+fn references() -> Vec<Reference> {
+    let mut references = Vec::new();
+    for (level, whose, paper) in
+        [(Level::User, "host", PAPER_HOST), (Level::Nic, "card's processor", PAPER_CARD)]
+    {
+        for (length, (most, least)) in LENGTHS.into_iter().zip(paper) {
+            let curve = curve(level, length);
+            let name = format!("the paper's {whose}, {length} bytes");
+            let most = super::megabits(most, length);
+            references.push(Reference::level(Quantity::Throughput, &curve, name.clone(), most));
+            let name = format!("{name} (round trip)");
+            references.push(Reference::level(Quantity::Delay, &curve, name, least));
+        }
+    }
+    references
 }
 
 /// Table 1: the host's processor beside user level, the card's beside the driver.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use os::netns;
 
-use super::{Compared, Drawn, Lab, Panel, Point, Quantity};
+use super::{Compared, Drawn, Lab, Panel, Point, Quantity, Reference};
 use crate::line::{self, NEAR_END, PORT_IN};
 use crate::reflector::crowd::Crowd;
 use crate::reflector::slow;
@@ -297,6 +297,12 @@ fn drawn(all: &[Heard]) -> Drawn {
             panel(Quantity::Whole),
             Panel::logarithmic(Quantity::Listeners, Quantity::Uplink),
         ],
+        references: vec![Reference::level(
+            Quantity::Throughput,
+            Way::Reflected.name(),
+            format!("the paper, reflected: about {PAPER_RATE} Mbit/s"),
+            PAPER_RATE,
+        )],
         notes: Way::ALL.into_iter().filter_map(|way| carried(all, way)).map(told).collect(),
     }
 }

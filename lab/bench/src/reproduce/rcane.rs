@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use os::netns;
 
-use super::{Compared, Drawn, Lab, Panel, Point, Quantity};
+use super::{Compared, Course, Drawn, Lab, Panel, Point, Quantity, Reference};
 use crate::arrivals::Arrivals;
 use crate::frame::DESTINATION_PORT;
 use crate::generator::{Generator, Traffic};
@@ -231,6 +231,11 @@ fn rate(trace: &[(f64, usize)], session: usize, from: f64, to: f64) -> f64 {
     packets as f64 * WIRE_BITS / 1e6 / (to - from)
 }
 
+/// Percent of the port for D, E and F while so much is promised to F.
+fn shares_of_paper(percent: f64) -> [f64; 3] {
+    [100.0 - 100.0 / 3.0 - percent, 100.0 / 3.0, percent]
+}
+
 fn drawn(trace: &[(f64, usize)], megabits: u64, phases: [f64; 5]) -> Drawn {
     let step = STEP.as_secs_f64();
     let steps = (phases[4] / step) as usize;
@@ -251,7 +256,7 @@ fn drawn(trace: &[(f64, usize)], megabits: u64, phases: [f64; 5]) -> Drawn {
     for (phase, (_, percent)) in SHARES_F.into_iter().enumerate() {
         let rates: [f64; 3] =
             [0, 1, 2].map(|of| rate(trace, of, phases[phase] + UNSURE, phases[phase + 1]));
-        let paper = [100.0 - 100.0 / 3.0 - percent, 100.0 / 3.0, percent];
+        let paper = shares_of_paper(percent);
         for ((name, ours), paper) in SESSIONS.into_iter().zip(rates).zip(paper) {
             compared.push(Compared {
                 what: format!(
@@ -267,8 +272,22 @@ fn drawn(trace: &[(f64, usize)], megabits: u64, phases: [f64; 5]) -> Drawn {
     let (x, y) = (Quantity::Seconds, Quantity::Throughput);
     let panels = vec![Panel::lines(x, y)];
     let columns = &[Quantity::Seconds, Quantity::Throughput];
+    let steps = |session: usize| {
+        let step = |(phase, (_, percent)): (usize, (_, f64))| {
+            let part = shares_of_paper(percent)[session] / 100.0;
+            (phases[phase], phases[phase + 1], part * megabits as f64)
+        };
+        SHARES_F.into_iter().enumerate().map(step).collect()
+    };
+    let reference = |(session, name): (usize, &str)| Reference {
+        y,
+        curve: name.to_uppercase(),
+        name: "as the paper's text promises".to_owned(),
+        course: Course::Steps(steps(session)),
+    };
+    let references = SESSIONS.into_iter().enumerate().map(reference).collect();
     let notes = vec!["the paper's are what its text promises; its plot has no numbers".to_owned()];
-    Drawn { points, compared, columns, panels, notes }
+    Drawn { points, compared, columns, panels, notes, references }
 }
 
 fn drawn_reception(points: Vec<Point>) -> Drawn {
@@ -287,7 +306,8 @@ fn drawn_reception(points: Vec<Point>) -> Drawn {
     let panels = vec![Panel::lines(x, y)];
     let columns = &[Quantity::Buffer, Quantity::Throughput];
     let notes = vec!["the paper says of both that all of 97 Mbit/s is processed".to_owned()];
-    Drawn { points, compared, columns, panels, notes }
+    let all = Reference::level(y, "", "the paper: all of 97 Mbit/s", 97.0);
+    Drawn { points, compared, columns, panels, notes, references: vec![all] }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use cell::below::metadata_of;
 use engine::{Engine, Instance, InstanceSpec, MemoryKind};
 
-use super::{Compared, Drawn, Lab, Panel, Point, Quantity};
+use super::{Compared, Course, Drawn, Lab, Panel, Point, Quantity, Reference};
 use crate::levels::{self, Measured as _, Ours, Runner as _, cpu};
 use crate::native::unpacked;
 use crate::rounds::median;
@@ -106,7 +106,7 @@ impl Lab<'_> {
         let points = points.map(|(curve, time)| point((curve.to_owned(), time))).to_vec();
         let notes = vec![format!("at nic {} times {length} bytes", TABLE_LENGTH / length)];
         let columns = &[Quantity::Length, Quantity::Time];
-        Ok(Drawn { points, compared, columns, panels: Vec::new(), notes })
+        Ok(Drawn { points, compared, columns, panels: Vec::new(), notes, references: Vec::new() })
     }
 
     /// Figure 5.
@@ -140,12 +140,24 @@ impl Lab<'_> {
         let panel = Panel::logarithmic(Quantity::Length, Quantity::Time);
         let columns = &[Quantity::Length, Quantity::Time];
         let notes = Vec::new();
-        Ok(Drawn { points, compared, columns, panels: vec![panel], notes })
+        let references = lines_of_paper();
+        Ok(Drawn { points, compared, columns, panels: vec![panel], notes, references })
     }
 
     const fn hash_rounds(&self) -> usize {
         if self.options.quick { ROUNDS_QUICK } else { ROUNDS }
     }
+}
+
+/// The paper's times for 4 MB as lines through the origin, in µs for each byte.
+fn lines_of_paper() -> Vec<Reference> {
+    let line = |curve: &str, name: &str, seconds: f64| Reference {
+        y: Quantity::Time,
+        curve: curve.to_owned(),
+        name: name.to_owned(),
+        course: Course::Slope(seconds * 1e6 / TABLE_LENGTH as f64),
+    };
+    vec![line(C, "the paper, C", PAPER_C), line(USER, "the paper, compiled Caml", PAPER_NATIVE)]
 }
 
 /// What a byte more costs: the paper says that the time grows with the length, and how long 4 MB

@@ -198,6 +198,7 @@ fn drawn(all: &[Site], rounds: &[[Pass; 2]]) -> Drawn {
         columns: &[Quantity::Length, Quantity::Time],
         panels: Way::BOTH.map(panel).to_vec(),
         notes: notes(&both, rounds),
+        references: Vec::new(),
     }
 }
 

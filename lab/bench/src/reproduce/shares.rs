@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use super::{Compared, Drawn, Lab, Panel, Point, Quantity};
+use super::{Compared, Course, Drawn, Lab, Panel, Point, Quantity, Reference};
 use crate::generator::{Generator, Traffic};
 use crate::isolation::within;
 use crate::line::Line;
@@ -109,6 +109,16 @@ fn mean(points: &[Point], curve: &str, from: f64, to: f64) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// Percent of the core that a session is to have, phase by phase; A has what is left.
+fn promised(session: usize, percent: f64, phase: f64) -> Vec<(f64, f64, f64)> {
+    let of = |there: usize| match session {
+        0 => 100.0 - SESSIONS[1..there].iter().map(|(.., percent)| percent).sum::<f64>(),
+        _ => percent,
+    };
+    let phases = session + 1..=SESSIONS.len();
+    phases.map(|there| ((there - 1) as f64 * phase, there as f64 * phase, of(there))).collect()
+}
+
 fn drawn(points: Vec<Point>, phase: Duration, kept: &[(String, f64)]) -> Drawn {
     let phase = phase.as_secs_f64();
     let mut compared = Vec::new();
@@ -132,10 +142,20 @@ fn drawn(points: Vec<Point>, phase: Duration, kept: &[(String, f64)]) -> Drawn {
         let text = if *points < 100.0 { format!("{points}") } else { "more than 10".to_owned() };
         notes.push(format!("{name}: 99 of a hundred periods within {text} points of the slice"));
     }
+    let references = SESSIONS
+        .into_iter()
+        .enumerate()
+        .map(|(at, (name, _, percent))| Reference {
+            y: Quantity::Percent,
+            curve: name.to_uppercase(),
+            name: "as the paper's text promises".to_owned(),
+            course: Course::Steps(promised(at, percent, phase)),
+        })
+        .collect();
     let (x, y) = (Quantity::Seconds, Quantity::Percent);
     let panels = vec![Panel::lines(x, y)];
     let columns = &[Quantity::Seconds, Quantity::Percent];
-    Drawn { points, compared, columns, panels, notes }
+    Drawn { points, compared, columns, panels, notes, references }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use abi::Level;
 use anyhow::{Result, ensure};
 
-use super::{Compared, Drawn, Lab, Panel, Point, Quantity};
+use super::{Compared, Drawn, Lab, Panel, Point, Quantity, Reference};
 use crate::Service;
 use crate::arrivals::Arrivals;
 use crate::generator::{Generator, Traffic};
@@ -150,7 +150,13 @@ fn drawn(series: &[Option<f64>], below: Option<f64>, user: Option<f64>) -> Drawn
     };
     let (x, y) = (Quantity::Number, Quantity::Delay);
     let panels = vec![Panel { log_y: true, ..Panel::lines(x, y) }];
-    Drawn { points, compared, columns: &[Quantity::Number, Quantity::Delay], panels, notes }
+    let level = |what: &str, value| {
+        Reference::level(y, "", format!("the paper, {what}: {value} µs"), value)
+    };
+    let references =
+        vec![level("in the kernel", PAPER_BELOW_US), level("at user level (Java)", PAPER_USER_US)];
+    let columns = &[Quantity::Number, Quantity::Delay];
+    Drawn { points, compared, columns, panels, notes, references }
 }
 
 #[cfg(test)]

@@ -40,9 +40,10 @@ struct How {
     /// Rounds of each case
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(ROUNDS_MAX)))]
     rounds: Option<u32>,
-    /// The folder with the sample services
-    #[arg(long, value_name = "FOLDER", default_value = "services")]
-    services: PathBuf,
+    /// The folder with the sample services' projects; those of the source tree or the package
+    /// when it is left out
+    #[arg(long, value_name = "FOLDER")]
+    services: Option<PathBuf>,
 }
 
 impl How {
@@ -55,7 +56,7 @@ impl BenchCommand {
     pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
         let Some(name) = self.name else { return list("benchmarks", bench::list(), context) };
         require("benchmark", &name, bench::list())?;
-        let mut nodes = Nodes::new(&self.how.services)?;
+        let mut nodes = Nodes::new(self.how.services.as_deref())?;
         let mut progress = |line: &str| context.output.progress(line);
         let report = bench::run(&name, &self.how.options(), &mut nodes, &mut progress)?;
         context.output.result(&report.to_json(), || report.to_table())?;
@@ -83,7 +84,7 @@ impl Reproduce {
         }
         std::fs::create_dir_all(&self.out)
             .map_err(|error| Failure::io(format!("making {}", self.out.display()), &error))?;
-        let mut nodes = Nodes::new(&self.how.services)?;
+        let mut nodes = Nodes::new(self.how.services.as_deref())?;
         let mut done = Vec::new();
         for name in names {
             done.push(one(name, &self.how.options(), &mut nodes, &self.out, context)?);

@@ -14,6 +14,7 @@ mod traffic;
 
 use super::{Context, deploy, lab};
 use crate::failure::{Failure, Outcome};
+use crate::samples;
 use api::{Client, DeployRequest, PortStatsInfo, Stats};
 use clap::Args;
 use report::{Phase, Report, ServedBy};
@@ -40,15 +41,13 @@ ends = ["client", "r1"]
 ends = ["r1", "server"]
 "#;
 
-/// The service's file below the source tree.
-const MONITOR: &str = "services/monitor/monitor.wasm";
 /// What is sent to the service.
 const RULES: [&str; 3] = ["proto icmp", "proto tcp", "proto udp"];
 
 /// Arguments of `tam demo`.
 #[derive(Debug, Args)]
 pub struct Demo {
-    /// The service to deploy; the monitor of the source tree when it is left out
+    /// The service to deploy; the sample service monitor when it is left out
     #[arg(long, value_name = "FILE.wasm")]
     module: Option<PathBuf>,
     /// Leave the lab up, to look around with `tam lab exec demo client -- bash`
@@ -58,7 +57,7 @@ pub struct Demo {
 
 impl Demo {
     pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
-        let module = self.module.map_or_else(find_monitor, Ok)?;
+        let module = self.module.map_or_else(|| samples::module("monitor"), Ok)?;
         let plan =
             Lab::parse(LAB, "the demo's topology").map_err(|e| Failure::failed(e.to_string()))?;
         // What a demo that was killed left behind.
@@ -97,13 +96,6 @@ fn remove(plan: &Plan) {
         }
     }
     lab::remove_files(plan.lab.as_str());
-}
-
-fn find_monitor() -> Result<PathBuf, Failure> {
-    super::in_source_tree(MONITOR).ok_or_else(|| {
-        Failure::new(api::ErrorCode::NotFound, format!("there is no {MONITOR} here"))
-            .help("`make services` builds it; or name another with --module FILE.wasm")
-    })
 }
 
 fn run_phases(

@@ -44,8 +44,8 @@ pub enum Lab {
         /// Start no node in the routers: the kernel forwards
         #[arg(long)]
         no_nodes: bool,
-        /// The service for links that delay, lose or reorder; that of the source tree when it is
-        /// left out
+        /// The service for links that delay, lose or reorder; the sample service flakeway when it
+        /// is left out
         #[arg(long, value_name = "FILE.wasm")]
         flakeway: Option<PathBuf>,
     },

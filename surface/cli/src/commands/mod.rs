@@ -43,14 +43,6 @@ use api::{Client, ErrorCode};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A file of the source tree: beside the current folder, or above the program.
-fn in_source_tree(file: &str) -> Option<PathBuf> {
-    let program = std::env::current_exe().unwrap_or_default();
-    let folders = program.ancestors().skip(1).take(4).map(Path::to_path_buf);
-    let mut files = std::iter::once(PathBuf::new()).chain(folders).map(|folder| folder.join(file));
-    files.find(|file| file.is_file())
-}
-
 /// What a command needs beside its own arguments.
 pub struct Context<'a> {
     /// Where it writes to.

@@ -13,6 +13,7 @@ use super::read_module;
 use super::run::{Lanes, parameters};
 use crate::failure::Failure;
 use crate::project;
+use crate::samples;
 use abi::Level;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use api::{Client, DeployRequest, RuleRequest, RulesRequest};
@@ -107,7 +108,8 @@ struct Node {
 
 /// The nodes of a run; those that still run end with it.
 pub struct Nodes {
-    services: PathBuf,
+    /// Named by the user.
+    services: Option<PathBuf>,
     folder: TempDir,
     running: BTreeMap<String, Node>,
     /// The administrator whom nodes believe that serve others of the run.
@@ -118,11 +120,11 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// None yet. `services` has the sample services.
-    pub fn new(services: &Path) -> Result<Self, Failure> {
+    /// None yet. `services` has the projects of the sample services, where the user names it.
+    pub fn new(services: Option<&Path>) -> Result<Self, Failure> {
         let folder = tempfile::tempdir()
             .map_err(|error| Failure::io("making a folder for the run", &error))?;
-        let (services, root) = (services.to_owned(), SecretKey::from_seed(&random()?));
+        let (services, root) = (services.map(Path::to_owned), SecretKey::from_seed(&random()?));
         Ok(Self {
             services,
             folder,
@@ -135,15 +137,24 @@ impl Nodes {
 
     /// The module of a sample service, built when it is not yet.
     fn module(&self, name: &str) -> Result<PathBuf> {
-        let project = self.services.join(name);
+        let usual = Path::new("services").join(name);
+        let project = match &self.services {
+            Some(services) => services.join(name),
+            None => match samples::module(name) {
+                Ok(module) => return Ok(module),
+                // In the source tree it can be built.
+                Err(_) if usual.join("Cargo.toml").exists() => usual,
+                Err(failure) => return Err(anyhow!("{}", failure.message)),
+            },
+        };
         let module = project.join(format!("{name}.wasm"));
         if module.exists() {
             return Ok(module);
         }
         ensure!(
             project.join("Cargo.toml").exists(),
-            "there is no service '{name}' in {}; name the folder with --services",
-            self.services.display()
+            "there is no service '{name}' at {}; --services names the folder of their projects",
+            project.display()
         );
         let built = project::build(&project, &mut |_| {})
             .with_context(|| format!("building the service '{name}'"))?;

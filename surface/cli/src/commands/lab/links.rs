@@ -6,6 +6,7 @@
 //! ```
 
 use crate::failure::Failure;
+use crate::samples;
 use api::{Client, ErrorCode};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,9 +14,7 @@ use toml::{Table, Value};
 use topology::{NodeKind, Plan, Through};
 use units::Name;
 
-/// The service's file below the source tree.
-const FLAKEWAY: &str = "services/flakeway/flakeway.wasm";
-/// The service's name, and its session's.
+/// The service's name, which is also its module's, and its session's.
 const SERVICE: &str = "flakeway";
 const SESSION: &str = "link";
 /// At this rate a byte of the clock's frames takes a microsecond (docs/flakeway.md).
@@ -32,22 +31,21 @@ const ASK_INTERVAL: Duration = Duration::from_millis(20);
 /// The service's file, if the plan has a link that needs it.
 pub fn module_for(plan: &Plan, named: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     let Some(link) = plan.links.iter().find(|link| link.through.is_some()) else { return Ok(None) };
+    let [one, other] = &link.ends;
+    let needs = format!("the link from {} to {} needs a service", one.node, other.node);
     let found = match named {
-        Some(path) => Some(path.to_path_buf()).filter(|path| path.is_file()),
-        None => crate::commands::in_source_tree(FLAKEWAY),
+        Some(path) if path.is_file() => path.to_path_buf(),
+        Some(path) => {
+            let message = format!("{needs}: {} is not here", path.display());
+            return Err(Failure::new(ErrorCode::NotFound, message).help("check --flakeway"));
+        }
+        None => samples::module(SERVICE).map_err(|failure| {
+            let message = format!("{needs}: {}", failure.message);
+            Failure { message, ..failure }
+        })?,
     };
-    let whole = found.and_then(|path| std::path::absolute(path).ok());
-    whole.map(Some).ok_or_else(|| {
-        let [one, other] = &link.ends;
-        let wanted = named.unwrap_or(Path::new(FLAKEWAY)).display();
-        let message = format!(
-            "the link from {} to {} needs {wanted}, which is not here",
-            one.node, other.node
-        );
-        Failure::new(ErrorCode::NotFound, message).help(
-            "`tam build services/flakeway` makes it; or name another with --flakeway FILE.wasm",
-        )
-    })
+    let whole = std::path::absolute(&found);
+    whole.map(Some).map_err(|error| Failure::io(format!("finding {}", found.display()), &error))
 }
 
 /// What the file of the node in a link has beside its name and its paths.
@@ -161,7 +159,7 @@ mod tests {
         let plan = topology::Lab::parse(LAB, "test").unwrap();
         let failure = module_for(&plan, Some(Path::new("/nonexistent/f.wasm"))).unwrap_err();
         assert_eq!(failure.code, ErrorCode::NotFound);
-        assert!(failure.message.contains("from a to b needs /nonexistent/f.wasm"));
+        assert!(failure.message.contains("from a to b needs a service: /nonexistent/f.wasm"));
         let plain = LAB.replace("delay = \"10ms/20ms\"\n", "").replace("seed = 3\n", "");
         let plain = topology::Lab::parse(&plain, "test").unwrap();
         assert!(module_for(&plain, None).unwrap().is_none());

@@ -1,0 +1,61 @@
+//! Modules of the sample services: of the source tree, or of an installed package.
+//!
+//! ```text
+//! source tree   services/NAME/NAME.wasm               beside the current folder or above tam
+//! package       PREFIX/share/tamandua/services/NAME.wasm      beside PREFIX/bin/tam
+//! ```
+
+use crate::failure::Failure;
+use api::ErrorCode;
+use std::path::{Path, PathBuf};
+
+/// Folder of a package's modules, from the folder that has `bin`.
+const PACKAGED: &str = "share/tamandua/services";
+
+/// Returns the module of a sample service that is built already.
+///
+/// # Errors
+/// When there is none; the message says where it was looked for.
+pub fn module(name: &str) -> Result<PathBuf, Failure> {
+    let program = std::env::current_exe().unwrap_or_default();
+    let places = places(name, &program);
+    places.iter().find(|file| file.is_file()).cloned().ok_or_else(|| {
+        let last = places.last().map_or_else(String::new, |file| file.display().to_string());
+        let message = format!(
+            "the sample service '{name}' is neither in a source tree, as services/{name}/{name}.wasm, nor at {last}"
+        );
+        Failure::new(ErrorCode::NotFound, message)
+            .help("`make services` builds it in the source tree, `make install` installs it beside tam")
+    })
+}
+
+/// Returns where a module may be, in order.
+fn places(name: &str, program: &Path) -> Vec<PathBuf> {
+    let in_tree = format!("services/{name}/{name}.wasm");
+    // PREFIX/target/release/tam and PREFIX/bin/tam have what they need above them.
+    let above = program.ancestors().skip(1).take(4);
+    let in_tree = std::iter::once(Path::new("")).chain(above).map(|folder| folder.join(&in_tree));
+    let packaged = program.ancestors().nth(2).map(|prefix| prefix.join(PACKAGED));
+    let packaged = packaged.map(|folder| folder.join(format!("{name}.wasm")));
+    in_tree.chain(packaged).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_has_its_modules_beside_the_program() {
+        let places = places("monitor", Path::new("/opt/tam/bin/tam"));
+        assert_eq!(places[0], Path::new("services/monitor/monitor.wasm"));
+        let last = places.last().unwrap();
+        assert_eq!(last, Path::new("/opt/tam/share/tamandua/services/monitor.wasm"));
+    }
+
+    #[test]
+    fn what_is_nowhere_is_said_with_where_it_was_looked_for() {
+        let failure = module("never-written").unwrap_err();
+        assert_eq!(failure.code, ErrorCode::NotFound);
+        assert!(failure.message.contains("share/tamandua/services/never-written.wasm"));
+    }
+}
