@@ -4,6 +4,8 @@
 //!   or file that is not there.
 //! * SPECIFICATION.md is a table of promise, test, status: a promise names tests
 //!   that exist, or says "not yet".
+//! * docs/README.md is an index: it links every document of docs/, and no document that is not
+//!   there; README.md links it.
 //! * docs/glossary.md is a table of term, meaning, and words that are not used
 //!   for it; those words stand nowhere else.
 
@@ -15,6 +17,10 @@ use super::tree::Tree;
 
 const MAP: &str = "ARCHITECTURE.md";
 const SPECIFICATION: &str = "SPECIFICATION.md";
+const START: &str = "README.md";
+const INDEX: &str = "docs/README.md";
+/// The folder of what the index lists.
+const INDEXED: &str = "docs/";
 const GLOSSARY: &str = "docs/glossary.md";
 /// The root folders that hold crates.
 const TOPS: [&str; 7] = ["base/", "core/", "levels/", "surface/", "lab/", "services/", "sdk/"];
@@ -26,6 +32,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = map(tree);
     findings.extend(promises(tree));
     findings.extend(glossary(tree));
+    findings.extend(index(tree));
     findings
 }
 
@@ -65,6 +72,46 @@ fn map(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+fn index(tree: &Tree) -> Vec<Finding> {
+    let Some(text) = tree.text(INDEX) else {
+        return vec![Finding::error("index", INDEX, 1, "this document is missing")];
+    };
+    let mut findings = Vec::new();
+    let linked: BTreeSet<String> = links(text).map(|(_, link)| from_root(link)).collect();
+    for (path, _) in tree.files() {
+        let is_document = path.starts_with(INDEXED) && path.ends_with(".md") && path != INDEX;
+        if is_document && !linked.contains(path) {
+            let message = format!("{path} is not linked; say in one line what it is for");
+            findings.push(Finding::error("index", INDEX, 1, message));
+        }
+    }
+    for (line, link) in links(text) {
+        if !tree.has(&from_root(link)) {
+            let message = format!("the link to {link} leads nowhere");
+            findings.push(Finding::error("index", INDEX, line, message));
+        }
+    }
+    let starts = tree.text(START).unwrap_or_default();
+    if !links(starts).any(|(_, link)| link == INDEX) {
+        findings.push(Finding::error("index", START, 1, "it does not link docs/README.md"));
+    }
+    findings
+}
+
+/// Links of a Markdown text to files of the tree, each with its line.
+fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().enumerate().flat_map(|(at, line)| {
+        let targets = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        let files = targets.filter(|target| !target.contains("://") && !target.starts_with('#'));
+        files.map(move |target| (at + 1, target.split('#').next().unwrap_or(target)))
+    })
+}
+
+/// The path from the project's root of a link that stands in the index.
+fn from_root(link: &str) -> String {
+    link.strip_prefix("../").map_or_else(|| format!("{INDEXED}{link}"), str::to_owned)
 }
 
 fn promises(tree: &Tree) -> Vec<Finding> {
@@ -201,7 +248,26 @@ mod tests {
     }
 
     #[test]
+    fn the_index_links_every_document_and_no_dead_one() {
+        let with = |text: &str| {
+            lines(&index(&Tree::of(&[
+                ("docs/rules.md", "# Rules\n"),
+                ("docs/adr/0001-a.md", "# 0001\n"),
+                ("services/nat/README.md", "# nat\n"),
+                (START, "[all](docs/README.md)\n"),
+                (INDEX, text),
+            ])))
+        };
+        let all = "[r](rules.md) [a](adr/0001-a.md#why)\n[n](../services/nat/README.md)\n";
+        assert_eq!(with(all), NONE);
+        assert_eq!(with("[r](rules.md)\n"), [1]);
+        assert_eq!(with(&format!("{all}[x](gone.md) [y](https://example.org)\n")), [3]);
+        let unlinked = Tree::of(&[(START, "# Tam\n"), (INDEX, "# Documents\n")]);
+        assert_eq!(lines(&index(&unlinked)), [1]);
+    }
+
+    #[test]
     fn a_missing_document_is_found() {
-        assert_eq!(check(&Tree::of(&[])).len(), 3);
+        assert_eq!(check(&Tree::of(&[])).len(), 4);
     }
 }
