@@ -86,8 +86,8 @@ pub struct ModuleAsk {
     pub name: String,
     /// Whose signature of it is good.
     pub signers: BTreeSet<Signer>,
-    /// What it wants to be.
-    pub kind: Kind,
+    /// What it is to be; `None` where it is read and does not run.
+    pub kind: Option<Kind>,
 }
 
 /// Everything that one request wants. What it does not touch is empty.

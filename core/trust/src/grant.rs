@@ -278,8 +278,10 @@ impl Grant {
             if !self.modules.covers(|may| may.matches(module)) {
                 lack(Dimension::Module, format!("name:{}", module.name));
             }
-            if !self.kinds.covers(|may| *may == module.kind) {
-                lack(Dimension::Kind, module.kind.name().to_owned());
+            if let Some(kind) = module.kind
+                && !self.kinds.covers(|may| *may == kind)
+            {
+                lack(Dimension::Kind, kind.name().to_owned());
             }
         }
         for level in &ask.levels {

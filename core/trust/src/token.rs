@@ -556,7 +556,7 @@ fn request(ask: &Ask, traffic: &[String], now: UnixTime) -> Vec<Fact> {
         for key in &module.signers {
             note(Dimension::Module, ModulePattern::Signer(*key).to_string());
         }
-        note(Dimension::Kind, module.kind.name().to_owned());
+        module.kind.iter().for_each(|kind| note(Dimension::Kind, kind.name().to_owned()));
     }
     ask.levels.iter().for_each(|level| note(Dimension::Level, level.name().to_owned()));
     ask.functions.iter().for_each(|function| note(Dimension::Function, function.clone()));

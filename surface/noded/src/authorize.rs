@@ -163,7 +163,7 @@ impl Daemon {
                 digest: *module.digest.bytes(),
                 name: module.name.clone().unwrap_or_default(),
                 signers: BTreeSet::new(),
-                kind: Kind::Application,
+                kind: Some(Kind::Application),
             };
             rights.check(&Ask { module: Some(module), ..Ask::to(Operation::Read) }).is_ok()
         };
@@ -291,7 +291,7 @@ impl Asker<'_> {
         stage_fits(request.stage.as_deref(), kind)?;
         let mut ask = Ask {
             session: Some(session.to_string()),
-            module: Some(module_ask(digest, module, kind)),
+            module: Some(module_ask(digest, module, Some(kind))),
             levels: levels_of(manifest, wanted),
             functions: functions_of(module),
             traffic: self.traffic(rules.iter())?,
@@ -306,12 +306,7 @@ impl Asker<'_> {
     fn module(&self, operation: Operation, wanted: &str) -> Answer<(Digest, &Module)> {
         let found = self.daemon.resolve(wanted).ok();
         let found = found.and_then(|digest| Some((digest, self.daemon.modules.get(&digest)?)));
-        let mine = found.filter(|(digest, module)| {
-            Kind::ALL.into_iter().any(|kind| {
-                let module = Some(module_ask(*digest, module, kind));
-                self.rights.check(&Ask { module, ..Ask::to(operation) }).is_ok()
-            })
-        });
+        let mine = found.filter(|(digest, module)| self.is_granted(operation, digest, module));
         mine.ok_or_else(|| not_granted(wanted))
     }
 
@@ -326,17 +321,29 @@ impl Asker<'_> {
 
     /// Whether one is that is not held yet.
     fn may_have(&self, operation: Operation, digest: &Digest, module: &Module) -> Answer<()> {
-        let may = Kind::ALL.into_iter().any(|kind| {
+        match self.is_granted(operation, digest, module) {
+            true => Ok(()),
+            false => Err(not_granted(&digest.to_string())),
+        }
+    }
+
+    /// Returns whether the operation on a module is granted: a module that is read is of no kind,
+    /// others may be of either.
+    fn is_granted(&self, operation: Operation, digest: &Digest, module: &Module) -> bool {
+        let kinds = match operation {
+            Operation::Read => vec![None],
+            _ => Kind::ALL.map(Some).to_vec(),
+        };
+        kinds.into_iter().any(|kind| {
             let module = Some(module_ask(*digest, module, kind));
             self.rights.check(&Ask { module, ..Ask::to(operation) }).is_ok()
-        });
-        if may { Ok(()) } else { Err(not_granted(&digest.to_string())) }
+        })
     }
 
     fn put_module(&self, wasm: &[u8]) -> Answer<()> {
         self.check(&Ask::to(Operation::Store))?;
         let module = Module::check(wasm.to_vec()).map_err(usage)?;
-        let ask = module_ask(Digest::of(wasm), &module, Kind::Application);
+        let ask = module_ask(Digest::of(wasm), &module, Some(Kind::Application));
         self.check(&Ask { module: Some(ask), ..Ask::to(Operation::Store) })
     }
 
@@ -487,7 +494,7 @@ fn stage_fits(text: Option<&str>, kind: Kind) -> Answer<()> {
     }
 }
 
-fn module_ask(digest: Digest, module: &Module, kind: Kind) -> ModuleAsk {
+fn module_ask(digest: Digest, module: &Module, kind: Option<Kind>) -> ModuleAsk {
     let name = module.checked.manifest.name.to_string();
     ModuleAsk { digest: *digest.bytes(), name, signers: module.signers.clone(), kind }
 }

@@ -32,7 +32,7 @@ use crate::sessions::{self, SessionQuestion, Sessions};
 use crate::spares::Spares;
 use crate::state::Desired;
 use crate::streams::end_interceptions;
-use crate::{adopt, run_directory};
+use crate::{adopt, private, run_directory};
 use anyhow::{Context, Result};
 use api::{Deployed, ErrorCode, ErrorInfo, EventKind};
 use bpf::FrontDoor;
@@ -303,13 +303,13 @@ enum End {
     HandedOver,
 }
 
-/// Takes the node's name for this process.
+/// Takes the node's name for this process; who may not open its lock cannot hold it.
 pub(crate) fn lock(name: &Name) -> Result<File> {
     let directory = run_directory(name);
     std::fs::create_dir_all(&directory)
         .with_context(|| format!("making {}", directory.display()))?;
     let path = directory.join("lock");
-    let file = File::create(&path).with_context(|| format!("opening {}", path.display()))?;
+    let file = private::create(&path).with_context(|| format!("opening {}", path.display()))?;
     file.try_lock().with_context(|| {
         format!("a node named '{name}' runs already; 'tam show --node {name}' shows it")
     })?;

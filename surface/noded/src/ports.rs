@@ -4,6 +4,7 @@ use crate::config::FastPath;
 use crate::door::Door;
 use crate::kernel_settings;
 use crate::packets;
+use crate::private;
 use anyhow::{Context, Result, bail};
 use bpf::{AttachError, FrontDoorError, XdpMode};
 use bpf_maps::{
@@ -16,6 +17,7 @@ use os::offload::{self, Offload, OffloadState, Restore};
 use os::sysctl;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::PathBuf;
 use units::{BitsPerSecond, Name, PortId};
 
@@ -521,7 +523,8 @@ pub(crate) fn judged_there(link: &Link) -> (u8, u8) {
 pub(crate) fn remember(node: &Name, ports: &[LivePort]) -> Result<()> {
     let all: Vec<&Undo> = ports.iter().flat_map(|p| &p.restore).collect();
     let path = restore_file(node);
-    std::fs::write(&path, serde_json::to_vec(&all)?)
+    let mut file = private::create(&path).with_context(|| format!("making {}", path.display()))?;
+    file.write_all(&serde_json::to_vec(&all)?)
         .with_context(|| format!("writing {}", path.display()))
 }
 

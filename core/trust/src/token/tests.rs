@@ -42,7 +42,7 @@ fn monitor() -> ModuleAsk {
         digest: [7; 32],
         name: "monitor".into(),
         signers: [key(5).public().into()].into(),
-        kind: Kind::Application,
+        kind: Some(Kind::Application),
     }
 }
 
@@ -120,7 +120,10 @@ fn each_missing_right_is_named_whoever_left_it_out() {
         (|ask| ask.operation = Operation::Rule, "operation rule"),
         (|ask| ask.session = Some("bob".into()), "session bob"),
         (|ask| ask.module.as_mut().unwrap().name = "touch".into(), "module name:touch"),
-        (|ask| ask.module.as_mut().unwrap().kind = Kind::Infrastructure, "kind infrastructure"),
+        (
+            |ask| ask.module.as_mut().unwrap().kind = Some(Kind::Infrastructure),
+            "kind infrastructure",
+        ),
         (|ask| ask.levels = [Level::Kernel].into(), "level kernel"),
         (|ask| ask.functions = ["emit".to_owned()].into(), "function emit"),
         (|ask| ask.traffic = [net("10.2.0.0/24")].into(), "traffic 10.2.0.0/24"),
@@ -339,13 +342,15 @@ fn grants() -> impl Strategy<Value = Grant> {
 }
 
 fn asks() -> impl Strategy<Value = Ask> {
-    let modules = (select(vec!["monitor", "touch", "other"]), any::<bool>(), any::<bool>())
-        .prop_map(|(name, signed, infrastructure)| ModuleAsk {
+    let kinds = proptest::option::of(any::<bool>());
+    let modules = (select(vec!["monitor", "touch", "other"]), any::<bool>(), kinds).prop_map(
+        |(name, signed, infrastructure)| ModuleAsk {
             name: name.into(),
             digest: [if signed { 7 } else { 8 }; 32],
             signers: signed.then(|| key(5).public().into()).into_iter().collect(),
-            kind: Kind::ALL[usize::from(infrastructure)],
-        });
+            kind: infrastructure.map(|it| Kind::ALL[usize::from(it)]),
+        },
+    );
     (
         select(Operation::ALL.to_vec()),
         proptest::option::of(select(words())),

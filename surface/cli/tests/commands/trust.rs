@@ -153,15 +153,16 @@ fn a_token_is_signed_narrowed_without_the_administrator_and_shown() {
         ],
     );
     user.token("less.token", &["token", "attenuate", "alice.token", "--may", "read"]);
-    // What can never work is said at once.
+    // A module that is pulled is of no kind.
     let pulls = ["token", "new", "--for", "alice", "--may", "read", "--module", "name:mon*"];
-    let warned = user.told(&pulls);
+    assert_eq!(user.told(&pulls)["warnings"], serde_json::json!([]));
+    // What can never work is said at once.
+    let stores = ["token", "new", "--for", "alice", "--may", "store", "--module", "name:mon*"];
+    let warned = user.told(&stores);
     let warning = warned["warnings"][0].as_str().unwrap();
-    assert!(warning.starts_with("modules can never be listed or pulled"), "{warning}");
-    let shown = user.tam(&pulls);
+    assert!(warning.starts_with("`store` can never be used"), "{warning}");
+    let shown = user.tam(&stores);
     assert!(text(&shown.stderr).contains("add --kind application"), "{shown:?}");
-    let documented = user.told(&[&pulls[..], &["--kind", "application"]].concat());
-    assert_eq!(documented["warnings"], serde_json::json!([]));
     let narrowed = user.told(&["token", "attenuate", "alice.token", "--level", "nic"]);
     assert!(narrowed["warnings"][0].as_str().unwrap().starts_with("`deploy` can never be used"));
     let shown = user.told(&["token", "inspect", "less.token", "--root", "default"]);

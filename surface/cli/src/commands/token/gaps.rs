@@ -34,10 +34,7 @@ fn gap(grant: &Grant, operation: Operation) -> Option<String> {
         .map(|(_, option)| option)
         .collect();
     let add = (!lacks.is_empty()).then(|| lacks.join(" "))?;
-    let what = match operation {
-        Operation::Read => "modules can never be listed or pulled".to_owned(),
-        operation => format!("`{operation}` can never be used"),
-    };
+    let what = format!("`{operation}` can never be used");
     Some(format!("{what}: the token lacks what that needs; add {add}"))
 }
 
@@ -48,9 +45,8 @@ fn needs(grant: &Grant, operation: Operation) -> Vec<(bool, &'static str)> {
     let module = (!is_none(&grant.modules), "--module PATTERN");
     let kind = (!is_none(&grant.kinds), "--kind application");
     match operation {
-        // Without a module the rest can be looked at.
-        Operation::Read if is_none(&grant.modules) => Vec::new(),
-        Operation::Read => vec![kind],
+        // Modules that are read have no kind, and without them the rest can be looked at.
+        Operation::Read => Vec::new(),
         Operation::Store => vec![module, (has(&grant.kinds, &Kind::Application), kind.1)],
         Operation::Deploy => vec![
             session,
@@ -125,16 +121,19 @@ mod tests {
 
     #[test]
     fn a_grant_that_lacks_nothing_has_no_gaps() {
-        let pulls = Grant { kinds: Extent::only([Kind::Application]), ..pulls() };
         let system = Grant {
             sessions: Extent::only([SYSTEM.to_owned()]),
             kinds: Extent::only([Kind::Infrastructure]),
             ..deploys()
         };
-        let stores = Grant { operations: Extent::only([Operation::Store]), ..pulls.clone() };
+        let stores = Grant {
+            operations: Extent::only([Operation::Store]),
+            kinds: Extent::only([Kind::Application]),
+            ..pulls()
+        };
         for good in [
             Grant::all(),
-            pulls,
+            pulls(),
             stores,
             deploys(),
             system,
@@ -150,10 +149,6 @@ mod tests {
         assert!(says(&Grant::none()).contains("grants nothing"));
         assert!(says(&Grant { until: Some(NOW), ..Grant::all() }).contains("it ended 0 s ago"));
         assert!(says(&Grant { operations: Extent::none(), ..deploys() }).contains("add --may"));
-        assert_eq!(
-            says(&pulls()),
-            "modules can never be listed or pulled: the token lacks what that needs; add --kind application"
-        );
         let needs_all = says(&grant(&[Operation::Deploy]));
         let adds = "add --session NAME --module PATTERN --kind application --level user";
         assert!(needs_all.ends_with(adds), "{needs_all}");
