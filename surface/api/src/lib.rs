@@ -9,6 +9,7 @@
 
 pub mod capture;
 pub mod client;
+mod counts;
 pub mod desired;
 pub mod endpoints;
 mod errors;
@@ -22,6 +23,7 @@ pub mod why;
 
 pub use capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPacket, CapturedPackets};
 pub use client::{Client, ClientError};
+pub use counts::{CompilerStats, DemandStats, MessageStats};
 pub use desired::*;
 pub use endpoints::{ENDPOINTS, Endpoint, Method, Operation};
 pub use errors::*;

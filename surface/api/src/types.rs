@@ -1,5 +1,6 @@
 //! Requests and answers of the API, as JSON. Fields are only ever added.
 
+use crate::{CompilerStats, DemandStats, MessageStats};
 use node::classifier::Reach;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -639,36 +640,6 @@ pub struct Stats {
     pub compilers: CompilerStats,
 }
 
-/// Compilations of modules, since the node's daemon started.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct CompilerStats {
-    /// Compilers that were started.
-    pub started: u64,
-    /// Modules whose code was on the disk already.
-    pub from_disk: u64,
-    /// Modules that wait for a compiler at the moment.
-    pub waiting: u64,
-}
-
-/// Modules that a node was asked for and did not hold, since its daemon started.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct DemandStats {
-    /// Requests for such a module.
-    pub requests: u64,
-    /// Those that were answered by an earlier miss, and asked no repository.
-    pub remembered: u64,
-    /// Modules that came.
-    pub fetched: u64,
-    /// Their bytes.
-    pub fetched_bytes: u64,
-    /// Fetches by which nothing came that may run here.
-    pub missed: u64,
-    /// Modules that are wanted at the moment.
-    pub modules: u64,
-    /// Requests that wait for them.
-    pub waiting: u64,
-}
-
 /// One port's counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortStatsInfo {
@@ -749,6 +720,9 @@ pub struct CellStats {
     pub no_metadata: u64,
     /// Modules' events and trap notices that were left out of a storm.
     pub notices_dropped: u64,
+    /// Messages from one module to another: each is counted here once for each receiver.
+    #[serde(default)]
+    pub messages: MessageStats,
     /// Processor time of the process that runs now, in nanoseconds.
     #[serde(default)]
     pub cpu_ns: u64,

@@ -31,6 +31,7 @@ mod egress;
 mod facts;
 mod fifo;
 mod kernel;
+mod letter;
 mod lines;
 mod mappings;
 mod memory;

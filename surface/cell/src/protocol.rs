@@ -554,8 +554,12 @@ pub struct CellReport {
     pub egress_gone: u64,
     /// Packets without the front door's metadata: dropped.
     pub no_metadata: u64,
-    /// Messages from one module to another that were left out of a storm.
+    /// Messages from one module to another that were given to it.
+    pub messages_delivered: u64,
+    /// Those that were not: left out of a storm, or their receiver was gone, busy or starting.
     pub messages_dropped: u64,
+    /// Those for which there was no receiver.
+    pub messages_unheard: u64,
     /// Events and trap notices that were left out of a storm.
     pub notices_dropped: u64,
     /// Packets that captures asked for and that had no room on the way to the daemon.

@@ -102,9 +102,6 @@ const WAIT_MS_MAX: u64 = 1000;
 /// Longest step of the loop's coarse clock: a kernel of 100 ticks a second. What is due within it
 /// is judged by the exact clock.
 const CLOCK_STEP_MS: u64 = 10;
-/// Messages between modules that wait for their turn: one batch of packets with the four that
-/// each call may send.
-const MESSAGES_WAITING_MAX: usize = 4 * BATCH;
 /// How long a lane may take to go below: the daemon gives it up twice in so long.
 const AWAKE_MS: u64 = 50;
 /// How long a service is expected, and then its first packet: waking up takes a tenth of a
@@ -143,6 +140,7 @@ struct Cell {
     associations: Associations,
     /// From modules to those before them, oldest first, with their senders.
     messages: VecDeque<(EntryId, Vec<u8>)>,
+    letters: Rc<crate::letter::LetterCounts>,
     /// Packets from sockets since the thread last thought of waiting.
     came: usize,
     /// Until when what takes turns is interrupted.
@@ -228,6 +226,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
         parked: VecDeque::new(),
         associations: Associations::default(),
         messages: VecDeque::new(),
+        letters: Rc::default(),
         came: 0,
         interrupts_until: Nanos::ZERO,
         loaded: 0,

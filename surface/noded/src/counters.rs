@@ -8,14 +8,22 @@ use crate::packets;
 use crate::ports;
 use crate::views::failed;
 use api::{
-    BelowStats, CellStats, PortStatsInfo, SCHEMA_VERSION, ServiceStats, SessionStats, Stats,
-    StreamStats,
+    BelowStats, CellStats, MessageStats, PortStatsInfo, SCHEMA_VERSION, ServiceStats, SessionStats,
+    Stats, StreamStats,
 };
-use cell::protocol::{ServiceReport, StreamReport};
+use cell::protocol::{CellReport, ServiceReport, StreamReport};
 use node::Service;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use units::SessionId;
+
+const fn message_stats(cell: &CellReport) -> MessageStats {
+    MessageStats {
+        delivered: cell.messages_delivered,
+        dropped: cell.messages_dropped,
+        unheard: cell.messages_unheard,
+    }
+}
 
 impl Daemon {
     pub(crate) fn stats(&self) -> Answer<Stats> {
@@ -61,6 +69,7 @@ impl Daemon {
                 up_dropped: self.cell_report.up_dropped + self.up_full(&links),
                 no_metadata: self.cell_report.no_metadata,
                 notices_dropped: self.cell_report.notices_dropped,
+                messages: message_stats(&self.cell_report),
                 cpu_ns: self.cell.as_ref().map_or(0, |cell| cpu_ns(cell.pid())),
                 frames_free: self.cell_report.frames_free,
                 frames_total: self.cell_report.frames_total,

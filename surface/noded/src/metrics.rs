@@ -363,7 +363,16 @@ impl Page {
         counters(encoder, ("cell_dropped", Some(packets()), help), dropped)?;
         let lost = [(vec![], cell.notices_dropped)];
         let help = "Events of modules and notices of traps left out of a storm";
-        counters(encoder, ("cell_notices_lost", None, help), lost)
+        counters(encoder, ("cell_notices_lost", None, help), lost)?;
+        let messages = cell.messages;
+        let ends = [
+            ("delivered", messages.delivered),
+            ("dropped", messages.dropped),
+            ("unheard", messages.unheard),
+        ]
+        .map(|(end, count)| (vec![("end", end.to_owned())], count));
+        let help = "Messages between modules, by what became of them";
+        counters(encoder, ("cell_messages", None, help), ends)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use api::ErrorCode;
 use api::client::ClientError;
-use testkit::{RawPort, Service, root_or_skip, service_module};
+use testkit::{RawPort, Service, root_or_skip, service_module, wait_for};
 
 use crate::common::{Line, SOON, dscp, is_udp_to, module};
 
@@ -87,4 +87,58 @@ fn a_message_that_nobody_takes_is_an_answer_or_a_refusal() {
     assert_eq!(client.message("monitor", b"x").unwrap().answers, [None], "it has no such hook");
     let long = client.message("monitor", &[0; 2049]).unwrap_err();
     assert!(long.to_string().contains("2,048") || long.to_string().contains("2048"), "{long}");
+}
+
+/// Drops each packet, and sends a message as often as it may and once more; counts those that it
+/// was told are taken.
+const TELLS: &str = r#"
+(import "tam" "message_send" (func $tell (param i32 i32) (result i32)))
+(memory (export "memory") 1)
+(global (export "tam_counter_taken") i32 (i32.const 0x9010))
+(func (export "on_packet") (result i32) (local $tries i32)
+  (loop $again
+    (if (i32.eqz (call $tell (i32.const 0x9000) (i32.const 8))) (then
+      (i64.store (i32.const 0x9010) (i64.add (i64.load (i32.const 0x9010)) (i64.const 1)))))
+    (local.set $tries (i32.add (local.get $tries) (i32.const 1)))
+    (br_if $again (i32.lt_u (local.get $tries) (i32.const 5))))
+  (i32.const 1))"#;
+
+/// Passes each packet on, and counts messages.
+const HEARS: &str = r#"
+(memory (export "memory") 1)
+(global (export "tam_counter_heard") i32 (i32.const 0x9010))
+(func (export "on_packet") (result i32) (i32.const 0))
+(func (export "on_message") (param i32) (result i32)
+  (i64.store (i32.const 0x9010) (i64.add (i64.load (i32.const 0x9010)) (i64.const 1)))
+  (i32.const 0))"#;
+
+#[test]
+fn each_message_that_was_taken_is_delivered_or_counted_also_in_a_storm_with_pools() {
+    if !root_or_skip("a storm of messages") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    line.with_session("gold", ["1ms/50ms", "1ms/50ms"], None);
+    let tells = module("tells", "window = 64\nneeds = [\"messages\"]", TELLS);
+    line.node.deploy(&tells, &Service { session: "gold", ..Service::default() }).unwrap();
+    let pools = "window = 64\n[pools.packets]\nprocessor = 0\nevents = [\"packet\"]\n\
+        [pools.messages]\nprocessor = 1\nevents = [\"message\"]\n";
+    let rule = format!("proto udp dport {PORT}");
+    let (then, rules) = (["tells"], [&*rule]);
+    let hears = Service { session: "gold", then: &then, rules: &rules, ..Service::default() };
+    line.node.deploy(&module("hears", pools, HEARS), &hears).unwrap();
+    let sender = line.sender_to(PORT);
+    (0..3_000u32).for_each(|number| drop(sender.send(&number.to_be_bytes())));
+    let ended = || {
+        let counted = |name| line.node.service(name).unwrap().stats.counters;
+        let (taken, heard) = (counted("tells")["taken"], counted("hears")["heard"]);
+        let messages = line.node.stats().unwrap().cell.messages;
+        let sum = messages.delivered + messages.dropped + messages.unheard;
+        (taken > 1_000 && taken == sum).then_some((heard, messages))
+    };
+    let Some((heard, messages)) = wait_for(SOON, ended) else {
+        panic!("{:?}", line.node.stats().unwrap());
+    };
+    assert_eq!((heard, messages.unheard), (messages.delivered, 0), "{messages:?}");
 }

@@ -17,6 +17,7 @@ use super::pools::Step;
 use super::replace::ReplaceError;
 use super::{RESTART_AFTER_MS, Ready, Service, StartFailure, Turn};
 use crate::below;
+use crate::letter::Letter;
 use crate::memory::Charge;
 use crate::pacer;
 use crate::protocol::StateWay;
@@ -24,7 +25,6 @@ use crate::shared::Shared;
 use abi::Event;
 use engine::{Call, Ended, Engine, InstanceSpec, Kept, QueueEvent, StateError, Trap, TrapKind};
 use session::memory::Low;
-use std::rc::Rc;
 use units::Nanos;
 
 /// What waits for a service beside its packets: a burst of messages, and no more than a slow
@@ -36,11 +36,7 @@ pub(crate) enum Control {
     /// `on_timer` in every lane that has timers.
     Timer,
     /// `on_message` in every lane that has messages.
-    Message {
-        message: Rc<[u8]>,
-        /// The daemon waits for the answers.
-        asked: bool,
-    },
+    Message(Letter),
     /// `on_memory_low` in every lane.
     MemoryLow(Low),
     /// `on_queue` in every lane.
@@ -51,8 +47,8 @@ pub(crate) enum Control {
 
 /// What is being done.
 pub(super) enum Current {
-    /// A hook, in this lane next.
-    Hook { call: Call, lane: usize, answers: Vec<Option<i32>>, asked: bool },
+    /// A hook, in this lane next; of a message with that.
+    Hook { call: Call, lane: usize, answers: Vec<Option<i32>>, letter: Option<Letter> },
     /// Each lane leaves something to the next version.
     Keep {
         ready: Box<Ready>,
@@ -160,7 +156,7 @@ impl Service {
                 Some(Step { lane: 0, is_alone: true })
             }
             (None, Some(Control::Timer)) => Some(first_with(Event::Timer)),
-            (None, Some(Control::Message { .. })) => Some(first_with(Event::Message)),
+            (None, Some(Control::Message(_))) => Some(first_with(Event::Message)),
             (None, Some(Control::MemoryLow(_) | Control::Queue(_))) => {
                 Some(Step { lane: 0, is_alone: false })
             }
@@ -201,15 +197,16 @@ impl Service {
     fn take_up(&mut self, control: Control, now_ms: u64, turn: &mut Turn) -> Option<Current> {
         let lanes = self.lanes.len();
         match control {
-            Control::Timer => self.begin_hook(Call::Timer { now_ms }, false, now_ms, turn),
+            Control::Timer => self.begin_hook(Call::Timer { now_ms }, None, now_ms, turn),
             Control::MemoryLow(low) => {
-                self.begin_hook(super::memory::call(&low, now_ms), false, now_ms, turn)
+                self.begin_hook(super::memory::call(&low, now_ms), None, now_ms, turn)
             }
             Control::Queue(event) => {
-                self.begin_hook(Call::Queue { event, now_ms }, false, now_ms, turn)
+                self.begin_hook(Call::Queue { event, now_ms }, None, now_ms, turn)
             }
-            Control::Message { message, asked } => {
-                self.begin_hook(Call::Message { message, now_ms }, asked, now_ms, turn)
+            Control::Message(letter) => {
+                let call = Call::Message { message: letter.bytes(), now_ms };
+                self.begin_hook(call, Some(letter), now_ms, turn)
             }
             Control::Replace(ready, way) => {
                 let (old, new) = (lanes, ready.facts.lanes.max(1));
@@ -234,18 +231,19 @@ impl Service {
     fn begin_hook(
         &mut self,
         call: Call,
-        asked: bool,
+        letter: Option<Letter>,
         now_ms: u64,
         turn: &mut Turn,
     ) -> Option<Current> {
         let lanes = self.lanes.len();
+        let asked = letter.as_ref().is_some_and(Letter::is_of_daemon);
         let first = self.lane_for(&call, 0).filter(|_| self.hold(now_ms));
         let Some(lane) = first else {
             turn.told = asked.then(|| Told::Answered(vec![None; lanes]));
             return None;
         };
         let answers = Vec::with_capacity(if asked { lanes } else { 0 });
-        Some(Current::Hook { call, lane, answers, asked })
+        Some(Current::Hook { call, lane, answers, letter })
     }
 
     fn go_on(
@@ -257,9 +255,13 @@ impl Service {
         turn: &mut Turn,
     ) -> Option<Current> {
         match current {
-            Current::Hook { call, lane, mut answers, asked } => {
-                let answer = match self.lanes[lane].call(&self.pacer, until, &call) {
-                    Called::Stands => return Some(Current::Hook { call, lane, answers, asked }),
+            Current::Hook { call, lane, mut answers, mut letter } => {
+                let called = self.lanes[lane].call(&self.pacer, until, &call);
+                if let Some(letter) = letter.as_mut().filter(|_| !matches!(called, Called::Empty)) {
+                    letter.delivered();
+                }
+                let answer = match called {
+                    Called::Stands => return Some(Current::Hook { call, lane, answers, letter }),
                     Called::Ended(Ended::Message(Ok(answer))) => answer,
                     Called::Ended(Ended::Message(Err(trap)) | Ended::Timer(Err(trap))) => {
                         self.replace(lane, trap, now_ms);
@@ -269,8 +271,9 @@ impl Service {
                 };
                 answers.push(answer);
                 if let Some(lane) = self.lane_for(&call, lane + 1) {
-                    return Some(Current::Hook { call, lane, answers, asked });
+                    return Some(Current::Hook { call, lane, answers, letter });
                 }
+                let asked = letter.as_ref().is_some_and(Letter::is_of_daemon);
                 turn.told = asked.then_some(Told::Answered(answers));
                 None
             }
@@ -411,6 +414,10 @@ impl Service {
     /// Throws a trapped instance away and has another start in its place; or, when the module is
     /// a new version of a service, has the one before back.
     pub(super) fn replace(&mut self, lane: usize, trap: Trap, now_ms: u64) {
+        // What a call was told is sent is sent, however the call ends.
+        if let Some(instance) = self.lanes[lane].instance().filter(|it| it.has_emitted()) {
+            self.left.push(instance.take_emitted());
+        }
         if !self.put_back(&trap) {
             self.start_again(lane, now_ms);
         }

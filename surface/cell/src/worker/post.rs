@@ -6,11 +6,16 @@
 //!   ring of programs ─────┘           └─▶ messages: a queue, then on_message of those before
 //! ```
 
-use super::{Cell, MESSAGES_WAITING_MAX, NOTICES_PER_ROUND_MAX};
+use super::{BATCH, Cell, NOTICES_PER_ROUND_MAX};
+use crate::letter::Letter;
 use crate::protocol::FromCell;
 use crate::service::{Control, Outbox, Sequel, Service};
 use std::rc::Rc;
 use units::EntryId;
+
+/// Messages between modules that wait for their turn: one batch of packets with the four that
+/// each call may send.
+const MESSAGES_WAITING_MAX: usize = 4 * BATCH;
 
 impl Cell {
     /// Sends what the service's lanes emitted, and passes on what they tell others.
@@ -46,7 +51,8 @@ impl Cell {
             self.notice(&FromCell::Event(entry, event.code, event.data));
         }
         let room = MESSAGES_WAITING_MAX - self.messages.len();
-        self.report.messages_dropped += outbox.messages.len().saturating_sub(room) as u64;
+        let left_out = outbox.messages.len().saturating_sub(room) as u64;
+        self.letters.dropped.set(self.letters.dropped.get() + left_out);
         self.messages.extend(outbox.messages.into_iter().take(room));
     }
 
@@ -60,11 +66,11 @@ impl Cell {
                 .filter(|service| service.leads_to(from))
                 .map(|service| service.facts.entry)
                 .collect();
+            self.report.messages_unheard += u64::from(before.is_empty());
             let message: Rc<[u8]> = message.into();
             for entry in before {
-                let control = Control::Message { message: Rc::clone(&message), asked: false };
-                let is_taken = self.ask(entry, control, now_ms);
-                self.report.messages_dropped += u64::from(!is_taken);
+                let letter = Letter::of_module(Rc::clone(&message), &self.letters);
+                self.ask(entry, Control::Message(letter), now_ms);
             }
         }
     }
@@ -72,8 +78,8 @@ impl Cell {
     /// Gives a service a message of the daemon's, which waits for the answers.
     pub(super) fn give_message(&mut self, entry: EntryId, message: Vec<u8>, now_ms: u64) {
         let lanes = self.service_mut(entry).map_or(0, |service| service.lane_count());
-        let control = Control::Message { message: message.into(), asked: true };
-        if !self.ask(entry, control, now_ms) {
+        let letter = Letter::of_daemon(message.into());
+        if !self.ask(entry, Control::Message(letter), now_ms) {
             let _ = self.tell(&FromCell::Answered(entry, vec![None; lanes]));
         }
     }

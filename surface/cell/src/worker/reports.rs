@@ -124,6 +124,8 @@ impl Cell {
         }
         if of == Of::All {
             self.report.associations = self.associations.report;
+            self.report.messages_delivered = self.letters.delivered.get();
+            self.report.messages_dropped = self.letters.dropped.get();
             self.report.memory_rest = self.accounts.rest();
             self.report.frames_free = self.pool.free() as u64;
             self.report.frames_total = self.pool.total() as u64;

@@ -173,6 +173,11 @@ fn cell(now: &Counters) -> Rows {
         (cell.lost_with_cells, "lost: they lay in the rings of a cell when it died"),
         (cell.egress_gone, "dropped: their egress port vanished"),
         (cell.up_dropped, "dropped: no room on the way up"),
+        (
+            cell.messages.dropped,
+            "messages between modules dropped: too many, or their receiver was not ready",
+        ),
+        (cell.messages.unheard, "messages of modules that no service leads to"),
     ];
     for (count, meaning) in rare.into_iter().filter(|(count, _)| *count > 0) {
         rows.add([count.to_string(), meaning.to_owned()]);
