@@ -156,8 +156,9 @@ impl Daemon {
                 tracing::info!(reason, "adopted what a daemon before left, without its cell");
                 self.end_all_below_but(&BTreeSet::new());
                 self.adopt_meters(&BTreeSet::new());
-                self.sweep_interceptions();
                 self.node.resume(now, Err(reason));
+                self.do_effects();
+                self.sweep_interceptions();
             }
         }
         self.compile_what_runs();

@@ -394,7 +394,6 @@ impl Daemon {
         self.lost_with_cells += left.sum::<u64>();
         let shared: Vec<EntryId> = self.shared.keys().copied().collect();
         shared.into_iter().for_each(|entry| self.end_below(entry));
-        self.sweep_interceptions();
         self.compilers.forget_all_pending();
         self.codecs.end();
         self.end_all_meters();
@@ -412,6 +411,9 @@ impl Daemon {
         self.reported();
         let reason = [why, ended].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>();
         self.event(Event::CellLost { reason: reason.join("; ") });
+        // First the front door: what it still marks would be routed to the server.
+        self.do_effects();
+        self.sweep_interceptions();
     }
 
     /// Runs `then` when the cell has told how its services are.

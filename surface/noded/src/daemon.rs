@@ -418,6 +418,7 @@ impl Daemon {
                 .context("making the front door")
         })?;
         let ends = node::other_ends(node.ports(), &file.bridge.0)?;
+        front.close(file, &desired.state)?;
         let ports = ports::bring_up(&netlink, &mut front, &node, &ends)?;
         front.settle();
         ports::remember(&file.name, &ports)?;
@@ -603,20 +604,16 @@ impl Daemon {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         self.measure_speed();
-        let mut heartbeat = interval(HEARTBEAT);
-        let mut look = interval(kernel_settings::LOOK);
-        let mut tidy = interval(TIDY);
-        let mut drops = interval(drops::LOOK_EVERY);
-        drops.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let mut budgets = interval(budgets::LOOK_EVERY);
-        budgets.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let mut uses = interval(sessions::LOOK_EVERY);
-        uses.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let mut bills = interval(Duration::from_secs(self.file.ledger_every.0));
-        bills.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        look.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        tidy.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        // Who is late looks once.
+        let every = |period| {
+            let mut ticks = interval(period);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            ticks
+        };
+        let (mut heartbeat, mut look) = (every(HEARTBEAT), every(kernel_settings::LOOK));
+        let (mut tidy, mut drops) = (every(TIDY), every(drops::LOOK_EVERY));
+        let (mut budgets, mut uses) = (every(budgets::LOOK_EVERY), every(sessions::LOOK_EVERY));
+        let mut bills = every(Duration::from_secs(self.file.ledger_every.0));
         loop {
             self.do_effects();
             self.advance_work();

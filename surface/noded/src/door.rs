@@ -9,6 +9,7 @@
 //! A node has one of the two, or both. Without a front door nothing of BPF is there: what would
 //! be told to it is left out, and no service is below user level.
 
+use crate::config::NodeFile;
 use crate::ports::LivePort;
 use anyhow::{Context, Result, bail};
 use bpf::front_door::{Explainer, FlowsOfRule, FrontDoorError};
@@ -16,8 +17,9 @@ use bpf::{FrontDoor, Lane, VlanDevice, XdpMode};
 use bpf_maps::{PortConfig, PortStats, RuleStats};
 use cell::DoorCounts;
 use node::classifier::RuleSet;
+use node::desired::DesiredState;
 use node::door::{Door as Decider, OwnSources};
-use node::{PortMode, PortSpec};
+use node::{Effect, Node, PortMode, PortSpec};
 use std::os::fd::BorrowedFd;
 use units::{EntryId, PortId, RuleId};
 
@@ -30,6 +32,8 @@ pub(crate) struct Door {
     /// Why there is no front door.
     without: Option<String>,
     packets: Option<PacketDoor>,
+    /// Rules that hold before the ports are there.
+    first: RuleSet,
     /// All ports were there once: what kind of node it is does not change any more.
     is_settled: bool,
 }
@@ -71,17 +75,37 @@ impl Door {
             true => Some(PacketDoor::create()?),
             false => None,
         };
-        Ok(Self { front, without, packets, is_settled: false })
+        Ok(Self { front, without, packets, first: RuleSet::default(), is_settled: false })
     }
 
     /// Of the front door that a daemon before left; there were no packet ports.
     pub(crate) fn of(front: FrontDoor) -> Self {
-        Self { front: Some(front), without: None, packets: None, is_settled: true }
+        let first = RuleSet::default();
+        Self { front: Some(front), without: None, packets: None, first, is_settled: true }
+    }
+
+    /// Has those rules of the desired state hold that need no service, before a port is there:
+    /// no packet goes past a closed service that has yet to start, or cannot.
+    ///
+    /// # Errors
+    /// When the front door does not take them.
+    pub(crate) fn close(&mut self, file: &NodeFile, desired: &DesiredState) -> Result<()> {
+        // One that never runs: the node itself awaits the same rules when it resumes.
+        let mut node = Node::new(file.name.clone(), file.ports.clone())?;
+        node.await_rules(desired);
+        while let Some(effect) = node.poll_effect() {
+            if let Effect::InstallRules { rules, .. } = effect {
+                self.install(&rules).context("closing what has yet to start")?;
+                self.first = rules;
+            }
+        }
+        Ok(())
     }
 
     /// All ports are there that there are.
     pub(crate) fn settle(&mut self) {
         self.is_settled = true;
+        self.first = RuleSet::default();
     }
 
     /// The front door, or why there is none.
@@ -112,7 +136,9 @@ impl Door {
                     "a node that runs does not begin with packet sockets; start it anew for that"
                 );
             }
-            self.packets = Some(PacketDoor::create()?);
+            let mut packets = PacketDoor::create()?;
+            packets.install(&self.first);
+            self.packets = Some(packets);
         }
         Ok(())
     }
@@ -232,9 +258,7 @@ impl Door {
     /// Installs rules; for packet ports the cell has to be told.
     pub(crate) fn install(&mut self, rules: &RuleSet) -> Result<(), FrontDoorError> {
         if let Some(packets) = &mut self.packets {
-            packets.installed = rules.clone();
-            packets.encode();
-            packets.decider.install(rules.clone());
+            packets.install(rules);
         }
         let Some(front) = &mut self.front else { return Ok(()) };
         let of_rule = |list: &node::classifier::ListedFlows| FlowsOfRule {
@@ -316,6 +340,12 @@ impl PacketDoor {
     fn encode(&mut self) {
         self.rules = node::door::rules::encode(&self.installed, &self.own);
         self.number += 1;
+    }
+
+    fn install(&mut self, rules: &RuleSet) {
+        self.installed = rules.clone();
+        self.encode();
+        self.decider.install(rules.clone());
     }
 }
 

@@ -436,6 +436,7 @@ impl Daemon {
         };
         if written.is_ok() {
             (self.desired.state, self.desired.generation) = (state, generation);
+            self.node.await_only(&self.desired.state);
         }
         then(self, written);
         if self.desired.writing.is_none() {

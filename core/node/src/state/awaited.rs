@@ -33,9 +33,9 @@ const fn key(spec: &RuleSpec) -> Key<'_> {
 impl Node {
     /// Has those rules of a state hold that are not there yet, as far as that needs no service.
     pub fn await_rules(&mut self, desired: &DesiredState) {
-        self.awaited.clear();
-        let there: BTreeSet<Key<'_>> =
-            self.rules.values().map(|owned| key(&owned.rule.spec)).collect();
+        self.await_only(desired);
+        let here = self.rules.values().map(|owned| &owned.rule).chain(&self.awaited);
+        let there: BTreeSet<Key<'_>> = here.map(|rule| key(&rule.spec)).collect();
         let missing = |rule: &&DesiredRule| !there.contains(&key(&rule.spec));
         let specs: Vec<RuleSpec> = desired
             .rules
@@ -44,7 +44,8 @@ impl Node {
             .filter(|rule| desired.holds_without_services(&rule.spec))
             .map(|rule| rule.spec.clone())
             .collect();
-        let room = RULES_MAX - (self.rules.len() + self.own_rules.len()).min(RULES_MAX);
+        let present = self.rules.len() + self.own_rules.len() + self.awaited.len();
+        let room = RULES_MAX - present.min(RULES_MAX);
         let Ok(ids) = self.free_rule_ids(specs.len().min(room), &[]) else { return };
         let rules: Vec<Rule> =
             ids.into_iter().zip(specs).map(|(id, spec)| Rule { id, spec }).collect();
@@ -257,6 +258,25 @@ mod tests {
         node.handle_command(NOW, arrange).unwrap();
         assert_eq!(installed(&mut node), [ACTION_INTERCEPT_BACK, ACTION_INTERCEPT_CLOSED]);
         assert_eq!(node.all_rules().len(), 1);
+    }
+
+    #[test]
+    fn what_is_awaited_already_keeps_its_number_and_what_is_new_comes_beside_it() {
+        let mut node = node();
+        let mut state = state();
+        let last = state.rules.pop().unwrap();
+        node.await_rules(&state);
+        effects(&mut node);
+        let numbers = |node: &Node| -> Vec<RuleId> {
+            node.all_rules().into_iter().map(|view| view.rule.id).collect()
+        };
+        let before = numbers(&node);
+        node.await_rules(&state);
+        assert_eq!((effects(&mut node), numbers(&node)), (Vec::new(), before.clone()));
+        state.rules.push(last);
+        node.await_rules(&state);
+        assert_eq!(installed(&mut node), [ACTION_DROP, ACTION_DOWN, ACTION_DOWN]);
+        assert!(before.iter().all(|number| numbers(&node).contains(number)));
     }
 
     #[test]

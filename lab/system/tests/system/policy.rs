@@ -184,3 +184,59 @@ fn a_service_that_traps_too_often_is_bypassed_until_it_is_deployed_again() {
         wait_for(SOON, dropped).unwrap_or_else(|| panic!("{level}: it has its packets again"));
     }
 }
+
+/// Drops every packet.
+const DROPS: &str =
+    r#"(memory (export "memory") 1) (func (export "on_packet") (result i32) (i32.const 1))"#;
+
+/// A node whose state is a closed service of one port, and which has ended.
+fn closed_and_ended() -> (Line, Flows) {
+    let mut line = Line::up();
+    line.acquaint();
+    let service = Service {
+        name: "drops",
+        rules: &["proto udp dport 7000"],
+        on_failure: "closed",
+        ..Service::default()
+    };
+    line.node.deploy(&module("drops", "window = 64", DROPS), &service).unwrap();
+    let flows = Flows::new(&line, &[7000]);
+    assert!(line.node.stop().unwrap().success());
+    (line, flows)
+}
+
+#[test]
+fn a_node_that_starts_forwards_nothing_of_a_closed_service_before_it_runs() {
+    if !root_or_skip("a closed service at a node's start") {
+        return;
+    }
+    let (mut line, flows) = closed_and_ended();
+    flows.during(|sent| {
+        sent.more(50);
+        line.node.start_again(&line.net, "r1").unwrap();
+        wait_for(SOON * 6, || all_run(&line, 0)).expect("it comes");
+        sent.more(50);
+    });
+    // No packet but those of the flow could be forwarded.
+    assert_eq!(outcome(&line, "forwarded"), 0, "{:?}", line.node.stats().unwrap().ports);
+    assert!(line.node.service("drops").unwrap().stats.packets > 0);
+}
+
+#[test]
+fn what_a_closed_service_that_cannot_start_should_have_seen_is_dropped() {
+    if !root_or_skip("a closed service that cannot start") {
+        return;
+    }
+    let (mut line, flows) = closed_and_ended();
+    std::fs::remove_dir_all(line.node.directory().join("store/blobs")).unwrap();
+    for takes_over in [false, true] {
+        if takes_over {
+            line.node.kill().unwrap();
+        }
+        line.node.start_again(&line.net, "r1").unwrap();
+        let before = outcome(&line, "drop_down");
+        let ((), sent, arrived) = flows.during(|sent| sent.more(50));
+        assert_eq!(arrived[0].len(), 0, "{}", line.node.log());
+        assert!(outcome(&line, "drop_down") >= before + u64::from(sent), "{}", line.node.log());
+    }
+}

@@ -107,6 +107,8 @@ impl Daemon {
             self.stored_for_node(bytes);
         }
         self.renew_capacity();
+        // Also of what cannot start, and of a daemon before, which did not write that down.
+        self.node.await_rules(&self.desired.state);
         let mut target = DesiredState::clone(&self.desired.state);
         target.bpf &= self.bpf_allowed;
         self.desired.short.clear();
