@@ -4,6 +4,7 @@ use crate::access::Gate;
 use crate::apply::Work;
 use crate::associations::Neighbours;
 use crate::authority::Authority;
+use crate::barrier::Barrier;
 use crate::below::{self, Begin, Shared};
 use crate::budgets;
 use crate::capture::{self, Capture};
@@ -400,10 +401,11 @@ impl Daemon {
                 );
             }
         }
+        let barrier = Barrier::raise(&start.file);
         for what in adopt::take_down(&start.file.name)? {
             tracing::info!(what, "took down what a dead node of this name had left");
         }
-        Self::start(start, done)
+        Self::start(start, done).inspect(|_| barrier.lower())
     }
 
     fn start(start: Start, done: mpsc::UnboundedSender<Done>) -> Result<Self> {

@@ -21,6 +21,7 @@ mod associations;
 mod authority;
 mod authorize;
 pub mod backup;
+mod barrier;
 mod below;
 mod budgets;
 mod cables;

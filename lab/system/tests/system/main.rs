@@ -18,6 +18,7 @@ mod bridge;
 mod capture;
 mod charged;
 mod clean_end;
+mod closed_streams;
 mod code_cache;
 mod common;
 mod conformance;

@@ -5,6 +5,7 @@ use crate::common::{Line, PAYLOAD_ADDRESS, SOON, module};
 use crate::handover::Flows;
 use crate::levels::{BELOW, stamper};
 use api::EventKind;
+use std::path::Path;
 use testkit::{Service, root_or_skip, wait_for};
 
 const KILLS: u32 = 4;
@@ -239,4 +240,37 @@ fn what_a_closed_service_that_cannot_start_should_have_seen_is_dropped() {
         assert_eq!(arrived[0].len(), 0, "{}", line.node.log());
         assert!(outcome(&line, "drop_down") >= before + u64::from(sent), "{}", line.node.log());
     }
+}
+
+#[test]
+fn nothing_goes_past_a_closed_service_while_another_version_takes_the_place_of_this_one() {
+    if !root_or_skip("an upgrade that cannot adopt") {
+        return;
+    }
+    let mut line = Line::up();
+    line.acquaint();
+    let service = Service {
+        name: "drops",
+        rules: &["proto udp dport 7000"],
+        on_failure: "closed",
+        ..Service::default()
+    };
+    line.node.deploy(&module("drops", "window = 64", DROPS), &service).unwrap();
+    let record = Path::new(api::RUN_DIRECTORY).join(line.node.name().as_str()).join("running.json");
+    let flows = Flows::new(&line, &[7000]);
+    let ((), sent, arrived) = flows.during(|sent| {
+        for _ in 0..2 {
+            sent.more(50);
+            line.node.kill().unwrap();
+            let text = std::fs::read_to_string(&record).unwrap();
+            let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
+            document["fingerprint"] = "0".repeat(32).into();
+            std::fs::write(&record, document.to_string()).unwrap();
+            line.node.start_again(&line.net, "r1").unwrap();
+            assert!(line.node.log().contains("of another version"), "{}", line.node.log());
+            wait_for(SOON * 6, || all_run(&line, 0)).expect("it comes");
+        }
+        sent.more(50);
+    });
+    assert_eq!(arrived[0].len(), 0, "of {sent}: {}", line.node.log());
 }

@@ -1,0 +1,52 @@
+//! Keeps frames of a node's ports from the kernel while nothing of the node decides about them.
+//!
+//! ```text
+//!  process starts ─▶ Barrier ─▶ what was there is taken down ─▶ ports attached ─▶ gone
+//! ```
+//!
+//! Without it the kernel would forward, past a closed service, between the start of a node's
+//! process and its first port, and between the front door of one version and that of the next.
+//! It is there only if something that shall run is closed: meanwhile the ports carry nothing at
+//! all. It is made of nftables tables that go with this process, however that ends.
+
+use crate::config::NodeFile;
+use crate::journal::Journal;
+use os::frame_socket::TAKEN_MARK;
+use os::netlink::{Netlink, Taken};
+
+/// The ports that are kept from the kernel, until this is dropped.
+pub(crate) struct Barrier(Vec<Taken>);
+
+impl Barrier {
+    /// Raises it at the ports of a node, if something that shall run there is closed.
+    pub(crate) fn raise(file: &NodeFile) -> Self {
+        // One that cannot read its state does not start, and says so.
+        if !wants_closed(file).unwrap_or_default() {
+            return Self(Vec::new());
+        }
+        let Ok(netlink) = Netlink::open() else { return Self(Vec::new()) };
+        let take = |device: &str| -> Option<Taken> {
+            // One that is not there carries nothing.
+            let index = netlink.link(device).ok()?.index;
+            let taken = Taken::take(device, index, TAKEN_MARK);
+            let open = |error: &_| tracing::warn!(device, %error, "the device is not closed while the node starts: packets may go past closed services");
+            taken.inspect_err(open).ok()
+        };
+        Self(file.ports.iter().filter_map(|port| take(&port.device)).collect())
+    }
+
+    /// Lets the kernel have what the node leaves to it.
+    pub(crate) fn lower(self) {
+        drop(self.0);
+    }
+}
+
+/// Returns whether a service of the node's state, or of its file, is closed.
+fn wants_closed(file: &NodeFile) -> anyhow::Result<bool> {
+    if file.wanted.services.iter().any(|service| service.get_ref().on_failure.is_closed()) {
+        return Ok(true);
+    }
+    let newest = Journal::open(&file.state, &file.name)?.newest()?;
+    let mut services = newest.iter().flat_map(|record| record.state.services.values());
+    Ok(services.any(|service| service.on_failure.is_closed()))
+}
