@@ -606,7 +606,7 @@ impl Daemon {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         self.measure_speed();
-        // Who is late looks once.
+        // No other event restarts them; ticks that were missed come as one.
         let every = |period| {
             let mut ticks = interval(period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -616,6 +616,7 @@ impl Daemon {
         let (mut tidy, mut drops) = (every(TIDY), every(drops::LOOK_EVERY));
         let (mut budgets, mut uses) = (every(budgets::LOOK_EVERY), every(sessions::LOOK_EVERY));
         let mut bills = every(Duration::from_secs(self.file.ledger_every.0));
+        let (mut moves, mut captures) = (every(moves::LOOK_EVERY), every(capture::LOOK_EVERY));
         loop {
             self.do_effects();
             self.advance_work();
@@ -670,13 +671,11 @@ impl Daemon {
                     self.after_report(Self::look_at_called);
                 }
                 _ = budgets.tick(), if self.has_budgets() => self.look_at_budgets(),
-                () = tokio::time::sleep(moves::LOOK_EVERY), if !self.moves.is_empty() || !self.leaving.is_empty() => {
+                _ = moves.tick(), if !self.moves.is_empty() || !self.leaving.is_empty() => {
                     self.look_at_moves();
                     self.look_at_leaving();
                 }
-                () = tokio::time::sleep(capture::LOOK_EVERY), if !self.captures.is_empty() => {
-                    self.look_at_captures();
-                }
+                _ = captures.tick(), if !self.captures.is_empty() => self.look_at_captures(),
                 () = until(self.retry_at) => self.retry_missing(),
                 () = until(self.desired.unconfirmed.as_ref().map(|it| it.until.into())), if self.work.is_none() => {
                     self.take_back_unconfirmed();

@@ -10,6 +10,7 @@
 //! | [`unsafety`] | where `unsafe` and C may be |
 //! | [`determinism`] | no clock and no random order in `base` and `core` |
 //! | [`text`] | sizes, openings, unfinished work, panics, machine paths |
+//! | [`timers`] | no timer begins anew because something else has happened |
 //! | [`features`] | builds and tests resolve the same features |
 //! | [`dependencies`] | each external dependency has its line in the docs |
 //! | [`documents`] | ARCHITECTURE.md and SPECIFICATION.md agree with the tree; the glossary |
@@ -21,6 +22,7 @@ pub mod documents;
 pub mod features;
 pub mod rust;
 pub mod text;
+pub mod timers;
 pub mod tree;
 pub mod unsafety;
 
@@ -33,11 +35,12 @@ use tree::Tree;
 
 /// Runs every check.
 pub fn check(tree: &Tree, listings: &Listings) -> Report {
-    let checks: [fn(&Tree) -> Vec<Finding>; 6] = [
+    let checks: [fn(&Tree) -> Vec<Finding>; 7] = [
         arrows::check,
         unsafety::check,
         determinism::check,
         text::check,
+        timers::check,
         dependencies::check,
         documents::check,
     ];

@@ -56,6 +56,20 @@ impl Source {
         self.find(words).next().is_some()
     }
 
+    /// Tokens between the brackets that open behind such words, brackets of them included.
+    pub fn within<'a>(&'a self, words: &'a [&str]) -> impl Iterator<Item = &'a Token> {
+        let mut depth = 0_usize;
+        self.tokens.iter().enumerate().filter_map(move |(at, token)| {
+            let begins = self.tokens[..at].ends_with_words(words);
+            match token.text.as_str() {
+                "{" | "(" | "[" if depth > 0 || begins => depth += 1,
+                "}" | ")" | "]" if depth > 0 => depth -= 1,
+                _ => return (depth > 0).then_some(token),
+            }
+            None
+        })
+    }
+
     /// Names of modules in files of their own that are built for tests only.
     pub fn test_modules(&self) -> impl Iterator<Item = &str> {
         self.tokens
@@ -119,6 +133,17 @@ fn flatten(stream: TokenStream, test: bool, out: &mut Vec<Token>) {
                 }
             }
         }
+    }
+}
+
+trait Words {
+    fn ends_with_words(&self, words: &[&str]) -> bool;
+}
+
+impl Words for [Token] {
+    fn ends_with_words(&self, words: &[&str]) -> bool {
+        let last = self.len().checked_sub(words.len()).map(|from| &self[from..]);
+        last.is_some_and(|last| last.iter().zip(words).all(|(token, word)| token.text == *word))
     }
 }
 
