@@ -163,6 +163,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             ..SessionReport::new(SessionId(2))
         }]),
         FromCell::MemoryOf(Bytes(1 << 20), Some((SessionId(2), Box::default()))),
+        FromCell::SessionsReported,
         FromCell::Reported(Box::new(CellReport { frames_total: 6144, ..CellReport::default() })),
     ];
     let to = to.iter().map(encode).collect::<Vec<_>>();

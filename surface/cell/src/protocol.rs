@@ -125,7 +125,7 @@ pub enum ToCell {
     /// Report on every service, every session and on the cell; ends with [`FromCell::Reported`].
     Report,
     /// Tell what sessions used that used something since they were told last:
-    /// [`FromCell::Sessions`].
+    /// [`FromCell::Sessions`]; ends with [`FromCell::SessionsReported`].
     ReportSessions,
     /// Tell of packets, or not any more.
     Tap(Option<TapFacts>),
@@ -329,6 +329,9 @@ pub enum FromCell {
     Service(EntryId, Box<ServiceReport>),
     /// What sessions used, at most [`SESSION_REPORTS_MAX`] a message.
     Sessions(Vec<SessionReport>),
+    /// Ends a report on sessions only: [`ToCell::ReportSessions`]. One that goes on at that time
+    /// ends with [`FromCell::Reported`] instead.
+    SessionsReported,
     /// What sessions use that reserved no memory, and what one session has: [`ToCell::MemoryOf`].
     MemoryOf(Bytes, Option<(SessionId, Box<Account>)>),
     /// The cell itself; ends a report.
@@ -435,7 +438,7 @@ pub enum Given {
 
 /// Of these messages. To be raised with each change: a daemon adopts only a cell that it
 /// understands.
-pub const PROTOCOL_VERSION: u32 = 16;
+pub const PROTOCOL_VERSION: u32 = 17;
 
 /// What a service did since it started. Every packet in is in exactly one of
 /// the outcomes that follow.

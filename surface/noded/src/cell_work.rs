@@ -319,6 +319,7 @@ impl Daemon {
                 self.reports.insert(entry, *report);
             }
             FromCell::Sessions(reports) => self.sessions.heard(reports),
+            FromCell::SessionsReported => self.sessions_reported(),
             FromCell::MemoryOf(rest, session) => self.memory_told(rest, session),
             FromCell::Associated(id) => self.associated(id),
             FromCell::Calls(question) => self.packets_call(question),
@@ -326,6 +327,7 @@ impl Daemon {
             FromCell::Reported(report) => {
                 self.cell_report = *report;
                 self.memory_reported(report.memory_rest);
+                self.sessions_reported();
                 self.reported();
             }
             FromCell::Adopted(_) | FromCell::Given(_) => {

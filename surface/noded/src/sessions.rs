@@ -249,8 +249,8 @@ impl Daemon {
         self.note(Note::new(kind, text).session(session).owner(owner));
     }
 
-    fn session_list(&mut self, sight: &Sight) -> Answer<SessionList> {
-        let counts = self.look_at_sessions()?;
+    fn session_list(&self, sight: &Sight) -> Answer<SessionList> {
+        let counts = self.session_counts()?;
         let seen = self.node.sessions().filter(|session| sight.has_session(session));
         let mut things = self.things_by_session(sight);
         let details = seen.map(|it| self.shown_session(it, &counts, &mut things));
@@ -259,8 +259,8 @@ impl Daemon {
         Ok(SessionList { schema_version: SCHEMA_VERSION, sessions, left })
     }
 
-    fn session_details(&mut self, sight: &Sight, wanted: &str) -> Answer<SessionDetails> {
-        let counts = self.look_at_sessions()?;
+    fn session_details(&self, sight: &Sight, wanted: &str) -> Answer<SessionDetails> {
+        let counts = self.session_counts()?;
         let named = Name::new(wanted).ok();
         let found = named.and_then(|name| self.node.session(&name));
         let found = found.filter(|session| sight.has_session(session));

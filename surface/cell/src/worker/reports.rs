@@ -4,7 +4,7 @@
 //! ```text
 //!   Report ─▶ Service, Service, … │ …, Service │ Sessions │ … │ Sessions, Reported
 //!             └── one round ──────┘
-//!   ReportSessions ─▶ what services sent │ … │ Sessions: those that did something │ …
+//!   ReportSessions ─▶ what services sent │ … │ Sessions: those that did something │ …, SessionsReported
 //! ```
 
 use super::Cell;
@@ -122,7 +122,9 @@ impl Cell {
         if next < self.sessions.places() {
             return Ok(Reporting::Sessions(of, next, sent));
         }
-        if of == Of::All {
+        if of == Of::Sessions {
+            self.tell(&FromCell::SessionsReported)?;
+        } else {
             self.report.associations = self.associations.report;
             self.report.messages_delivered = self.letters.delivered.get();
             self.report.messages_dropped = self.letters.dropped.get();

@@ -281,13 +281,29 @@ fn shown(at_ms: u64, seconds: u64, step: &Step) -> SessionStep {
 }
 
 impl Daemon {
-    /// Takes note of what sessions used since the look before; what the cell says meanwhile is of
-    /// the next one.
+    /// Asks the cell what sessions have used; the look follows when it has told. One that has not
+    /// answered for a second is not waited for.
     pub(crate) fn look_at_use(&mut self) {
-        let now = self.now();
-        if !self.sessions.history.is_due(now) {
+        if !self.sessions.history.is_due(self.now()) {
             return;
         }
+        let is_overdue = std::mem::replace(&mut self.sessions.is_use_asked, true);
+        if is_overdue || self.cell.is_none() {
+            self.note_use();
+        }
+        self.tell(&ToCell::ReportSessions, &[]);
+    }
+
+    /// The cell has told what sessions have used: takes note of it, if that was asked for.
+    pub(crate) fn sessions_reported(&mut self) {
+        if std::mem::take(&mut self.sessions.is_use_asked) {
+            self.note_use();
+        }
+    }
+
+    /// Takes note of what sessions used since the look before.
+    fn note_use(&mut self) {
+        let now = self.now();
         let begin = Instant::now();
         match self.session_counts() {
             Ok(counts) => {
@@ -300,11 +316,11 @@ impl Daemon {
                 let all = counts.iter().zip(memory);
                 let all = all.map(|((name, counts), memory)| (name, counts, memory));
                 self.sessions.history.look(now, all);
+                self.begin_window(now, counts);
             }
             Err(error) => tracing::debug!(error = error.message, "sessions cannot be looked at"),
         }
         self.sessions.history.rest(now, begin.elapsed());
-        self.tell(&ToCell::ReportSessions, &[]);
     }
 
     pub(super) fn history_of(&self, name: &Name) -> Option<SessionHistory> {

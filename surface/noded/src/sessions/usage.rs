@@ -5,8 +5,8 @@
 //! cell ─ SessionReport ─ time, queue ──┴─▶ totals ─ less those of a look before ─▶ the window
 //! ```
 //!
-//! Nothing is measured for it: it reads counters when somebody asks, and each time that they are
-//! read for the ledger.
+//! Nothing is measured for it: it reads counters once a second, when the cell has reported, and when
+//! somebody asks, so that a window is a second or two long.
 
 use super::history::History;
 use super::memory::{self, Known};
@@ -23,8 +23,12 @@ use units::{Name, Nanos, SessionId};
 
 /// Shortest window: in less time a few packets would look like a rate.
 const WINDOW_MIN: Nanos = Nanos::from_millis(1_000);
-/// Looks that are kept: the last one that is old enough, and one that is not yet.
-const LOOKS_MAX: usize = 2;
+/// Least time between two looks: they come each second, some a little late.
+const LOOK_MIN: Nanos = Nanos(WINDOW_MIN.0 / 2);
+/// Looks that are kept: the last one that is old enough, and those that are not yet.
+const LOOKS_MAX: usize = 3;
+
+const _: () = assert!(LOOK_MIN.0 * (LOOKS_MAX as u64 - 1) >= WINDOW_MIN.0, "one is old enough");
 
 /// What the daemon knows of sessions beside what it decides.
 #[derive(Default)]
@@ -38,6 +42,8 @@ pub(crate) struct Sessions {
     looks: VecDeque<Look>,
     /// What they used over time.
     pub(super) history: History,
+    /// The cell was asked what sessions have used, for a look.
+    pub(super) is_use_asked: bool,
     /// Whether it is known what memory is in use, and how often the cell was asked.
     pub(super) known: Known,
     pub(super) asked: u64,
@@ -100,18 +106,18 @@ impl Sessions {
     fn look(
         &mut self,
         at: Nanos,
-        counts: &BTreeMap<Name, SessionCounts>,
+        counts: BTreeMap<Name, SessionCounts>,
         sent: BTreeMap<(Name, String), u64>,
     ) {
-        self.looks.push_back(Look { at, counts: counts.clone(), sent });
+        self.looks.push_back(Look { at, counts, sent });
         if self.looks.len() > LOOKS_MAX {
             self.looks.pop_front();
         }
     }
 
-    /// Whether the last look was so long ago that another one is a beginning, too.
+    /// Returns true when the last look was so long ago that another one is a beginning, too.
     fn is_due(&self, at: Nanos) -> bool {
-        self.looks.back().is_none_or(|look| at.saturating_sub(look.at) >= WINDOW_MIN)
+        self.looks.back().is_none_or(|look| at.saturating_sub(look.at) >= LOOK_MIN)
     }
 
     /// The last look that is so old that a window since then says something.
@@ -193,20 +199,18 @@ impl Daemon {
         Ok(counts)
     }
 
-    /// The same, remembered as the beginning of a window.
-    pub(crate) fn look_at_sessions(&mut self) -> Answer<BTreeMap<Name, SessionCounts>> {
-        let counts = self.session_counts()?;
-        let now = self.now();
-        if self.sessions.is_due(now) {
-            let mut sent = BTreeMap::new();
-            for session in self.node.sessions() {
-                for line in self.sends_of(session) {
-                    sent.insert((session.name.clone(), line.port), line.sent_bytes);
-                }
-            }
-            self.sessions.look(now, &counts, sent);
+    /// Takes note of counters, which the cell has just told, as the beginning of a window.
+    pub(super) fn begin_window(&mut self, now: Nanos, counts: BTreeMap<Name, SessionCounts>) {
+        if !self.sessions.is_due(now) {
+            return;
         }
-        Ok(counts)
+        let mut sent = BTreeMap::new();
+        for session in self.node.sessions() {
+            for line in self.sends_of(session) {
+                sent.insert((session.name.clone(), line.port), line.sent_bytes);
+            }
+        }
+        self.sessions.look(now, counts, sent);
     }
 
     /// What a session uses; `counts` are of this moment.
@@ -296,7 +300,7 @@ mod tests {
         let mut look = |ms: u64, packets: u64| {
             if sessions.is_due(at(ms)) {
                 let sent = BTreeMap::from([((name.clone(), "right".to_owned()), packets)]);
-                sessions.look(at(ms), &counts(packets), sent);
+                sessions.look(at(ms), counts(packets), sent);
             }
             let total = counts(packets)[&name];
             let (window, used) = sessions.window(at(ms), &name, total);
@@ -309,6 +313,26 @@ mod tests {
         assert_eq!(look(1_200, 10), (1_200, 5));
         assert_eq!(look(1_500, 12), (1_500, 7));
         assert_eq!(look(2_300, 20), (1_100, 10));
+        assert_eq!(look(2_700, 21), (1_500, 11), "too soon behind the last one");
         assert_eq!(look(9_000, 30), (6_700, 10));
+    }
+
+    #[test]
+    fn with_a_look_each_second_a_window_is_no_longer_than_two() {
+        let mut sessions = Sessions::default();
+        let name: Name = "gold".parse().unwrap();
+        // A processor and a half; looks come a little late, as the cell's answers do.
+        for ms in 0..60_000_u64 {
+            let (now, cpu_ns) = (Nanos::from_millis(ms), Some(ms * 1_500_000));
+            let total = SessionCounts { cpu_ns, ..SessionCounts::default() };
+            if ms % 1_000 == ms / 1_000 % 7 && sessions.is_due(now) {
+                sessions.look(now, BTreeMap::from([(name.clone(), total)]), BTreeMap::new());
+            }
+            let (window, used) = sessions.window(now, &name, total);
+            if ms > 1_006 {
+                assert!((1_000..2_010).contains(&window), "{window} ms at {ms}");
+                assert_eq!(used.cpu_ns, Some(window * 1_500_000));
+            }
+        }
     }
 }
