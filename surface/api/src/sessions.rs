@@ -82,7 +82,8 @@ pub struct ReservationInfo {
 /// What a session used in some time. What is not measured is null.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionCounts {
-    /// Processor time of its modules at user level, in nanoseconds.
+    /// Processor time of its turns at user level, in nanoseconds: its modules, their hooks, and
+    /// what it takes to send their packets. The ledger's `cpu_user_ns` is the modules' calls alone.
     pub cpu_ns: Option<u64>,
     /// Fuel of its modules below user level.
     pub fuel: u64,
@@ -96,7 +97,8 @@ pub struct SessionCounts {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Bytes that it sent.
+    /// Bytes that it sent at user level. What left at `nic` and `kernel` is counted where it has a
+    /// share of a port: [`SendUse`].
     pub sent_bytes: Option<u64>,
     /// Packets for which its queue had no room.
     pub queue_dropped: Option<u64>,
@@ -173,7 +175,7 @@ pub struct SessionStep {
     pub memory_bytes: u64,
     /// Packets for which its queue had no room.
     pub queue_dropped: u64,
-    /// Bytes that it sent.
+    /// Bytes that it sent at user level.
     pub sent_bytes: u64,
     /// Bytes that its rules took.
     pub bytes: u64,

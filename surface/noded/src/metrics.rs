@@ -251,13 +251,9 @@ impl Page {
     }
 
     fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-        let rows = self.several("level", |stats| {
-            // A raised packet is counted below and, where it is handled, at user level.
-            let below = stats.below.packets;
-            let user = (stats.packets + stats.below.raised).saturating_sub(below);
-            [("user".to_owned(), user), ("below".to_owned(), below)]
-        });
-        counters(encoder, ("service_calls", None, "Calls of the module, by level"), rows)?;
+        let rows = self.several("level", calls_by_level);
+        let help = "Packets that the module has handled, by level";
+        counters(encoder, ("service_calls", None, help), rows)?;
         let rows = self.each(|stats| stats.below.fuel);
         let fuel = Some(Unit::Other("fuel".to_owned()));
         counters(encoder, ("service_below", fuel, "Fuel of its calls below user level"), rows)?;
@@ -402,6 +398,14 @@ fn shown_sessions(all: &BTreeMap<String, SessionStats>) -> Vec<(&str, SessionSta
     shown
 }
 
+/// Returns the packets that a service has handled at each level: together its packets. What was
+/// raised, whether its program ran or the lane was at user level, counts where it was handled.
+fn calls_by_level(stats: &api::ServiceStats) -> [(String, u64); 2] {
+    let below = stats.below.packets.saturating_sub(stats.below.raised);
+    let user = stats.packets.saturating_sub(below);
+    [("user".to_owned(), user), ("below".to_owned(), below)]
+}
+
 fn of(service: &ServiceInfo) -> Labels {
     vec![("service", service.name.clone()), ("digest", service.digest.clone())]
 }
@@ -465,7 +469,7 @@ mod tests {
             "tamandua_port_outcome_packets_total{port=\"left\",outcome=\"forwarded\"} 4",
             "tamandua_service_packets_total{service=\"monitor\",digest=\"sha256:ab\"} 7",
             "tamandua_service_calls_total{service=\"monitor\",digest=\"sha256:ab\",level=\"user\"} 4",
-            "tamandua_service_calls_total{service=\"monitor\",digest=\"sha256:ab\",level=\"below\"} 5",
+            "tamandua_service_calls_total{service=\"monitor\",digest=\"sha256:ab\",level=\"below\"} 3",
             "tamandua_service_call_seconds_count{service=\"monitor\",digest=\"sha256:ab\"} 3",
             "tamandua_events_total{} 9",
             "# EOF",
@@ -498,6 +502,18 @@ mod tests {
         let rest: u64 = (0..9_744).sum();
         assert_eq!((name, others.packets, others.fuel), (OTHER_SESSIONS, rest, 9_744));
         assert_eq!(shown_sessions(&all).iter().map(|(_, it)| it.packets).sum::<u64>(), 49_995_000);
+    }
+
+    #[test]
+    fn packets_by_level_are_all_packets_wherever_the_service_has_moved() {
+        // Before, on the way, and up again with everything still raised.
+        for (user, below, raised) in [(4, 0, 0), (4, 5, 2), (9, 10, 10)] {
+            let mut stats = ServiceStats { packets: user + below - raised, ..Default::default() };
+            (stats.below.packets, stats.below.raised) = (below, raised);
+            let [(_, at_user), (_, at_below)] = calls_by_level(&stats);
+            assert_eq!((at_user, at_below), (user, below - raised));
+            assert_eq!(at_user + at_below, stats.packets);
+        }
     }
 
     #[test]

@@ -160,7 +160,7 @@ fn human(used: &LedgerAmounts) -> Vec<(&'static str, String)> {
         ("packets out", used.packets_out, used.packets_out.to_string()),
         ("fuel at nic", used.fuel_nic, used.fuel_nic.to_string()),
         ("fuel at kernel", used.fuel_kernel, used.fuel_kernel.to_string()),
-        ("time at user, about", used.cpu_user_ns, seconds(used.cpu_user_ns)),
+        ("time of calls at user, about", used.cpu_user_ns, seconds(used.cpu_user_ns)),
         ("memory times seconds", used.memory_byte_seconds, bytes(used.memory_byte_seconds)),
         ("modules stored", used.fetches, used.fetches.to_string()),
         ("their bytes", used.fetched_bytes, bytes(used.fetched_bytes)),

@@ -350,7 +350,7 @@ fn use_rows(session: &SessionDetails) -> Rows {
     }
     let sent_now = or_none(window.sent_bytes, |bytes| per_second(bytes, "bytes"));
     let sent = or_none(sent_bytes, |bytes| format!("{bytes} bytes"));
-    rows.add(["sent".into(), String::new(), sent_now, sent]);
+    rows.add(["sent at user".into(), String::new(), sent_now, sent]);
     let (now, all) = (per_second(window.packets, "packets"), format!("{packets} packets"));
     rows.add(["came".into(), String::new(), now, all]);
     let (now, all) = (per_second(window.bytes, "bytes"), format!("{bytes} bytes"));
@@ -447,15 +447,15 @@ mod tests {
             "session   gold (there)",
             "services  monitor",
             "rules     #0, #1",
-            "RESOURCE    PROMISED       USED                SINCE THE START",
-            "cpu         1ms/4ms+extra  25.0%               1.500 s",
-            "below       -              1.0% (1000 fuel/s)  0.060 s (6000 fuel)",
-            "all levels                 26.0%               1.560 s",
-            "memory      64MiB          64KiB",
-            "queue       -              -                   -",
-            "send right  2ms/6ms        -                   -",
-            "came                       5 packets/s         30 packets",
-            "weight      200",
+            "RESOURCE      PROMISED       USED                SINCE THE START",
+            "cpu           1ms/4ms+extra  25.0%               1.500 s",
+            "below         -              1.0% (1000 fuel/s)  0.060 s (6000 fuel)",
+            "all levels                   26.0%               1.560 s",
+            "memory        64MiB          64KiB",
+            "queue         -              -                   -",
+            "send right    2ms/6ms        -                   -",
+            "came                         5 packets/s         30 packets",
+            "weight        200",
         ] {
             assert!(lines.contains(&wanted), "no line '{wanted}' in\n{text}");
         }
@@ -469,7 +469,7 @@ mod tests {
         session.used.memory = Some(memory);
         let text = show_text(&session);
         let line =
-            "memory      64MiB          3MiB                at most 5MiB, 2 times refused more";
+            "memory        64MiB          3MiB                at most 5MiB, 2 times refused more";
         assert!(text.lines().any(|it| it == line), "{text}");
         session.used.memory.as_mut().unwrap().refused = 0;
         assert!(show_text(&session).lines().any(|it| it.ends_with("at most 5MiB")));
@@ -479,7 +479,7 @@ mod tests {
     fn what_is_not_measured_is_no_zero() {
         let quiet = SessionDetails { used: api::SessionUse::default(), ..gold() };
         let text = show_text(&quiet);
-        assert!(text.contains("cpu         1ms/4ms+extra  -     -"), "{text}");
+        assert!(text.contains("cpu           1ms/4ms+extra  -     -"), "{text}");
     }
 
     #[test]

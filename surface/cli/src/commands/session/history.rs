@@ -47,7 +47,7 @@ fn rows(
     let memory = promised.memory_bytes.map(|bytes| bytes as f64);
     row("memory", &|step| step.memory_bytes as f64, memory, &size);
     row("dropped", &|step| step.queue_dropped as f64, None, &packets);
-    row("sent", &|step| by_second(step.sent_bytes, step), None, &rate);
+    row("sent at user", &|step| by_second(step.sent_bytes, step), None, &rate);
     row("came", &|step| by_second(step.bytes, step), None, &rate);
     Some(rows)
 }
@@ -159,12 +159,12 @@ mod tests {
         let text = rows(&session, steps, "seconds", ASCII).unwrap().to_string();
         let lines: Vec<&str> = text.lines().collect();
         for wanted in [
-            "RESOURCE  THE LAST 4 SECONDS  AT MOST       A FULL BLOCK IS",
-            "cpu       _=#_                50.0%         50.0%, as promised",
-            "below     ____                0.0%          -",
-            "memory    ====                32MiB         64MiB, as promised",
-            "dropped   ____                0 packets     -",
-            "came      _=#_                1400 bytes/s  the most",
+            "RESOURCE      THE LAST 4 SECONDS  AT MOST       A FULL BLOCK IS",
+            "cpu           _=#_                50.0%         50.0%, as promised",
+            "below         ____                0.0%          -",
+            "memory        ====                32MiB         64MiB, as promised",
+            "dropped       ____                0 packets     -",
+            "came          _=#_                1400 bytes/s  the most",
         ] {
             assert!(lines.contains(&wanted), "no line '{wanted}' in\n{text}");
         }
