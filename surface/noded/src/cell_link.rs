@@ -62,6 +62,7 @@ impl CellLink {
         let number = os::child::inherit(&mut command, theirs);
         // Of what the daemon was given, the cell hears only how much to log.
         command.env_clear().envs(std::env::var_os(LOG_VARIABLE).map(|value| (LOG_VARIABLE, value)));
+        crate::deploy::away_from_terminal(&mut command);
         let child = command
             .arg("cell")
             .args(["--fd", &number.to_string()])

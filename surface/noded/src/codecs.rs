@@ -170,7 +170,7 @@ fn run(
     // Else it is as much as the kernel gives.
     let _ = set_socket_send_buffer_size_force(&theirs, CODEC_BUFFER);
     let mut command = Command::new(PROGRAM);
-    command.arg("codec").env_clear();
+    crate::deploy::away_from_terminal(&mut command).arg("codec").env_clear();
     command.args(["--guest-core", &guest_core.to_string()]).arg(program).arg("--");
     command.args(wish.arguments());
     let (input, output) = (OwnedFd::from(theirs.try_clone()?), OwnedFd::from(theirs));

@@ -4,6 +4,7 @@ use abi::check::{CheckError, Checked, Kind, Unverified};
 use cell::{CompileFailure, CompileWorker, Compiled};
 use registry::Digest;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -140,9 +141,15 @@ pub(crate) fn set_guest_core(core: usize) {
     let _ = GUEST_CORE.set(core);
 }
 
+/// Has the program that `command` starts hear nothing of the terminal: Ctrl-C there is for the
+/// daemon, which ends its children itself, and in its order.
+pub(crate) fn away_from_terminal(command: &mut Command) -> &mut Command {
+    command.process_group(0)
+}
+
 fn start(bpf: bool, warm: bool) -> Result<CompileWorker, CompileFailure> {
     let mut worker = Command::new(PROGRAM);
-    worker.arg("compile-worker").env_clear();
+    away_from_terminal(&mut worker).arg("compile-worker").env_clear();
     if let Some(core) = GUEST_CORE.get() {
         worker.args(["--guest-core", &core.to_string()]);
     }
@@ -194,6 +201,17 @@ mod tests {
             (Digest::of(&wasm), Module::check(wasm).unwrap())
         };
         (0..count).map(module).collect()
+    }
+
+    #[test]
+    fn what_is_for_the_group_of_the_daemon_is_not_for_its_children() {
+        let group = |command: &mut Command| {
+            let output = command.args(["-c", "cut -d' ' -f5 /proc/$$/stat"]).output().unwrap();
+            String::from_utf8(output.stdout).unwrap().trim().parse::<i32>().unwrap()
+        };
+        let own = rustix::process::getpgrp().as_raw_nonzero().get();
+        assert_eq!(group(&mut Command::new("/bin/sh")), own);
+        assert_ne!(group(away_from_terminal(&mut Command::new("/bin/sh"))), own);
     }
 
     #[test]
