@@ -52,6 +52,7 @@ mod lines;
 mod listen;
 mod metrics;
 mod modules;
+mod mounts;
 mod moves;
 mod node_key;
 mod notices;
@@ -118,6 +119,7 @@ pub fn run(options: Options) -> Result<()> {
     }
     deploy::set_guest_core(guest_core);
     let lock = if options.take_over { take_over(&file.name)? } else { daemon::lock(&file.name)? };
+    mounts::warn_of_own();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let start = daemon::Start { file, config: options.config, key: Arc::new(key), guest_core };
     let ended = runtime.block_on(daemon::run(start, lock, options.bpf));
@@ -131,7 +133,11 @@ const HANDED_OVER_WITHIN: Duration = Duration::from_secs(10);
 
 /// Asks the daemon that runs, if one does, to let go of the node, and takes its name.
 fn take_over(name: &Name) -> Result<File> {
-    match api::Client::of(name).hand_over() {
+    let client = api::Client::of(name);
+    if let Ok(running) = client.node() {
+        mounts::check_shared_with(running.pid)?;
+    }
+    match client.hand_over() {
         Ok(handed) => tracing::info!(pid = handed.pid, "the daemon before hands over"),
         Err(api::ClientError::Unreachable { .. }) => {
             tracing::info!("no daemon of this node runs");
@@ -154,6 +160,14 @@ fn take_over(name: &Name) -> Result<File> {
 /// Where a node keeps what lives as long as it runs.
 fn run_directory(name: &Name) -> PathBuf {
     Path::new(api::RUN_DIRECTORY).join(name.as_str())
+}
+
+/// Returns true when something of the node is there, whether it runs or not: its run directory or
+/// its pins.
+#[must_use]
+pub fn is_known(name: &Name) -> bool {
+    let pins = Path::new(bpf::front_door::PIN_DIRECTORY).join(name.as_str());
+    run_directory(name).exists() || pins.exists()
 }
 
 /// Removes what a dead node left: its cell, pins, offload settings, its run directory.

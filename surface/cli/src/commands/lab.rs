@@ -183,7 +183,7 @@ fn down(lab: &str, context: &Context<'_>) -> Outcome {
     let mut left = Vec::new();
     for router in state.plan.with_node() {
         let node = nodes::node_name(&state.plan.lab, &router.name);
-        if let Some(node) = node.ok().filter(left_something) {
+        if let Some(node) = node.ok().filter(noded::is_known) {
             left.extend(cleaned(&node)?);
         }
     }
@@ -212,13 +212,6 @@ fn down_all(context: &Context<'_>) -> Outcome {
     // The document is out: what remains is for people, and the status.
     context.output.note(&format!("error: {}", failures.join("; ")));
     Ok(ErrorCode::Partial.exit_status())
-}
-
-/// Whether something of the node is there: its directory or its pins.
-fn left_something(node: &Name) -> bool {
-    [api::RUN_DIRECTORY, bpf::front_door::PIN_DIRECTORY]
-        .iter()
-        .any(|directory| Path::new(directory).join(node.as_str()).exists())
 }
 
 /// The nodes of this machine that left something and do not answer.

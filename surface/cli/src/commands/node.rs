@@ -84,12 +84,16 @@ fn set_bpf(enabled: bool, context: &Context<'_>) -> Outcome {
 }
 
 fn cleanup(name: &Name, context: &Context<'_>) -> Outcome {
+    if !noded::is_known(name) {
+        let message = format!("there is nothing of a node '{name}' on this machine");
+        let failure = Failure::new(ErrorCode::NotFound, message);
+        return Err(failure.help("'tam doctor' names the nodes that left something"));
+    }
     let removed = noded::cleanup(name)?;
     let document = json!({"schema_version": SCHEMA_VERSION, "node": name, "removed": removed});
-    context.output.result(&document, || match removed.as_slice() {
-        [] => format!("node {name} left nothing behind"),
-        _ => format!("removed of node {name}:\n  {}", removed.join("\n  ")),
-    })
+    context
+        .output
+        .result(&document, || format!("removed of node {name}:\n  {}", removed.join("\n  ")))
 }
 
 /// What the node has to say while it runs; `TAM_LOG` chooses how much, as in `TAM_LOG=debug`.

@@ -50,6 +50,15 @@ fn a_failure_keeps_its_status_whatever_the_streams_are() {
 }
 
 #[test]
+fn a_node_that_never_was_has_nothing_to_clean_up() {
+    for _ in 0..2 {
+        let output = redirected("node --cleanup tt-cli-nosuch", "");
+        assert_eq!(status(&output), 3, "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("tam doctor"), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
     for command in COMMANDS {
         let mut tam = Command::new(env!("CARGO_BIN_EXE_tam"));

@@ -332,8 +332,13 @@ fn leftovers() -> Check {
         [] => format!("{} nodes and {} labs, none dead", running.len(), labs.len()),
         _ => format!("left by dead nodes: {}", dead.join(", ")),
     };
-    Check::useful("nodes and labs", dead.is_empty().into(), found)
-        .advice("remove it with: tam lab down --all, or tam node --cleanup NAME")
+    Check::useful("nodes and labs", dead.is_empty().into(), found).advice(removal_of(&dead))
+}
+
+/// Says how what dead nodes left is removed, and nothing that lives.
+fn removal_of(dead: &[String]) -> String {
+    let commands: Vec<_> = dead.iter().map(|name| format!("tam node --cleanup {name}")).collect();
+    format!("start the node again, or remove what it left: {}", commands.join("; "))
 }
 
 #[cfg(test)]
@@ -346,6 +351,13 @@ mod tests {
         assert_eq!(version("6.18.5"), Some((6, 18)));
         assert_eq!(version("unknown"), None);
     }
+    #[test]
+    fn what_dead_nodes_left_is_removed_without_taking_what_lives() {
+        let advice = removal_of(&["r1".to_owned(), "r2".to_owned()]);
+        assert!(advice.ends_with("tam node --cleanup r1; tam node --cleanup r2"), "{advice}");
+        assert!(!advice.contains("lab down"), "{advice}");
+    }
+
     #[test]
     fn on_one_core_it_is_said_what_is_not_promised() {
         let one = cores(1);
