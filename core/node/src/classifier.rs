@@ -104,7 +104,8 @@ pub struct RuleSet {
     pub lists: Vec<ListedFlows>,
     /// Those for packets that hide something of L4.
     pub hidden: HiddenRules,
-    /// Rules that no packet can reach, each with a better one of the same match.
+    /// Rules that no packet can reach, each with a better one that has its packets, or some of
+    /// them where several have them all.
     pub shadowed: Vec<(RuleId, RuleId)>,
 }
 
@@ -236,8 +237,7 @@ pub enum RuleSetError {
 
 /// Compiles rules, in any order, for the front door.
 ///
-/// Of equal keys only the best rule's stays; a rule that has none left is in
-/// [`RuleSet::shadowed`].
+/// A rule whose keys better rules have, or wider ones, is in [`RuleSet::shadowed`] and nowhere else.
 ///
 /// # Errors
 /// When a name is unknown or a limit of the front door's maps is exceeded.
@@ -259,6 +259,11 @@ pub fn compile<'a>(
         needs_no_xdp_at_tc(rule, lookup)?;
         if let Some(flows) = &rule.spec.flows {
             let template = compile_match(rule, matched, lookup)?;
+            let nothing = PortPrefix { value: 0, mask: 0 };
+            if let Some(better) = set.cover(&keys, rule, template, &[(nothing, nothing)]) {
+                set.shadowed.push((rule.id, better));
+                continue;
+            }
             keys.hidden.add_list(rule.spec.stage(), template.0, template.1, compiled);
             add_list(&mut set, rule, template, flows, compiled)?;
             continue;
@@ -303,6 +308,9 @@ impl RuleSet {
             let needed = ports.len();
             return Err(RuleSetError::TooManyEntries { rule: rule.id, text, needed, left });
         }
+        if let Some(better) = self.cover(keys, rule, (bits, key), &ports) {
+            return Ok(Some(better));
+        }
         let stage = rule.spec.stage();
         let (mut installed, mut better) = (false, None);
         let whole = (bits, key);
@@ -330,6 +338,45 @@ impl RuleSet {
         }
         Ok(better.filter(|_| !installed))
     }
+}
+
+impl RuleSet {
+    /// Returns a rule that has a packet of the match, if better ones have each of them: for every
+    /// key one with the same bits, or fewer. Rules that have a key's packets only together, such
+    /// as one for each version of IP, are not looked for.
+    fn cover(
+        &self,
+        keys: &Keys,
+        rule: &Rule,
+        (bits, key): (Key, Key),
+        ports: &[(PortPrefix, PortPrefix)],
+    ) -> Option<RuleId> {
+        let stage = rule.spec.stage().number();
+        let masks = || (0u16..).zip(&self.masks).filter(move |(_, mask)| mask.stage == stage);
+        let mut better = None;
+        for &(source, destination) in ports {
+            let (bits, key) = with_ports(bits, key, source, destination);
+            let found = masks().filter(|(_, mask)| is_wider(&mask.bits, &bits)).find_map(
+                |(index, mask)| {
+                    let mut wide = masked(&key, &mask.bits);
+                    wide.mask = index;
+                    let found = keys.entries.get(&bytes_of(&wide))?;
+                    // It leaves to the kernel what is no connection of its service.
+                    (found.action != bpf_maps::ACTION_INTERCEPT_BACK).then_some(RuleId(found.rule))
+                },
+            );
+            better = better.or(Some(found?));
+        }
+        better
+    }
+}
+
+/// Returns true when a mask looks at nothing that the other one does not look at. One without
+/// an ethertype is for IP, and so not wider than one for something else.
+fn is_wider(one: &Key, other: &Key) -> bool {
+    let bytes = |key: &Key| bytes_of(&Key { mask: 0, ..*key });
+    let is_within = bytes(one).iter().zip(bytes(other)).all(|(one, other)| one & !other == 0);
+    is_within && (one.ethertype_be == other.ethertype_be)
 }
 
 /// What comes back to who sent what is matched: wherever it comes in, and however it is marked.
@@ -713,7 +760,7 @@ const fn ethertype_of(parsed: &wire::Parsed) -> u16 {
     }
 }
 
-/// A rule's reach as `tam rule list` shows it: none, when a better rule has the same match.
+/// A rule's reach as `tam rule list` shows it: none, when better rules have all of its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reach {
@@ -723,9 +770,9 @@ pub enum Reach {
     Waiting,
     /// Its service does not run: its packets are dropped.
     Closed,
-    /// A better rule has the same match.
+    /// Better rules have all of its packets.
     Shadowed {
-        /// That rule.
+        /// One of them.
         by: RuleId,
     },
 }

@@ -190,6 +190,8 @@ proptest! {
                 .min_by_key(|rule| (core::cmp::Reverse(rule.spec.priority), rule.id));
             let found = set.lookup(Stage::Service, &packet).map(|rule| RuleId(rule.rule));
             prop_assert_eq!(found, expected.map(|rule| rule.id), "packet {:?}", packet);
+            let is_shadowed = set.shadowed.iter().any(|(rule, _)| Some(*rule) == found);
+            prop_assert!(!is_shadowed, "a rule that no packet reaches has {:?}", packet);
         }
     }
 
@@ -269,7 +271,9 @@ fn a_list_stops_what_hides_its_l4_ports_by_what_stands_beside_it() {
 #[test]
 fn as_many_masks_as_there_can_be_have_room_for_what_is_hidden() {
     let drop = |id| {
-        let text = format!("src ::/{id} sport 1 proto tcp flags syn");
+        // The narrower ones are better: none has another's packets.
+        let length = MASKS_MAX as u32 - 1 - id;
+        let text = format!("src ::/{length} sport 1 proto tcp flags syn");
         Rule { spec: RuleSpec::new(text.parse().unwrap(), Action::Drop), ..rule(id, 100, "ip 4") }
     };
     let set = compile(&(0..MASKS_MAX as u32).map(drop).collect::<Vec<_>>(), &names()).unwrap();
@@ -280,10 +284,44 @@ fn as_many_masks_as_there_can_be_have_room_for_what_is_hidden() {
 
 #[test]
 fn a_worse_rule_with_the_same_match_is_shadowed() {
-    let rules = [rule(1, 10, "ip 4"), rule(2, 20, "ip 4"), rule(3, 10, "ip 4 proto udp")];
+    let rules = [rule(1, 10, "ip 4"), rule(2, 20, "ip 4"), rule(3, 10, "proto udp")];
     let set = compile(&rules, &names()).unwrap();
     assert_eq!(set.shadowed, [(RuleId(1), RuleId(2))]);
     assert_eq!((set.masks.len(), set.entries.len()), (2, 2));
+}
+
+#[test]
+fn a_worse_rule_whose_packets_better_ones_have_is_shadowed() {
+    let by = |better: &[&str], worse: &str| {
+        let better = (1..).zip(better).map(|(id, text)| rule(id, 20, text));
+        let rules: Vec<_> = better.chain([rule(9, 10, worse)]).collect();
+        compile(&rules, &names()).unwrap().shadowed
+    };
+    for (better, worse) in [
+        ("any", "ip 4 proto udp dport 53"),
+        ("any", "any"),
+        ("src 10.0.0.0/8", "src 10.1.0.0/16 proto tcp"),
+        ("proto tcp dport 1000-1999", "proto tcp dport 1000-1007 in left"),
+        ("proto tcp flags ack", "proto tcp flags syn,ack"),
+        ("ethertype arp", "ethertype arp in left"),
+    ] {
+        assert_eq!(by(&[better], worse), [(RuleId(9), RuleId(1))], "'{better}' has '{worse}'");
+    }
+    for (better, worse) in [
+        ("ip 4 proto udp dport 53", "any"),
+        ("src 10.1.0.0/16", "src 10.0.0.0/8"),
+        ("proto tcp dport 1000-1006", "proto tcp dport 1000-1007"),
+        ("in left", "in right"),
+        // A match without an ethertype is for IP.
+        ("any", "ethertype arp"),
+        ("ethertype arp", "any"),
+    ] {
+        assert_eq!(by(&[better], worse), [], "'{better}' does not have '{worse}'");
+    }
+    let both = ["proto tcp dport 1000-1003", "proto tcp dport 1004-1007"];
+    assert_eq!(by(&both, "proto tcp dport 1000-1007"), [(RuleId(9), RuleId(1))]);
+    let rules = [rule(1, 10, "any"), rule(2, 10, "any"), rule(3, 20, "proto udp")];
+    assert_eq!(compile(&rules, &names()).unwrap().shadowed, [(RuleId(2), RuleId(1))]);
 }
 
 #[test]
@@ -397,7 +435,7 @@ fn an_ipv6_packet_is_not_taken_for_the_ipv4_one_with_the_same_bytes() {
 #[test]
 fn one_mask_too_many_names_its_rule() {
     let all: Vec<Rule> =
-        (0..65).map(|id| rule(id, 100, &format!("src ::/{id} sport 1 proto udp"))).collect();
+        (0..65).map(|id| rule(id, 100, &format!("src ::/{} sport 1 proto udp", 64 - id))).collect();
     assert_eq!(compile(&all[..64], &names()).unwrap().masks.len(), MASKS_MAX);
     let error = compile(&all, &names()).unwrap_err();
     assert!(matches!(error, RuleSetError::TooManyMasks { rule: RuleId(64), .. }), "{error}");

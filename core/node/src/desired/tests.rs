@@ -442,8 +442,9 @@ fn what_a_node_would_refuse_is_found_with_its_place() {
     let shadowed = with(&|state| state.rules.push(rule("proto udp", Action::Forward, 50)));
     assert_eq!(shadowed, Ok(vec![(1, 0)]));
     let many = with(&|state| {
-        for length in 0..=32u8 {
-            for ip in ["", " proto tcp"] {
+        // The better ones are the narrower: none has another's packets.
+        for length in (0..=32u8).rev() {
+            for ip in [" proto tcp", ""] {
                 let prefix = crate::prefix::Prefix::containing([10, 0, 0, 1].into(), length);
                 state.rules.push(rule(&format!("src {prefix}{ip}"), Action::Drop, 100));
             }

@@ -103,8 +103,13 @@ impl Node {
             let staying = all.filter(|rule| !leaving.contains(&rule.id));
             shadowed = compile(staying, &lookup)?.shadowed;
         }
+        // Also one that was there, and loses its packets to one of these.
+        let known: BTreeSet<RuleId> =
+            self.installed.shadowed.iter().map(|(rule, _)| *rule).collect();
         let added: BTreeSet<RuleId> = rules.iter().map(|owned| owned.rule.id).collect();
-        shadowed.retain(|(rule, _)| added.contains(rule));
+        shadowed.retain(|(rule, by)| {
+            added.contains(rule) || (added.contains(by) && !known.contains(rule))
+        });
         Ok(Admitted { rules, shadowed })
     }
 

@@ -185,7 +185,7 @@ fn what_many_that_start_together_want_of_the_front_door_it_hears_once() {
     let mut node = running();
     let many = 1..21;
     for at in many.clone() {
-        node.handle_command(NOW, deploy(&format!("s{at}"), &format!("proto udp dport {at}")))
+        node.handle_command(NOW, deploy(&format!("s{at}"), &format!("proto tcp dport {at}")))
             .unwrap();
     }
     effects(&mut node);
@@ -292,6 +292,19 @@ fn a_rule_that_no_packet_reaches_is_said_at_once() {
     let shadowed = vec![(RuleId(1), RuleId(0))];
     assert_eq!(outcome, Outcome::RulesAdded { rules: vec![RuleId(1)], shadowed });
     assert_eq!(node.rules()[1].reach, Reach::Shadowed { by: RuleId(0) });
+}
+
+#[test]
+fn a_rule_that_takes_all_packets_of_another_is_said_to() {
+    let mut node = running();
+    node.handle_command(NOW, add(vec![to_service("proto tcp dport 80", "monitor")])).unwrap();
+    let narrow = node.rules().last().unwrap().rule.id;
+    let all = RuleSpec { priority: 900, ..to_service("any", "monitor") };
+    let Outcome::RulesAdded { rules, shadowed } = node.handle_command(NOW, add(vec![all])).unwrap()
+    else {
+        panic!("rules were added")
+    };
+    assert!(shadowed.contains(&(narrow, rules[0])), "{shadowed:?}");
 }
 
 #[test]

@@ -124,6 +124,14 @@ fn rules_of(file: &Path) -> Result<RulesRequest, Failure> {
     })
 }
 
+/// Says that a rule has no packets, and what to do.
+pub(super) fn shadowed_text(rule: u32, better: u32) -> String {
+    format!(
+        "no packet reaches rule {rule}: rule {better} is better, and has them; give it a higher \
+         priority, or join the two services with --then"
+    )
+}
+
 fn added_text(added: &RulesAdded) -> String {
     let mut text = match added.rules.as_slice() {
         [] => "the file has no rules".to_owned(),
@@ -131,7 +139,7 @@ fn added_text(added: &RulesAdded) -> String {
         [first, .., last] => format!("added {} rules, {first} to {last}", added.rules.len()),
     };
     for (rule, better) in &added.shadowed {
-        text.push_str(&format!("\nno packet reaches rule {rule}: rule {better} is better"));
+        text.push_str(&format!("\n{}", shadowed_text(*rule, *better)));
     }
     text
 }
