@@ -362,6 +362,9 @@ pub struct StreamStats {
     pub unreachable: u64,
     /// Of all, those that the server sees with another port than the client's.
     pub other_port: u64,
+    /// Requests whose head was read; none where the service sees TCP.
+    #[serde(default)]
+    pub requests: u64,
     /// Bytes sent to servers.
     pub bytes_up: u64,
     /// Bytes sent to clients.
@@ -419,6 +422,9 @@ pub struct Deployed {
     pub took_ms: u64,
     /// Its rules that no packet can reach, each with the better rule.
     pub shadowed: Vec<(u32, u32)>,
+    /// What it asks of the node and is not granted, in words.
+    #[serde(default)]
+    pub lacks: Vec<String>,
     /// The version whose place it took.
     pub replaced: Option<Replaced>,
 }

@@ -104,6 +104,13 @@ struct Version {
     _charge: Charge,
 }
 
+impl Version {
+    /// Returns how many requests it has had.
+    fn requests(&self) -> u64 {
+        self.reports.as_ref().map_or(0, |reports| reports.counters().requests)
+    }
+}
+
 /// One of them.
 struct StreamService {
     runs: Version,
@@ -118,6 +125,8 @@ struct StreamService {
     call: CallState,
     /// What became of connections of versions that are gone.
     gone: Counts,
+    /// Their requests.
+    requests_gone: u64,
     last_trap: Option<String>,
     /// As long as it is open, connections come to the listeners.
     _interception: OwnedFd,
@@ -135,8 +144,11 @@ impl StreamService {
 
     /// What the modules of all its versions tell.
     fn reports(&self) -> impl Iterator<Item = &Reports> {
-        let others = self.next.iter().chain(&self.draining);
-        std::iter::once(&self.runs).chain(others).filter_map(|version| version.reports.as_ref())
+        self.versions().filter_map(|version| version.reports.as_ref())
+    }
+
+    fn versions(&self) -> impl Iterator<Item = &Version> {
+        std::iter::once(&self.runs).chain(&self.next).chain(&self.draining)
     }
 
     /// All its versions.
@@ -251,6 +263,7 @@ impl StreamServices {
             cpu: Nanos::ZERO,
             call: CallState::default(),
             gone: Counts::default(),
+            requests_gone: 0,
             last_trap: None,
             _interception: interception,
         });
@@ -367,6 +380,7 @@ impl StreamServices {
                     return true;
                 }
                 service.gone += self.streams.remove(version.number).unwrap_or_default();
+                service.requests_gone += version.requests();
                 false
             });
         }
@@ -382,9 +396,11 @@ impl StreamServices {
         for number in service.numbers() {
             counts += self.streams.counts(number).unwrap_or_default();
         }
+        let requests: u64 = service.versions().map(Version::requests).sum();
+        let requests = requests + service.requests_gone;
         let traps = service.runs.reports.as_ref().map_or(0, |reports| reports.counters().traps);
         ServiceReport {
-            streams: Some(StreamReport { counts, cpu: service.cpu }),
+            streams: Some(StreamReport { counts, requests, cpu: service.cpu }),
             memory_bytes: service.reports().map(Reports::memory_bytes).sum(),
             lanes_running: 1,
             traps: (traps > 0).then(|| ("module".to_owned(), traps)).into_iter().collect(),

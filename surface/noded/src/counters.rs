@@ -166,7 +166,7 @@ fn call_times(times: &cell::timing::CallTimes) -> api::CallTimes {
 }
 
 const fn stream_stats(report: &StreamReport) -> StreamStats {
-    let StreamReport { counts, cpu } = report;
+    let StreamReport { counts, requests, cpu } = report;
     StreamStats {
         accepted: counts.accepted,
         open: counts.open(),
@@ -174,6 +174,7 @@ const fn stream_stats(report: &StreamReport) -> StreamStats {
         reset: counts.reset,
         unreachable: counts.unreachable,
         other_port: counts.other_port,
+        requests: *requests,
         bytes_up: counts.up,
         bytes_down: counts.down,
         cpu_ns: cpu.0,

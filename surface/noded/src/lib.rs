@@ -46,6 +46,7 @@ mod housekeeping;
 mod http;
 pub mod journal;
 mod kernel_settings;
+mod lacks;
 mod leave;
 pub mod ledger;
 mod lines;

@@ -495,7 +495,8 @@ impl Daemon {
                 daemon.mark_versions(info.digest.parse());
                 let schema_version = SCHEMA_VERSION;
                 let replaced = replaces.map(|replaced| api::Replaced { paused_us, ..replaced });
-                Ok(Deployed { schema_version, service: info, took_ms, shadowed, replaced })
+                let lacks = daemon.lacks(&info);
+                Ok(Deployed { schema_version, service: info, took_ms, shadowed, lacks, replaced })
             });
             let answer = match answer {
                 Err(_) if is_new => {

@@ -39,6 +39,8 @@ pub struct CodecFacts {
 pub struct StreamReport {
     /// What became of them, of all its versions.
     pub counts: Counts,
+    /// Requests whose head was read, of all its versions.
+    pub requests: u64,
     /// Processor time.
     pub cpu: Nanos,
 }

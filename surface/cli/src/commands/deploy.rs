@@ -175,11 +175,11 @@ fn text(deployed: &Deployed) -> String {
         rows.add(["budget".into(), budget_text(budget)]);
     }
     rows.add(["on failure".into(), service.on_failure.clone()]);
+    for lacks in &deployed.lacks {
+        rows.add(["lacks".into(), lacks.clone()]);
+    }
     for (rule, better) in &deployed.shadowed {
-        rows.add([
-            String::new(),
-            format!("no packet reaches rule {rule}: rule {better} is better"),
-        ]);
+        rows.add([String::new(), super::rule::shadowed_text(*rule, *better)]);
     }
     if let Some(reason) = &service.reason {
         rows.add(["reason".into(), reason.clone()]);

@@ -6,6 +6,7 @@ use crate::failure::Outcome;
 use crate::output::Rows;
 use api::{
     AssociationInfo, NodeInfo, PortInfo, SCHEMA_VERSION, ServiceInfo, ServiceList, ServiceStats,
+    StreamStats,
 };
 use clap::Args;
 use serde::Serialize;
@@ -112,12 +113,23 @@ fn list_text(list: &ServiceList) -> String {
             service.level.clone(),
             service.state.clone(),
             numbers(&service.rules),
-            service.stats.packets.to_string(),
+            traffic(&service.stats),
             service.stats.dropped.values().sum::<u64>().to_string(),
             service.stats.traps.values().sum::<u64>().to_string(),
         ]);
     }
     rows.to_string()
+}
+
+/// Returns what came to a service: packets, or connections and their requests.
+fn traffic(stats: &ServiceStats) -> String {
+    match &stats.streams {
+        None => stats.packets.to_string(),
+        Some(streams) if streams.requests == 0 => format!("{} connections", streams.accepted),
+        Some(streams) => {
+            format!("{} connections, {} requests", streams.accepted, streams.requests)
+        }
+    }
 }
 
 fn service_text(service: &ServiceInfo) -> String {
@@ -185,13 +197,33 @@ pub(crate) fn service_counts(stats: &ServiceStats) -> Vec<(String, u64)> {
         ("sent by itself", stats.sent),
         ("sent, no room", stats.sent_dropped),
     ];
-    let always = |name: &str| matches!(name, "packets" | "forwarded");
-    let sums = sums.into_iter().filter(|(name, value)| *value > 0 || always(name));
+    // Of streams the kernel has the packets.
+    let streams = stats.streams.as_ref().map(stream_counts);
+    let always = |name: &str| match streams {
+        None => matches!(name, "packets" | "forwarded"),
+        Some(_) => matches!(name, "connections" | "bytes to servers" | "bytes to clients"),
+    };
+    let sums = sums.into_iter().chain(streams.into_iter().flatten());
+    let sums = sums.filter(|(name, value)| *value > 0 || always(name));
     let dropped = stats.dropped.iter().map(|(reason, n)| (format!("dropped: {reason}"), *n));
     let traps = stats.traps.iter().map(|(kind, n)| (format!("traps: {kind}"), *n));
     sums.map(|(name, value)| (name.to_owned(), value))
         .chain(dropped.chain(traps).filter(|(_, value)| *value > 0))
         .collect()
+}
+
+fn stream_counts(streams: &StreamStats) -> [(&'static str, u64); 9] {
+    [
+        ("connections", streams.accepted),
+        ("open", streams.open),
+        ("requests", streams.requests),
+        ("ended", streams.ended),
+        ("reset", streams.reset),
+        ("server unreachable", streams.unreachable),
+        ("from another port", streams.other_port),
+        ("bytes to servers", streams.bytes_up),
+        ("bytes to clients", streams.bytes_down),
+    ]
 }
 
 fn node_text(node: &NodeInfo) -> String {
@@ -312,4 +344,36 @@ fn slow_text(ports: &[PortInfo]) -> String {
         "\n{text}The fast path would skip what these ask of the kernel. Packets that a rule takes are not\n\
          affected; fast_path = \"always\" in the node file forwards without them.\n"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_streams(requests: u64) -> ServiceStats {
+        let streams = StreamStats {
+            accepted: 12,
+            open: 1,
+            requests,
+            bytes_up: 100,
+            bytes_down: 900,
+            ..StreamStats::default()
+        };
+        ServiceStats { streams: Some(streams), ..ServiceStats::default() }
+    }
+
+    #[test]
+    fn a_service_of_streams_shows_connections_where_others_show_packets() {
+        assert_eq!(traffic(&ServiceStats { packets: 7, ..ServiceStats::default() }), "7");
+        assert_eq!(traffic(&of_streams(0)), "12 connections");
+        assert_eq!(traffic(&of_streams(34)), "12 connections, 34 requests");
+        let counts = service_counts(&of_streams(34));
+        let of = |name: &str| counts.iter().find(|(it, _)| it == name).map(|(_, count)| *count);
+        assert_eq!((of("connections"), of("requests"), of("packets")), (Some(12), Some(34), None));
+        assert_eq!((of("bytes to servers"), of("bytes to clients")), (Some(100), Some(900)));
+        let idle = ServiceStats { streams: Some(StreamStats::default()), ..of_streams(0) };
+        assert!(
+            service_counts(&idle).iter().any(|(name, count)| name == "connections" && *count == 0)
+        );
+    }
 }

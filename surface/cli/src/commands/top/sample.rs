@@ -52,6 +52,8 @@ pub struct ServiceRates {
     pub level: String,
     pub state: String,
     pub packets_per_second: u64,
+    /// Of a service of streams; null of one of packets.
+    pub connections_per_second: Option<u64>,
     pub bits_per_second: u64,
     /// Mean time of a call at user level; null when none was timed.
     pub ns_per_call: Option<u64>,
@@ -87,6 +89,14 @@ impl ServiceRates {
         match self.state.as_str() {
             "running" => self.level.clone(),
             state => state.to_owned(),
+        }
+    }
+
+    /// What comes to it by the second: packets, or connections.
+    pub fn traffic(&self) -> String {
+        match self.connections_per_second {
+            Some(connections) => format!("{connections} conn"),
+            None => self.packets_per_second.to_string(),
         }
     }
 
@@ -187,6 +197,10 @@ fn services(before: &Reading, now: &Reading, rate: &impl Fn(u64, u64) -> u64) ->
                 let sent = s.forwarded + s.to_kernel + s.bounced + s.redirected;
                 sent + s.passed_on + s.consumed + s.plain
             };
+            let bits = |s: &api::ServiceStats| {
+                let streams = s.streams.as_ref().map_or(0, |it| it.bytes_up + it.bytes_down);
+                s.bytes.saturating_add(streams).saturating_mul(8)
+            };
             let lost = |s: &api::ServiceStats| s.dropped.values().sum::<u64>();
             let timed =
                 |s: &api::ServiceStats| s.call_times.buckets.iter().map(|b| b.calls).sum::<u64>();
@@ -199,7 +213,10 @@ fn services(before: &Reading, now: &Reading, rate: &impl Fn(u64, u64) -> u64) ->
                 level: service.level.clone(),
                 state: service.state.clone(),
                 packets_per_second: rate(stats.packets, then.packets),
-                bits_per_second: rate(stats.bytes.saturating_mul(8), then.bytes.saturating_mul(8)),
+                connections_per_second: stats.streams.as_ref().map(|streams| {
+                    rate(streams.accepted, then.streams.as_ref().map_or(0, |then| then.accepted))
+                }),
+                bits_per_second: rate(bits(stats), bits(&then)),
                 ns_per_call: ns.checked_div(calls),
                 fuel_per_call: fuel.checked_div(below),
                 passed_per_second: rate(sent_on(stats), sent_on(&then)),
@@ -209,7 +226,8 @@ fn services(before: &Reading, now: &Reading, rate: &impl Fn(u64, u64) -> u64) ->
         })
         .collect();
     rates.sort_by(|a, b| {
-        b.packets_per_second.cmp(&a.packets_per_second).then(a.service.cmp(&b.service))
+        let busy = |rates: &ServiceRates| (rates.packets_per_second, rates.connections_per_second);
+        busy(b).cmp(&busy(a)).then(a.service.cmp(&b.service))
     });
     rates
 }

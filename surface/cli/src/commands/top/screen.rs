@@ -90,7 +90,7 @@ fn picture(sample: &Sample, lines: usize) -> Vec<String> {
             [
                 escaped(&service.service),
                 service.level_and_state(),
-                service.packets_per_second.to_string(),
+                service.traffic(),
                 bits(service.bits_per_second),
                 service.cost(),
                 service.passed_per_second.to_string(),
