@@ -106,6 +106,17 @@ fn unusual() -> Vec<(&'static str, FrameBuilder)> {
         ),
         ("IPv6 eight extension headers", chain(EXTENSIONS_MAX)),
         ("IPv6 nine extension headers", chain(EXTENSIONS_MAX + 1)),
+        // What lies behind the IP header is for its receiver to judge.
+        ("IPv6 payload length 0 before UDP", v6().udp(1, 2).payload(&[1; 20]).patch(18, &[0, 0])),
+        ("IPv4 TCP of 19 bytes", v4().protocol(p::TCP).payload(&[0; 19]).pad_to(60)),
+        ("IPv4 ICMP of 7 bytes", v4().protocol(p::ICMP).payload(&[0; 7])),
+        ("IPv6 SCTP of 11 bytes", v6().protocol(p::SCTP).payload(&[0; 11]).pad_to(90)),
+        ("IPv6 extension cut off", v6().protocol(p::SHIM6).payload(&[59, 0, 0])),
+        (
+            "IPv6 extension beyond the packet",
+            v6().extension(p::ROUTING, &[]).udp(1, 2).patch(55, &[9]),
+        ),
+        ("IPv6 AH beyond the packet", v6().extension(p::AUTHENTICATION, &[]).patch(55, &[1])),
     ]
 }
 
@@ -128,22 +139,12 @@ fn broken() -> Vec<(&'static str, FrameBuilder)> {
         ("IPv4 total length 65535", udp4().patch(16, &[0xff, 0xff])),
         ("IPv4 checksum wrong", udp4().patch(24, &[0x12, 0x34])),
         ("IPv4 checksum wrong in the options", v4().options(&[1; 8]).udp(1, 2).patch(35, &[0])),
-        ("IPv4 TCP of 19 bytes", v4().protocol(p::TCP).payload(&[0; 19]).pad_to(60)),
-        ("IPv4 ICMP of 7 bytes", v4().protocol(p::ICMP).payload(&[0; 7])),
         ("IPv6 with version 4", udp6().patch(14, &[0x45])),
         ("IPv6 payload length beyond the frame", udp6().patch(18, &[0, 29])),
-        ("IPv6 payload length 0 before UDP", udp6().patch(18, &[0, 0])),
         (
             "IPv6 jumbogram",
             v6().extension(p::HOP_BY_HOP, &[0xc2, 4, 0, 1, 0, 0]).patch(18, &[0, 0]),
         ),
-        (
-            "IPv6 extension beyond the packet",
-            v6().extension(p::ROUTING, &[]).udp(1, 2).patch(55, &[9]),
-        ),
-        ("IPv6 AH beyond the packet", v6().extension(p::AUTHENTICATION, &[]).patch(55, &[1])),
-        ("IPv6 SCTP of 11 bytes", v6().protocol(p::SCTP).payload(&[0; 11]).pad_to(90)),
-        ("IPv6 extension cut off", v6().protocol(p::SHIM6).payload(&[59, 0, 0])),
     ]
 }
 

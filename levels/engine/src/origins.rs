@@ -44,8 +44,14 @@ impl Origins {
                     origins.end = number(range.end);
                 }
                 Payload::CodeSectionEntry(body) => {
-                    origins.functions.push(number(body.range().start));
-                    Body::read(&body)?.branches_to_traps(&mut origins.branches);
+                    let start = number(body.range().start);
+                    origins.functions.push(start);
+                    let body = Body::read(&body)?;
+                    // A trap of a function's first instruction has the place of its locals.
+                    origins
+                        .branches
+                        .extend(body.operators.first().map(|(first, _)| (start, *first)));
+                    body.branches_to_traps(&mut origins.branches);
                 }
                 _ => {}
             }

@@ -142,6 +142,8 @@ impl NetlinkError {
 #[derive(Debug)]
 pub struct Netlink {
     channel: Channel,
+    /// For dumps of which the kernel sends only what the request's header asks for.
+    strict: Channel,
 }
 
 impl Netlink {
@@ -150,10 +152,9 @@ impl Netlink {
     /// # Errors
     /// When the kernel gives no socket.
     pub fn open() -> Result<Self, NetlinkError> {
-        match Channel::open(None, 0) {
-            Ok(channel) => Ok(Self { channel }),
-            Err(source) => Err(NetlinkError::Open { source }),
-        }
+        let open =
+            || Ok(Self { channel: Channel::open(None, 0)?, strict: Channel::open_strict()? });
+        open().map_err(|source| NetlinkError::Open { source })
     }
 
     /// For another namespace; the calling thread does not move.

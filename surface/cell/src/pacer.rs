@@ -243,7 +243,7 @@ mod tests {
     fn the_end_of_a_turn_is_looked_at_closely() {
         let pacer = Pacer::default();
         let begin = now();
-        pacer.begin(begin + Nanos::from_millis(4), CallState::default());
+        pacer.begin(begin + Nanos::from_millis(100), CallState::default());
         pacer.look_closely(begin + Nanos::from_millis(2));
         assert_eq!((pacer.begins(), pacer.over(1)), (Over::GoOn, Over::GoOn));
         assert_eq!(pacer.seen(), None);
@@ -252,7 +252,7 @@ mod tests {
         let seen = pacer.seen().unwrap();
         assert_eq!(seen.0, begin + Nanos::from_millis(2));
         while pacer.over(1) == Over::Closely {}
-        assert!(now() >= begin + Nanos::from_millis(4));
+        assert!(now() >= begin + Nanos::from_millis(100));
         assert_eq!((pacer.begins(), pacer.over(1)), (Over::Suspend, Over::Suspend));
         assert_eq!(pacer.seen(), Some(seen));
         pacer.begin_alone();

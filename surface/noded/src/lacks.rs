@@ -33,7 +33,8 @@ impl Daemon {
 fn lacks(wasm: &[u8], granted: &str) -> Vec<String> {
     let granted: Vec<&str> = granted.split(',').map(str::trim).collect();
     let names: Vec<&[u8]> = (wasm.windows(PREFIX.len()).enumerate())
-        .filter_map(|(at, window)| (window == PREFIX).then(|| &wasm[at..]))
+        .filter(|(_, window)| *window == PREFIX)
+        .map(|(at, _)| &wasm[at..])
         .collect();
     let is_named = |function: &str| names.iter().any(|name| name.starts_with(function.as_bytes()));
     let missing = FUNCTIONS.iter().filter(|(function, capabilities)| {

@@ -102,7 +102,12 @@ impl Line {
     /// A UDP socket of a host with a large receive buffer, bound to its IPv4 address.
     pub fn udp(&self, host: &str, port: u16) -> UdpSocket {
         let address = SocketAddr::from((self.net.v4(host, "r1").unwrap(), port));
-        let socket = self.net.within(host, || UdpSocket::bind(address)).unwrap().unwrap();
+        // A socket that this test has closed is open for a moment in what another test forks.
+        let bind = || match self.net.within(host, || UdpSocket::bind(address)).unwrap() {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => None,
+            bound => Some(bound.unwrap()),
+        };
+        let socket = wait_for(SOON, bind).expect("the address is free");
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 64 << 20).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         socket

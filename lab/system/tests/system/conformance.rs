@@ -17,6 +17,8 @@ use crate::common::{Line, SOON};
 
 /// An Ethernet header without tags.
 const ETHERNET_LENGTH: usize = 14;
+/// Shortest frame of Ethernet, without its checksum.
+const FRAME_LENGTH_MIN: usize = 60;
 /// Longest frame of a link with an MTU of 9,000.
 const FRAME_LENGTH_MAX: usize = 9014;
 /// The networks of the table's addresses; all of them are behind the server.
@@ -221,10 +223,13 @@ impl Bench {
         }
     }
 
-    /// The packet leaves by the route that came with it, without its tags.
+    /// The packet leaves by the route that came with it, without its tags and what lies behind it.
     fn routed(&self, frame: &[u8]) -> Result<(), String> {
         let l3 = l3_offset(frame).ok_or("a packet without an IP header was routed")?;
         let mut frame = frame.to_vec();
+        if let Ok(packet) = parse_frame(&frame) {
+            frame.truncate(packet.ip_end().max(FRAME_LENGTH_MIN));
+        }
         rewrite::route(&mut frame, l3 as u16, self.own, self.next_hop).map_err(text)?;
         frame.drain(12..l3 - 2);
         self.arrives("right", &frame)

@@ -39,6 +39,7 @@ mod firewall;
 mod flakeway;
 mod flows;
 mod followed;
+mod forwarders;
 #[cfg(feature = "peers")]
 mod go_filter;
 mod graph;

@@ -134,9 +134,9 @@ fn rules_why_and_refusals_of_packet_ports() {
         let packet = Some(packet.to_owned());
         client.explain(&ExplainRequest { packet, ..ExplainRequest::default() }).unwrap()
     };
-    let told = asked("in left src 10.77.1.2 dst 10.77.2.2 proto udp dport 7000");
+    let told = asked("in left src 10.77.1.1 dst 10.77.2.2 proto udp dport 7000");
     assert_eq!((told.outcome.as_str(), told.rule), ("drop_rule", Some(0)), "{told:#?}");
-    let told = asked("in left src 10.77.1.2 dst 10.77.2.2 proto udp dport 7001");
+    let told = asked("in left src 10.77.1.1 dst 10.77.2.2 proto udp dport 7001");
     assert_eq!((told.outcome.as_str(), told.rule), ("kernel_slow", None), "{told:#?}");
     assert!(told.steps.join("\n").contains("packet socket"), "{told:#?}");
     assert_eq!(outcomes(&line)["drop_rule"], u64::from(FRAMES), "asking counts nothing");

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use rtnetlink::packet_core::NlasIterator;
 
-use super::socket::{Answer, Channel};
+use super::socket::Answer;
 use super::{Netlink, NetlinkError};
 
 const RTM_NEWADDR: u16 = 20;
@@ -72,9 +72,8 @@ impl Netlink {
         wanted[0] = AF_INET;
         wanted[RTM_TABLE_OFFSET] = RT_TABLE_LOCAL;
         wanted[RTM_TYPE_OFFSET] = RTN_LOCAL;
-        // Of an ordinary channel the kernel would send every route that it has.
-        let channel = Channel::open_strict().map_err(|source| NetlinkError::Open { source })?;
-        let answers = match channel.dump("list the local addresses", RTM_GETROUTE, &wanted) {
+        // By an ordinary channel the kernel would send every route that it has.
+        let answers = match self.strict.dump("list the local addresses", RTM_GETROUTE, &wanted) {
             // No device is up yet: there is no such table.
             Err(NetlinkError::Refused { source, .. })
                 if source.raw_os_error() == Some(libc::ENOENT) =>

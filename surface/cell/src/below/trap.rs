@@ -54,8 +54,9 @@ mod tests {
         let engine = Engine::new().unwrap();
         let program = engine.program::<abi::packet::OwnedPacket>(&wasm, MemoryKind::Own).unwrap();
         let trap_of = |code: TrapCode, place| trap_of(&program, code as u32, place).unwrap();
-        let body = wasm.windows(2).rposition(|bytes| bytes == [0x00, 0x0b]).unwrap();
-        let place = wasm[..body].iter().rposition(|byte| *byte == 0x00).unwrap();
+        // No locals, the instruction, the function's end.
+        let inner = wasm.windows(3).position(|bytes| bytes == [0x00, 0x00, 0x0b]).unwrap();
+        let place = inner + 1;
         let text = trap_of(TrapCode::Unreachable, place as u32).to_string();
         let expected = format!(
             "reached 'unreachable' (a panic ends so) in function inner at module offset {place:#x}"
