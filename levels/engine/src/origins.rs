@@ -192,8 +192,9 @@ impl Body {
         Ok(Self { operators, ends })
     }
 
-    /// Adds the conditional branches that lead to nothing but an `unreachable`, with it. Of two
-    /// such ways Cranelift makes the one that is taken a trap.
+    /// Adds the conditional branches that lead to nothing but an `unreachable`, with it. Where both
+    /// ways do, Cranelift makes either of them a trap, by how it computes the condition; the one
+    /// that is taken when the condition holds is named, which can be the wrong one of the two.
     fn branches_to_traps(&self, found: &mut Vec<(u32, u32)>) {
         let first = found.len();
         // From the end: the `unreachable` that control reaches from each operator, if any.

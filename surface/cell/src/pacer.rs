@@ -243,16 +243,20 @@ mod tests {
     fn the_end_of_a_turn_is_looked_at_closely() {
         let pacer = Pacer::default();
         let begin = now();
-        pacer.begin(begin + Nanos::from_millis(100), CallState::default());
-        pacer.look_closely(begin + Nanos::from_millis(2));
+        let sleep = |millis| std::thread::sleep(std::time::Duration::from_millis(millis));
+        pacer.begin(begin + Nanos::from_millis(400), CallState::default());
+        pacer.look_closely(begin + Nanos::from_millis(100));
         assert_eq!((pacer.begins(), pacer.over(1)), (Over::GoOn, Over::GoOn));
         assert_eq!(pacer.seen(), None);
-        run(Nanos::from_millis(2));
+        sleep(100);
         assert_eq!((pacer.begins(), pacer.over(1)), (Over::Closely, Over::Closely));
         let seen = pacer.seen().unwrap();
-        assert_eq!(seen.0, begin + Nanos::from_millis(2));
-        while pacer.over(1) == Over::Closely {}
-        assert!(now() >= begin + Nanos::from_millis(100));
+        assert_eq!(seen.0, begin + Nanos::from_millis(100));
+        // Asleep, since a call may run for so long only.
+        while pacer.over(1) == Over::Closely {
+            sleep(1);
+        }
+        assert!(now() >= begin + Nanos::from_millis(400));
         assert_eq!((pacer.begins(), pacer.over(1)), (Over::Suspend, Over::Suspend));
         assert_eq!(pacer.seen(), Some(seen));
         pacer.begin_alone();
