@@ -177,10 +177,6 @@ fn a_secret_of_another_process_is_in_no_cells_memory_and_cannot_be_read_there() 
     other.node.deploy(&knows, &Service { parameters: &parameters, ..Service::default() }).unwrap();
     line.node.deploy(&idle("idle"), &Service::default()).unwrap();
 
-    let secrets: Vec<(u32, u64)> = [other.node.pid().unwrap(), other.node.cell().unwrap()]
-        .into_iter()
-        .map(|pid| (pid, find_secret(pid, secret.as_bytes()).unwrap().expect("it knows it")))
-        .collect();
     let read = |it: &mut Hostile, (pid, address): (u32, u64)| {
         it.begin();
         let length = secret.len() as u64;
@@ -193,11 +189,18 @@ fn a_secret_of_another_process_is_in_no_cells_memory_and_cannot_be_read_there() 
     };
     let outside = Outside::start();
     let mut it = Hostile::take_over(outside.0.id()).unwrap();
-    for place in &secrets {
-        let (outcome, found) = read(&mut it, *place);
+    // A copy that a request brought is soon overwritten: one that can be read from outside.
+    let mut readable = |pid: u32| {
+        let place = (pid, find_secret(pid, secret.as_bytes()).unwrap().expect("it knows it"));
+        let (outcome, found) = read(&mut it, place);
         assert_eq!(outcome, Outcome::Done(secret.len() as u64));
-        assert_eq!(found, secret.as_bytes());
-    }
+        (found == secret.as_bytes()).then_some(place)
+    };
+    let pids = [other.node.pid().unwrap(), other.node.cell().unwrap()];
+    let secrets: Vec<(u32, u64)> = pids
+        .into_iter()
+        .map(|pid| wait_for(SOON, || readable(pid)).expect("it is read from outside"))
+        .collect();
     drop(it);
 
     for pid in [line.node.cell().unwrap(), waiting_worker(&line)] {
