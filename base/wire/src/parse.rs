@@ -29,7 +29,7 @@ pub const EXTENSIONS_MAX: u8 = 8;
 /// Headers that begin behind this many bytes of a frame are not read.
 pub const HEADERS_MAX: usize = 4096;
 
-/// Where a TCP header has its flags (RFC 9293 section 3.1).
+/// Offset of the flags in a TCP header (RFC 9293 section 3.1).
 const TCP_FLAGS_AT: usize = 13;
 
 /// The longest extension header: a length field of 255 counts 256 units of 8 bytes.

@@ -102,7 +102,7 @@ pub struct RuleSet {
     pub entries: Vec<(Key, bpf_maps::Rule)>,
     /// Masks whose keys are the flows of a list, in the order of their masks.
     pub lists: Vec<ListedFlows>,
-    /// Those for packets that hide something of L4.
+    /// Masks for packets that hide something of L4.
     pub hidden: HiddenRules,
     /// Rules that no packet can reach, each with a better one that has its packets, or some of
     /// them where several have them all.

@@ -302,7 +302,7 @@ struct Fragments {
     order: VecDeque<Datagram>,
 }
 
-/// What a first fragment says of those behind it.
+/// Key fields that a first fragment gives those behind it.
 #[derive(Clone, Copy, Debug)]
 struct First {
     ports_be: [[u8; 2]; 2],

@@ -24,9 +24,9 @@ pub(crate) const VERSION: u64 = 1;
 pub(crate) struct Origins {
     /// Bytes by which the compiled module's code lies behind the original's.
     shift: i32,
-    /// Where the code section ends.
+    /// End of the code section.
     end: u32,
-    /// Where each function's body begins, in order.
+    /// Beginning of each function's body, in order.
     functions: Vec<u32>,
     /// Branches by their offset, and the `unreachable` that each leads to.
     branches: Vec<(u32, u32)>,

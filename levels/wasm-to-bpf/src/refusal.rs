@@ -151,7 +151,7 @@ pub enum Reason {
         bytes.map_or_else(|| "a number that only a run knows".to_owned(), |bytes| bytes.to_string())
     )]
     ResizeHead {
-        /// What it is called with, if that is a constant.
+        /// Constant that it is called with, if it is one.
         bytes: Option<i32>,
     },
     /// Host functions that its principal may not use.

@@ -561,7 +561,7 @@ pub struct CellReport {
     pub messages_delivered: u64,
     /// Those that were not: left out of a storm, or their receiver was gone, busy or starting.
     pub messages_dropped: u64,
-    /// Those for which there was no receiver.
+    /// Messages for which there was no receiver.
     pub messages_unheard: u64,
     /// Events and trap notices that were left out of a storm.
     pub notices_dropped: u64,

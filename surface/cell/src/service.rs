@@ -88,7 +88,7 @@ pub(crate) struct Service {
     room: Rc<Room>,
     /// What is kept for it, and its stacks.
     _charge: Charge,
-    /// Its timer, on the exact clock.
+    /// Timer of the module, on the exact clock.
     timer: Option<Ticks>,
     /// The batch before whose first packet was looked for what the module did below.
     looked_in: Option<u64>,

@@ -51,7 +51,7 @@ impl Queue {
     }
 }
 
-/// What is being compiled, and for whom.
+/// Modules that are being compiled, and the services that wait for each.
 pub(crate) struct Compilers {
     /// Services that begin when their module is compiled.
     pending: BTreeMap<Digest, Vec<Pending>>,
@@ -114,7 +114,7 @@ impl Drop for Running {
 }
 
 impl Daemon {
-    /// Has a service begin as soon as its module is compiled.
+    /// Lets a service begin as soon as its module is compiled.
     pub(crate) fn begin_when_compiled(&mut self, digest: Digest, pending: Pending) {
         if let Some(compiled) = self.modules.get(&digest).and_then(|it| it.compiled.clone()) {
             return self.begin_in_cell(pending, &compiled);
@@ -140,7 +140,7 @@ impl Daemon {
         self.begin_compilations();
     }
 
-    /// Has those services' modules compiled that run without: their next cell needs the code.
+    /// Compiles the modules of services that run without code: their next cell needs it.
     pub(crate) fn compile_what_runs(&mut self) {
         let digests = self.node.services().filter_map(|it| it.module.digest.parse().ok());
         let digests: Vec<Digest> = digests.collect();
@@ -234,7 +234,7 @@ impl Daemon {
         self.no_bpf.is_none() && self.bpf_allowed && wanted
     }
 
-    /// Has a compiler wait for the first module.
+    /// Makes a compiler wait for the first module.
     pub(crate) fn prepare_compiler(&self) {
         let bpf = self.compiles_below(self.node.bpf());
         tokio::task::spawn_blocking(move || deploy::prepare(bpf));

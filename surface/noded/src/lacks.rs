@@ -8,7 +8,7 @@ use abi::check::Kind;
 use api::ServiceInfo;
 use registry::Digest;
 
-/// What the names of the node's functions begin with.
+/// Prefix of the names of the node's functions.
 const PREFIX: &[u8] = b"tamandua_";
 /// Functions of the node, and the capabilities of which one grants them.
 const FUNCTIONS: [(&str, &[&str]); 3] = [

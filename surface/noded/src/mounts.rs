@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Where a node keeps what outlives its daemon.
+/// Directories in which a node keeps what outlives its daemon.
 const KEPT_IN: [&str; 2] = [bpf::pin::BPFFS, api::RUN_DIRECTORY];
 /// The machine's first process, or the container's.
 const FIRST: u32 = 1;

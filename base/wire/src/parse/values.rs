@@ -35,7 +35,7 @@ pub struct Parsed {
     pub ttl: u8,
     /// Protocol number; in IPv6 that behind the extension headers, as far as they were walked.
     pub protocol: u8,
-    /// What of L4 could not be read.
+    /// Parts of L4 that could not be read.
     pub hidden: Hidden,
     /// Whether the packet is a fragment, and which.
     pub fragment: Fragment,

@@ -21,7 +21,7 @@ use super::{KEY_LENGTH, bytes_of, masked, with_ports};
 use crate::l4::PortPrefix;
 use crate::rule::Stage;
 
-/// What packets may hide.
+/// Parts of L4 that packets may hide.
 const ALL: [Hidden; 3] = [Hidden::Flags, Hidden::Ports, Hidden::Protocol];
 
 /// Masks and keys for packets that hide something; those of a mask have its index behind

@@ -145,7 +145,7 @@ fn hide(mut packet: Key, hidden: u16) -> Key {
     packet
 }
 
-/// What of a match such a packet shows.
+/// Part of a match that such a packet shows.
 fn showing(matched: &Match, hidden: u16) -> Match {
     let all = PortRange::between(0, u16::MAX);
     let port = |range: Option<PortRange>| range.filter(|range| hidden < 2 || *range == all);

@@ -14,7 +14,7 @@ use crate::levels::BELOW;
 
 /// Packets of a run, and of one with `TAM_SOAK`.
 const PACKETS: [u32; 2] = [300, 3_000];
-/// Where the draw of packets begins.
+/// Seed of the draw of packets.
 const SEED: u64 = 0x7a6d_616e_6475_6121;
 /// UDP port of the packet that ends a run.
 const MARKER: u16 = 9;

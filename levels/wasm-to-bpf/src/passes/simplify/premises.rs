@@ -20,7 +20,7 @@ use crate::passes::inline;
 /// Instructions of a function that is walked more than once.
 const WALKED_AGAIN_MAX: usize = 20_000;
 
-/// What a walk may rely on.
+/// Premises that a walk may rely on.
 #[derive(Default)]
 pub(super) struct Premises {
     /// No store at an address that only the run knows is of metadata.
@@ -75,7 +75,7 @@ fn with_ways_back(function: &mut Function, surroundings: &Surroundings, keeps_me
     walk(function, surroundings, &premises);
 }
 
-/// Where each store lies.
+/// Place of each store.
 fn stores(function: &Function) -> impl Iterator<Item = Region> {
     let instructions = function.blocks.iter().flat_map(|block| &block.instructions);
     instructions.filter_map(|instruction| match &instruction.op {
