@@ -8,6 +8,7 @@ use engine::{Over, Pace};
 use executor::TURN_MAX;
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::Cell;
+use std::fmt::Debug;
 use units::Nanos;
 
 /// Processor time of one call from when it was first seen running: with a slice before, and one
@@ -26,6 +27,28 @@ const LATE_TURNS_MAX: u8 = 2;
 
 const _: () = assert!(CALL_TIME_MAX.0 + 2 * executor::SLICE.0 < 10_000_000);
 
+/// The two clocks that a call's end depends on; a test has its own, so that no test judges the machine.
+pub(crate) trait Clocks: Debug {
+    /// Time since boot, in nanoseconds: `CLOCK_MONOTONIC`.
+    fn monotonic(&self) -> Nanos;
+    /// Processor time of the calling thread: `CLOCK_THREAD_CPUTIME_ID`.
+    fn processor(&self) -> Nanos;
+}
+
+/// The kernel's clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SystemClocks;
+
+impl Clocks for SystemClocks {
+    fn monotonic(&self) -> Nanos {
+        now()
+    }
+
+    fn processor(&self) -> Nanos {
+        processor_time()
+    }
+}
+
 /// What is known of the call that an instance is in, or was in last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CallState {
@@ -39,7 +62,8 @@ pub(crate) struct CallState {
 
 /// The pace of the instance that runs; there is one in a cell.
 #[derive(Debug)]
-pub(crate) struct Pacer {
+pub(crate) struct Pacer<C = SystemClocks> {
+    clocks: C,
     /// When the turn of what runs is over.
     until: Cell<Nanos>,
     /// Nobody has asked since it began.
@@ -57,7 +81,14 @@ pub(crate) struct Pacer {
 
 impl Default for Pacer {
     fn default() -> Self {
+        Self::new(SystemClocks)
+    }
+}
+
+impl<C: Clocks> Pacer<C> {
+    fn new(clocks: C) -> Self {
         Self {
+            clocks,
             until: Cell::default(),
             is_fresh: Cell::default(),
             closely_from: Cell::new(Nanos(u64::MAX)),
@@ -67,9 +98,7 @@ impl Default for Pacer {
             looked_at: Cell::default(),
         }
     }
-}
 
-impl Pacer {
     /// An instance runs from now on, until then at most.
     pub(crate) fn begin(&self, until: Nanos, state: CallState) {
         self.until.set(until);
@@ -79,7 +108,7 @@ impl Pacer {
         }
         self.state.set(state);
         if state.call != 0 {
-            self.looked_at.set(processor_time());
+            self.looked_at.set(self.clocks.processor());
         }
     }
 
@@ -105,7 +134,7 @@ impl Pacer {
             // Nobody has asked: whatever stands still has run for no time worth counting.
             return state;
         }
-        state.ran += processor_time().saturating_sub(self.looked_at.get());
+        state.ran += self.clocks.processor().saturating_sub(self.looked_at.get());
         state
     }
 
@@ -122,7 +151,7 @@ impl Pacer {
 
     /// What is to become, by the time that passes, of what runs.
     fn look(&self) -> Over {
-        let now = now();
+        let now = self.clocks.monotonic();
         let is_close = now >= self.closely_from.get();
         if is_close && self.seen.get().is_none() {
             self.seen.set(Some(now));
@@ -153,14 +182,14 @@ impl Pacer {
     }
 }
 
-impl Pace for Pacer {
+impl<C: Clocks> Pace for Pacer<C> {
     fn over(&self, call: u64) -> Over {
         let over = self.look();
         if over == Over::Closely {
             // This is soon over, and the other clock is a system call.
             return over;
         }
-        let (mut state, ran) = (self.state.get(), processor_time());
+        let (mut state, ran) = (self.state.get(), self.clocks.processor());
         if state.call == call {
             state.ran += ran.saturating_sub(self.looked_at.get());
         } else {
@@ -202,117 +231,145 @@ fn time_of(clock: ClockId) -> Nanos {
 mod tests {
     use super::*;
 
-    /// Has this thread run for so long.
-    fn run(time: Nanos) {
-        let begin = processor_time();
-        while processor_time().saturating_sub(begin) < time {}
+    /// Clocks that go on when a test says so.
+    #[derive(Debug, Default)]
+    struct ManualClocks {
+        monotonic: Cell<Nanos>,
+        processor: Cell<Nanos>,
     }
+
+    impl ManualClocks {
+        /// The thread runs for `time`.
+        fn run(&self, time: Nanos) {
+            self.processor.set(self.processor.get() + time);
+            self.sleep(time);
+        }
+
+        /// The thread stands still for `time`.
+        fn sleep(&self, time: Nanos) {
+            self.monotonic.set(self.monotonic.get() + time);
+        }
+    }
+
+    impl Clocks for &ManualClocks {
+        fn monotonic(&self) -> Nanos {
+            self.monotonic.get()
+        }
+
+        fn processor(&self) -> Nanos {
+            self.processor.get()
+        }
+    }
+
+    const fn millis(count: u64) -> Nanos {
+        Nanos::from_millis(count)
+    }
+
+    const NEVER: Nanos = Nanos(u64::MAX);
 
     #[test]
     fn a_call_stops_by_what_it_ran_however_often_it_stood_still() {
-        let pacer = Pacer::default();
+        let clocks = &ManualClocks::default();
+        let pacer = Pacer::new(clocks);
         let mut state = CallState::default();
-        let mut turns = 0;
-        loop {
-            pacer.begin(Nanos(u64::MAX), state);
+        for turn in 1..=5 {
+            pacer.begin(NEVER, state);
             assert_eq!(pacer.over(7), Over::GoOn);
-            run(Nanos::from_millis(1));
-            turns += 1;
-            match pacer.over(7) {
-                Over::Stop => break,
-                over => assert_eq!(over, Over::GoOn),
-            }
+            clocks.run(millis(1));
+            let over = if turn < 5 { Over::GoOn } else { Over::Stop };
+            assert_eq!(pacer.over(7), over, "turn {turn}");
             state = pacer.end(true);
             // What others run meanwhile does not count.
-            run(Nanos::from_millis(2));
+            clocks.sleep(millis(2));
+            clocks.processor.set(clocks.processor.get() + millis(2));
         }
-        assert!((4..=6).contains(&turns), "{turns} turns of a millisecond");
     }
 
     #[test]
     fn another_call_begins_with_nothing() {
-        let pacer = Pacer::default();
+        let clocks = &ManualClocks::default();
+        let pacer = Pacer::new(clocks);
         pacer.begin_alone();
         for call in 1..5 {
             assert_eq!(pacer.over(call), Over::GoOn);
-            run(Nanos::from_millis(3));
+            clocks.run(millis(3));
         }
     }
 
     #[test]
     fn the_end_of_a_turn_is_looked_at_closely() {
-        let pacer = Pacer::default();
-        let begin = now();
-        let sleep = |millis| std::thread::sleep(std::time::Duration::from_millis(millis));
-        pacer.begin(begin + Nanos::from_millis(400), CallState::default());
-        pacer.look_closely(begin + Nanos::from_millis(100));
+        let clocks = &ManualClocks::default();
+        clocks.run(millis(1));
+        let pacer = Pacer::new(clocks);
+        let begin = clocks.monotonic();
+        pacer.begin(begin + millis(4), CallState::default());
+        pacer.look_closely(begin + millis(2));
+        clocks.run(millis(2).saturating_sub(Nanos(1)));
         assert_eq!((pacer.begins(), pacer.over(1)), (Over::GoOn, Over::GoOn));
         assert_eq!(pacer.seen(), None);
-        sleep(100);
+        clocks.run(Nanos(1));
         assert_eq!((pacer.begins(), pacer.over(1)), (Over::Closely, Over::Closely));
-        let seen = pacer.seen().unwrap();
-        assert_eq!(seen.0, begin + Nanos::from_millis(100));
-        // Asleep, since a call may run for so long only.
-        while pacer.over(1) == Over::Closely {
-            sleep(1);
-        }
-        assert!(now() >= begin + Nanos::from_millis(400));
+        let seen = Some((begin + millis(2), begin + millis(2)));
+        assert_eq!(pacer.seen(), seen);
+        clocks.run(millis(2).saturating_sub(Nanos(1)));
+        assert_eq!((pacer.begins(), pacer.over(1)), (Over::Closely, Over::Closely));
+        clocks.run(Nanos(1));
         assert_eq!((pacer.begins(), pacer.over(1)), (Over::Suspend, Over::Suspend));
-        assert_eq!(pacer.seen(), Some(seen));
+        assert_eq!(pacer.seen(), seen);
         pacer.begin_alone();
         assert_eq!((pacer.over(2), pacer.seen()), (Over::GoOn, None));
     }
 
     #[test]
     fn a_turn_that_is_over_before_it_began_gets_on_a_little() {
-        let pacer = Pacer::default();
-        let begin = now();
-        pacer.begin(begin, CallState::default());
-        pacer.look_closely(begin);
-        let since = now();
+        let clocks = &ManualClocks::default();
+        let pacer = Pacer::new(clocks);
+        pacer.begin(Nanos::ZERO, CallState::default());
+        pacer.look_closely(Nanos::ZERO);
         assert_eq!(pacer.over(1), Over::Closely, "it has not run");
-        while pacer.over(1) == Over::Closely {}
-        assert!(now() >= since + PROGRESS_MIN);
+        clocks.run(PROGRESS_MIN.saturating_sub(Nanos(1)));
+        assert_eq!(pacer.over(1), Over::Closely);
+        clocks.run(Nanos(1));
         assert_eq!((pacer.over(1), pacer.begins()), (Over::Suspend, Over::Suspend));
-        pacer.begin(begin, CallState::default());
+        pacer.begin(Nanos::ZERO, CallState::default());
         assert_eq!(pacer.begins(), Over::Closely, "each time");
     }
 
     #[test]
     fn a_call_whose_turns_are_over_before_they_begin_runs_as_fast_as_it_can_in_the_third() {
-        let pacer = Pacer::default();
+        let clocks = &ManualClocks::default();
+        let pacer = Pacer::new(clocks);
         let mut state = CallState::default();
         for turn in 0..9 {
-            pacer.begin(now(), state);
-            pacer.look_closely(now());
+            pacer.begin(clocks.monotonic(), state);
+            pacer.look_closely(clocks.monotonic());
             let runs_freely = turn % 3 == 2;
             let first = if runs_freely { Over::GoOn } else { Over::Closely };
             assert_eq!(pacer.over(7), first, "turn {turn}");
-            // It is not asked before the timer comes.
-            run(if runs_freely { PROGRESS_MIN } else { Nanos::ZERO });
-            while pacer.over(7) == Over::Closely {}
+            clocks.run(PROGRESS_MIN);
             assert_eq!(pacer.over(7), Over::Suspend);
             state = pacer.end(true);
         }
         // One that has time is none of them.
         for _ in 0..LATE_TURNS_MAX {
-            pacer.begin(now(), state);
+            pacer.begin(clocks.monotonic(), state);
             assert_eq!(pacer.over(7), Over::Closely);
             state = pacer.end(true);
         }
-        pacer.look_closely(Nanos(u64::MAX));
-        pacer.begin(now() + Nanos::from_millis(500), state);
+        pacer.look_closely(NEVER);
+        pacer.begin(clocks.monotonic() + millis(1), state);
         assert_eq!(pacer.over(7), Over::GoOn);
-        pacer.begin(now(), pacer.end(true));
+        pacer.begin(clocks.monotonic(), pacer.end(true));
         assert_eq!(pacer.over(7), Over::Closely);
     }
 
     #[test]
     fn a_turn_ends_when_its_time_is_over() {
-        let pacer = Pacer::default();
-        pacer.begin(now() + Nanos::from_millis(2), CallState::default());
+        let clocks = &ManualClocks::default();
+        let pacer = Pacer::new(clocks);
+        pacer.begin(millis(2), CallState::default());
         assert_eq!(pacer.over(1), Over::GoOn);
-        run(Nanos::from_millis(2));
+        clocks.run(millis(2));
         assert_eq!(pacer.over(1), Over::Suspend);
         assert!(pacer.take_long() && !pacer.take_long());
         assert_eq!(pacer.over(2), Over::Suspend);
