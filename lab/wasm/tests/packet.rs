@@ -376,6 +376,128 @@ fn compare(text: &str, address: impl Fn(u32) -> u64, flavour: Flavour, operation
     }
 }
 
+/// One access of a sequence at one address: of so many bytes, so far behind it.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    stores: bool,
+    width: usize,
+    offset: usize,
+    /// Whether it is only done if its bit of operand b is set.
+    asks: bool,
+}
+
+/// Steps of a sequence.
+const STEPS: usize = 6;
+/// Addresses of a sequence, from the window's first byte on.
+const PLACES: usize = 24;
+/// How often a sequence goes round that is one.
+const TURNS: usize = 8;
+
+/// A module that does the steps at an address in the window, or at each of [`TURNS`] of them.
+fn sequence(steps: &[Step], goes_round: bool) -> String {
+    let base = if goes_round { 0 } else { WINDOW };
+    let body: String = (0..)
+        .zip(steps)
+        .map(|(number, step): (usize, _)| {
+            let (index, offset) = (step.width.trailing_zeros() as usize, base + step.offset);
+            let at = format!("offset={offset} (local.get $at)");
+            let access = if step.stores {
+                format!("({} {at} (local.get $sum))", STORES[index].1)
+            } else {
+                let turned = "(i64.rotl (local.get $sum) (i64.const 7))";
+                format!("(local.set $sum (i64.add {turned} ({} {at})))", LOADS[index].1)
+            };
+            if !step.asks {
+                return access;
+            }
+            let bits = format!("(i32.load (i32.const {}))", ORDER + 8);
+            format!("(if (i32.and {bits} (i32.const {})) (then {access}))", 1 << number)
+        })
+        .collect();
+    let body = if goes_round {
+        format!(
+            "(local.set $at (i32.const {WINDOW}))
+             (loop $next {body} (br_if $next (i32.ne (i32.const {})
+               (local.tee $at (i32.add (local.get $at) (i32.const 1))))))",
+            WINDOW + TURNS
+        )
+    } else {
+        let at = format!("(i32.load (i32.const {}))", ORDER + 4);
+        format!("(local.set $at (i32.rem_u {at} (i32.const {PLACES}))) {body}")
+    };
+    format!(
+        r#"(module (memory (export "memory") 1)
+          (func (export "on_packet") (result i32) (local $at i32) (local $sum i64)
+            (local.set $sum (i64.load (i32.const {})))
+            {body}
+            (i64.store (i32.const {RESULT}) (local.get $sum))
+            i32.const 0))"#,
+        ORDER + 16
+    )
+}
+
+impl Model {
+    /// What [`sequence`] does.
+    fn run_steps(mut self, steps: &[Step], goes_round: bool, order: Order) -> Self {
+        self.memory[ORDER..ORDER + 24].copy_from_slice(&order.bytes());
+        let mut sum = order.value;
+        let first = if goes_round { 0 } else { order.a as usize % PLACES };
+        for at in first..first + if goes_round { TURNS } else { 1 } {
+            for (number, step) in steps.iter().enumerate() {
+                let address = WINDOW + at + step.offset;
+                if step.asks && order.b & 1 << number == 0 {
+                    continue;
+                }
+                if step.stores {
+                    self.write(address, &sum.to_le_bytes()[..step.width]);
+                } else {
+                    let mut bytes = self.read(address, step.width);
+                    bytes.resize(8, 0);
+                    let read = u64::from_le_bytes(bytes.try_into().unwrap());
+                    sum = sum.rotate_left(7).wrapping_add(read);
+                }
+            }
+        }
+        self.give(sum);
+        self
+    }
+}
+
+/// The same address again and again, a little farther on or back, where the packet may end
+/// between two of them.
+fn compare_sequences(flavour: Flavour, goes_round: bool) {
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let memory = random.bytes(MEMORY);
+    for _ in 0..40 {
+        let steps: [Step; STEPS] = std::array::from_fn(|_| Step {
+            stores: random.below(3) == 0,
+            width: 1 << random.below(4),
+            offset: random.below(12) as usize,
+            asks: random.below(3) == 0,
+        });
+        let subject = Subject::new(&sequence(&steps, goes_round), flavour);
+        for _ in 0..150 {
+            let length = 14 + random.below(40) as usize;
+            let mut metadata = random.bytes(METADATA_LENGTH);
+            metadata[..4].copy_from_slice(&(length as u32).to_le_bytes());
+            metadata[4..8].copy_from_slice(&(length.min(WINDOW_LENGTH) as u32).to_le_bytes());
+            let mut packet = random.bytes(length);
+            // Test-run refuses an IP packet without its header.
+            packet[12] = 0;
+            let (a, b) = (random.next() as u32, random.next() as u32);
+            let order = Order { operation: 0, a, b, c: 0, value: random.next() };
+            let before = Model { memory: memory.clone(), metadata, packet, trap: None };
+            let found = subject.run(&before, order);
+            let expected = before.run_steps(&steps, goes_round, order);
+            let about = format!("{length} bytes at {flavour:?}: {order:x?} {steps:?}");
+            assert_eq!(found.trap, None, "trap in {about}");
+            let result = RESULT..RESULT + 8;
+            assert_eq!(found.memory[result.clone()], expected.memory[result], "sum of {about}");
+            assert_eq!(found.packet, expected.packet, "packet after {about}");
+        }
+    }
+}
+
 fn identity(a: u32) -> u64 {
     u64::from(a)
 }
@@ -399,6 +521,16 @@ fn addresses_counted_from_the_window_try_it_first() {
         let masked = |a: u32| u64::from(a & 31) + 0x8120;
         compare(&module(address, "", COPY), masked, Flavour::Xdp, COPY);
         compare(&module(address, "", COPY), masked, Flavour::Tc, COPY);
+    }
+}
+
+#[test]
+fn accesses_of_one_address_each_end_where_the_packet_does() {
+    if testkit::root_or_skip("accesses of the window in the kernel") {
+        for flavour in [Flavour::Xdp, Flavour::Tc] {
+            compare_sequences(flavour, false);
+            compare_sequences(flavour, true);
+        }
     }
 }
 

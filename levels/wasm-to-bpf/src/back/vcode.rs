@@ -39,10 +39,11 @@ pub(crate) enum Op {
     MoveHead(i16),
     /// The verifier's leave to loop.
     MayGoto(Place),
-    /// A read of the packet at an address known only now. Operands: result,
-    /// address, `data`, `data_end`, a temporary.
+    /// A read of the packet at an address known only now. Operands: result, a pointer to
+    /// the end of what is read, `data_end`; of more than one byte also address and a
+    /// temporary.
     WindowLoad { width: Width, distance: i32 },
-    /// A write of it. Operands: value, address, `data`, `data_end`, a temporary.
+    /// A write of it. Operands: value, and those of a read.
     WindowStore { width: Width, distance: i32 },
     /// A read that may be of packet, metadata or memory. Operands: result, address, a temporary;
     /// where the packet is likely, its ends.

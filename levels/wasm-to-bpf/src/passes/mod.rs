@@ -22,6 +22,8 @@ mod simplify;
 mod split;
 mod switch;
 
+pub(crate) use opaque::possible_signs;
+
 use crate::Options;
 use crate::ir::{Function, Op, Terminator, Unit};
 use crate::refusal::{Reason, Refusal};

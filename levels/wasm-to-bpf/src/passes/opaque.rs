@@ -14,9 +14,7 @@ use foldhash::HashSet;
 use std::collections::BTreeMap;
 
 use super::{fold, signs};
-use crate::ir::{
-    BinaryOp, CompareOp, Function, Instruction, Op, Place, Region, Terminator, Value, Width,
-};
+use crate::ir::{BinaryOp, CompareOp, Function, Instruction, Op, Place, Terminator, Value, Width};
 
 /// Instructions that the verifier may walk because of flags that are not hidden,
 /// in all functions of a program: 30 ms, and a thirtieth of what it allows.
@@ -27,11 +25,17 @@ const WALKED_MAX: u64 = 32_768;
 pub(super) fn run(function: &mut Function, functions: usize) {
     let by_itself = tame(function, &[]);
     let known = tame(function, &asked(function));
-    let small = tame(function, &ordered(function, &by_itself));
-    let signs = signs::signs(function, &small);
+    let signs = possible_signs(function);
     enter_loops(function, &known);
     masked_signs(function, &signs);
     join_flags(function, &by_itself, WALKED_MAX / functions.max(1) as u64);
+}
+
+/// Which values the verifier may know to be -1 or 0, and not which of the two.
+pub(crate) fn possible_signs(function: &Function) -> Vec<bool> {
+    let by_itself = tame(function, &[]);
+    let small = tame(function, &ordered(function, &by_itself));
+    signs::signs(function, &small)
 }
 
 fn enter_loops(function: &mut Function, known: &[bool]) {
@@ -60,8 +64,8 @@ fn enter_loops(function: &mut Function, known: &[bool]) {
     }
 }
 
-/// Hides signs from masks: from those of the module, of shift counts, and of addresses
-/// that only the run knows.
+/// Hides signs from masks: from those of the module, and of shift counts. Addresses in the
+/// packet have shifts there instead (`back/lower/packet.rs`).
 fn masked_signs(function: &mut Function, signs: &[bool]) {
     let is_sign = |value: &Value| signs.get(value.0 as usize).copied().unwrap_or_default();
     for block in 0..function.blocks.len() {
@@ -90,11 +94,6 @@ fn masked(op: &Op) -> [Option<Value>; 2] {
     match *op {
         Op::Binary(And | Or, a, b) => [Some(a), Some(b)],
         Op::Binary(Shl | ShrS | ShrU | Rotl | Rotr, _, count) => [Some(count), None],
-        Op::Load { access, .. } | Op::Store { access, .. }
-            if matches!(access.region, Region::Window | Region::Unknown { .. }) =>
-        {
-            [Some(access.address), None]
-        }
         _ => [None; 2],
     }
 }

@@ -404,3 +404,46 @@ fn a_packet_is_made_longer_unless_the_module_asks_first() {
     let written = "(i32.store (i32.const 0x8004) (i32.const 64))";
     assert!(pads(&format!("{written} {} {}", ask(24), drop_if(read(23)))), "not the front door's");
 }
+
+/// How many instructions of a module with this body have that operation and immediate.
+fn count(body: &str, code: u64, immediate: u64) -> usize {
+    let text = format!(
+        r#"(module (memory (export "memory") 1)
+          (func (export "on_packet") (result i32) (local $at i32) (local $sum i32) {body}))"#
+    );
+    let program = crate::compile(&bytes(&text), &packet(WINDOW)).expect("a module that compiles");
+    let is = |word: &&u64| **word & 0xff == code && **word >> 32 == immediate;
+    program.instructions.iter().filter(is).count()
+}
+
+/// `r &= 4095`: shows the verifier that an offset in the packet is small.
+const MASK: (u64, u64) = (0x57, 0xfff);
+
+#[test]
+fn accesses_of_one_address_have_one_pointer_as_long_as_they_go_forward() {
+    let at = "(local.set $at (i32.and (i32.load (i32.const 0x9000)) (i32.const 31)))";
+    let masks = |offsets: [u32; 3]| {
+        let [a, b, c] = offsets
+            .map(|offset| format!("(i32.load8_u offset={} (local.get $at))", 0x8102 + offset));
+        let then = format!("(then (local.set $sum (i32.mul {b} {c})))");
+        let body = format!("{at} (if (i32.eq {a} (i32.const 9)) {then}) (local.get $sum)");
+        count(&body, MASK.0, MASK.1)
+    };
+    assert_eq!(masks([0, 1, 2]), 1);
+    assert_eq!(masks([4, 4, 7]), 1);
+    // A pointer found beyond the packet must not be made smaller.
+    assert_eq!(masks([2, 1, 0]), 3);
+    assert_eq!(masks([1, 2, 0]), 2);
+}
+
+#[test]
+fn an_address_that_may_be_a_sign_is_shifted_and_not_hidden() {
+    let (unit, _) = hop("(i32.const 64)", "");
+    let blocks = || unit.functions[0].blocks.iter();
+    let hides = |op: &Op| matches!(op, Op::Opaque(_));
+    let inside = blocks().filter(|block| block.loop_depth > 0);
+    let inside = inside.flat_map(|block| &block.instructions);
+    assert_eq!(inside.filter(|instruction| hides(&instruction.op)).count(), 0);
+    let all = blocks().flat_map(|block| &block.instructions);
+    assert!(all.filter(|instruction| hides(&instruction.op)).count() > 0, "on the way in");
+}

@@ -13,10 +13,6 @@ use crate::ir::Width;
 use crate::layout;
 use abi::layout::{DATA_ADDRESS, META_ADDRESS, META_LENGTH, WINDOW_ADDRESS};
 
-/// Shows the verifier that an offset in the packet is small.
-pub(super) const WINDOW_MASK: i32 = 0xfff;
-const _: () = assert!(abi::layout::WINDOW_LENGTH_MAX as i32 <= WINDOW_MASK);
-
 /// What is rare and stands behind the function's blocks.
 pub(super) enum Late {
     /// An access of the window over the packet's end.
@@ -54,11 +50,12 @@ impl Emit<'_> {
         distance: i32,
         registers: &[Reg],
     ) -> Option<()> {
-        let &[result, address, data, data_end, free] = registers else { return None };
-        let borrowed = if data == result { data_end } else { data };
+        let &[result, end, data_end, ref for_bytes @ ..] = registers else { return None };
+        let (address, free) = for_bytes.first().zip(for_bytes.get(1)).unwrap_or((&end, &end));
+        let borrowed = if end == result { data_end } else { end };
         let what = What::Load(result);
-        let partial = self.partial_of(width, address, distance, [free, borrowed], what);
-        self.window_access(partial, [data, data_end]);
+        let partial = self.partial_of(width, *address, distance, [*free, borrowed], what);
+        self.window_access(partial, [end, data_end]);
         Some(())
     }
 
@@ -68,10 +65,11 @@ impl Emit<'_> {
         distance: i32,
         registers: &[Reg],
     ) -> Option<()> {
-        let &[value, address, data, data_end, free] = registers else { return None };
+        let &[value, end, data_end, ref for_bytes @ ..] = registers else { return None };
+        let (address, free) = for_bytes.first().zip(for_bytes.get(1)).unwrap_or((&end, &end));
         let what = What::Store(value);
-        let partial = self.partial_of(width, address, distance, [free, data], what);
-        self.window_access(partial, [data, data_end]);
+        let partial = self.partial_of(width, *address, distance, [*free, end], what);
+        self.window_access(partial, [end, data_end]);
         Some(())
     }
 
@@ -87,13 +85,12 @@ impl Emit<'_> {
         Partial { label, back, width, address, distance, free, borrowed, what }
     }
 
-    /// An access of the packet, of which only its end is in doubt.
-    fn window_access(&mut self, partial: Partial, [data, data_end]: [Reg; 2]) {
-        let Partial { width, address, distance, free: pointer, .. } = partial;
-        self.asm.push_sum(pointer, address, distance);
-        self.asm.push(Insn::alu_imm(Alu::And, Bits::B64, pointer, WINDOW_MASK));
-        self.up_to_end(partial, [data, data_end]);
-        self.perform(partial.what, width, pointer, -(bytes(width) as i16));
+    /// An access of the packet that ends at the pointer, if the packet does not end before.
+    fn window_access(&mut self, partial: Partial, [end, data_end]: [Reg; 2]) {
+        let width = partial.width;
+        let beyond = Condition { test: Test::GtU, bits: Bits::B64, immediate: None };
+        self.branch(beyond, end, data_end, partial.label);
+        self.perform(partial.what, width, end, -(bytes(width) as i16));
         self.asm.bind(partial.back);
         self.late.push(Late::Partial(partial));
     }

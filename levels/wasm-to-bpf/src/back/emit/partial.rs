@@ -8,11 +8,11 @@
 
 use super::super::asm::Label;
 use super::super::insn::{Alu, Bits, FP, Insn, Reg, Test};
-use super::super::lower::context_fields;
+use super::super::lower::{WINDOW_SHIFT, context_fields};
 use super::super::plan::bytes;
 use super::super::vcode::Slot;
 use super::Emit;
-use super::any::{WINDOW_MASK, What};
+use super::any::What;
 use crate::ir::Width;
 
 /// One such access.
@@ -60,7 +60,9 @@ impl Emit<'_> {
         let (data, _) = context_fields(self.setting.flavour);
         let keep = self.frame.slot(Slot::Spare);
         self.asm.push_sum(free, address, distance);
-        self.asm.push(Insn::alu_imm(Alu::And, Bits::B64, free, WINDOW_MASK));
+        for shift in [Alu::Shl, Alu::ShrU] {
+            self.asm.push(Insn::alu_imm(shift, Bits::B64, free, WINDOW_SHIFT));
+        }
         self.asm.push(Insn::store(Width::Eight, FP, borrowed, keep));
         self.load_slot(borrowed, Slot::Context);
         self.asm.push(Insn::load(Width::Four, false, borrowed, borrowed, data));

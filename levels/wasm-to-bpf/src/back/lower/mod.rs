@@ -11,7 +11,7 @@ mod moves;
 mod packet;
 
 pub(crate) use calls::in_registers;
-pub(crate) use packet::context_fields;
+pub(crate) use packet::{WINDOW_SHIFT, context_fields};
 
 use std::collections::BTreeMap;
 
@@ -24,6 +24,7 @@ use super::vcode::{Op as V, VCode, defined, defined_in, used};
 use crate::ir::{BlockId, Function, Instruction, Op, Place, Terminator, Type, Unit, Value, Width};
 use crate::layout;
 use crate::passes::graph::Graph;
+use crate::passes::possible_signs;
 
 use liveness::Uses;
 
@@ -41,6 +42,8 @@ pub(crate) fn lower(unit: &Unit, plan: &Plan, position: usize) -> Option<VCode> 
         uses: Uses::new(function, &facts, false, |_| false),
         dominators: Graph::of(function).dominator,
         bases_at_end: vec![BTreeMap::new(); function.blocks.len()],
+        ends_at_end: vec![BTreeMap::new(); function.blocks.len()],
+        signs: possible_signs(function),
         moved: moves::moved(function, plan),
         data_at_end: vec![None; function.blocks.len()],
         first_data: None,
@@ -82,11 +85,24 @@ struct Local {
     bases: Bases,
     hand_over: Option<VReg>,
     data: Option<VReg>,
+    /// For addresses in the window, a pointer to the end of an access there.
+    ends: Ends,
     /// Sums with a constant, by what it was added to.
     sums: BTreeMap<Value, (VReg, i32)>,
 }
 
 type Bases = BTreeMap<(Base, u32), VReg>;
+type Ends = BTreeMap<Value, End>;
+
+/// A pointer into the packet, counted from an address in the window.
+#[derive(Clone, Copy)]
+struct End {
+    pointer: VReg,
+    /// What was added to the address for it.
+    end: i32,
+    /// The part of that which was added before the sum was masked.
+    first: i32,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Base {
@@ -106,6 +122,10 @@ struct Lower<'a> {
     dominators: Vec<BlockId>,
     /// The arena pointers at the end of each block: those that it dominates have them too.
     bases_at_end: Vec<Bases>,
+    /// The same of pointers into the packet, where it does not move.
+    ends_at_end: Vec<Ends>,
+    /// Which values a mask must not meet.
+    signs: Vec<bool>,
     /// For each block, whether the packet may have moved before it.
     moved: Vec<bool>,
     /// The packet's address at the end of each block, where it is in a register there.
@@ -165,6 +185,9 @@ impl<'a> Lower<'a> {
             if let Some(bases) = self.bases_at_end.get_mut(number) {
                 bases.clone_from(&self.local.bases);
             }
+            if let Some(ends) = self.ends_at_end.get_mut(number) {
+                ends.clone_from(&self.local.ends);
+            }
             if let Some(data) = self.data_at_end.get_mut(number) {
                 *data = self.local.data;
             }
@@ -182,7 +205,7 @@ impl<'a> Lower<'a> {
         self.plan.guards.get(&number).copied().filter(|_| self.is_entry)
     }
 
-    /// Takes over the arena pointers of the block that dominates this one, and the packet's
+    /// Takes over the pointers of the block that dominates this one, and the packet's
     /// address where it is known to be the same.
     fn inherit(&mut self, number: usize) {
         let above = self.dominators.get(number).map_or(0, |above| above.0 as usize);
@@ -192,10 +215,16 @@ impl<'a> Lower<'a> {
         } else if is_only_way && above != number {
             self.local.data = self.data_at_end.get(above).copied().flatten();
         }
-        if above != number
-            && let Some(bases) = self.bases_at_end.get(above)
-        {
+        if above == number {
+            return;
+        }
+        if let Some(bases) = self.bases_at_end.get(above) {
             self.local.bases.clone_from(bases);
+        }
+        if !self.needs.changes_packet
+            && let Some(ends) = self.ends_at_end.get(above)
+        {
+            self.local.ends.clone_from(ends);
         }
     }
 

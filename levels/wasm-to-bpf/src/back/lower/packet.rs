@@ -4,14 +4,21 @@ use regalloc2::VReg;
 
 use abi::layout::WINDOW_ADDRESS;
 
-use super::super::insn::{Insn, R2, R3};
-use super::super::plan::Likely;
+use super::super::insn::{Alu, Bits, Insn, R2, R3};
+use super::super::plan::{Likely, bytes};
 use super::super::vcode::{
     AnyAccess, Op as V, Slot, defined, defined_at, defined_early, used, used_late,
 };
-use super::{Lower, Pointers};
+use super::{End, Lower, Pointers};
 use crate::Flavour;
 use crate::ir::{Access, Value, Width};
+
+/// Shows the verifier that an offset in the packet is small.
+const WINDOW_MASK: i32 = 0xfff;
+/// The same by shifts, to the left and back.
+pub(crate) const WINDOW_SHIFT: i32 = 52;
+const _: () = assert!(abi::layout::WINDOW_LENGTH_MAX as i32 <= WINDOW_MASK);
+const _: () = assert!(u64::MAX >> WINDOW_SHIFT == WINDOW_MASK as u64);
 
 /// Offsets of `data` and `data_end` in the context.
 pub(crate) const fn context_fields(flavour: Flavour) -> (i16, i16) {
@@ -100,30 +107,77 @@ impl Lower<'_> {
     }
 
     pub(super) fn packet_load(&mut self, width: Width, access: &Access) -> VReg {
-        let (data, data_end) = (self.data(), self.data_end());
+        let end = self.end_in_packet(width, access);
+        let data_end = self.data_end();
         let address = self.value(access.address);
-        let (result, temporary) = (self.vcode.register(), self.vcode.register());
-        self.push(
-            V::WindowLoad { width, distance: distance(access) },
-            &[defined(result), used(address), used(data), used(data_end), defined_early(temporary)],
-        );
+        let result = self.vcode.register();
+        let mut operands = vec![defined(result), used(end), used(data_end)];
+        if width != Width::One {
+            operands.extend([used(address), defined_early(self.vcode.register())]);
+        }
+        self.push(V::WindowLoad { width, distance: distance(access) }, &operands);
         result
     }
 
     pub(super) fn packet_store(&mut self, width: Width, value: Value, access: &Access) {
-        let (data, data_end) = (self.data(), self.data_end());
+        let end = self.end_in_packet(width, access);
+        let data_end = self.data_end();
         let (value, address) = (self.value(value), self.value(access.address));
-        let temporary = self.vcode.register();
-        self.push(
-            V::WindowStore { width, distance: distance(access) },
-            &[
-                used_late(value),
-                used_late(address),
-                used_late(data),
-                used_late(data_end),
-                defined_early(temporary),
-            ],
-        );
+        let mut operands = vec![used_late(value), used_late(end), used_late(data_end)];
+        if width != Width::One {
+            operands.extend([used_late(address), defined_early(self.vcode.register())]);
+        }
+        self.push(V::WindowStore { width, distance: distance(access) }, &operands);
+    }
+
+    /// A pointer to the end of an access that is certainly in the window; whether it is in the
+    /// packet is not asked yet.
+    ///
+    /// It is counted from the one of an access with the same address before, if that ended no
+    /// farther on: a pointer that the verifier knows to be beyond the packet must not be made
+    /// smaller (`emit/partial.rs`). Nor does the verifier let an access begin before the place
+    /// that the first of them was counted from.
+    fn end_in_packet(&mut self, width: Width, access: &Access) -> VReg {
+        let distance = distance(access);
+        let end = distance + bytes(width) as i32;
+        let before = self.local.ends.get(&access.address).copied();
+        let (pointer, first) = match before {
+            Some(before) if before.first <= distance && before.end == end => {
+                (before.pointer, before.first)
+            }
+            Some(before) if before.first <= distance && before.end < end => {
+                let more = end - before.end;
+                (self.alu_imm(Alu::Add, Bits::B64, before.pointer, more), before.first)
+            }
+            _ => {
+                // An address that something is added to is an offset below the window's end.
+                let first = distance.min(0);
+                let offset = self.window_offset(access.address, first);
+                let data = self.data();
+                let pointer = self.alu(Alu::Add, Bits::B64, offset, data);
+                (self.alu_imm(Alu::Add, Bits::B64, pointer, end - first), first)
+            }
+        };
+        self.local.ends.insert(access.address, End { pointer, end, first });
+        pointer
+    }
+
+    /// The sum of address and distance, which is an offset in the window, such that the verifier
+    /// knows it to be small. Where a mask must not meet the address (`passes/signs.rs`), two
+    /// shifts do the same.
+    fn window_offset(&mut self, address: Value, distance: i32) -> VReg {
+        let is_sign = self.signs.get(address.0 as usize).is_none_or(|&is_sign| is_sign);
+        let mut sum = self.value(address);
+        if distance != 0 {
+            // The constant as the left operand, or the verifier ties the sum to the address.
+            let constant = self.make(i64::from(distance).cast_unsigned());
+            sum = self.alu(Alu::Add, Bits::B64, constant, sum);
+        }
+        if !is_sign {
+            return self.alu_imm(Alu::And, Bits::B64, sum, WINDOW_MASK);
+        }
+        let shifted = self.alu_imm(Alu::Shl, Bits::B64, sum, WINDOW_SHIFT);
+        self.alu_imm(Alu::ShrU, Bits::B64, shifted, WINDOW_SHIFT)
     }
 
     pub(super) fn any_load(&mut self, width: Width, access: &Access, likely: Likely) -> VReg {
