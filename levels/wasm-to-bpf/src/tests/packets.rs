@@ -447,3 +447,33 @@ fn an_address_that_may_be_a_sign_is_shifted_and_not_hidden() {
     let all = blocks().flat_map(|block| &block.instructions);
     assert!(all.filter(|instruction| hides(&instruction.op)).count() > 0, "on the way in");
 }
+
+/// Casts of addresses to arena pointers in a loop that counts up to zero, as LLVM has it, and
+/// adds these numbers to the counter for addresses.
+fn casts(numbers: [u32; 3]) -> usize {
+    let [a, b, c] = numbers
+        .map(|number| format!("(i32.load8_u (i32.add (local.get $at) (i32.const {number})))"));
+    let body = format!(
+        "(local.set $at (i32.const -96))
+         (loop $next
+            (local.set $sum (i32.add (local.get $sum) (i32.mul {a} (i32.mul {b} {c}))))
+            (br_if $next (local.tee $at (i32.add (local.get $at) (i32.const 8)))))
+         (local.get $sum)"
+    );
+    let cast = 0xbf | 1 << 16 | 1 << 32;
+    let text = format!(
+        r#"(module (memory (export "memory") 1)
+          (func (export "on_packet") (result i32) (local $at i32) (local $sum i32) {body}))"#
+    );
+    let program = crate::compile(&bytes(&text), &packet(WINDOW)).expect("a module that compiles");
+    program.instructions.iter().filter(|&&word| word & !0xff00 == cast).count()
+}
+
+#[test]
+fn what_lies_close_together_has_one_base() {
+    assert_eq!(casts([0x9200, 0x9204, 0x9206]), 1);
+    // Farther apart than an instruction's offset reaches; the loop is written twice.
+    assert_eq!(casts([0x7000, 0x9204, 0x9206]), 3);
+    // They begin below what would be left of the number: the sum with the rest wraps.
+    assert_eq!(casts([0x7000, 0x7100, 0x7200]), 6);
+}

@@ -120,10 +120,7 @@ impl Lower<'_> {
             self.check(address, access.offset, width);
         }
         let upper = access.offset & !(OFFSET_MASK as u32);
-        let base = self.base(Base::Register(address.vreg()), upper, |lower| match upper {
-            0 => address,
-            _ => lower.alu_imm(Alu::Add, Bits::B32, address, upper as i32),
-        });
+        let base = self.sum_base(address, upper);
         (base, (access.offset & OFFSET_MASK as u32) as i16)
     }
 
@@ -136,6 +133,22 @@ impl Lower<'_> {
         let cast = self.one(Insn::cast(0, 0), address);
         self.local.bases.insert((base, upper), cast);
         cast
+    }
+
+    /// The arena pointer of a sum. The pointer is added to, which spares copying an address that
+    /// is still needed: a sum of 32 bits is a pointer again.
+    fn sum_base(&mut self, address: VReg, upper: u32) -> VReg {
+        let key = (Base::Register(address.vreg()), upper);
+        if let Some(&cast) = self.local.bases.get(&key) {
+            return cast;
+        }
+        let cast = self.base(Base::Register(address.vreg()), 0, |_| address);
+        if upper == 0 {
+            return cast;
+        }
+        let sum = self.alu_imm(Alu::Add, Bits::B32, cast, upper as i32);
+        self.local.bases.insert(key, sum);
+        sum
     }
 
     /// A constant end beyond what the memory begins with.

@@ -20,6 +20,8 @@ use crate::passes::fold::ones;
 
 /// Bytes of a page.
 const PAGE_LENGTH: u64 = 65_536;
+/// What the bases of sums are multiples of: an instruction's offset reaches from one to the next.
+const BASE_STEP: u64 = 0x8000;
 /// Where the metadata lies.
 const METADATA: (u64, u64) = (META_ADDRESS as u64, META_ADDRESS as u64 + META_LENGTH as u64);
 /// Sums that are followed from an address to the stack pointer.
@@ -199,6 +201,13 @@ impl Simplifier<'_> {
         let (least, most) = memory.map_or((0, 0), |memory| {
             (u64::from(memory.pages_min) * PAGE_LENGTH, u64::from(memory.pages_max) * PAGE_LENGTH)
         });
+        if region == Region::Memory
+            && let Some((base, more)) = self.common_base(address, offset)
+        {
+            (address, offset) = (base, more);
+        }
+        let end = u64::from(offset) + u64::from(width.bytes());
+        let high = self.range(address).high;
         let is_within = high + end <= least || self.checked.get(&address) >= Some(&end);
         if !is_within {
             let before = self.checked.insert(address, end);
@@ -218,6 +227,18 @@ impl Simplifier<'_> {
         let offset = u64::from(offset) + c;
         (fits && self.constant(address).is_none()).then_some(())?;
         Some((x, u32::try_from(offset).ok()?))
+    }
+
+    /// `x + c` as a sum with a round number and an offset, where nothing says that `x` alone is an
+    /// address: accesses of what lies close together have one base then.
+    fn common_base(&mut self, address: Value, offset: u32) -> Option<(Value, u32)> {
+        let Some(&Op::Binary(BinaryOp::Add, x, c)) = self.definition(address) else { return None };
+        let (c, low) = (self.constant(c)?, self.range(address).low);
+        let more = c % BASE_STEP;
+        let fits = more > 0 && more <= low && self.constant(address).is_none();
+        let offset = u32::try_from(u64::from(offset) + more).ok().filter(|_| fits)?;
+        let c = self.number(c - more, Type::I32);
+        Some((self.compute(Op::Binary(BinaryOp::Add, x, c), Type::I32, None), offset))
     }
 
     fn region(&self, low: u64, end: u64, address: Value) -> Region {
