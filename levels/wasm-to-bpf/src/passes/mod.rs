@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! callees first, each function:  tidy ─▶ switch ─▶ globals ─▶ simplify ─▶ inline ─▶ again
-//! then all:                      fuel ─▶ split critical edges ─▶ opaque
+//! then all:                      fuel ─▶ split critical edges ─▶ counted ─▶ opaque
 //! ```
 
 mod alias;
 mod compact;
+mod counted;
 mod dead;
 mod fold;
 mod fuel;
@@ -88,6 +89,7 @@ fn finish(unit: &mut Unit) {
         parameters::run(function);
         dead::run(function);
         split::run(function);
+        counted::run(function);
         opaque::run(function, functions);
         compact::run(function);
     }

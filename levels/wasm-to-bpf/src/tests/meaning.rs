@@ -2,7 +2,7 @@
 
 use super::{bytes, export, plain, run};
 use crate::interpret::Machine;
-use crate::ir::Op;
+use crate::ir::{BinaryOp, Op, Type};
 use crate::{TrapCode, unit};
 
 #[test]
@@ -143,6 +143,59 @@ fn a_loop_whose_cost_is_known_is_not_asked_for_its_fuel() {
     assert_eq!(rounds(5_000, "(i32.const 0)"), 0);
     assert_eq!(rounds(9_000, "(i32.const 0)"), 1, "it is written twice, and asked once");
     assert_eq!(rounds(5_000, "(local.get 0)"), 2, "it may begin behind the end");
+}
+
+/// A loop that counts so, with a way out of its middle when a byte of the memory is the argument;
+/// how many numbers its header hands on, and whether it adds up what it costs.
+fn sums_up(begin: &str, step: i32, go_on: &str) -> (usize, bool) {
+    let text = format!(
+        "(module (memory 1) (data (i32.const 0) \"\\01\\02\\03\\04\\05\\06\\07\\08\\09\\0a\\0b\")
+          (func (export \"f\") (param $end i32) (result i32)
+            (local $i i32) (local $s i32)
+            (local.set $i {begin})
+            (block $out
+                (loop $next
+                    (local.set $s (i32.add (local.get $s) (i32.const 3)))
+                    (br_if $out (i32.eq (local.get $end)
+                        (i32.load8_u (i32.and (local.get $i) (i32.const 15)))))
+                    (br_if $next ({go_on}
+                        (local.tee $i (i32.add (local.get $i) (i32.const {step}))))))
+                (local.set $s (i32.add (local.get $s) (i32.const 1000))))
+            (local.get $s)))"
+    );
+    // The same costs before and after the passes, wherever it is left.
+    for end in 0..16 {
+        assert!(run(&text, "f", &[end]).is_ok());
+    }
+    let (unit, _) = unit(&bytes(&text), &export("f")).expect("a module that compiles");
+    let blocks = || unit.functions[0].blocks.iter();
+    let header = blocks().find(|block| block.is_loop_header).expect("a loop");
+    let inside = blocks().filter(|block| block.loop_depth > 0);
+    let mut results = inside.flat_map(|block| &block.instructions).filter_map(|instruction| {
+        let result = instruction.results.first()?;
+        let is_sum = matches!(instruction.op, Op::Binary(BinaryOp::Sub | BinaryOp::Add, ..));
+        is_sum.then(|| unit.functions[0].types[result.0 as usize])
+    });
+    (header.parameters.len(), results.any(|ty| ty == Type::I64))
+}
+
+#[test]
+fn what_a_counted_loop_costs_is_added_up_behind_it() {
+    let cases = [
+        ("(i32.const 0)", 1, "i32.ne (i32.const 9)"),
+        ("(i32.const 2)", 3, "i32.ne (i32.const 11)"),
+        ("(i32.const 0)", 7, "i32.gt_u (i32.const 80)"),
+        ("(i32.const 9)", -1, "i32.ne (i32.const 0)"),
+        ("(i32.const -29)", 1, "i32.ne (i32.const -20)"),
+        ("(i32.const -40)", 4, "i32.ne (i32.const -20)"),
+        ("(i32.and (local.get $end) (i32.const 3))", 1, "i32.gt_u (i32.const 9)"),
+    ];
+    for (begin, step, go_on) in cases {
+        assert_eq!(sums_up(begin, step, go_on), (2, false), "{begin} by {step} while {go_on}");
+    }
+    // It may go round too often for a budget that nobody asks for.
+    let (_, adds) = sums_up("(i32.const 0)", 1, "i32.ne (i32.const 200000)");
+    assert!(adds, "each round is asked for its fuel");
 }
 
 /// A function in which so many flags are set, one behind the other, and then asked;

@@ -360,7 +360,7 @@ proptest! {
             // What the node promises of the lengths.
             machine.memory[0x8000..0x8008].copy_from_slice(&[60, 0, 0, 0, 60, 0, 0, 0]);
             let result = machine.run(&[]);
-            (result, machine.memory)
+            (result.is_ok().then_some(machine.fuel), result, machine.memory)
         });
         prop_assert_eq!(&results[0], &results[1]);
     }

@@ -1,0 +1,331 @@
+//! What a loop only adds up for its end, computed there. The fuel of a counted loop that nobody
+//! asks for on the way is such: it takes a register, and an instruction each time round.
+//!
+//! ```text
+//! loop (i = 0, left = l):                      loop (i = 0):
+//!   ...                                          ...
+//!   if i != 9: round with (i + 1, left - 12)     if i != 9: round with (i + 1)
+//! use left - 12                                use l - i * 12 - 12
+//! ```
+//!
+//! Runs when each way out of a loop with something to hand on has a block of its own.
+
+use foldhash::{HashMap, HashMapExt};
+
+use super::graph::{Graph, Loops, enclosing_loops, id};
+use super::{dead, fold};
+use crate::ir::{BinaryOp, Edge, Function, Instruction, Op, Place, Type, Value};
+
+/// Rounds times step, at most: the counter has got nowhere by wrapping.
+const WAY_MAX: u64 = 1 << 31;
+/// Sums in a row that are taken as one.
+const SUMS_MAX: usize = 8;
+
+/// Takes out of each loop what is only needed behind it.
+pub(super) fn run(function: &mut Function) {
+    let loops = enclosing_loops(&function.blocks);
+    let graph = Graph::of(function);
+    let mut changed = false;
+    for header in 0..function.blocks.len() {
+        for found in find(function, &loops, header).unwrap_or_default() {
+            compute_behind(function, &loops, &graph, header, &found);
+            changed = true;
+        }
+    }
+    if changed {
+        dead::run(function);
+    }
+}
+
+/// A parameter of a loop's header that changes by the same number each time round.
+#[derive(Clone, Copy)]
+struct Variable {
+    value: Value,
+    begin: Value,
+    step: i64,
+}
+
+/// A variable that is only needed behind the loop, and one that counts the rounds.
+struct Found {
+    counter: Variable,
+    /// The number that the counter begins with, if it is known.
+    begin: Option<u64>,
+    /// For blocks of the loop the last sum with the counter that is made there: by how much it
+    /// is more than the counter.
+    counted: HashMap<usize, (Value, i64)>,
+    sum: Variable,
+    /// The sum and what is made of it in the loop: what each is more than the sum.
+    made: HashMap<Value, i64>,
+}
+
+/// All that a loop only adds up for its end.
+fn find(function: &Function, loops: &Loops, header: usize) -> Option<Vec<Found>> {
+    let block = &function.blocks[header];
+    let rounds = block.rounds_max?;
+    let constants = fold::constants(function);
+    let sums = sums(function, &constants);
+    let mut ways_in: Vec<&Edge> = Vec::new();
+    let mut ways_back: Vec<&Edge> = Vec::new();
+    for (from, block) in function.blocks.iter().enumerate() {
+        let edges = block.terminator.edges().filter(|edge| edge.target == id(header));
+        if is_in(loops, from, header) { ways_back.extend(edges) } else { ways_in.extend(edges) }
+    }
+    let [way_in] = ways_in[..] else { return None };
+    let variable = |(at, &value): (usize, &Value)| {
+        let moved = |edge: &&Edge| moved(&sums, *edge.arguments.get(at)?, value);
+        let step = ways_back.first().and_then(moved)?;
+        let agree = ways_back.iter().all(|way| moved(way) == Some(step));
+        let begin = *way_in.arguments.get(at)?;
+        (agree && step != 0).then_some(Variable { value, begin, step })
+    };
+    let variables: Vec<Variable> =
+        block.parameters.iter().enumerate().filter_map(variable).collect();
+    let found = variables.iter().filter_map(|&sum| {
+        let is_wide = function.types[sum.value.0 as usize] == Type::I64;
+        let made = only_behind(function, loops, header, sum.value, &sums).filter(|_| is_wide)?;
+        let counts = |counter: &&Variable| {
+            let way = counter.step.unsigned_abs().checked_mul(rounds);
+            counter.value != sum.value && way.is_some_and(|way| way < WAY_MAX)
+        };
+        let counters = variables.iter().filter(counts);
+        let &counter = counters.min_by_key(|counter| !constants.contains_key(&counter.begin))?;
+        let counted = counted(function, loops, header, counter.value, &sums);
+        let begin = constants.get(&counter.begin).copied();
+        Some(Found { counter, begin, counted, sum, made })
+    });
+    Some(found.collect())
+}
+
+/// Whether a block is in the loop of that header.
+fn is_in(loops: &Loops, mut block: usize, header: usize) -> bool {
+    while block != header {
+        match loops.enclosing[block] {
+            Some(outer) => block = outer.0 as usize,
+            None => return false,
+        }
+    }
+    true
+}
+
+/// Values that are another one and a number.
+fn sums(function: &Function, constants: &HashMap<Value, u64>) -> HashMap<Value, (Value, i64)> {
+    let mut sums = HashMap::new();
+    for instruction in function.blocks.iter().flat_map(|block| &block.instructions) {
+        let (Op::Binary(op, a, b), [result]) = (&instruction.op, &instruction.results[..]) else {
+            continue;
+        };
+        let Some(&number) = constants.get(b) else { continue };
+        let number = fold::signed(function.types[result.0 as usize], number);
+        match op {
+            BinaryOp::Add => sums.insert(*result, (*a, number)),
+            BinaryOp::Sub => sums.insert(*result, (*a, number.wrapping_neg())),
+            _ => None,
+        };
+    }
+    sums
+}
+
+/// What the value is more than `from`, if it is a sum with it.
+fn moved(sums: &HashMap<Value, (Value, i64)>, value: Value, from: Value) -> Option<i64> {
+    let (mut at, mut by) = (value, 0_i64);
+    for _ in 0..SUMS_MAX {
+        if at == from {
+            return Some(by);
+        }
+        let (next, number) = sums.get(&at)?;
+        (at, by) = (*next, by.checked_add(*number)?);
+    }
+    None
+}
+
+/// For blocks of the loop the last sum with the counter that is made there.
+fn counted(
+    function: &Function,
+    loops: &Loops,
+    header: usize,
+    counter: Value,
+    sums: &HashMap<Value, (Value, i64)>,
+) -> HashMap<usize, (Value, i64)> {
+    let mut counted = HashMap::from_iter([(header, (counter, 0_i64))]);
+    for (index, block) in function.blocks.iter().enumerate() {
+        let results = block.instructions.iter().flat_map(|instruction| &instruction.results);
+        let made = results.filter_map(|&value| Some((value, moved(sums, value, counter)?)));
+        if let Some(last) = made.last().filter(|_| is_in(loops, index, header)) {
+            counted.insert(index, last);
+        }
+    }
+    counted
+}
+
+/// The parameter and the sums with it that the loop makes, if it does nothing with them but hand
+/// them to its next round.
+fn only_behind(
+    function: &Function,
+    loops: &Loops,
+    header: usize,
+    parameter: Value,
+    sums: &HashMap<Value, (Value, i64)>,
+) -> Option<HashMap<Value, i64>> {
+    let at = function.blocks[header].parameters.iter().position(|value| *value == parameter)?;
+    let mut made = HashMap::from_iter([(parameter, 0_i64)]);
+    for (index, block) in function.blocks.iter().enumerate() {
+        if !is_in(loops, index, header) {
+            continue;
+        }
+        for instruction in &block.instructions {
+            let sum = instruction.results.first().and_then(|result| sums.get(result));
+            if let (Some((of, by)), [result]) = (sum, &instruction.results[..])
+                && let Some(before) = made.get(of)
+            {
+                let more = before.checked_add(*by)?;
+                made.insert(*result, more);
+                continue;
+            }
+            let mut is_used = false;
+            instruction.op.for_each_use(|value| is_used |= made.contains_key(&value));
+            if is_used {
+                return None;
+            }
+        }
+        let mut is_used = false;
+        block.terminator.for_each_own_use(|value| is_used |= made.contains_key(&value));
+        for edge in block.terminator.edges() {
+            for (place, value) in edge.arguments.iter().enumerate() {
+                let goes_round = edge.target == id(header) && place == at;
+                is_used |= !goes_round && made.contains_key(value);
+            }
+        }
+        if is_used {
+            return None;
+        }
+    }
+    Some(made)
+}
+
+/// Puts in each block behind the loop that uses the sum, or what was made of it, the same number
+/// computed from the counter.
+fn compute_behind(
+    function: &mut Function,
+    loops: &Loops,
+    graph: &Graph,
+    header: usize,
+    found: &Found,
+) {
+    for index in 0..function.blocks.len() {
+        if is_in(loops, index, header) {
+            continue;
+        }
+        let block = &function.blocks[index];
+        let mut used: Vec<Value> = Vec::new();
+        let mut note = |value: Value| {
+            if found.made.contains_key(&value) && !used.contains(&value) {
+                used.push(value);
+            }
+        };
+        for instruction in &block.instructions {
+            instruction.op.for_each_use(&mut note);
+        }
+        block.terminator.for_each_use(&mut note);
+        if used.is_empty() {
+            continue;
+        }
+        let place = block.instructions.first().map_or(Place::default(), |first| first.place);
+        let mut computing = Computing { types: &mut function.types, out: Vec::new(), place };
+        // What is made last on the way here: what is made earlier may not be needed any more.
+        let mut above = index;
+        let counted = loop {
+            match found.counted.get(&above) {
+                Some(counted) => break *counted,
+                None => above = graph.dominator[above].0 as usize,
+            }
+        };
+        let (sum, less) = computing.sum(found, counted);
+        let instead: HashMap<Value, Value> = used
+            .into_iter()
+            .map(|value| {
+                let more = found.made[&value].wrapping_sub(less);
+                (value, computing.more(sum, more))
+            })
+            .collect();
+        let computed = computing.out;
+        let block = &mut function.blocks[index];
+        let replace = |value: &mut Value| {
+            if let Some(other) = instead.get(value) {
+                *value = *other;
+            }
+        };
+        for instruction in &mut block.instructions {
+            instruction.op.for_each_use_mut(replace);
+        }
+        block.terminator.for_each_use_mut(replace);
+        block.instructions.splice(0..0, computed);
+    }
+    // What still hands it on in the loop hands on nothing: it is dead.
+}
+
+/// Instructions that are made.
+struct Computing<'f> {
+    types: &'f mut Vec<Type>,
+    out: Vec<Instruction>,
+    place: Place,
+}
+
+impl Computing<'_> {
+    /// What the sum is in the round that the counter says, or a value, more by a number, that is
+    /// made of it; and a number that is to be taken from it.
+    fn sum(&mut self, found: &Found, (counted, more): (Value, i64)) -> (Value, i64) {
+        let Found { counter, sum, .. } = found;
+        let ty = self.types[counter.value.0 as usize];
+        let size = counter.step.unsigned_abs().cast_signed();
+        let is_even = sum.step.checked_rem(size) == Some(0);
+        let by = if is_even { sum.step / size } else { sum.step };
+        // Steps and rounds are so few that the counter wraps at most where numbers do.
+        let first = found.begin.map(|begin| begin.cast_signed().wrapping_add(more));
+        let is_plain = first.filter(|first| (0..WAY_MAX.cast_signed()).contains(first));
+        let (mut way, less) = match is_plain.filter(|_| is_even && counter.step > 0) {
+            Some(first) => (counted, first.wrapping_mul(by)),
+            None => {
+                let more = self.number_of(ty, more.cast_unsigned() & fold::ones(ty));
+                let now = self.make(ty, Op::Binary(BinaryOp::Sub, counted, more));
+                let (from, to) = match counter.step > 0 {
+                    true => (counter.begin, now),
+                    false => (now, counter.begin),
+                };
+                (self.make(ty, Op::Binary(BinaryOp::Sub, to, from)), 0)
+            }
+        };
+        if ty == Type::I32 {
+            way = self.make(Type::I64, Op::ExtendUnsigned(way));
+        }
+        if !is_even {
+            let size = self.number(size.cast_unsigned());
+            way = self.make(Type::I64, Op::Binary(BinaryOp::DivU, way, size));
+        }
+        let by = self.number(by.cast_unsigned());
+        let change = self.make(Type::I64, Op::Binary(BinaryOp::Mul, way, by));
+        (self.make(Type::I64, Op::Binary(BinaryOp::Add, sum.begin, change)), less)
+    }
+
+    fn more(&mut self, value: Value, by: i64) -> Value {
+        if by == 0 {
+            return value;
+        }
+        let by = self.number(by.cast_unsigned());
+        self.make(Type::I64, Op::Binary(BinaryOp::Add, value, by))
+    }
+
+    fn number(&mut self, number: u64) -> Value {
+        self.number_of(Type::I64, number)
+    }
+
+    fn number_of(&mut self, ty: Type, number: u64) -> Value {
+        self.make(ty, Op::Const(number))
+    }
+
+    fn make(&mut self, ty: Type, op: Op) -> Value {
+        let value = Value(u32::try_from(self.types.len()).unwrap_or(u32::MAX));
+        self.types.push(ty);
+        self.out.push(Instruction { results: vec![value], op, place: self.place });
+        value
+    }
+}
