@@ -12,6 +12,10 @@ pub const WAY_LEFT: u8 = 1;
 pub const WAY_LEFT_KERNEL: u8 = 2;
 /// [`Captured::way`]: as a module below user level left what was dropped after it.
 pub const WAY_ENDED: u8 = 3;
+/// [`Captured::way`]: as the kernel's stack had it when it dropped it.
+pub const WAY_STACK_DROPPED: u8 = 4;
+/// [`Captured::port`]: by none, but by the node's own device.
+pub const CAPTURED_NO_PORT: u16 = 0xffff;
 /// [`Captured::outcome`]: the front door did not see it.
 pub const CAPTURED_NONE: u8 = 0xff;
 
@@ -25,7 +29,8 @@ pub struct Captured {
     pub length: u32,
     /// Bytes that follow.
     pub captured: u32,
-    /// The port's number: where it came in or, of one that leaves, where it does.
+    /// The port's number: where it came in or, of one that leaves, where it does; or
+    /// [`CAPTURED_NO_PORT`].
     pub port: u16,
     /// `WAY_*`.
     pub way: u8,
@@ -45,16 +50,16 @@ pub struct Captured {
     pub entry: u16,
     /// `LEVEL_*` of the module that had it; 0 when none below user level had.
     pub level: u8,
-    /// Always 0.
-    pub zero: u8,
+    /// 1 when the frame begins with its IP header; only of what the stack dropped.
+    pub bare: u8,
     /// Its rule; all ones when there is none.
     pub rule: u32,
     /// What that module said.
     pub verdict: u32,
     /// [`HandOver::trapped`](crate::HandOver::trapped) of that module.
     pub trapped: u32,
-    /// Always 0.
-    pub zeros: u32,
+    /// Why the stack dropped it: the kernel's number.
+    pub stack_reason: u32,
 }
 
 const _: () = assert!(size_of::<Captured>() == 48);

@@ -9,11 +9,13 @@
 mod capture;
 mod hash;
 mod service;
+mod stack;
 
 use bytemuck::{Pod, Zeroable};
 
 pub use capture::{
-    CAPTURED_NONE, Captured, SNAP_MAX, WAY_ARRIVED, WAY_ENDED, WAY_LEFT, WAY_LEFT_KERNEL,
+    CAPTURED_NO_PORT, CAPTURED_NONE, Captured, SNAP_MAX, WAY_ARRIVED, WAY_ENDED, WAY_LEFT,
+    WAY_LEFT_KERNEL, WAY_STACK_DROPPED,
 };
 pub use hash::key_hash;
 pub use service::{
@@ -22,6 +24,9 @@ pub use service::{
     LINES_MAX, Lane, Line, NEXT_DOWN, NOT_A_VERDICT, NOT_RUN, OVER_BUDGET, OVER_DROP, OVER_NOT,
     OVER_RAISE, PATH_DIRECT, PATH_TC, Passage, ROOM_SHARED, ROOMS_MAX, ReasonKey, Room,
     SESSION_SYSTEM, ServiceStats,
+};
+pub use stack::{
+    MARK_ENDED, STACK_ARRIVALS, STACK_OTHER, STACK_OWN, STACK_REASONS_MAX, StackKind, StackStats,
 };
 
 /// Ports of one node: their counters and sockets are arrays.

@@ -3,7 +3,7 @@
 //! ```text
 //!  sent (hosts' own counts) = received (the other hosts') + the drops of
 //!       the devices of all hosts and of the node, the front door, the sockets of the cell,
-//!       the services, the cell
+//!       the services, the cell, the kernel's stack of what is left to it
 //! ```
 //!
 //! Counted are IPv4 packets whole: TCP segments, UDP datagrams and ICMP messages below the
@@ -118,6 +118,8 @@ impl Books {
             drops.extend(dropped.map(|(name, n)| (format!("{}.{name}", port.port), *n)));
             drops.insert(format!("{}.socket_ring_full", port.port), port.socket_ring_full);
             drops.insert(format!("{}.socket_dropped", port.port), port.socket_dropped);
+            let stack = port.stack_dropped.iter();
+            drops.extend(stack.map(|(why, n)| (format!("{}.{why}", port.port), *n)));
         }
         for (service, stats) in &self.node.services {
             drops.extend(stats.dropped.iter().map(|(why, n)| (format!("{service}.{why}"), *n)));
@@ -129,6 +131,7 @@ impl Books {
         drops.insert("cell.up_dropped".to_owned(), cell.up_dropped);
         drops.insert("cell.lost_with_cells".to_owned(), cell.lost_with_cells);
         drops.insert("cell.egress_gone".to_owned(), cell.egress_gone);
+        drops.extend(cell.stack_dropped.iter().map(|(why, n)| (format!("cell.{why}"), *n)));
         let active = self.node.associations.iter().flat_map(|it| &it.dropped);
         drops.extend(active.map(|(why, n)| (format!("cell.{why}"), *n)));
         drops

@@ -118,6 +118,15 @@ static __always_inline int dropped(enum tam_level level)
 	return level == TAM_LEVEL_NIC ? XDP_DROP : TC_ACT_SHOT;
 }
 
+/* What a program at tc answers: what it drops is marked as the node's own, which counts it, so that
+ * it is not taken for a drop of the kernel's (stack.h). */
+static __always_inline int answer_at_tc(struct __sk_buff *ctx, int action)
+{
+	if (action == TC_ACT_SHOT)
+		ctx->mark = TAM_MARK_ENDED;
+	return action;
+}
+
 static __always_inline int redirected(enum tam_level level)
 {
 	return level == TAM_LEVEL_NIC ? XDP_REDIRECT : TC_ACT_REDIRECT;

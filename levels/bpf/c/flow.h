@@ -4,6 +4,7 @@
 #define TAM_FLOW_H
 
 #include "parse.h"
+#include "ports.h"
 #include "tap.h"
 
 /* One entry of the flow cache. */
@@ -44,21 +45,6 @@ struct tam_l4_ports {
 	__u8 hidden;
 	__u16 zero;
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct tam_config);
-} tam_shared SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, TAM_PORTS_MAX);
-	__type(key, __u32);
-	__type(value, struct tam_port_config);
-} tam_ports SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -172,13 +158,6 @@ struct {
 	__type(value, struct tam_l4_ports);
 } tam_fragments SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 2 * TAM_VLANS_MAX);
-	__type(key, struct tam_vlan_key);
-	__type(value, struct tam_vlan);
-} tam_vlans SEC(".maps");
-
 /* The machine's own IPv4 addresses; values mean nothing. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
@@ -187,14 +166,6 @@ struct {
 	__type(key, struct tam_own_prefix);
 	__type(value, __u32);
 } tam_own SEC(".maps");
-
-/* Which port a device is: ifindex -> port number. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, TAM_PORTS_MAX);
-	__type(key, __u32);
-	__type(value, __u32);
-} tam_egress SEC(".maps");
 
 /* Port number -> device to redirect to. */
 struct {

@@ -30,6 +30,8 @@ struct tam_line layout_line;
 struct tam_answer layout_answer;
 struct tam_room layout_room;
 struct tam_reason_key layout_reason_key;
+struct tam_stack_stats layout_stack_stats;
+enum tam_stack_kind layout_stack_kind;
 enum tam_outcome layout_outcome;
 enum tam_action layout_action;
 enum tam_level layout_level;
@@ -66,6 +68,7 @@ enum layout_number {
 	META_UP = TAM_META_UP,
 	META_INTERCEPT = TAM_META_INTERCEPT,
 	MARK_LISTENER = TAM_MARK_LISTENER,
+	MARK_ENDED = TAM_MARK_ENDED,
 	META_MARK = TAM_META_MARK,
 	META_COUNTED = TAM_META_COUNTED,
 	META_COUNTED_SHIFT = TAM_META_COUNTED_SHIFT,
@@ -108,5 +111,9 @@ enum layout_number {
 	OVER_BUDGET = TAM_OVER_BUDGET,
 	NEXT_DOWN = TAM_NEXT_DOWN,
 	RULE_NONE = TAM_RULE_NONE,
+	STACK_REASONS_MAX = TAM_STACK_REASONS_MAX,
+	STACK_OTHER = TAM_STACK_OTHER,
+	STACK_OWN = TAM_STACK_OWN,
+	STACK_ARRIVALS = TAM_STACK_ARRIVALS,
 };
 enum layout_number layout_number;

@@ -628,6 +628,30 @@ struct tam_room {
 #define TAM_FRAME_MEMORY 4096	/* bytes of one frame of packet memory, */
 #define TAM_FRAME_BYTES 3840	/* and those of a packet that it holds */
 
+/* Why the kernel's stack dropped what the node has left to it (stack.h): the kernel's enum
+ * skb_drop_reason, whose names are in its BTF. Linux 6.18 has 128. */
+#define TAM_STACK_REASONS_MAX 256
+#define TAM_STACK_OTHER (TAM_STACK_REASONS_MAX - 1)	/* a reason beyond them */
+#define TAM_STACK_OWN TAM_PORTS_MAX	/* as a port's number: what the cell gave to the kernel */
+#define TAM_STACK_ARRIVALS (TAM_PORTS_MAX + 1)
+#define TAM_MARK_ENDED 0x54420000	/* of a packet that a program of the node's at tc drops */
+
+/* What a reason says of a packet, and who else counts it. */
+enum tam_stack_kind {
+	TAM_STACK_NOT = 0,	/* nothing: the packet is no drop, a copy of it, or the front door's (XDP) */
+	TAM_STACK_DROP = 1,
+	TAM_STACK_AT_DEVICE = 2,	/* the device that it came in by counts it, too */
+	TAM_STACK_AT_TC = 3,	/* a program at tc dropped it: the node's mark and count theirs */
+	TAM_STACK_BY_DEVICE = 4,	/* when it was being sent, the device counts it */
+	TAM_STACK_NETFILTER = 5,	/* at a packet port this takes from the kernel what the cell has */
+};
+
+/* What the kernel dropped of what came in by one port, on one CPU. */
+struct tam_stack_stats {
+	__u64 device;		/* buffers that its device counts as dropped, too */
+	__u64 reasons[TAM_STACK_REASONS_MAX];	/* frames */
+};
+
 struct tam_reason_key {
 	__u16 entry;
 	__u16 reason;

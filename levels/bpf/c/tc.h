@@ -107,12 +107,12 @@ int tam_tc(struct __sk_buff *ctx)
 		return TC_ACT_UNSPEC;
 	}
 	if (meta->flags & TAM_META_CROSS)
-		return out_of(ctx, TAM_LEVEL_KERNEL, meta->egress_port);
+		return answer_at_tc(ctx, out_of(ctx, TAM_LEVEL_KERNEL, meta->egress_port));
 	if (!(meta->flags & TAM_META_TO_TC))
 		return TC_ACT_UNSPEC;
 	action = arrive(ctx, meta);
 	if (action != TAM_RUN)
-		return action;
+		return answer_at_tc(ctx, action);
 	keep_origin_tc(ctx);
 	run_module(ctx, &tam_modules_tc, &tam_after_tc);
 	return TC_ACT_UNSPEC;
@@ -125,7 +125,7 @@ int tam_afterwards_tc(struct __sk_buff *ctx)
 
 	TAP_AFTER_TC(ctx, action);
 	if (action != TAM_RUN)
-		return action;
+		return answer_at_tc(ctx, action);
 	run_module(ctx, &tam_modules_tc, &tam_after_tc);
 	return TC_ACT_UNSPEC;
 }

@@ -167,7 +167,7 @@ int tam_tc_door(struct __sk_buff *ctx)
 	if (action == TAM_INTERCEPT)
 		action = intercept_here(ctx, stats);
 	TAP_END(ctx, action);
-	return action == XDP_PASS ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+	return answer_at_tc(ctx, action == XDP_PASS ? TC_ACT_UNSPEC : TC_ACT_SHOT);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -398,7 +398,7 @@ int tam_translate(struct __sk_buff *ctx)
 		return TAM_EGRESS_NEXT;
 	source = found->source;
 	if (set_source(ctx, TAM_LEVEL_KERNEL, 1, l3, &ends, &source))
-		return TC_ACT_SHOT;
+		return TC_ACT_SHOT;	/* nobody else counts it: as the kernel's own */
 	if (ends.is_first) {
 		key_of_later(ctx, l3, &ends.key);
 		source.port_be = ends.key.source.port_be;

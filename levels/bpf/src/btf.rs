@@ -1,8 +1,10 @@
-//! What an object's BTF says of its global variables, structs and enums.
+//! What an object's BTF, and the kernel's, says of its global variables, structs and enums.
 //!
 //! A reader for libbpf's parsed form; it follows no pointers out of the object.
 
 use std::ffi::CStr;
+use std::io;
+use std::ptr::NonNull;
 
 use libbpf_sys as sys;
 
@@ -63,14 +65,22 @@ impl<'object> Btf<'object> {
     }
 
     /// Names and values of `enum name`, in their order.
-    #[cfg(test)]
     pub(crate) fn values(&self, name: &str) -> Option<Vec<(String, i64)>> {
         let found = self.find(name, sys::BTF_KIND_ENUM)?;
         let values = found.trailing::<sys::btf_enum>();
         Some(values.iter().map(|v| (self.text(v.name_off), i64::from(v.val))).collect())
     }
 
-    #[cfg(test)]
+    /// How many arguments the kernel's tracepoint `name` gives to programs (its typedef
+    /// `btf_trace_NAME` is a pointer to a function, whose first argument is the tracepoint's own).
+    pub(crate) fn arguments_of_tracepoint(&self, name: &str) -> Option<usize> {
+        let typedef = self.find(&format!("btf_trace_{name}"), sys::BTF_KIND_TYPEDEF)?;
+        let pointer = self.type_at(typedef.referred())?;
+        let function = self.type_at(pointer.referred())?;
+        (function.kind() == sys::BTF_KIND_FUNC_PROTO)
+            .then(|| function.trailing::<sys::btf_param>().len().saturating_sub(1))
+    }
+
     fn find(&self, name: &str, kind: u32) -> Option<Type<'object>> {
         let name = std::ffi::CString::new(name).ok()?;
         // SAFETY: the BTF is alive for 'object and the name ends with NUL.
@@ -93,6 +103,30 @@ impl<'object> Btf<'object> {
         // SAFETY: the BTF is alive for 'object; an unknown offset gives null.
         let text = unsafe { sys::btf__name_by_offset(self.btf, offset) };
         text_of(text)
+    }
+}
+
+/// The running kernel's own types.
+pub(crate) struct KernelBtf(NonNull<sys::btf>);
+
+impl KernelBtf {
+    /// Reads them (`/sys/kernel/btf/vmlinux`).
+    pub(crate) fn load() -> io::Result<Self> {
+        // SAFETY: no conditions; what comes back is ours.
+        let btf = unsafe { sys::btf__load_vmlinux_btf() };
+        // libbpf leaves the reason in errno.
+        NonNull::new(btf).map(Self).ok_or_else(io::Error::last_os_error)
+    }
+
+    pub(crate) fn btf(&self) -> Btf<'_> {
+        Btf { btf: self.0.as_ptr(), object: std::marker::PhantomData }
+    }
+}
+
+impl Drop for KernelBtf {
+    fn drop(&mut self) {
+        // SAFETY: ours since `load`, and no `Btf` that borrows it is left.
+        unsafe { sys::btf__free(self.0.as_ptr()) }
     }
 }
 
@@ -123,7 +157,13 @@ impl Type<'_> {
         (self.header().info >> 24) & 0x1f
     }
 
-    /// The entries of a data section, struct or enum.
+    /// The type that a typedef or pointer is of.
+    fn referred(&self) -> u32 {
+        // SAFETY: both variants of the union are plain numbers of the same size.
+        unsafe { self.header().__bindgen_anon_1.type_ }
+    }
+
+    /// The entries of a data section, struct, enum or function.
     ///
     /// `T` must be the entry of this kind: private, and each caller looks at the kind first.
     fn trailing<T: Copy>(&self) -> &[T] {

@@ -5,6 +5,7 @@
 //!      link_PORT      the program on the port's device: at XDP, or at tcx ingress
 //!      tcx_PORT       the program at its tcx ingress, for modules at kernel level
 //!      egress_PORT    the program at its tcx egress, for sources that modules have changed
+//!      stack_counts   what the kernel drops of what is left to it, and the program that counts: `stack`
 //!      tam_shared     and the other maps, shared by all copies
 //!      tam_tc         and the other programs that a daemon needs again
 //!      arena_ENTRY    and what else a service below user level runs on: `adopt`
@@ -42,12 +43,14 @@ mod lines;
 mod lists;
 mod rules;
 mod services;
+mod stack;
 
 pub use adopt::ServiceMaps;
 pub use explain::{EXPLAINED_LENGTH_MAX, Explained, Explainer};
 pub use lists::FlowsOfRule;
 pub use rules::{place, salted};
 pub use services::{Below, hand_over_at};
+pub use stack::{Arrival, StackDrops, StackTap};
 
 /// Where nodes pin what they keep in the kernel.
 pub const PIN_DIRECTORY: &str = "/sys/fs/bpf/tamandua";
@@ -106,6 +109,9 @@ pub enum FrontDoorError {
         /// Its number.
         port: PortId,
     },
+    /// What the kernel drops cannot be known.
+    #[error("what the kernel's stack drops cannot be counted: {0}")]
+    Stack(io::Error),
     /// The kernel cannot wait for packets in flight.
     #[error("membarrier failed: {0}")]
     Barrier(io::Error),
@@ -156,6 +162,8 @@ pub struct FrontDoor {
     /// Whether packets may still look at that one.
     inactive: rules::Inactive,
     vlans: Vec<VlanKey>,
+    /// What the kernel drops of what it is left, where that can be counted.
+    stack: Option<stack::Stack>,
 }
 
 /// Maps that every copy of the program shares.
@@ -359,6 +367,7 @@ impl FrontDoor {
             written: rules::Written::default(),
             inactive: rules::Inactive::Free,
             vlans: Vec::new(),
+            stack: None,
         })
     }
 

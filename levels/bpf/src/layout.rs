@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use bpf_maps::{
     Account, Answer, Captured, Config, HandOver, Key, Lane, Line, Mask, OUTCOMES, OwnPrefix,
     PacketMeta, Passage, PortConfig, PortStats, ReasonKey, Room, Rule, RuleFact, RuleStats, STAGES,
-    ServiceStats, Vlan, VlanKey,
+    ServiceStats, StackKind, StackStats, Vlan, VlanKey,
 };
 
 use crate::object::{Object, OpenObject};
@@ -69,11 +69,11 @@ fn layout_matches_header() {
         session,
         entry,
         level,
-        zero,
+        bare,
         rule,
         verdict,
         trapped,
-        zeros,
+        stack_reason,
     );
     same!(object, "tam_mask", Mask, bits, salt, rank_best, rest, list, stage, alone, rule);
     same!(object, "tam_rule_fact", RuleFact, session, entry, action, zero);
@@ -249,6 +249,7 @@ fn layout_of_services_matches_header() {
         drop_budget_bytes,
     );
     same!(object, "tam_reason_key", ReasonKey, entry, reason);
+    same!(object, "tam_stack_stats", StackStats, device, reasons);
 }
 
 #[test]
@@ -295,6 +296,17 @@ fn numbers_match_header() {
     let hidden: Vec<i64> =
         object.values("tam_hidden").unwrap().into_iter().map(|(_, value)| value).collect();
     assert_eq!(hidden, [0, 1, 2, 3], "as wire::Hidden");
+    let kinds: Vec<i64> =
+        object.values("tam_stack_kind").unwrap().into_iter().map(|(_, value)| value).collect();
+    let expected = [
+        StackKind::Not,
+        StackKind::Drop,
+        StackKind::AtDevice,
+        StackKind::AtTc,
+        StackKind::ByDevice,
+        StackKind::Netfilter,
+    ];
+    assert_eq!(kinds, expected.map(|kind| kind as i64));
 
     macro_rules! numbers {
         ($($name:ident),+ $(,)?) => {
@@ -330,6 +342,7 @@ fn numbers_match_header() {
         META_UP,
         META_INTERCEPT,
         MARK_LISTENER,
+        MARK_ENDED,
         META_MARK,
         META_COUNTED,
         META_COUNTED_SHIFT,
@@ -372,6 +385,10 @@ fn numbers_match_header() {
         OVER_BUDGET,
         NEXT_DOWN,
         RULE_NONE,
+        STACK_REASONS_MAX,
+        STACK_OTHER,
+        STACK_OWN,
+        STACK_ARRIVALS,
     ];
     // 32 bits each, and signed in BTF.
     let found = object.values("layout_number").unwrap().into_iter();

@@ -287,6 +287,21 @@ impl Program {
             }
         }
     }
+
+    /// Attaches it where its section's name says, for programs that are typed by the kernel's BTF
+    /// (`tp_btf`).
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn attach_tracing(&self) -> Result<Link, AttachError> {
+        // SAFETY: the descriptor is open; the program knows its tracepoint, which has no name here.
+        let answer = unsafe { sys::bpf_raw_tracepoint_open(std::ptr::null(), self.fd.as_raw_fd()) };
+        if answer < 0 {
+            let source = io::Error::from_raw_os_error(-answer);
+            return Err(AttachError::Kernel { action: format!("attach '{}'", self.name), source });
+        }
+        Ok(Link::from_answer(answer))
+    }
 }
 
 /// Place of a program among those that are at a device already.

@@ -82,7 +82,8 @@ pub struct CapturedPacket {
     /// What the module decided: `pass`, `drop` with its reason, `trap` …
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
-    /// The outcome under which the front door counted it.
+    /// The outcome under which the front door counted it, or why the kernel's stack dropped it
+    /// (`stack.REASON`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
     /// Whether it ends here.

@@ -94,6 +94,8 @@ pub enum EventKind {
     PortBack,
     /// A port is served in another way than the best one.
     PortFallback,
+    /// What the kernel drops of what the node leaves to it cannot be counted; why.
+    DropsUncounted,
     /// Packets were dropped.
     Drops,
     /// A module told something by `event`.

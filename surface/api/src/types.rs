@@ -667,8 +667,13 @@ pub struct PortStatsInfo {
     pub socket_dropped: u64,
     /// Frames that the device counts as dropped on their way out.
     pub device_tx_dropped: u64,
-    /// Frames that the device counts as dropped on their way in.
+    /// Frames that the device counts as dropped on their way in, less those that the kernel's stack
+    /// dropped and the device counts, too: they are in `stack_dropped`.
     pub device_rx_dropped: u64,
+    /// Frames that came in by the port, were left to the kernel's stack and dropped there, by the
+    /// kernel's own reason: `stack.ip_local_source` …
+    #[serde(default)]
+    pub stack_dropped: BTreeMap<String, u64>,
 }
 
 impl PortStatsInfo {
@@ -704,7 +709,7 @@ pub struct SessionStats {
 }
 
 /// What the cell counts beside its services.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CellStats {
     /// Packets for a service that was gone: forwarded plainly.
     pub no_service: u64,
@@ -719,6 +724,10 @@ pub struct CellStats {
     /// some batches of 64, comes to that.
     #[serde(default)]
     pub lost_with_cells: u64,
+    /// Packets that the cell gave to the kernel's stack and that were dropped there, by the
+    /// kernel's own reason.
+    #[serde(default)]
+    pub stack_dropped: BTreeMap<String, u64>,
     /// Packets that waited to be sent when their egress port vanished: dropped.
     #[serde(default)]
     pub egress_gone: u64,

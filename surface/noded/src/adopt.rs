@@ -89,8 +89,9 @@ impl Daemon {
                 (Err(format!("{error:#}")), kernel, up_ifindex, up)
             }
         };
-        let front = Door::of(front);
+        let mut front = Door::of(front);
         front.set_devices(up_ifindex, ports::kernel_index(&netlink, &file.name)?)?;
+        front.count_stack_drops();
         let parts = Parts {
             started,
             desired,

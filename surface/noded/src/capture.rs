@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  taps on ports, and behind ─▶ ring buffer ─┐ each 20 ms  ┌─▶ GET /v1/captures/N
-//!  modules below user level                  ├─▶ filter ───┤
+//!  modules below user level, kernel's drops  ├─▶ filter ───┤
 //!  the cell's tap ─▶ messages ───────────────┤             └─▶ no room: counted
 //!  watches of packet ports ─▶ their sockets ─┘
 //! ```
@@ -22,7 +22,8 @@ use api::{
     SCHEMA_VERSION,
 };
 use bpf::front_door::capture::{ModuleTap, Tap, TapRing, TapSpec};
-use bpf_maps::SNAP_MAX;
+use bpf::front_door::{Arrival, StackTap};
+use bpf_maps::{CAPTURED_NO_PORT, SNAP_MAX};
 use cell::protocol::{TapFacts, ToCell};
 use os::frame_socket::{Buffer, FrameSocket};
 use std::collections::VecDeque;
@@ -79,11 +80,15 @@ struct XdpTaps {
     ring: TapRing,
     ports: Vec<Tap>,
     modules: ModuleTap,
+    /// What the kernel drops, where that is known.
+    stack: Option<StackTap>,
 }
 
 impl XdpTaps {
     fn lost(&self) -> u64 {
-        self.ports.iter().map(Tap::lost).sum::<u64>() + self.modules.lost()
+        self.ports.iter().map(Tap::lost).sum::<u64>()
+            + self.modules.lost()
+            + self.stack.as_ref().map_or(0, StackTap::lost)
     }
 }
 
@@ -177,7 +182,11 @@ impl Daemon {
             leaving: direction != Some(Direction::In) && !request.dropped,
             dropped_only: request.dropped,
         };
-        let (xdp, watches) = (self.tap_xdp(&ports, spec)?, self.watch_packets(&ports, spec)?);
+        // What comes in by no port is nobody's who asks for one.
+        let own = request.ports.is_empty();
+        let (xdp, watches) = (self.tap_xdp(&ports, own, spec)?, self.watch_packets(&ports, spec)?);
+        let mut ports = ports;
+        ports.extend(own.then_some(PortId(CAPTURED_NO_PORT)));
         let named = self.ports.iter().filter(|port| ports.contains(&port.port.id));
         let names = named.map(|port| port.port.spec.name.to_string()).collect();
         self.capture_id += 1;
@@ -205,7 +214,7 @@ impl Daemon {
     }
 
     /// Taps ports that have XDP, if any has.
-    fn tap_xdp(&self, ports: &[PortId], spec: TapSpec) -> Answer<Option<XdpTaps>> {
+    fn tap_xdp(&self, ports: &[PortId], own: bool, spec: TapSpec) -> Answer<Option<XdpTaps>> {
         let mut served = self.served().filter(|port| port.mode != Mode::Packet).peekable();
         let Ok(front) = self.front.front() else { return Ok(None) };
         if served.peek().is_none() {
@@ -216,6 +225,10 @@ impl Daemon {
         };
         let ring = TapRing::new(RING_LENGTH).map_err(failed)?;
         let modules = front.tap_modules(&spec, &ring).map_err(untapped)?;
+        let by_ports = ports.iter().copied().map(Arrival::Port);
+        let wanted: Vec<Arrival> = by_ports.chain(own.then_some(Arrival::Own)).collect();
+        let stack = spec.arriving.then(|| front.tap_stack(&wanted, &spec, &ring)).transpose();
+        let stack = stack.map_err(untapped)?.flatten();
         // What leaves by a port is seen where it came in: by any.
         let tapped = served.filter(|port| spec.leaving || ports.contains(&port.port.id));
         let taps = tapped.map(|port| {
@@ -224,7 +237,7 @@ impl Daemon {
             front.tap(port.port.id, port.config.ifindex, &spec, &ring)
         });
         let ports = taps.collect::<Result<Vec<_>, _>>().map_err(untapped)?;
-        Ok(Some(XdpTaps { ring, ports, modules }))
+        Ok(Some(XdpTaps { ring, ports, modules, stack }))
     }
 
     /// Watches what the kernel sends out by packet ports; what comes by them the cell taps.

@@ -3,6 +3,7 @@
 use crate::authority::Sight;
 use crate::below::BelowReport;
 use crate::daemon::Daemon;
+use crate::drops::stack_drops;
 use crate::http::Answer;
 use crate::packets;
 use crate::ports;
@@ -11,6 +12,7 @@ use api::{
     BelowStats, CellStats, MessageStats, PortStatsInfo, SCHEMA_VERSION, ServiceStats, SessionStats,
     Stats, StreamStats,
 };
+use bpf::front_door::Arrival;
 use cell::protocol::{CellReport, ServiceReport, StreamReport};
 use node::Service;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +38,8 @@ impl Daemon {
                 let named = bpf_maps::OUTCOMES.iter().zip(counted.outcomes);
                 let device = links.iter().find(|l| l.index == port.config.ifindex);
                 let (full, dropped) = self.socket_drops(port);
+                let stack = self.front.stack_drops(Arrival::Port(port.port.id));
+                let at_device = device.map_or(0, |l| l.stats.rx_packets_dropped.0);
                 Ok(PortStatsInfo {
                     port: port.port.spec.name.to_string(),
                     rx_packets: counted.rx_packets,
@@ -46,7 +50,8 @@ impl Daemon {
                     socket_ring_full: full,
                     socket_dropped: dropped + packets::lost_on_way_back(port, &links),
                     device_tx_dropped: device.map_or(0, |l| l.stats.tx_packets_dropped.0),
-                    device_rx_dropped: device.map_or(0, |l| l.stats.rx_packets_dropped.0),
+                    device_rx_dropped: at_device.saturating_sub(stack.device),
+                    stack_dropped: stack_drops(stack.reasons),
                 })
             })
             .collect::<Answer<_>>()?;
@@ -66,6 +71,7 @@ impl Daemon {
                 oversized: self.cell_report.oversized,
                 lost_with_cells: self.lost_with_cells,
                 egress_gone: self.cell_report.egress_gone,
+                stack_dropped: stack_drops(self.front.stack_drops(Arrival::Own).reasons),
                 up_dropped: self.cell_report.up_dropped + self.up_full(&links),
                 no_metadata: self.cell_report.no_metadata,
                 notices_dropped: self.cell_report.notices_dropped,

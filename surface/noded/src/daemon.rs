@@ -390,6 +390,7 @@ impl Daemon {
                 let (name, ports) = (&daemon.file.name, daemon.ports.len());
                 let text = format!("the node '{name}' goes on with {ports} ports: adopted");
                 daemon.note(Note::new(EventKind::NodeStarted, text));
+                daemon.note_uncounted();
                 return Ok(daemon);
             }
             Ok(None) => {}
@@ -435,6 +436,7 @@ impl Daemon {
         if up.is_some() {
             front.set_devices(up_ifindex, ports::kernel_index(&netlink, &file.name)?)?;
         }
+        front.count_stack_drops();
         front.heartbeat()?;
         node.handle_timeout(Nanos::ZERO);
         let started = Instant::now();

@@ -12,7 +12,7 @@
 use crate::config::NodeFile;
 use crate::ports::LivePort;
 use anyhow::{Context, Result, bail};
-use bpf::front_door::{Explainer, FlowsOfRule, FrontDoorError};
+use bpf::front_door::{Arrival, Explainer, FlowsOfRule, FrontDoorError, StackDrops};
 use bpf::{FrontDoor, Lane, VlanDevice, XdpMode};
 use bpf_maps::{PortConfig, PortStats, RuleStats};
 use cell::DoorCounts;
@@ -36,6 +36,7 @@ pub(crate) struct Door {
     first: RuleSet,
     /// All ports were there once: what kind of node it is does not change any more.
     is_settled: bool,
+    uncounted: Option<String>,
 }
 
 /// What the cell needs for packet ports.
@@ -75,13 +76,15 @@ impl Door {
             true => Some(PacketDoor::create()?),
             false => None,
         };
-        Ok(Self { front, without, packets, first: RuleSet::default(), is_settled: false })
+        let (first, is_settled) = (RuleSet::default(), false);
+        Ok(Self { front, without, packets, first, is_settled, uncounted: None })
     }
 
     /// Of the front door that a daemon before left; there were no packet ports.
     pub(crate) fn of(front: FrontDoor) -> Self {
         let first = RuleSet::default();
-        Self { front: Some(front), without: None, packets: None, first, is_settled: true }
+        let front = Some(front);
+        Self { front, without: None, packets: None, first, is_settled: true, uncounted: None }
     }
 
     /// Has those rules of the desired state hold that need no service, before a port is there:
@@ -223,6 +226,26 @@ impl Door {
             front.set_kernel_device(kernel);
             front.answer_at(up)
         })
+    }
+
+    /// Has what the kernel drops of what it is left counted, where that can be
+    /// ([`Door::uncounted`]).
+    pub(crate) fn count_stack_drops(&mut self) {
+        self.uncounted = match &mut self.front {
+            Some(front) => front.count_stack_drops().err().map(|problem| problem.to_string()),
+            None => self.without.clone(),
+        };
+    }
+
+    /// Why nobody counts what the kernel drops of what it is left.
+    pub(crate) fn uncounted(&self) -> Option<&str> {
+        self.uncounted.as_deref()
+    }
+
+    /// What the kernel dropped of what came in there.
+    pub(crate) fn stack_drops(&self, arrival: Arrival) -> StackDrops {
+        // Refused by no map that is there.
+        self.with_front(|front| front.stack_drops(arrival)).unwrap_or_default()
     }
 
     /// Has packets leave by a packet port, if there is a front door that could send them there.

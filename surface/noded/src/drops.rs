@@ -1,7 +1,7 @@
 //! Drops by reason: counters are compared with what they were, and what grew is told.
 //!
 //! ```text
-//!  front door, sockets, devices, services, cell ─▶ readings ─▶ Drops ─▶ events, `tam why`
+//!  front door, sockets, devices, kernel's stack, services, cell ─▶ readings ─▶ Drops ─▶ events, `tam why`
 //!                (nothing per packet: they count anyway)
 //! ```
 
@@ -9,6 +9,7 @@ use crate::daemon::Daemon;
 use crate::events::{Note, wall_clock_ms};
 use crate::reasons;
 use api::EventKind;
+use bpf::front_door::Arrival;
 use node::Action;
 use std::collections::{BTreeMap, VecDeque};
 use tokio::time::Duration;
@@ -71,10 +72,29 @@ impl Counted {
     }
 }
 
+/// What a device counts on its way in, of which the kernel's stack counts a part.
+#[derive(Clone, Copy, Debug, Default)]
+struct Device {
+    counted: u64,
+    alone: u64,
+}
+
+impl Device {
+    /// What it alone counts. The two are not read at one moment, and a part that is read later
+    /// may be ahead; what was said stays said, unless the device counts anew.
+    fn read(&mut self, counted: u64, by_stack: u64) -> u64 {
+        let before = if counted < self.counted { 0 } else { self.alone };
+        self.counted = counted;
+        self.alone = before.max(counted.saturating_sub(by_stack));
+        self.alone
+    }
+}
+
 /// All counters of packets that did not go the fast way, as last read.
 #[derive(Debug, Default)]
 pub(crate) struct Drops {
     places: BTreeMap<Place, Counted>,
+    devices: BTreeMap<Name, Device>,
     looks: u32,
     waiting: bool,
 }
@@ -113,6 +133,11 @@ impl Drops {
 /// Whether a reason is one for which packets are lost, and not only go another way.
 pub(crate) fn is_drop(reason: &str) -> bool {
     !reason.starts_with("kernel_")
+}
+
+/// Reasons of the kernel's drops, by name.
+pub(crate) fn stack_drops(drops: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    drops.into_iter().map(|(name, count)| (format!("{}{name}", reasons::STACK), count)).collect()
 }
 
 impl Daemon {
@@ -159,7 +184,8 @@ impl Daemon {
             grown.retain(|(place, _)| place.reason != "drop_rule");
             grown.extend(self.drops.take(now, now_ms, rules));
         }
-        for (place, count) in grown.into_iter().filter(|(place, _)| is_drop(&place.reason)) {
+        let told = |reason: &str| is_drop(reason) && !reasons::is_common(reason);
+        for (place, count) in grown.into_iter().filter(|(place, _)| told(&place.reason)) {
             self.note_drops(place, count);
         }
         let dropped = self.cell_report.notices_dropped;
@@ -232,7 +258,12 @@ impl Daemon {
             let (full, dropped) = self.socket_drops(port);
             add("socket_ring_full", full);
             add("socket_dropped", dropped);
+            let stack = self.front.stack_drops(Arrival::Port(port.port.id));
+            stack_drops(stack.reasons).iter().for_each(|(reason, count)| add(reason, *count));
         }
+        let own = stack_drops(self.front.stack_drops(Arrival::Own).reasons);
+        readings
+            .extend(own.into_iter().map(|(reason, n)| (Place { reason, ..Place::default() }, n)));
         readings
     }
 
@@ -258,9 +289,11 @@ impl Daemon {
             let Some(link) = links.iter().find(|link| link.index == port.config.ifindex) else {
                 continue;
             };
+            let by_stack = self.front.stack_drops(Arrival::Port(port.port.id)).device;
+            let device = self.drops.devices.entry(port.port.spec.name.clone()).or_default();
             let counted = [
                 ("device_tx_dropped", link.stats.tx_packets_dropped.0),
-                ("device_rx_dropped", link.stats.rx_packets_dropped.0),
+                ("device_rx_dropped", device.read(link.stats.rx_packets_dropped.0, by_stack)),
             ];
             for (reason, count) in counted {
                 let (reason, name) = (reason.to_owned(), Some(port.port.spec.name.clone()));
@@ -313,6 +346,15 @@ mod tests {
         assert_eq!(take(1), [(place("trap"), 1)], "it began anew");
         let (_, counted) = drops.iter().next().unwrap();
         assert_eq!((counted.total, counted.last_ms), (6, 1));
+    }
+
+    #[test]
+    fn what_the_stack_counts_is_no_drop_of_the_devices_and_reading_late_makes_none() {
+        let mut device = Device::default();
+        assert_eq!(device.read(7, 5), 2);
+        assert_eq!(device.read(7, 6), 2, "the sixth was dropped between the two readings");
+        assert_eq!(device.read(9, 6), 3);
+        assert_eq!(device.read(1, 0), 1, "another device of that name");
     }
 
     #[test]

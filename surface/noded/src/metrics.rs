@@ -145,6 +145,13 @@ impl Page {
         });
         let help = "Frames dropped beside the front door";
         counters(encoder, ("port_dropped", Some(packets()), help), rows)?;
+        let rows = ports.iter().flat_map(|port| {
+            let with =
+                |reason: &String| vec![("port", port.port.clone()), ("reason", reason.clone())];
+            port.stack_dropped.iter().map(move |(reason, count)| (with(reason), *count))
+        });
+        let help = "Frames left to the kernel that its stack dropped, by its reason";
+        counters(encoder, ("port_stack_dropped", Some(packets()), help), rows)?;
         let slow = |port: &api::PortInfo| u64::from(!port.slow_reasons.is_empty());
         let rows =
             self.node.ports.iter().map(|port| (vec![("port", port.name.clone())], slow(port)));
@@ -357,6 +364,10 @@ impl Page {
         let dropped = dropped.into_iter().chain(active);
         let help = "Packets that the cell dropped outside its services";
         counters(encoder, ("cell_dropped", Some(packets()), help), dropped)?;
+        let stack = cell.stack_dropped.iter();
+        let stack = stack.map(|(reason, count)| (vec![("reason", reason.clone())], *count));
+        let help = "Packets that the cell gave to the kernel and its stack dropped, by its reason";
+        counters(encoder, ("cell_stack_dropped", Some(packets()), help), stack)?;
         let lost = [(vec![], cell.notices_dropped)];
         let help = "Events of modules and notices of traps left out of a storm";
         counters(encoder, ("cell_notices_lost", None, help), lost)?;
@@ -445,6 +456,7 @@ mod tests {
             port: "left".into(),
             rx_packets: 4,
             outcomes: [("forwarded".to_owned(), 4)].into(),
+            stack_dropped: [("stack.ip_rpfilter".to_owned(), 2)].into(),
             ..PortStatsInfo::default()
         };
         Page {
@@ -467,6 +479,7 @@ mod tests {
         for line in [
             "tamandua_port_received_packets_total{port=\"left\"} 4",
             "tamandua_port_outcome_packets_total{port=\"left\",outcome=\"forwarded\"} 4",
+            "tamandua_port_stack_dropped_packets_total{port=\"left\",reason=\"stack.ip_rpfilter\"} 2",
             "tamandua_service_packets_total{service=\"monitor\",digest=\"sha256:ab\"} 7",
             "tamandua_service_calls_total{service=\"monitor\",digest=\"sha256:ab\",level=\"user\"} 4",
             "tamandua_service_calls_total{service=\"monitor\",digest=\"sha256:ab\",level=\"below\"} 3",

@@ -211,10 +211,19 @@ impl Daemon {
         counted.received.saturating_sub(handled.saturating_sub(before))
     }
 
-    /// Tells of ports that are served in another way than the best one.
+    /// Tells of ports that are served in another way than the best one, and of what is not counted.
     pub(crate) fn note_modes(&mut self) {
         let fallbacks: Vec<Note> = self.ports.iter().filter_map(fallback).collect();
         fallbacks.into_iter().for_each(|note| self.note(note));
+        self.note_uncounted();
+    }
+
+    /// Says that what the kernel drops is not counted, if it is not.
+    pub(crate) fn note_uncounted(&mut self) {
+        if let Some(reason) = self.front.uncounted().map(str::to_owned) {
+            let text = "what the kernel drops of what is left to it is not counted here";
+            self.note(Note::new(EventKind::DropsUncounted, text).reason(reason));
+        }
     }
 }
 

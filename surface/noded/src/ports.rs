@@ -578,6 +578,9 @@ pub(crate) fn device_name(prefix: &str, node: &Name) -> String {
     format!("{prefix}-{head}{}", &digest[..DIGEST_IN_DEVICE])
 }
 
+/// Prefix of the device by which packets go from the cell to the kernel.
+pub(crate) const KERNEL_DEVICE: &str = "tam";
+
 /// Sets what a kernel need not have.
 pub(crate) fn set_if_there(key: &str, value: &str) {
     if let Err(error) = sysctl::write(key, value) {
@@ -592,12 +595,12 @@ pub(crate) fn up_index(netlink: &Netlink, node: &Name) -> Result<u32> {
 
 /// The index of the TUN device that [`kernel_device`] makes.
 pub(crate) fn kernel_index(netlink: &Netlink, node: &Name) -> Result<u32> {
-    Ok(netlink.link(&device_name("tam", node))?.index)
+    Ok(netlink.link(&device_name(KERNEL_DEVICE, node))?.index)
 }
 
 /// The device through which the cell hands packets to the kernel.
 pub(crate) fn kernel_device(netlink: &Netlink, node: &Name) -> Result<std::os::fd::OwnedFd> {
-    let device = device_name("tam", node);
+    let device = device_name(KERNEL_DEVICE, node);
     let fd = os::tun::create(&device, os::tun::Kind::Packets)
         .with_context(|| format!("making the TUN device {device} (is /dev/net/tun there?)"))?;
     // It has no addresses of its own; packets come with foreign sources.

@@ -26,6 +26,61 @@ const OWN: Reason = reason(
     "the module's documentation says what the reason means; `tam show SERVICE` has its counters",
 );
 
+/// Where the kernel's own reasons are: `stack.REASON`.
+pub(crate) const STACK: &str = "stack.";
+
+/// Of the kernel's own reasons, without the prefix (Linux 6.18, include/net/dropreason-core.h).
+/// Others mean what their name says.
+const OF_STACK: &[Reason] = &[
+    reason(
+        "otherhost",
+        "is not addressed to this machine",
+        "a node routes: senders must use the port's MAC as their next hop",
+    ),
+    reason("unhandled_proto", "is of a protocol that nobody here listens to", ""),
+    reason(
+        "ip_local_source",
+        "has a source that is an address of this machine",
+        "`sysctl -w net.ipv4.conf.DEVICE.accept_local=1` lets such packets in",
+    ),
+    reason(
+        "ip_rpfilter",
+        "was refused by the reverse path filter",
+        "`sysctl net.ipv4.conf.DEVICE.rp_filter`; `ip route get SOURCE`",
+    ),
+    reason("ip_innoroutes", "has no route", "`ip route get DESTINATION`"),
+    reason("ip_outnoroutes", "has no route", "`ip route get DESTINATION`"),
+    reason("ip_inhdr", "has a header that cannot be, or no hop left", "look for a routing loop"),
+    reason("ip_inaddrerrors", "has an address that cannot be routed here", ""),
+    reason("netfilter_drop", "was dropped by netfilter", "`nft list ruleset`"),
+    reason("neigh_failed", "has a next hop that does not answer ARP or ND", "`ip neigh`"),
+    reason("neigh_queuefull", "waited for its next hop with too many others", "`ip neigh`"),
+    reason("pkt_too_big", "does not fit the egress and may not be fragmented", "check MTUs"),
+    reason("no_socket", "is for a port of this machine where nobody listens", "`ss -lntu`"),
+    reason("socket_rcvbuff", "found its socket's buffer full", "its reader is too slow"),
+    reason("qdisc_drop", "was dropped by the egress' queueing discipline", "`tc -s qdisc`"),
+    reason("tc_ingress", "was dropped by a program or filter at tc ingress", "`tc filter`"),
+    reason("tc_egress", "was dropped by a program or filter at tc egress", "`tc filter`"),
+    reason("xfrm_policy", "was refused by an IPsec policy", "`ip xfrm policy`"),
+    reason("frag_reasm_timeout", "is of a datagram of which fragments are missing", ""),
+];
+
+/// Whether packets end so wherever there is a network, so that it is no event.
+pub(crate) fn is_common(name: &str) -> bool {
+    const COMMON: [&str; 2] = ["otherhost", "unhandled_proto"];
+    name.strip_prefix(STACK).is_some_and(|name| COMMON.contains(&name) || name.starts_with("tcp_"))
+}
+
+fn of_stack(name: &str) -> (String, String) {
+    let known = OF_STACK.iter().find(|reason| reason.name == name);
+    let (what, advice) = known.map_or(("", ""), |reason| (reason.meaning, reason.advice));
+    let meaning = match what {
+        "" => format!("the kernel's stack dropped it: {}", name.replace('_', " ")),
+        what => format!("the kernel's stack dropped it: it {what}"),
+    };
+    (meaning, advice.to_owned())
+}
+
 /// What to do about outcomes of the front door; their meaning is in `bpf_maps::OUTCOMES`.
 const ADVICE: &[(&str, &str)] = &[
     ("kernel_not_for_us", "a node routes: senders must use the port's MAC as their next hop"),
@@ -199,6 +254,9 @@ pub(crate) fn of(name: &str) -> (String, String) {
         let bare = meaning.strip_prefix("dropped: ").unwrap_or(meaning);
         return (bare.to_owned(), advice(name).to_owned());
     }
+    if let Some(name) = name.strip_prefix(STACK) {
+        return of_stack(name);
+    }
     let known = OTHERS.iter().find(|reason| reason.name == name);
     let own = || name.starts_with(MODULE).then_some(&OWN);
     known
@@ -218,6 +276,9 @@ mod tests {
         for (name, _) in ADVICE {
             assert!(bpf_maps::OUTCOMES.iter().any(|(known, _)| known == name), "{name} is stale");
         }
+        assert!(of("stack.netfilter_drop").1.contains("nft"), "{:?}", of("stack.netfilter_drop"));
+        assert!(of("stack.of_tomorrow").0.ends_with("dropped it: of tomorrow"));
+        assert!(is_common("stack.otherhost") && !is_common("otherhost"));
         assert!(of("module.greeting").0.contains("own"));
         assert_eq!(of("what"), (String::new(), String::new()));
     }

@@ -115,6 +115,7 @@ pub(crate) fn fingerprint() -> Result<String> {
     let engine = engine::Engine::new().context("making the engine")?;
     let mut hash = Sha256::new();
     hash.update(bpf::objects::FRONT_DOOR);
+    hash.update(bpf::objects::STACK);
     for number in [VERSION, cell::PROTOCOL_VERSION, wasm_to_bpf::layout::VERSION] {
         hash.update(number.to_le_bytes());
     }

@@ -228,6 +228,9 @@ impl Daemon {
             };
             steps.extend(self.ports.iter().filter_map(slow));
         }
+        if found.outcome.starts_with("kernel_") {
+            steps.extend(self.dropped_lately(&live.port.spec.name));
+        }
         let (egress_port, next_hop) = out.unzip();
         Ok(Explanation {
             schema_version: SCHEMA_VERSION,
@@ -246,6 +249,23 @@ impl Daemon {
             egress_port,
             next_hop,
             steps,
+        })
+    }
+
+    /// Says what the kernel has dropped of what a port left to it in the last minute.
+    fn dropped_lately(&self, port: &Name) -> Option<String> {
+        let now = self.now();
+        let by_kernel = self.drops.iter().filter(|(place, _)| {
+            place.reason.starts_with(reasons::STACK) && place.port.as_ref() == Some(port)
+        });
+        let counted = by_kernel.map(|(place, counted)| (&place.reason, counted.lately(now)));
+        let counted = counted.filter(|(_, packets)| *packets > 0);
+        let words: Vec<String> = counted.map(|(why, count)| format!("{count} {why}")).collect();
+        (!words.is_empty()).then(|| {
+            format!(
+                "of what port '{port}' left to it the kernel has lately dropped {}",
+                words.join(", ")
+            )
         })
     }
 

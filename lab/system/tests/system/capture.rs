@@ -140,11 +140,19 @@ fn packets_are_captured_as_they_came_and_left_and_tcpdump_reads_the_file() {
 
 /// All that is captured of these ports while something is done.
 pub fn packets_of(line: &Line, ports: &[&str], action: impl FnOnce()) -> Vec<CapturedPacket> {
-    let client = line.node.client();
     let ports: Vec<String> = ports.iter().map(|&port| port.to_owned()).collect();
-    let request = api::CaptureRequest { ports: ports.clone(), ..Default::default() };
-    let started = client.capture(&request).unwrap();
-    assert_eq!(started.ports, ports);
+    packets_of_request(line, &api::CaptureRequest { ports, ..Default::default() }, action)
+}
+
+/// All that is captured so while something is done.
+pub fn packets_of_request(
+    line: &Line,
+    request: &api::CaptureRequest,
+    action: impl FnOnce(),
+) -> Vec<CapturedPacket> {
+    let client = line.node.client();
+    let started = client.capture(request).unwrap();
+    assert!(request.ports.is_empty() || started.ports == request.ports, "{started:#?}");
     action();
     let mut packets: Vec<CapturedPacket> = Vec::new();
     loop {

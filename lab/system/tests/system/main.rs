@@ -83,6 +83,7 @@ mod sessions;
 mod shares;
 mod signed;
 mod slow_egress;
+mod stack_drops;
 mod stages;
 mod streams;
 mod transcode;

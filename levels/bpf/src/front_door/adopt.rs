@@ -22,7 +22,7 @@ use units::{EntryId, Name, PortId};
 
 use super::{
     Below, FrontDoor, FrontDoorError, KEPT_PROGRAMS, LISTS, PIN_DIRECTORY, RULE_SETS, SHARED_MAPS,
-    SOCKETS, TAGS, lists::Lists, pin_name, rules::Inactive,
+    SOCKETS, TAGS, lists::Lists, pin_name, rules::Inactive, stack::Stack,
 };
 use crate::arena::Arena;
 use crate::block::Block;
@@ -91,6 +91,7 @@ impl FrontDoor {
         let kept = [heartbeat?, marks?, tc?, nic?, kernel?, ask?, translate?];
         let mut door = Self::join(folder, maps, kept, sets)?;
         door.lists = Lists::adopt(door.map(LISTS))?;
+        door.stack = Stack::adopt(&door.folder)?;
         for port in ports {
             match door.link_pins(*port).map(|path| Link::open_pinned(&path)) {
                 [.., Err(PinError::Missing { .. })] => {}

@@ -59,6 +59,10 @@ pub struct Tapped {
     pub entry: EntryId,
     /// The module below user level that had it.
     pub module: Option<Module>,
+    /// Why the kernel's stack dropped it: its number, of [`bpf_maps::WAY_STACK_DROPPED`].
+    pub stack_reason: u32,
+    /// Whether it begins with its IP header, as only what the stack dropped may.
+    pub is_bare: bool,
     /// Bytes on the wire.
     pub length: u32,
     /// The first of them, tags in line.
@@ -77,7 +81,7 @@ pub struct Module {
 }
 
 /// Entries of `tam_tap_scratch` (`TAP_SCRATCHES`), and the bytes of one.
-const SCRATCHES: u32 = 3;
+const SCRATCHES: u32 = 4;
 const SCRATCH_LENGTH: u32 = size_of::<Captured>() as u32 + SNAP_MAX;
 
 /// Where the taps of one capture leave what they see.
@@ -102,6 +106,17 @@ impl TapRing {
         Ok(Self { map, scratch: Map::create("tam_tap_scratch", &scratch)?, ring })
     }
 
+    /// Has a program with taps leave what it sees here.
+    pub(super) fn share(
+        &self,
+        object: &mut OpenObject,
+        spec: &TapSpec,
+    ) -> Result<(), FrontDoorError> {
+        object.set_global("tap_snap", &spec.snap.min(SNAP_MAX))?;
+        object.reuse_map("tam_captured_ring", &self.map)?;
+        Ok(object.reuse_map("tam_tap_scratch", &self.scratch)?)
+    }
+
     /// The next frame; none when there is none yet.
     ///
     /// # Errors
@@ -124,7 +139,9 @@ impl Tapped {
         let head: Captured = bytemuck::pod_read_unaligned(head);
         let frame = rest.get(..head.captured as usize)?;
         let mut bytes = frame.to_vec();
-        if head.tagged != 0 && bytes.len() >= 12 {
+        // What the stack dropped may have no link's header in which a tag could be.
+        let tagged = head.tagged != 0 && head.bare == 0;
+        if tagged && bytes.len() >= 12 {
             let tag = [head.tpid_be, head.tci.to_be_bytes()].concat();
             bytes.splice(12..12, tag);
         }
@@ -143,7 +160,9 @@ impl Tapped {
                 verdict: head.verdict,
                 trapped: head.trapped,
             }),
-            length: head.length + if head.tagged != 0 { 4 } else { 0 },
+            stack_reason: head.stack_reason,
+            is_bare: head.bare != 0,
+            length: head.length + if tagged { 4 } else { 0 },
             bytes,
         })
     }
@@ -272,7 +291,6 @@ impl FrontDoor {
     ) -> Result<OpenObject, FrontDoorError> {
         let mut object = Object::open(bytes, "tam")?;
         object.set_global("large_sets", &self.large_sets)?;
-        object.set_global("tap_snap", &spec.snap.min(SNAP_MAX))?;
         for (name, on) in [
             ("tap_arriving", spec.arriving),
             ("tap_leaving", spec.leaving),
@@ -281,8 +299,7 @@ impl FrontDoor {
             object.set_global(name, &u32::from(on))?;
         }
         self.share_maps(&mut object)?;
-        object.reuse_map("tam_captured_ring", &ring.map)?;
-        object.reuse_map("tam_tap_scratch", &ring.scratch)?;
+        ring.share(&mut object, spec)?;
         Ok(object)
     }
 }

@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use bpf::{Object, Program, Update, objects};
 use bpf_maps::{
     ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, ACTION_INTERCEPT, ACTION_INTERCEPT_BACK,
-    ACTION_INTERCEPT_CLOSED, ACTION_OUT, ACTION_SERVICE, ACTION_USER, Key, MARK_LISTENER, Mask,
-    OUTCOMES, OwnPrefix, PORT_TC, PortConfig, PortStats, Rule,
+    ACTION_INTERCEPT_CLOSED, ACTION_OUT, ACTION_SERVICE, ACTION_USER, Key, MARK_ENDED,
+    MARK_LISTENER, Mask, OUTCOMES, OwnPrefix, PORT_TC, PortConfig, PortStats, Rule,
 };
 use bytemuck::{Pod, Zeroable};
 use wire::FrameBuilder;
@@ -152,7 +152,7 @@ fn at_tc_frames_are_read_and_decided_as_in_the_driver() {
             let dropped = there.outcome.starts_with("drop_");
             assert_eq!(
                 (here.action, here.mark),
-                (if dropped { SHOT } else { ON }, 0),
+                if dropped { (SHOT, MARK_ENDED) } else { (ON, 0) },
                 "{}",
                 text()
             );
@@ -180,7 +180,9 @@ fn what_needs_the_driver_goes_on_plainly_and_what_is_down_is_dropped() {
         (ACTION_INTERCEPT_CLOSED, "drop_down", SHOT),
     ] {
         let done = TcDoor::with(action).run(&frame, 0, 0);
-        assert_eq!((done.outcome, done.action, done.mark), (outcome, answer, 0));
+        // Marked, so that nobody takes it for a drop of the kernel's.
+        let mark = if answer == SHOT { MARK_ENDED } else { 0 };
+        assert_eq!((done.outcome, done.action, done.mark), (outcome, answer, mark));
     }
 }
 

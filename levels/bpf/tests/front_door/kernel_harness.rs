@@ -86,6 +86,12 @@ impl Kernel {
         modules.load().unwrap()
     }
 
+    /// Has another daemon take the front door over.
+    pub fn adopt(&mut self) {
+        let ports = [PortId(PORT), PortId(OUT_PORT)];
+        self.door = FrontDoor::adopt(&self.node, &ports).unwrap();
+    }
+
     /// Puts a module of the test object at a level.
     pub fn set_module(&self, level: Below, name: &str) {
         let program = self.modules.program(name).unwrap();

@@ -32,6 +32,7 @@ mod replaced;
 mod rooms;
 mod rules;
 mod shares;
+mod stack;
 mod stages;
 mod translate;
 mod waiting;

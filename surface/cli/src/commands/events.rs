@@ -123,6 +123,7 @@ fn ink(kind: EventKind) -> Ink {
         EventKind::Drops
         | EventKind::PortSlow
         | EventKind::PortFallback
+        | EventKind::DropsUncounted
         | EventKind::NoticesLost
         | EventKind::ServicePolicy
         | EventKind::CallRefused

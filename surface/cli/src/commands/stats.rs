@@ -116,6 +116,9 @@ fn reasons(ports: &[PortStatsInfo]) -> Rows {
         add("socket_dropped", port.socket_dropped, "dropped: no free packet memory for the cell");
         add("device_tx_dropped", port.device_tx_dropped, "dropped by the device on its way out");
         add("device_rx_dropped", port.device_rx_dropped, "dropped by the device on its way in");
+        for (reason, count) in &port.stack_dropped {
+            add(reason, *count, "left to the kernel, and dropped by its stack");
+        }
     }
     rows
 }
@@ -182,6 +185,12 @@ fn cell(now: &Counters) -> Rows {
     for (count, meaning) in rare.into_iter().filter(|(count, _)| *count > 0) {
         rows.add([count.to_string(), meaning.to_owned()]);
     }
+    for (reason, count) in &cell.stack_dropped {
+        rows.add([
+            count.to_string(),
+            format!("given to the kernel, and dropped by its stack: {reason}"),
+        ]);
+    }
     rows
 }
 
@@ -202,12 +211,14 @@ mod tests {
             ]
             .map(|(name, count)| (name.to_owned(), count))
             .into(),
+            stack_dropped: [("stack.ip_rpfilter".to_owned(), 5)].into(),
             ..PortStatsInfo::default()
         };
         let demand = api::DemandStats { fetched: 3, ..api::DemandStats::default() };
         let text = text(&Counters { ports: vec![port], demand, ..Counters::default() }, None);
         assert!(text.contains("modules that came") && !text.contains("requests"), "{text}");
         assert!(text.contains("drop_rule") && text.contains("a rule says so"), "{text}");
+        assert!(text.contains("stack.ip_rpfilter"), "{text}");
         assert!(!text.contains("drop_checksum"), "{text}");
     }
 }

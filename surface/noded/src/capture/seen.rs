@@ -3,12 +3,14 @@
 use super::{Capture, Direction, TURN, WAITING_MAX};
 use crate::daemon::Daemon;
 use crate::events::wall_clock_ns;
+use crate::ports::{KERNEL_DEVICE, device_name};
+use crate::reasons::STACK;
 use abi::Verdict;
 use api::CapturedPacket;
 use bpf::front_door::capture::{Module, Tapped};
 use bpf_maps::{
-    LEVEL_NIC, NOT_A_VERDICT, NOT_RUN, OVER_BUDGET, PORT_RAW, WAY_ARRIVED, WAY_ENDED,
-    WAY_LEFT_KERNEL,
+    CAPTURED_NO_PORT, LEVEL_NIC, NOT_A_VERDICT, NOT_RUN, OVER_BUDGET, PORT_RAW, WAY_ARRIVED,
+    WAY_ENDED, WAY_LEFT_KERNEL, WAY_STACK_DROPPED,
 };
 use cell::below::kind_of;
 use cell::protocol::{Seen, Tapped as CellTapped};
@@ -62,6 +64,9 @@ impl Daemon {
     }
 
     fn port_name(&self, port: PortId) -> String {
+        if port.0 == CAPTURED_NO_PORT {
+            return device_name(KERNEL_DEVICE, &self.file.name);
+        }
         let found = self.ports.iter().find(|live| live.port.id == port);
         found.map_or_else(|| port.to_string(), |live| live.port.spec.name.to_string())
     }
@@ -76,12 +81,16 @@ impl Daemon {
         direction: Direction,
         offset: u64,
     ) -> CapturedPacket {
-        let by_stack = tapped.way == WAY_LEFT_KERNEL
+        let by_stack = [WAY_LEFT_KERNEL, WAY_STACK_DROPPED].contains(&tapped.way)
             || tapped.module.is_some_and(|module| module.level != LEVEL_NIC);
         let live = self.ports.iter().find(|live| live.port.id == tapped.port);
         if direction == Direction::Out && live.is_some_and(|l| l.config.flags & PORT_RAW != 0) {
             put_ethernet(&mut tapped);
         }
+        if tapped.is_bare {
+            put_ethernet(&mut tapped);
+        }
+        let reason = (tapped.way == WAY_STACK_DROPPED).then(|| self.stack_reason(&tapped));
         let mut packet = CapturedPacket {
             time_ns: tapped.time.0.saturating_add(offset),
             port: self.port_name(tapped.port),
@@ -89,7 +98,7 @@ impl Daemon {
             seen_by: if by_stack { "kernel" } else { "front door" }.to_owned(),
             length: tapped.length,
             bytes_hex: hex(&tapped.bytes),
-            outcome: tapped.outcome.map(str::to_owned),
+            outcome: reason.or_else(|| tapped.outcome.map(str::to_owned)),
             rule: tapped.rule.map(|rule| rule.0),
             session: tapped.rule.and_then(|_| self.session_name(tapped.session)),
             ..CapturedPacket::default()
@@ -111,8 +120,8 @@ impl Daemon {
             packet.verdict = said(module).map(|words| self.named(&words, Some(tapped.entry)));
         }
         const XDP_PASS: u8 = 2;
-        packet.dropped =
-            tapped.way == WAY_ENDED || (tapped.way == WAY_ARRIVED && tapped.action < XDP_PASS);
+        packet.dropped = [WAY_ENDED, WAY_STACK_DROPPED].contains(&tapped.way)
+            || (tapped.way == WAY_ARRIVED && tapped.action < XDP_PASS);
         packet
     }
 
@@ -160,6 +169,12 @@ impl Daemon {
         }
     }
 
+    /// Why the kernel dropped it, as it is counted.
+    fn stack_reason(&self, tapped: &Tapped) -> String {
+        let named = |front: &bpf::FrontDoor| Ok(front.stack_reason(tapped.stack_reason).to_owned());
+        format!("{STACK}{}", self.front.with_front(named).unwrap_or_default())
+    }
+
     fn session_of_rule(&self, rule: u32) -> Option<String> {
         let rules = self.node.rules();
         let found = rules.iter().find(|view| view.rule.id.0 == rule);
@@ -177,7 +192,7 @@ impl Daemon {
 
 fn direction_of(tapped: &Tapped) -> Direction {
     match tapped.way {
-        WAY_ARRIVED | WAY_ENDED => Direction::In,
+        WAY_ARRIVED | WAY_ENDED | WAY_STACK_DROPPED => Direction::In,
         _ => Direction::Out,
     }
 }

@@ -246,6 +246,8 @@ fn drops(before: &Stats, now: &Stats, rate: &impl Fn(u64, u64) -> u64) -> Vec<Dr
             ] {
                 all.push((name.to_owned(), place.clone(), count));
             }
+            let stack = port.stack_dropped.iter();
+            all.extend(stack.map(|(name, count)| (name.clone(), place.clone(), *count)));
         }
         for (service, stats) in &stats.services {
             let place = format!("service {service}");

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
+/* Packets that the node has left to the kernel and the kernel drops: which of all they are.
+ *
+ *   port --XDP_PASS, tc--> stack --> kfree_skb: skb, reason --> kind of the reason --> arrival
+ *   cell --TUN device----> stack ------^                                            |
+ *                                                port's number, or TAM_STACK_OWN <--+
+ *
+ * The tracepoint is the machine's: programs here look at every buffer that the kernel drops
+ * anywhere. What has not been received (the reception is forgotten between namespaces), and
+ * reasons that do not count, end after two loads; then the network namespace is compared.
+ *
+ * Kernel types are declared as far as they are read; libbpf finds the members of the running
+ * kernel's by their names.
+ */
+#ifndef TAM_STACK_H
+#define TAM_STACK_H
+
+#include "ports.h"
+#include <bpf/bpf_core_read.h>
+
+#define KERNEL_TYPE __attribute__((preserve_access_index))
+
+struct ns_common {
+	unsigned int inum;
+} KERNEL_TYPE;
+
+struct net {
+	struct ns_common ns;
+} KERNEL_TYPE;
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+} KERNEL_TYPE;
+
+struct sock_common {
+	possible_net_t skc_net;
+} KERNEL_TYPE;
+
+struct sock {
+	struct sock_common __sk_common;
+} KERNEL_TYPE;
+
+struct dst_entry {
+	struct net_device *dev;
+} KERNEL_TYPE;
+
+struct skb_shared_info {
+	unsigned short gso_segs;
+} KERNEL_TYPE;
+
+struct sk_buff {
+	struct net_device *dev;
+	int skb_iif;
+	unsigned long _skb_refdst;
+	unsigned int len;
+	unsigned int data_len;
+	__u32 mark;
+	__be16 vlan_proto;
+	__u16 vlan_tci;
+	__u16 network_header;
+	__u16 mac_header;
+	unsigned int end;
+	unsigned char *head;
+	unsigned char *data;
+} KERNEL_TYPE;
+
+#define SKB_DST_NOREF 1UL	/* in the lowest bit of _skb_refdst (include/linux/skbuff.h) */
+#define SKB_MAC_HEADER_NOT_SET 0xffff	/* of mac_header: ~0 */
+
+/* Set before loading: the inode of the node's network namespace, and each reason's kind. */
+const volatile __u32 stack_namespace = 0;
+const volatile __u8 stack_kinds[TAM_STACK_REASONS_MAX] = {};
+
+/* Where a reason counts. Those of the kernel's modules have numbers of their own kind
+ * (SKB_DROP_REASON_SUBSYS_MASK). */
+static __always_inline __u32 reason_index(__u32 reason)
+{
+	__u32 at = reason < TAM_STACK_OTHER ? reason : TAM_STACK_OTHER;
+
+	hide(at);
+	return at & (TAM_STACK_REASONS_MAX - 1);
+}
+
+/* Whether a buffer is the node's network namespace's. A receiving socket takes the device away
+ * (TCP), or has other things in its place (UDP): those read as no namespace. */
+static __always_inline int is_here(const struct sk_buff *skb, const struct sock *receiver)
+{
+	const struct net_device *device = skb->dev;
+	const struct dst_entry *route;
+
+	if (device && device->nd_net.net->ns.inum == stack_namespace)
+		return 1;
+	if (receiver)
+		return receiver->__sk_common.skc_net.net->ns.inum == stack_namespace;
+	route = (const void *)(skb->_skb_refdst & ~SKB_DST_NOREF);
+	return route && BPF_CORE_READ(route, dev, nd_net.net, ns.inum) == stack_namespace;
+}
+
+/* The number of the port by which the device's packets come, TAM_STACK_OWN, or
+ * TAM_STACK_ARRIVALS: they are nobody's here. */
+static __always_inline __u32 arrival_by(__u32 device)
+{
+	__u32 zero = 0;
+	const struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
+	const __u32 *port = bpf_map_lookup_elem(&tam_egress, &device);
+	struct tam_vlan_key above = { .ifindex = device, .vlan = TAM_VLAN_UP };
+	const struct tam_vlan *vlan;
+
+	if (port)
+		return *port;
+	if (shared && *(volatile const __u32 *)&shared->kernel_ifindex == device)
+		return TAM_STACK_OWN;
+	vlan = bpf_map_lookup_elem(&tam_vlans, &above);
+	if (!vlan)
+		return TAM_STACK_ARRIVALS;
+	device = vlan->ifindex;
+	port = bpf_map_lookup_elem(&tam_egress, &device);
+	return port ? *port : TAM_STACK_ARRIVALS;
+}
+
+/* Whether a buffer is on its way out of a device, its link's header in front of it again. */
+static __always_inline int is_sent(const struct sk_buff *skb)
+{
+	return skb->mac_header < skb->network_header && skb->data == skb->head + skb->mac_header;
+}
+
+/* Whether it counts what a reason of this kind ended. */
+static __always_inline int counts(const struct sk_buff *skb, enum tam_stack_kind kind,
+				  __u32 arrival)
+{
+	const struct tam_port_config *config;
+
+	switch (kind) {
+	case TAM_STACK_NOT:
+		return 0;
+	case TAM_STACK_AT_TC:
+		return skb->mark != TAM_MARK_ENDED;
+	case TAM_STACK_BY_DEVICE:
+		return !is_sent(skb);
+	case TAM_STACK_NETFILTER:
+		config = bpf_map_lookup_elem(&tam_ports, &arrival);
+		return !config || !(config->flags & TAM_PORT_PACKET) || skb->_skb_refdst;
+	default:
+		return 1;
+	}
+}
+
+/* The number under which a buffer counts that the kernel drops: a port's, TAM_STACK_OWN, or
+ * TAM_STACK_ARRIVALS: it does not count here. */
+static __always_inline __u32 stack_arrival(const struct sk_buff *skb, __u32 reason,
+					   const struct sock *receiver)
+{
+	int device = skb->skb_iif;
+	enum tam_stack_kind kind;
+	__u32 arrival;
+
+	if (device <= 0)
+		return TAM_STACK_ARRIVALS;
+	kind = stack_kinds[reason_index(reason)];
+	if (kind == TAM_STACK_NOT || !is_here(skb, receiver))
+		return TAM_STACK_ARRIVALS;
+	arrival = arrival_by(device);
+	return arrival < TAM_STACK_ARRIVALS && counts(skb, kind, arrival) ? arrival
+									  : TAM_STACK_ARRIVALS;
+}
+
+#endif

@@ -1,0 +1,306 @@
+//! What the kernel's stack drops of what the node has left to it: counters, names, and a tap.
+//!
+//! ```text
+//!  kernel's BTF ─▶ enum skb_drop_reason ─▶ names, and what each says (StackKind)
+//!                                            │ before loading
+//!  tracepoint kfree_skb ─▶ c/stack.bpf.c ────┴──▶ tam_stack: arrival, reason ─▶ StackDrops
+//!             │
+//!             └─▶ c/tapped_stack.bpf.c, while a StackTap lives ─▶ ring
+//!
+//!  /sys/fs/bpf/tamandua/NODE/
+//!      stack_counts   the counters
+//!      stack_link     the program at the tracepoint
+//! ```
+//!
+//! A part that a node can be without: a kernel that has no BTF, or does not let the daemon trace,
+//! runs the front door all the same.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use bpf_maps::{STACK_ARRIVALS, STACK_OTHER, STACK_OWN, STACK_REASONS_MAX, StackKind, StackStats};
+use units::PortId;
+
+use super::capture::{TapRing, TapSpec};
+use super::{FrontDoor, FrontDoorError};
+use crate::btf::KernelBtf;
+use crate::map::Map;
+use crate::mapped::MappedArray;
+use crate::object::{Object, OpenObject};
+use crate::objects;
+use crate::pin::{self, PinError};
+use crate::program::Link;
+
+/// Files of the counters and of the program's link.
+const COUNTS_PIN: &str = "stack_counts";
+const LINK_PIN: &str = "stack_link";
+const COUNTS: &str = "tam_stack";
+/// Programs that count and that tap, by whether the tracepoint says which socket receives, as it
+/// does since Linux 6.11.
+const COUNTING: [&str; 2] = ["tam_stack_drops_old", "tam_stack_drops"];
+const TAPPING: [&str; 2] = ["tam_tap_stack_old", "tam_tap_stack"];
+/// Arguments of the tracepoint with that socket.
+const ARGUMENTS_WITH_SOCKET: usize = 4;
+/// Prefix of the kernel's names of reasons.
+const PREFIX: &str = "SKB_DROP_REASON_";
+
+/// What the kernel dropped of what came in by one port, or by the node's own device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StackDrops {
+    /// Buffers that the port's device counts as dropped on their way in, too.
+    pub device: u64,
+    /// Frames by the kernel's reason, in small letters; none is zero.
+    pub reasons: BTreeMap<String, u64>,
+}
+
+/// Where packets came from that the kernel dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// By a port.
+    Port(PortId),
+    /// By the device through which the cell hands packets to the kernel.
+    Own,
+}
+
+impl Arrival {
+    const fn index(self) -> u32 {
+        match self {
+            Self::Port(port) => port.0 as u32,
+            Self::Own => STACK_OWN as u32,
+        }
+    }
+}
+
+/// Why the kernel drops a packet, by number, as the running kernel names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Reasons {
+    /// Names in small letters, without the prefix; empty where the kernel has none.
+    names: Vec<String>,
+    has_socket: bool,
+}
+
+/// The counters of a node.
+#[derive(Debug)]
+pub(super) struct Stack {
+    counts: Map,
+    reasons: Reasons,
+    _link: Link,
+}
+
+impl Reasons {
+    /// Reads those of the running kernel.
+    fn of_kernel() -> io::Result<Self> {
+        let missing = |what| io::Error::new(io::ErrorKind::NotFound, what);
+        let kernel = KernelBtf::load()?;
+        let btf = kernel.btf();
+        let values = btf.values("skb_drop_reason");
+        let values = values.ok_or_else(|| missing("the kernel has no reasons for its drops"))?;
+        let arguments = btf.arguments_of_tracepoint("kfree_skb");
+        let arguments = arguments.ok_or_else(|| missing("there is no tracepoint kfree_skb"))?;
+        Ok(Self::of(&values, arguments >= ARGUMENTS_WITH_SOCKET))
+    }
+
+    fn of(values: &[(String, i64)], has_socket: bool) -> Self {
+        let mut names = vec![String::new(); STACK_REASONS_MAX];
+        for (name, value) in values {
+            let at = usize::try_from(*value).ok().filter(|at| *at < STACK_OTHER);
+            if let (Some(at), Some(name)) = (at, name.strip_prefix(PREFIX)) {
+                names[at] = name.to_ascii_lowercase();
+            }
+        }
+        names[STACK_OTHER] = "other".to_owned();
+        Self { names, has_socket }
+    }
+
+    /// What each says; one without a name is none of the kernel's.
+    fn kinds(&self) -> [u8; STACK_REASONS_MAX] {
+        std::array::from_fn(|at| kind_of(&self.names[at]) as u8)
+    }
+
+    /// The name of a reason.
+    fn name(&self, reason: u32) -> &str {
+        let at = usize::try_from(reason).unwrap_or(STACK_OTHER).min(STACK_OTHER);
+        &self.names[at]
+    }
+}
+
+/// What a reason says of a packet (net/core/dev.c, include/net/dropreason-core.h, Linux 6.18).
+fn kind_of(name: &str) -> StackKind {
+    match name {
+        // Of the last value, of a copy for a packet socket, and of what the front door dropped
+        // where XDP runs behind the socket buffer.
+        "" | "max" | "packet_sock_error" | "xdp" => StackKind::Not,
+        // With them `__netif_receive_skb_core` and `enqueue_to_backlog` count at the device.
+        "unhandled_proto" | "cpu_backlog" | "pfmemalloc" => StackKind::AtDevice,
+        "tc_ingress" | "tc_egress" => StackKind::AtTc,
+        // Of drivers, and of `validate_xmit_skb` and what is around it.
+        "not_specified" | "full_ring" | "skb_csum" | "skb_gso_seg" | "skb_ucopy_fault"
+        | "dev_hdr" | "dev_ready" | "nomem" | "recursion_limit" | "tap_filter" | "tap_txfilter" => {
+            StackKind::ByDevice
+        }
+        "netfilter_drop" => StackKind::Netfilter,
+        _ => StackKind::Drop,
+    }
+}
+
+/// The number by which the kernel knows this thread's network namespace.
+fn namespace() -> io::Result<u32> {
+    let inode = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
+    u32::try_from(inode).map_err(io::Error::other)
+}
+
+/// Sets what both programs go by, and has one of them loaded.
+fn prepare(
+    object: &mut OpenObject,
+    reasons: &Reasons,
+    programs: [&'static str; 2],
+) -> Result<&'static str, FrontDoorError> {
+    object.set_global("stack_namespace", &namespace().map_err(FrontDoorError::Stack)?)?;
+    object.set_global("stack_kinds", &reasons.kinds())?;
+    let [chosen, other] = match reasons.has_socket {
+        true => [programs[1], programs[0]],
+        false => programs,
+    };
+    object.set_autoload(other, false)?;
+    Ok(chosen)
+}
+
+impl Stack {
+    /// Goes on with what a daemon before has pinned; none when there is nothing.
+    pub(super) fn adopt(folder: &Path) -> Result<Option<Self>, FrontDoorError> {
+        let _link = match Link::open_pinned(&folder.join(LINK_PIN)) {
+            Err(PinError::Missing { .. }) => return Ok(None),
+            link => link?,
+        };
+        let counts = Map::open_pinned(&folder.join(COUNTS_PIN))?;
+        let reasons = Reasons::of_kernel().map_err(FrontDoorError::Stack)?;
+        Ok(Some(Self { counts, reasons, _link }))
+    }
+}
+
+impl FrontDoor {
+    /// Counts what the kernel drops of the packets that came in by ports, and by the device by
+    /// which the cell hands packets to it ([`FrontDoor::set_kernel_device`]), in the calling
+    /// thread's network namespace; goes on when this process ends.
+    ///
+    /// # Errors
+    /// When the kernel has no BTF, or does not let us trace.
+    pub fn count_stack_drops(&mut self) -> Result<(), FrontDoorError> {
+        if self.stack.is_some() {
+            return Ok(());
+        }
+        let reasons = Reasons::of_kernel().map_err(FrontDoorError::Stack)?;
+        let mut object = Object::open(objects::STACK, "tam")?;
+        self.share_maps(&mut object)?;
+        let program = prepare(&mut object, &reasons, COUNTING)?;
+        let object = object.load()?;
+        let (counts, link) = (object.map(COUNTS)?, object.program(program)?.attach_tracing()?);
+        for name in [COUNTS_PIN, LINK_PIN] {
+            // Of a daemon that died between the two.
+            match pin::unpin(&self.folder.join(name)) {
+                Err(PinError::Missing { .. }) => {}
+                unpinned => unpinned?,
+            }
+        }
+        counts.pin(&self.folder.join(COUNTS_PIN))?;
+        link.pin(&self.folder.join(LINK_PIN))?;
+        self.stack = Some(Stack { counts, reasons, _link: link });
+        Ok(())
+    }
+
+    /// What the kernel dropped of what came in there; nothing where it is not counted.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn stack_drops(&self, arrival: Arrival) -> Result<StackDrops, FrontDoorError> {
+        let Some(stack) = &self.stack else { return Ok(StackDrops::default()) };
+        let values: Option<Vec<StackStats>> = stack.counts.lookup_percpu(&arrival.index())?;
+        let mut drops = StackDrops::default();
+        for one in values.unwrap_or_default() {
+            drops.device += one.device;
+            let counted = one.reasons.iter().enumerate().filter(|(_, count)| **count > 0);
+            for (reason, count) in counted {
+                let name = stack.reasons.names[reason].clone();
+                *drops.reasons.entry(name).or_default() += count;
+            }
+        }
+        Ok(drops)
+    }
+
+    /// Has what the kernel drops of these arrivals' packets come to `ring`, too; nothing is where
+    /// it is not counted. There may be one such tap.
+    ///
+    /// # Errors
+    /// When the kernel does not take the program.
+    pub fn tap_stack(
+        &self,
+        wanted: &[Arrival],
+        spec: &TapSpec,
+        ring: &TapRing,
+    ) -> Result<Option<StackTap>, FrontDoorError> {
+        let Some(stack) = &self.stack else { return Ok(None) };
+        let mut object = Object::open(objects::TAPPED_STACK, "tam")?;
+        self.share_maps(&mut object)?;
+        ring.share(&mut object, spec)?;
+        let mut bits = [0u64; STACK_ARRIVALS.div_ceil(64)];
+        for index in wanted.iter().map(|arrival| arrival.index()) {
+            bits[index as usize / 64] |= 1 << (index % 64);
+        }
+        object.set_global("stack_wanted", &bits)?;
+        let program = prepare(&mut object, &stack.reasons, TAPPING)?;
+        let object = object.load()?;
+        let lost = object.map(".data.tap_lost")?.map_array::<u64>()?;
+        let _link = object.program(program)?.attach_tracing()?;
+        Ok(Some(StackTap { lost, _link }))
+    }
+
+    /// The kernel's name of a reason in [`Tapped`](super::capture::Tapped).
+    #[must_use]
+    pub fn stack_reason(&self, reason: u32) -> &str {
+        self.stack.as_ref().map_or("", |stack| stack.reasons.name(reason))
+    }
+}
+
+/// The tap on what the kernel drops; off when dropped.
+#[derive(Debug)]
+pub struct StackTap {
+    lost: MappedArray<u64>,
+    _link: Link,
+}
+
+impl StackTap {
+    /// Packets for which the ring had no room.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.load(0).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_the_kernels_own_names_and_unknown_ones_count_together() {
+        let values = [
+            ("SKB_NOT_DROPPED_YET", 0),
+            ("SKB_CONSUMED", 1),
+            ("SKB_DROP_REASON_NOT_SPECIFIED", 2),
+            ("SKB_DROP_REASON_XDP", 5),
+            ("SKB_DROP_REASON_OF_TOMORROW", 200),
+            ("SKB_DROP_REASON_SUBSYS_MASK", 0xffff_0000),
+        ];
+        let values = values.map(|(name, value)| (name.to_owned(), value));
+        let reasons = Reasons::of(&values, true);
+        let kinds = reasons.kinds();
+        let kind = |at: usize| kinds[at];
+        assert_eq!((reasons.name(200), kind(200)), ("of_tomorrow", StackKind::Drop as u8));
+        assert_eq!((reasons.name(2), kind(2)), ("not_specified", StackKind::ByDevice as u8));
+        assert_eq!((reasons.name(0x1_0003), kind(STACK_OTHER)), ("other", StackKind::Drop as u8));
+        for ignored in [0, 1, 5, 77] {
+            assert_eq!(kind(ignored), StackKind::Not as u8, "{ignored}");
+        }
+    }
+}
