@@ -78,7 +78,7 @@ static __always_inline void fib_addresses(struct bpf_fib_lookup *fib, const __u8
 }
 
 /* Reverse path filtering (RFC 3704), as the port's sysctl asks for. `fib` is zero
- * before and after: the stack has no room for two. */
+ * before and after. */
 static __noinline int source_unreachable(struct xdp_md *ctx, const struct packet *packet, __u32 rpf,
 					 __u32 ifindex, struct bpf_fib_lookup *fib)
 {
@@ -115,10 +115,13 @@ static __always_inline int fib_outcome(long answer)
 __noinline int find_route(struct xdp_md *ctx, const struct packet *packet,
 			  const struct tam_port_config *config, struct tam_flow *flow)
 {
-	if (!packet || !config || !flow)
+	__u32 zero = 0;
+	struct tam_scratch *scratch = bpf_map_lookup_elem(&tam_scratch, &zero);
+
+	if (!packet || !config || !flow || !scratch)
 		return TAM_KERNEL_OTHER;
 
-	struct bpf_fib_lookup fib = {};
+	struct bpf_fib_lookup *fib = &scratch->fib;
 	__u32 ifindex = config->ifindex, rpf = config->rpf, flags = config->flags;
 	int outcome;
 
@@ -146,21 +149,22 @@ __noinline int find_route(struct xdp_md *ctx, const struct packet *packet,
 	/* The FIB helper asks the device, which is a router by its own setting alone. */
 	if (packet->key.ip_version == 6 && flags & TAM_PORT_NO_V6)
 		return TAM_KERNEL_OTHER;
-	if (rpf != TAM_RPF_NONE && source_unreachable(ctx, packet, rpf, ifindex, &fib))
+	__builtin_memset(fib, 0, sizeof(*fib));
+	if (rpf != TAM_RPF_NONE && source_unreachable(ctx, packet, rpf, ifindex, fib))
 		return TAM_KERNEL_SOURCE;
 
-	fib.ifindex = ifindex;
-	fib.tos = packet->tos;
-	fib.l4_protocol = packet->key.protocol;
-	fib.sport = packet->key.source_port_be;
-	fib.dport = packet->key.destination_port_be;
-	fib.tot_len = packet->ip_length;
-	fib_addresses(&fib, packet->key.source, packet->key.destination, packet->key.ip_version);
-	outcome = fib_outcome(bpf_fib_lookup(ctx, &fib, sizeof(fib), 0));
+	fib->ifindex = ifindex;
+	fib->tos = packet->tos;
+	fib->l4_protocol = packet->key.protocol;
+	fib->sport = packet->key.source_port_be;
+	fib->dport = packet->key.destination_port_be;
+	fib->tot_len = packet->ip_length;
+	fib_addresses(fib, packet->key.source, packet->key.destination, packet->key.ip_version);
+	outcome = fib_outcome(bpf_fib_lookup(ctx, fib, sizeof(*fib), 0));
 	if (outcome != TAM_FORWARDED)
 		return outcome;
 
-	__u32 egress = fib.ifindex;
+	__u32 egress = fib->ifindex;
 	struct tam_vlan_key up = { .ifindex = egress, .vlan = TAM_VLAN_UP };
 	struct tam_vlan *below = bpf_map_lookup_elem(&tam_vlans, &up);
 
@@ -173,7 +177,7 @@ __noinline int find_route(struct xdp_md *ctx, const struct packet *packet,
 
 	if (!number)
 		return TAM_KERNEL_EGRESS;
-	if (fib.ifindex == ifindex)
+	if (fib->ifindex == ifindex)
 		return TAM_KERNEL_OTHER;	/* back where it came from: the kernel sends a redirect */
 
 	struct tam_port_config *port = bpf_map_lookup_elem(&tam_ports, number);
@@ -183,9 +187,9 @@ __noinline int find_route(struct xdp_md *ctx, const struct packet *packet,
 	if (!port || port->slow)
 		return TAM_KERNEL_SLOW;
 	flow->meta.egress_port = *number;
-	flow->mtu = fib.mtu_result;
-	__builtin_memcpy(flow->meta.next_hop, fib.dmac, ETH_ALEN);
-	__builtin_memcpy(flow->own_mac, fib.smac, ETH_ALEN);
+	flow->mtu = fib->mtu_result;
+	__builtin_memcpy(flow->meta.next_hop, fib->dmac, ETH_ALEN);
+	__builtin_memcpy(flow->own_mac, fib->smac, ETH_ALEN);
 	return TAM_FORWARDED;
 }
 
@@ -256,7 +260,6 @@ static __noinline void resolve(tam_context *ctx, const struct packet *packet,
 			   (__u32)packet->key.ip_version << 8 | (__u32)packet->key.protocol << 16;
 	if (packet->key.hidden)
 		find_hidden(packet, set, shared);
-
 	find_rule(packet, set, shared);
 
 	int hidden = take_rules(packet, flow);

@@ -25,41 +25,52 @@ static __always_inline int is_named(const struct packet *packet, __u64 generatio
 	return generation & TAM_GENERATION_ETHERTYPES && packet->outcome;
 }
 
-/* Any frame: taken apart, then looked up by what it is matched by. `common` is the
+/* Any frame: taken apart, then looked up by what it is matched by. `common_key` is the
  * key of a common frame that the cache lacks; of another frame its word 5 is 0. */
 __noinline int take_apart(tam_context *ctx, const struct common_key *common_key,
 			  struct tam_port_stats *stats, __u64 generation)
 {
-	if (!common_key || !stats)
-		return XDP_PASS;	/* not reached */
+	__u32 at = 0;	/* one word for all keys */
+	struct tam_scratch *scratch = bpf_map_lookup_elem(&tam_scratch, &at);
 
-	const __u64 *common = common_key->words;
-	struct packet packet = {};
-	__u32 at = port_number;	/* one word for all keys: the stack is nearly full */
+	at = port_number;
+
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &at);
 
+	if (!common_key || !stats || !config || !scratch)
+		return XDP_PASS;	/* the maps have it: not reached */
+
+	struct packet *packet = &scratch->packet;
+	int outcome;
+
+	__builtin_memset(packet, 0, sizeof(*packet));
+	outcome = parse(ctx, config, packet);
+	have_come(ctx, packet, packet->key.protocol, stats);
+	if (outcome >= 0 && !is_named(packet, generation))
+		return act_unread(ctx, stats, outcome);
 	at = 0;
 
 	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &at);
 	struct tam_flow *flow;
 
-	if (!config || !shared)
-		return XDP_PASS;	/* the maps are as large as port_number allows: not reached */
+	if (!shared)
+		return XDP_PASS;	/* not reached */
+	packet->key.port = port_number;
+	packet->key.tcp_flags = packet->tcp_flags & generation >> TAM_GENERATION_FLAGS;
+	if (packet->key.fragment && shared->mask_count[generation & 1])
+		track_fragment(packet);
 
-	int outcome = parse(ctx, config, &packet);
+	const __u64 *key = common_key->words;
+	int words = key[5] ? TAM_COMMON_WORDS : TAM_KEY_WORDS;
+	__u64 hash;
 
-	have_come(ctx, &packet, packet.key.protocol, stats);
-	if (outcome >= 0 && !is_named(&packet, generation))
-		return act_unread(ctx, config, stats, outcome);
-	packet.key.port = port_number;
-	packet.key.tcp_flags = packet.tcp_flags & generation >> TAM_GENERATION_FLAGS;
-	if (packet.key.fragment && shared->mask_count[generation & 1])
-		track_fragment(&packet);
-
-	const __u64 *key = common[5] ? common : (const __u64 *)&packet.key;
-	int words = common[5] ? TAM_COMMON_WORDS : TAM_KEY_WORDS;
-	__u64 hash = common[5] ? common_hash(common, shared->hash_keys)
-			       : hash_of(key, shared->hash_keys);
+	if (words == TAM_COMMON_WORDS) {
+		hash = common_hash(key, shared->hash_keys);
+	} else {
+		key = (const __u64 *)&packet->key;
+		hash = hash_of(key, shared->hash_keys);
+	}
+	hide(key);
 
 	at = slot_of(hash);
 	flow = bpf_map_lookup_elem(&tam_flows, &at);
@@ -83,12 +94,12 @@ __noinline int take_apart(tam_context *ctx, const struct common_key *common_key,
 	if (hit) {
 		stats->cache_hits++;
 	} else {
-		__builtin_memcpy(flow->key, &packet.key, sizeof(flow->key));
-		if (common[5])
-			__builtin_memcpy(flow->key, common, TAM_COMMON_WORDS * sizeof(*common));
-		resolve(ctx, &packet, shared, flow, generation);
+		copy_words(flow->key, (const __u64 *)&packet->key, TAM_KEY_WORDS);
+		if (words == TAM_COMMON_WORDS)
+			copy_words(flow->key, key, TAM_COMMON_WORDS);
+		resolve(ctx, packet, shared, flow, generation);
 	}
-	return act(ctx, &packet, flow, stats);
+	return act(ctx, packet, flow, stats);
 }
 
 /* What becomes of a packet: what act() or act_unread() returns. */

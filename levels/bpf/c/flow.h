@@ -110,11 +110,14 @@ struct {
 	__type(value, __u64);
 } tam_filter SEC(".maps");
 
-/* The key that find_rule() looks up, and what it has found: the stack has no room for it. */
-struct tam_search {
-	struct tam_key key;
-	struct tam_rule best[TAM_STAGES];
-	__u32 hidden[TAM_STAGES];	/* the best rank of a rule that a hidden packet may belong to */
+/* Working memory for one packet on its CPU: what is large and needed across calls lies here, not on
+ * the stack, of which the deepest path of calls has 512 bytes (levels/bpf/src/call_stack.rs). Programs at
+ * XDP and tc run to their end before another packet of that CPU comes. */
+struct tam_scratch {
+	struct packet packet;	/* as take_apart() has read it */
+	struct tam_key key;	/* what find_rule() looks up, */
+	struct tam_rule best[2][TAM_STAGES];	/* and what it has found in each range of masks */
+	struct bpf_fib_lookup fib;
 	struct tam_datagram datagram;
 	struct tam_l4_ports ports;
 };
@@ -123,8 +126,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct tam_search);
-} tam_masked SEC(".maps");
+	__type(value, struct tam_scratch);
+} tam_scratch SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -275,11 +278,6 @@ static __always_inline int same_common(const __u64 x[TAM_COMMON_WORDS],
 {
 	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4]) |
 		 (x[5] ^ y[5]));
-}
-
-static __always_inline int same_key(const __u64 x[TAM_KEY_WORDS], const __u64 y[TAM_KEY_WORDS])
-{
-	return same_common(x, y) && !((x[6] ^ y[6]) | (x[7] ^ y[7]));
 }
 
 #endif

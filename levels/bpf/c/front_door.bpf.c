@@ -229,10 +229,12 @@ static __always_inline void have_come(struct xdp_md *ctx, const struct packet *p
 }
 
 /* What cannot be classified. */
-static __always_inline int act_unread(struct xdp_md *ctx, const struct tam_port_config *config,
-				      struct tam_port_stats *stats, int outcome)
+static __always_inline int act_unread(struct xdp_md *ctx, struct tam_port_stats *stats, int outcome)
 {
-	return config->bridge ? cross(ctx, config->bridge - 1, 0, stats) : finish(stats, outcome);
+	__u32 at = port_number;
+	const struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &at);
+
+	return config && config->bridge ? cross(ctx, config->bridge - 1, 0, stats) : finish(stats, outcome);
 }
 
 #include "door.h"

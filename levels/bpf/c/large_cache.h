@@ -67,7 +67,10 @@ static __always_inline struct tam_flow *large_flow(__u32 set, __u32 way)
 
 static __always_inline int is_flow(const struct tam_flow *flow, const __u64 *key, int words)
 {
-	return words == TAM_KEY_WORDS ? same_key(flow->key, key) : same_common(flow->key, key);
+	const __u64 *own = flow->key;
+
+	return same_common(own, key) &&
+	       (words == TAM_COMMON_WORDS || !((own[6] ^ key[6]) | (own[7] ^ key[7])));
 }
 
 static __always_inline __u32 second_hash(__u32 hash)
@@ -172,7 +175,7 @@ static __always_inline void promote(struct tam_flow *small, const struct tam_flo
 				    const struct tam_port_stats *stats)
 {
 	if (stats->rx_packets % TAM_PROMOTE == 0)
-		__builtin_memcpy(small, large, sizeof(*small));
+		copy_words((__u64 *)small, (const __u64 *)large, sizeof(*small) / 8);
 }
 
 #endif

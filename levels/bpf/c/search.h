@@ -12,6 +12,12 @@
 
 #include "flow.h"
 
+/* The ranges of masks: of what packets show, and behind it of those that do not show all of L4. */
+enum tam_range {
+	TAM_RANGE_SHOWN = 0,
+	TAM_RANGE_HIDDEN = 1,
+};
+
 /* The first fragment leaves protocol and L4 ports for the later ones, or that they are hidden. One
  * that comes before its first is matched without them. */
 __noinline int track_fragment(struct packet *packet)
@@ -20,12 +26,12 @@ __noinline int track_fragment(struct packet *packet)
 		return 0;
 
 	__u32 zero = 0;
-	struct tam_search *search = bpf_map_lookup_elem(&tam_masked, &zero);
+	struct tam_scratch *scratch = bpf_map_lookup_elem(&tam_scratch, &zero);
 
-	if (!search)
+	if (!scratch)
 		return 0;	/* the map has it: not reached */
 
-	struct tam_datagram *datagram = &search->datagram;
+	struct tam_datagram *datagram = &scratch->datagram;
 
 	datagram->id = packet->fragment_id;
 	datagram->protocol = packet->key.ip_version == 4 ? packet->key.protocol : 0;
@@ -33,12 +39,12 @@ __noinline int track_fragment(struct packet *packet)
 	__builtin_memcpy(datagram->source, packet->key.source, 16);
 	__builtin_memcpy(datagram->destination, packet->key.destination, 16);
 	if (packet->key.fragment == TAM_FRAGMENT_FIRST) {
-		search->ports.source_be = packet->key.source_port_be;
-		search->ports.destination_be = packet->key.destination_port_be;
-		search->ports.protocol = packet->key.protocol;
-		search->ports.hidden = packet->key.hidden;
-		search->ports.zero = 0;
-		bpf_map_update_elem(&tam_fragments, datagram, &search->ports, BPF_ANY);
+		scratch->ports.source_be = packet->key.source_port_be;
+		scratch->ports.destination_be = packet->key.destination_port_be;
+		scratch->ports.protocol = packet->key.protocol;
+		scratch->ports.hidden = packet->key.hidden;
+		scratch->ports.zero = 0;
+		bpf_map_update_elem(&tam_fragments, datagram, &scratch->ports, BPF_ANY);
 		return 0;
 	}
 
@@ -137,28 +143,36 @@ static __always_inline int looks_at_hidden(const struct tam_key *bits, __u32 hid
 	       (hidden >= TAM_HIDDEN_PROTOCOL && bits->protocol);
 }
 
-/* Finds, for each stage, the best rule that a packet may belong to which does not show all that the
- * rule looks at: by the rest of what it looks at. */
-__noinline int find_hidden(const struct packet *packet, __u32 set, const struct tam_config *shared)
+/* Finds the best rules of a set, one of each stage, into the scratch's best[range]: those that a
+ * packet belongs to, or (TAM_RANGE_HIDDEN) may belong to, by what it shows. */
+static __always_inline int find_in(enum tam_range range, const struct packet *packet, __u32 set,
+				   const struct tam_config *shared)
 {
 	if (!packet || !shared)
 		return 0;
 
-	__u32 count = shared->hidden_count[set &= 1], zero = 0;
-	struct tam_search *search = bpf_map_lookup_elem(&tam_masked, &zero);
+	const __u32 first = range == TAM_RANGE_HIDDEN ? TAM_MASKS_MAX : 0;
+	const __u32 most = range == TAM_RANGE_HIDDEN ? TAM_HIDDEN_MASKS_MAX : TAM_MASKS_MAX;
+	__u32 zero = 0, count;
+	struct tam_scratch *scratch = bpf_map_lookup_elem(&tam_scratch, &zero);
 
-	if (!search)
+	if (!scratch)
 		return 0;	/* the map has it: not reached */
+	set &= 1;
+	count = range == TAM_RANGE_HIDDEN ? shared->hidden_count[set] : shared->mask_count[set];
 
-	struct tam_key *key = &search->key;
+	struct tam_key *key = &scratch->key;
+	struct tam_rule *best = scratch->best[range];
 
 	for (int stage = 0; stage < TAM_STAGES; stage++)
-		search->hidden[stage] = 0xffffffff;
-	for (__u32 i = 0; i < TAM_HIDDEN_MASKS_MAX; i++) {
+		best[stage].rank = 0xffffffff;
+	for (__u32 i = 0; i < most; i++) {
 		if (i >= count)
 			break;
 
-		__u32 at = set * TAM_MASKS_ALL + TAM_MASKS_MAX + i;
+		hide(set);	/* else what is worked out of it lies on the stack */
+
+		__u32 at = set * TAM_MASKS_ALL + first + i;
 		struct tam_mask *mask = bpf_map_lookup_elem(&tam_masks, &at);
 
 		if (!mask)
@@ -168,52 +182,7 @@ __noinline int find_hidden(const struct packet *packet, __u32 set, const struct 
 
 		if (stage >= TAM_STAGES)
 			break;		/* not reached */
-		mask_key((const __u64 *)&packet->key, mask, (__u64 *)key, shared->hash_keys);
-		key->mask = TAM_MASKS_MAX + i;
-
-		struct tam_rule *rule = set ? bpf_map_lookup_elem(&tam_rules_1, key)
-					    : bpf_map_lookup_elem(&tam_rules_0, key);
-
-		if (rule && rule->rank < search->hidden[stage])
-			search->hidden[stage] = rule->rank;
-	}
-	return 0;
-}
-
-/* Finds the best rules of the active set, one of each stage.
- *
- * Functions that are not static are verified once, and not with each way on which the
- * packet may have come to them: all together would be more than the verifier takes. */
-__noinline int find_rule(const struct packet *packet, __u32 set, const struct tam_config *shared)
-{
-	if (!packet || !shared)
-		return 0;
-
-	__u32 count = shared->mask_count[set &= 1], zero = 0;
-	struct tam_search *search = bpf_map_lookup_elem(&tam_masked, &zero);
-
-	if (!search)
-		return 0;	/* the map has it: not reached */
-
-	struct tam_key *key = &search->key;
-
-	for (int stage = 0; stage < TAM_STAGES; stage++)
-		search->best[stage].rank = 0xffffffff;
-	for (__u32 i = 0; i < TAM_MASKS_MAX; i++) {
-		if (i >= count)
-			break;
-
-		__u32 at = set * TAM_MASKS_ALL + i;
-		struct tam_mask *mask = bpf_map_lookup_elem(&tam_masks, &at);
-
-		if (!mask)
-			break;
-
-		__u32 stage = mask->stage;
-
-		if (stage >= TAM_STAGES)
-			break;		/* not reached */
-		if (search->best[stage].rank < mask->rank_best) {
+		if (best[stage].rank < mask->rank_best) {
 			if (mask->alone)
 				break;
 			continue;
@@ -231,17 +200,29 @@ __noinline int find_rule(const struct packet *packet, __u32 set, const struct ta
 		if (mask->list) {
 			rule = find_listed(mask, key);
 		} else if (may_be_there(set, hash)) {
-			key->mask = i;
+			key->mask = first + i;
 			rule = set ? bpf_map_lookup_elem(&tam_rules_1, key)
 				   : bpf_map_lookup_elem(&tam_rules_0, key);
 		} else {
 			continue;
 		}
 
-		if (rule && rule->rank < search->best[stage].rank)
-			search->best[stage] = *rule;
+		if (rule && rule->rank < best[stage].rank)
+			best[stage] = *rule;
 	}
 	return 0;
+}
+
+/* The two of them. Functions that are not static are verified once, and not with each way on which
+ * the packet may have come to them: all together would be more than the verifier takes. */
+__noinline int find_rule(const struct packet *packet, __u32 set, const struct tam_config *shared)
+{
+	return find_in(TAM_RANGE_SHOWN, packet, set, shared);
+}
+
+__noinline int find_hidden(const struct packet *packet, __u32 set, const struct tam_config *shared)
+{
+	return find_in(TAM_RANGE_HIDDEN, packet, set, shared);
 }
 
 /* Takes the rules that were found into `flow`; not 0 when one that may be better than one of them
@@ -249,7 +230,7 @@ __noinline int find_rule(const struct packet *packet, __u32 set, const struct ta
 __noinline int take_rules(const struct packet *packet, struct tam_flow *flow)
 {
 	__u32 zero = 0;
-	struct tam_search *search = bpf_map_lookup_elem(&tam_masked, &zero);
+	struct tam_scratch *scratch = bpf_map_lookup_elem(&tam_scratch, &zero);
 
 	if (!packet || !flow)
 		return 0;
@@ -260,16 +241,18 @@ __noinline int take_rules(const struct packet *packet, struct tam_flow *flow)
 	flow->counted[0] = TAM_RULE_NONE;
 	flow->counted[1] = TAM_RULE_NONE;
 	flow->action = TAM_ACTION_FORWARD;
-	if (!search)
+	if (!scratch)
 		return 0;	/* the map has it: not reached */
 	for (int stage = 0; stage < TAM_STAGES; stage++) {
-		if (packet->key.hidden && search->hidden[stage] < search->best[stage].rank &&
+		const struct tam_rule *best = &scratch->best[TAM_RANGE_SHOWN][stage];
+
+		if (packet->key.hidden && scratch->best[TAM_RANGE_HIDDEN][stage].rank < best->rank &&
 		    flow->action != TAM_ACTION_DROP && flow->action != TAM_ACTION_OUT) {
 			flow->action = TAM_ACTION_FORWARD;	/* to none of them: it is dropped */
 			return 1;
 		}
-		if (search->best[stage].rank != 0xffffffff)
-			add_rule(flow, &search->best[stage]);
+		if (best->rank != 0xffffffff)
+			add_rule(flow, best);
 	}
 	return 0;
 }

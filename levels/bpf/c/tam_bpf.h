@@ -15,9 +15,19 @@
 #define AF_INET 2
 #define AF_INET6 10
 
-/* Hides where a pointer comes from, so that clang keeps a bounds check which it
- * can prove and the verifier cannot. */
-#define hide(pointer) asm volatile("" : "+r"(pointer))
+/* Hides where a value comes from, so that clang keeps a bounds check which it can prove and the
+ * verifier cannot, or works a value out where it is used and not ahead, on the stack. */
+#define hide(value) asm volatile("" : "+r"(value))
+
+/* Copies words, each before the next is loaded: memcpy() would become loads of all of them, and the
+ * stack has no room for what the registers do not hold. */
+#define copy_words(to, from, words)                              \
+	do {                                                         \
+		_Pragma("unroll") for (int word = 0; word < (words); word++) { \
+			(to)[word] = (from)[word];                           \
+			asm volatile("" ::: "memory");                       \
+		}                                                        \
+	} while (0)
 
 /* What the front door has of a packet: a frame in the driver, or a socket buffer (tc_door.bpf.c).
  * Both have their first bytes between data and data_end. */

@@ -89,10 +89,8 @@ static __always_inline int act(struct __sk_buff *ctx, const struct packet *packe
 }
 
 /* The kernel knows better what it has joined. */
-static __always_inline int act_unread(struct __sk_buff *ctx, const struct tam_port_config *config,
-				      struct tam_port_stats *stats, int outcome)
+static __always_inline int act_unread(struct __sk_buff *ctx, struct tam_port_stats *stats, int outcome)
 {
-	(void)config;
 	if (ctx->gso_size && outcome >= TAM_DROP_TRUNCATED)
 		outcome = TAM_KERNEL_OTHER;
 	return finish_all(stats, outcome, frames_of(ctx));

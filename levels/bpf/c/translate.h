@@ -70,6 +70,9 @@ struct tam_origin {
 	__u8 ip_version;
 	__u8 later;
 	__u8 zero;
+	/* Working memory: the packet as it is now, and the source that its module gave it. */
+	struct tam_ends ends;
+	struct tam_end given;
 };
 
 struct {
@@ -281,18 +284,20 @@ static __always_inline int keep_origin(void *ctx, enum tam_level level)
 	__u32 zero = 0;
 	const struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
 	struct tam_origin *origin = bpf_map_lookup_elem(&tam_origins, &zero);
-	struct tam_ends ends;
 
 	if (!way || !origin)
 		return 0;
+
+	struct tam_ends *ends = &origin->ends;
+
 	origin->ip_version = 0;
 	if (way->meta.flags & (TAM_META_ROUTED | TAM_META_BRIDGED) || !(way->meta.flags >> 8 & 0xff) ||
-	    read_ends(ctx, level, way->meta.l3_offset, &ends))
+	    read_ends(ctx, level, way->meta.l3_offset, ends))
 		return 0;
-	origin->source = ends.key.source;
-	origin->protocol = ends.key.protocol;
-	origin->later = ends.key.later;
-	origin->ip_version = ends.key.ip_version;
+	origin->source = ends->key.source;
+	origin->protocol = ends->key.protocol;
+	origin->later = ends->key.later;
+	origin->ip_version = ends->key.ip_version;
 	return 0;
 }
 
@@ -326,21 +331,24 @@ static __always_inline int is_translated_at(__u32 egress, const struct tam_ends 
 static __always_inline long give_back(void *ctx, enum tam_level level, __u32 l3)
 {
 	__u32 zero = 0;
-	const struct tam_origin *origin = bpf_map_lookup_elem(&tam_origins, &zero);
-	struct tam_ends ends;
-	struct tam_end given;
+	struct tam_origin *origin = bpf_map_lookup_elem(&tam_origins, &zero);
 	long failed;
 
-	if (!origin || !origin->ip_version || read_ends(ctx, level, l3, &ends) ||
-	    ends.key.ip_version != origin->ip_version || ends.key.protocol != origin->protocol ||
-	    ends.key.later != origin->later || same_end(&ends.key.source, &origin->source))
+	if (!origin || !origin->ip_version)
 		return 0;
-	if (!is_translated_at(egress_at(ctx, level, l3), &ends))
+
+	struct tam_ends *ends = &origin->ends;
+
+	if (read_ends(ctx, level, l3, ends) || ends->key.ip_version != origin->ip_version ||
+	    ends->key.protocol != origin->protocol || ends->key.later != origin->later ||
+	    same_end(&ends->key.source, &origin->source))
 		return 0;
-	given = ends.key.source;
-	failed = set_source(ctx, level, 0, l3, &ends, &origin->source);
-	ends.key.source = origin->source;
-	note(&ends.key, &given);
+	if (!is_translated_at(egress_at(ctx, level, l3), ends))
+		return 0;
+	origin->given = ends->key.source;
+	failed = set_source(ctx, level, 0, l3, ends, &origin->source);
+	ends->key.source = origin->source;
+	note(&ends->key, &origin->given);
 	return failed;
 }
 

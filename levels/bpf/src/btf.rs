@@ -81,6 +81,12 @@ impl<'object> Btf<'object> {
             .then(|| function.trailing::<sys::btf_param>().len().saturating_sub(1))
     }
 
+    /// Name of the type with this number.
+    #[cfg(test)]
+    pub(crate) fn name(&self, id: u32) -> Option<String> {
+        Some(self.text(self.type_at(id)?.header().name_off))
+    }
+
     fn find(&self, name: &str, kind: u32) -> Option<Type<'object>> {
         let name = std::ffi::CString::new(name).ok()?;
         // SAFETY: the BTF is alive for 'object and the name ends with NUL.

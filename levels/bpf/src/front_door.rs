@@ -48,7 +48,7 @@ mod stack;
 pub use adopt::ServiceMaps;
 pub use explain::{EXPLAINED_LENGTH_MAX, Explained, Explainer};
 pub use lists::FlowsOfRule;
-pub use rules::{place, salted};
+pub use rules::{place, place_behind, salted, salted_behind};
 pub use services::{Below, hand_over_at};
 pub use stack::{Arrival, StackDrops, StackTap};
 
@@ -175,7 +175,7 @@ const SHARED_MAPS: [&str; 37] = [
     LARGE,
     TAGS,
     "tam_masks",
-    "tam_masked",
+    "tam_scratch",
     FILTER,
     LISTS,
     "tam_rules_0",

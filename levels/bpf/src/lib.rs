@@ -14,6 +14,8 @@ mod answers;
 mod arena;
 mod block;
 mod btf;
+#[cfg(test)]
+mod call_stack;
 pub mod facts;
 pub mod front_door;
 mod function_btf;

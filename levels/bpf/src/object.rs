@@ -364,6 +364,42 @@ impl OpenObject {
         LoadError { object: self.name.clone(), source, log, messages: messages() }
     }
 
+    /// Loads it as [`Self::load`], and returns the instructions of each program.
+    #[cfg(test)]
+    pub(crate) fn load_for_instructions(self) -> Result<Vec<Instructions>, LoadError> {
+        // SAFETY: the object is open.
+        let answer = unsafe { sys::bpf_object__load(self.object.as_ptr()) };
+        if answer < 0 {
+            return Err(self.load_error(io::Error::from_raw_os_error(-answer)));
+        }
+        // SAFETY: the object is open until the end of this function.
+        let btf = unsafe { Btf::of(self.object.as_ptr()) };
+        let mut programs = Vec::new();
+        let mut program = std::ptr::null_mut();
+        loop {
+            // SAFETY: the object is open and `program` null or one of its programs.
+            program = unsafe { sys::bpf_object__next_program(self.object.as_ptr(), program) };
+            if program.is_null() {
+                return Ok(programs);
+            }
+            // SAFETY: the program belongs to the open object and is loaded.
+            let instructions = unsafe {
+                let count = sys::bpf_program__insn_cnt(program) as usize;
+                std::slice::from_raw_parts(sys::bpf_program__insns(program), count)
+            };
+            // SAFETY: as above.
+            let functions = unsafe {
+                let count = sys::bpf_program__func_info_cnt(program) as usize;
+                std::slice::from_raw_parts(sys::bpf_program__func_info(program), count)
+            };
+            let name_of = |id| btf.as_ref().and_then(|btf| btf.name(id)).unwrap_or_default();
+            programs.push(Instructions {
+                all: instructions.to_vec(),
+                functions: functions.iter().map(|f| (f.insn_off, name_of(f.type_id))).collect(),
+            });
+        }
+    }
+
     /// Size and members (name, offset in bytes) of a struct of the object's.
     #[cfg(test)]
     pub(crate) fn layout(&self, name: &str) -> Option<(usize, Vec<(String, usize)>)> {
@@ -377,6 +413,15 @@ impl OpenObject {
         // SAFETY: the object is open, and stays so while self is borrowed.
         unsafe { Btf::of(self.object.as_ptr()) }?.values(name)
     }
+}
+
+/// Instructions of a program, as they are given to the verifier.
+#[cfg(test)]
+pub(crate) struct Instructions {
+    /// The program and behind it the functions that it may call.
+    pub(crate) all: Vec<sys::bpf_insn>,
+    /// Where each function begins, in instructions, and its name, in this order.
+    pub(crate) functions: Vec<(u32, String)>,
 }
 
 impl Drop for OpenObject {

@@ -23,7 +23,7 @@ const XDP_DROP: u32 = 1;
 const XDP_TX: u32 = 3;
 
 /// Whether we may load programs.
-fn privileged() -> bool {
+pub(crate) fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
         testkit::skip_this("loading BPF programs needs root");

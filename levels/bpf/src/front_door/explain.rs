@@ -24,7 +24,7 @@ const CHANGED: [&str; 20] = [
     "tam_flows",
     LARGE,
     TAGS,
-    "tam_masked",
+    "tam_scratch",
     "tam_rule_counts",
     "tam_fragments",
     LANES,

@@ -74,13 +74,13 @@ impl FrontDoor {
             hash.update(key, rule, Update::Any)?;
             self.keys[set].push(*key);
         }
-        self.fill_filter(set, entries.iter().map(|(key, _)| place(&salted, key, &hash_keys)));
-        for (index, mask) in salted.iter().enumerate() {
+        let salted_hidden = salted_behind(hidden.0, &hash_keys);
+        let shown = entries.iter().map(|(key, _)| place(&salted, key, &hash_keys));
+        let behind = hidden.1.iter().map(|(key, _)| place_behind(&salted_hidden, key, &hash_keys));
+        self.fill_filter(set, shown.chain(behind));
+        let masks_of_both = (0..).zip(&salted).chain((MASKS_MAX..).zip(&salted_hidden));
+        for (index, mask) in masks_of_both {
             let at = (set * MASKS_ALL + index) as u32;
-            self.map("tam_masks").update(&at, mask, Update::Any)?;
-        }
-        for (index, mask) in salted_at(MASKS_MAX, hidden.0, &hash_keys).iter().enumerate() {
-            let at = (set * MASKS_ALL + MASKS_MAX + index) as u32;
             self.map("tam_masks").update(&at, mask, Update::Any)?;
         }
         self.state_facts(entries.iter().map(|(_, rule)| rule).chain(lists.iter().map(|l| &l.rule)));
@@ -179,7 +179,13 @@ pub fn salted(masks: &[Mask], hash_keys: &[u64; HASH_KEYS]) -> Vec<Mask> {
     salted_at(0, masks, hash_keys)
 }
 
-/// The same of masks that lie behind others.
+/// The same of masks of packets that hide something, which lie behind [`MASKS_MAX`] others.
+#[must_use]
+pub fn salted_behind(masks: &[Mask], hash_keys: &[u64; HASH_KEYS]) -> Vec<Mask> {
+    salted_at(MASKS_MAX, masks, hash_keys)
+}
+
+/// Salts masks, the first of which has this index.
 fn salted_at(first: usize, masks: &[Mask], hash_keys: &[u64; HASH_KEYS]) -> Vec<Mask> {
     let alone = masks.windows(2).all(|pair| pair[0].stage == pair[1].stage);
     let mask = |(at, mask): (u64, &Mask)| Mask {
@@ -205,4 +211,10 @@ pub fn place(masks: &[Mask], key: &Key, hash_keys: &[u64; HASH_KEYS]) -> (usize,
     let salt = masks.get(usize::from(key.mask)).map_or(0, |mask| mask.salt);
     let hash = key_hash(salt, &Key { mask: 0, ..*key }, hash_keys) >> (64 - FILTER_BITS);
     ((hash >> 6) as usize, 1 << (hash & 63))
+}
+
+/// The same of a key of one of the masks behind [`MASKS_MAX`] others.
+#[must_use]
+pub fn place_behind(masks: &[Mask], key: &Key, hash_keys: &[u64; HASH_KEYS]) -> (usize, u64) {
+    place(masks, &Key { mask: key.mask.wrapping_sub(MASKS_MAX as u16), ..*key }, hash_keys)
 }

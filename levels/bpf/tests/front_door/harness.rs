@@ -1,6 +1,6 @@
 //! One loaded front door: frames in, and what its maps say of them.
 
-use bpf::front_door::{place, salted};
+use bpf::front_door::{place, place_behind, salted, salted_behind};
 use bpf::{DevmapValue, Map, MappedArray, Object, Program, Update, XdpContext, objects};
 use bpf_maps::{
     Config, FILTER_BITS, FLOW_WAYS, FLOWS_MAX, Key, MASKS_ALL, MASKS_MAX, Mask, OUTCOMES,
@@ -243,9 +243,7 @@ impl FrontDoor {
         }
         for (key, rule) in rules {
             self.rules[set].update(key, rule, Update::Create).unwrap();
-            let (word, bit) = place(&salted, key, &HASH_KEYS);
-            let known = self.filter.load(set * words + word).unwrap();
-            assert!(self.filter.store(set * words + word, &(known | bit)));
+            self.add_to_filter(set, place(&salted, key, &HASH_KEYS));
         }
         self.config.mask_count[set] = masks.len() as u32;
         self.config.hidden_count[set] = 0;
@@ -254,14 +252,23 @@ impl FrontDoor {
 
     /// Adds to a rule set what packets are asked for that hide something of L4.
     pub fn install_hidden(&mut self, set: usize, masks: &[Mask], rules: &[(Key, Rule)]) {
-        for (at, mask) in salted(masks, &HASH_KEYS).iter().enumerate() {
+        let salted = salted_behind(masks, &HASH_KEYS);
+        for (at, mask) in salted.iter().enumerate() {
             let at = (set * MASKS_ALL + MASKS_MAX + at) as u32;
             self.masks.update(&at, mask, Update::Any).unwrap();
         }
         for (key, rule) in rules {
             self.rules[set].update(key, rule, Update::Create).unwrap();
+            self.add_to_filter(set, place_behind(&salted, key, &HASH_KEYS));
         }
         self.config.hidden_count[set] = masks.len() as u32;
+    }
+
+    /// Sets a bit of a set's filter.
+    fn add_to_filter(&self, set: usize, (word, bit): (usize, u64)) {
+        let at = set * (1 << (FILTER_BITS - 6)) + word;
+        let known = self.filter.load(at).unwrap();
+        assert!(self.filter.store(at, &(known | bit)));
     }
 
     /// Makes a VLAN device known: `vlan` above `ifindex`, or with `VLAN_UP` the way back.
