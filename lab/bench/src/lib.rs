@@ -31,6 +31,7 @@ mod load;
 mod machine;
 mod measure;
 mod move_service;
+mod nat;
 mod native;
 mod overload;
 mod plain_xsk;
@@ -72,7 +73,7 @@ pub struct Bench {
     pub what: &'static str,
 }
 
-const BENCHES: [Bench; 17] = [
+const BENCHES: [Bench; 18] = [
     Bench {
         name: "forward",
         what: "plain forwarding: against an XDP program with FIB lookup, a fixed redirect, and the kernel",
@@ -126,6 +127,10 @@ const BENCHES: [Bench; 17] = [
         what: "a service that goes round its levels under load: lost, overtaken, doubled packets, the longest pause",
     },
     Bench {
+        name: "nat",
+        what: "source NAT with the router's own address on slow and on fast ports, by level: against the kernel's masquerading",
+    },
+    Bench {
         name: "proxy",
         what: "connections that a node takes, plainly and through a filter: against HAProxy and nginx as TCP and HTTP proxies",
     },
@@ -172,6 +177,8 @@ impl Options {
 pub enum Service {
     /// `monitor` with its default parameters: counts, marks, forwards.
     Monitor,
+    /// `nat` for the source's network, with the node's address towards the destination.
+    Nat,
     /// The shortest module that drops every packet: reception alone.
     Reception,
     /// The shortest module that lets every packet pass: what a level itself costs.
@@ -628,6 +635,7 @@ pub fn run(
         "scale" => scale::run(options, subject, progress)?,
         "overload" => overload::run(options, subject, progress)?,
         "move" => move_service::run(options, subject, progress)?,
+        "nat" => nat::run(options, subject, progress)?,
         "proxy" => proxy::run(options, subject, progress)?,
         "compress" => compress::run(options, subject, progress)?,
         "reflector" => reflector::run(options, subject, progress)?,

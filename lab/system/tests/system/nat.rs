@@ -1,19 +1,24 @@
 //! The service `nat` between hosts that ping, curl and iperf3, at each level, and while it
 //! moves. The address that those inside share is the router's own.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::common::{Line, PROGRAM_TIME_MAX, SOON};
 use crate::flows::{Conversation, LEVELS, fetches, iperf, move_about, pings};
 use crate::netfilter::{nft, wait_noticed};
 use testkit::{Running, Service, root_or_skip, service_module, wait_for};
 
-/// NAT on the way, with the client inside; and the address.
+/// NAT on the way, with the client inside; and the address, which is the router's own.
 fn translated(level: &str) -> (Line, IpAddr) {
     let line = Line::up();
+    let address = line.net.v4("r1", "server").unwrap();
+    translated_to(line, address, level)
+}
+
+/// The same with any address.
+fn translated_to(line: Line, address: Ipv4Addr, level: &str) -> (Line, IpAddr) {
     line.acquaint();
     let inside = format!("{}/32", line.net.v4("client", "r1").unwrap());
-    let address = line.net.v4("r1", "server").unwrap();
     let shown = address.to_string();
     let parameters = [("inside", &inside[..]), ("address", &shown)];
     let (out, back) = (format!("src {inside}"), format!("dst {shown}/32"));
@@ -122,6 +127,40 @@ fn what_the_kernel_has_to_finish_is_translated_as_by_its_own_masquerading() {
         assert!(ping(&line, &["-t1"]).contains("Time to live exceeded"), "{level}: slow mode");
         let stats = line.node.service("nat").unwrap().stats;
         assert_eq!(stats.dropped, [].into(), "{level}: {stats:#?}");
+    }
+}
+
+#[test]
+fn an_address_that_is_routed_to_the_router_serves_as_its_own() {
+    if !root_or_skip("NAT with a routed address") {
+        return;
+    }
+    let address = Ipv4Addr::new(198, 51, 100, 7);
+    for level in LEVELS {
+        let line = Line::up();
+        let routed = format!("{address}/32");
+        let router = line.net.v4("r1", "server").unwrap().to_string();
+        line.run("server", &["ip", "route", "add", &routed, "via", &router]);
+        let (line, _) = translated_to(line, address, level);
+        let server = line.server(0).ip();
+        line.run("r1", &["ip", "neigh", "flush", "dev", "to-server"]);
+        assert!(pings(&line, "client", server), "{level}: the next hop is not resolved");
+        // The router's own errors are about what the client sent.
+        assert!(ping(&line, &["-t1"]).contains("Time to live exceeded"), "{level}");
+        set_mtu(&line, 1300);
+        assert!(ping(&line, &["-Mdo", "-s1400"]).contains("mtu = 1300"), "{level}");
+        forget_routes(&line);
+        assert!(fetches(&line, "client", "server", server), "{level}: its MTU is found");
+        // What the kernel has answered and dropped, it has counted by its reason.
+        let stats = line.node.stats().unwrap();
+        let places = stats.ports.iter().map(|port| &port.stack_dropped);
+        let of = |reason: &str| -> u64 {
+            let all = places.clone().chain([&stats.cell.stack_dropped]);
+            all.filter_map(|counted| counted.get(reason)).sum()
+        };
+        assert_eq!(of("stack.ip_inhdr"), 1, "{level}: {stats:#?}");
+        assert!(of("stack.pkt_too_big") >= 1, "{level}: {stats:#?}");
+        assert_eq!(of("stack.ip_local_source"), 0, "{level}: {stats:#?}");
     }
 }
 

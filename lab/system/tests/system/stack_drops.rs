@@ -75,10 +75,15 @@ fn what_the_kernel_drops_of_what_it_is_left_is_counted_named_told_and_captured()
     let request = api::ExplainRequest { packet: Some(packet), ..Default::default() };
     let explained = line.node.client().explain(&request).unwrap();
     assert!(explained.steps.iter().any(|step| step.contains(DROPPED)), "{explained:#?}");
-    let events = line.node.client().events(0, 0).unwrap().events;
-    let told = events.iter().filter(|it| it.kind == EventKind::Drops);
-    let told: u64 =
-        told.filter(|it| it.reason.as_deref() == Some(DROPPED)).map(|it| it.count).sum();
-    assert_eq!(told, 2 * there, "{events:#?}");
+    // What comes again is told once a second.
+    let events = || line.node.client().events(0, 0).unwrap().events;
+    let all_are_told = || {
+        let of =
+            |it: &api::Event| it.kind == EventKind::Drops && it.reason.as_deref() == Some(DROPPED);
+        let told: u64 = events().iter().filter(|it| of(it)).map(|it| it.count).sum();
+        (told == 2 * there).then_some(())
+    };
+    assert!(wait_for(SOON, all_are_told).is_some(), "{:#?}", events());
+    let events = events();
     assert!(!events.iter().any(|it| it.kind == EventKind::DropsUncounted), "{events:#?}");
 }

@@ -221,6 +221,7 @@ impl Nodes {
         let made = |text| wat::parse_str(text).context("making a module of the benchmarks' own");
         let module = match service {
             Service::Monitor => self.upload(client, "monitor")?,
+            Service::Nat => self.upload(client, "nat")?,
             Service::Touch { .. } => self.upload(client, "touch")?,
             Service::Compress => self.upload(client, "compress")?,
             Service::Reflector => self.upload(client, "reflector")?,
@@ -237,6 +238,10 @@ impl Nodes {
         let mut parameters = streams::parameters(service);
         if let Service::Touch { passes } = service {
             parameters.insert("passes".to_owned(), passes.to_string());
+        }
+        if service == Service::Nat {
+            let given = [("address", "10.200.1.1"), ("inside", "10.200.0.0/24"), ("seed", "1")];
+            parameters.extend(given.map(|(name, value)| (name.to_owned(), value.to_owned())));
         }
         let level = (!streams::is_of_streams(service)).then(|| "user".to_owned());
         client.deploy(&DeployRequest {

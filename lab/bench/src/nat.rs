@@ -1,0 +1,174 @@
+//! `tam bench nat`: the service `nat` with the router's own address on ports in slow mode and on
+//! fast ones, at each level, against the kernel's own masquerading.
+//!
+//! ```text
+//! slow:   generator ─▶ [ node, nat; nftables: an empty forward chain ] ─▶ sink
+//! fast:   generator ─▶ [ node, nat                                   ] ─▶ sink
+//! kernel: generator ─▶ [ nftables: masquerade                        ] ─▶ sink
+//! ```
+//!
+//! On a port in slow mode the kernel routes each packet behind the module, and gives it the
+//! module's source where it leaves.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use abi::Level;
+use anyhow::{Context as _, Result, ensure};
+use os::netns::{self, NetNs};
+
+use crate::generator::Traffic;
+use crate::line::{self, Line};
+use crate::measure::{Reading, Window, measure};
+use crate::report::{Better, Measured, Measurement};
+use crate::rounds::{Pair, Rounds};
+use crate::sink::{Kind, Sink};
+use crate::{Options, Service, Subject};
+
+const LENGTH: usize = 64;
+/// Flows that come in turn: one of a house's, each with a mapping of its own.
+const FLOWS: u32 = 256;
+const LEVELS: [Level; 3] = [Level::Nic, Level::Kernel, Level::User];
+/// Ours on a port in slow mode divided by the kernel's masquerading, below user level.
+const GOAL: f64 = 0.8;
+/// The node looks at netfilter each 400 ms.
+const NOTICED_WITHIN: Duration = Duration::from_millis(1000);
+
+/// As every machine with Docker has it.
+const SLOW: &str =
+    "table ip slow { chain through { type filter hook forward priority filter; }; }\n";
+const MASQUERADE: &str = "table ip out { chain out { type nat hook postrouting priority srcnat; \
+                          oifname \"n1\" masquerade; }; }\n";
+const BASELINE: &str = "kernel masquerading";
+
+/// Three ways of translating, each in its line; the first two with a node.
+struct Ways {
+    slow: Line,
+    fast: Line,
+    kernel: Line,
+}
+
+/// What a round measured of a level, in packets per second.
+type Values = [f64; 3];
+
+pub(crate) fn run(
+    options: &Options,
+    subject: &mut dyn Subject,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Measured> {
+    line::needs_two_cpus()?;
+    progress("making three lines of namespaces");
+    let ways =
+        Ways { slow: Line::new("slow")?, fast: Line::new("fast")?, kernel: Line::new("kernel")? };
+    nft(&ways.slow.node, SLOW)?;
+    nft(&ways.kernel.node, MASQUERADE)?;
+    let plans = [("bench-nat-slow", &ways.slow), ("bench-nat-fast", &ways.fast)]
+        .map(|(name, line)| line.plan(name, Some(Service::Nat)));
+    for plan in &plans {
+        progress(&format!("starting {}", plan.name));
+        subject.start(plan, 0)?;
+    }
+    std::thread::sleep(NOTICED_WITHIN);
+    let names = plans.each_ref().map(|plan| plan.name.as_str());
+    let measured = take_turns(options, &ways, names, subject, progress);
+    for name in names {
+        subject.stop(name)?;
+    }
+    let notes = vec![format!(
+        "{LENGTH}-byte datagrams of {FLOWS} flows from inside to outside; a fast port's packets \
+         leave by the front door, a slow one's by the kernel"
+    )];
+    Ok(Measured { measurements: measured?, notes })
+}
+
+fn take_turns(
+    options: &Options,
+    ways: &Ways,
+    [slow, fast]: [&str; 2],
+    subject: &mut dyn Subject,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<Measurement>> {
+    let sinks = [&ways.slow, &ways.fast, &ways.kernel].map(|line| Sink::new(line, Kind::Xdp));
+    let [slow_sink, fast_sink, kernel_sink] = sinks;
+    let (slow_sink, fast_sink, kernel_sink) = (slow_sink?, fast_sink?, kernel_sink?);
+    let traffic = Traffic { flows: FLOWS, ..Traffic::flood(LENGTH) };
+    let window = Window::new(options.quick);
+    let rate = |line: &Line, sink: &Sink<'_>| -> Result<f64> {
+        let mut read = || Ok(Reading::now(sink.packets()?));
+        Ok(measure(line, traffic, window, &mut read)?.counted)
+    };
+    let mut all: [Vec<Values>; LEVELS.len()] = Default::default();
+    for round in 1..=options.rounds() {
+        for (level, values) in LEVELS.into_iter().zip(&mut all) {
+            progress(&format!("{level}, round {round} of {}", options.rounds()));
+            let mut ours = |name: &str, line: &Line, sink: &Sink<'_>| -> Result<f64> {
+                subject.move_to(name, level)?;
+                let (handled, arrived) = (subject.handled(name)?, sink.packets()?);
+                let rate = rate(line, sink)?;
+                let (handled, arrived) =
+                    (subject.handled(name)? - handled, sink.packets()? - arrived);
+                ensure!(
+                    handled >= arrived && arrived > 0,
+                    "{arrived} packets came out, and {handled} of them were translated: is \
+                     something else between the ends of the line?"
+                );
+                Ok(rate)
+            };
+            let slow = ours(slow, &ways.slow, &slow_sink)?;
+            let fast = ours(fast, &ways.fast, &fast_sink)?;
+            values.push([slow, fast, rate(&ways.kernel, &kernel_sink)?]);
+        }
+    }
+    Ok(LEVELS.into_iter().zip(&all).flat_map(|(level, values)| compared(level, values)).collect())
+}
+
+/// What the rounds of a level say: of a slow port, and of a fast one.
+fn compared(level: Level, values: &[Values]) -> [Measurement; 2] {
+    [("slow", 0, (level != Level::User).then_some(GOAL)), ("fast", 1, None)].map(
+        |(port, at, goal)| {
+            let mut rounds = Rounds::default();
+            values.iter().for_each(|round| rounds.add(vec![round[at], round[2]]));
+            rounds.compare(Pair {
+                metric: format!("nat.{port}.{level}"),
+                unit: "packets/s",
+                baseline_name: BASELINE,
+                baseline: 1,
+                better: Better::Higher,
+                goal,
+            })
+        },
+    )
+}
+
+/// Gives nftables of a namespace a ruleset.
+fn nft(namespace: &NetNs, ruleset: &str) -> Result<()> {
+    let mut command = Command::new("nft");
+    command.args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = netns::command_in(namespace, &mut command)?
+        .spawn()
+        .context("running 'nft': is the package nftables installed?")?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(ruleset.as_bytes()).context("writing to 'nft'")?;
+    }
+    let output = child.wait_with_output().context("waiting for 'nft'")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "nft in {}: {}", namespace.name(), said.trim());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_ports_have_a_goal_below_user_level_and_all_one_baseline() {
+        let rounds = [[80.0, 200.0, 100.0], [45.0, 100.0, 50.0]];
+        let [slow, fast] = compared(Level::Nic, &rounds);
+        assert_eq!((slow.metric.as_str(), slow.goal), ("nat.slow.nic", Some(GOAL)));
+        assert!((slow.ratio - 0.85).abs() < 1e-9 && slow.reached() == Some(true), "{slow:?}");
+        assert_eq!((fast.metric.as_str(), fast.goal, fast.ratio), ("nat.fast.nic", None, 2.0));
+        let [slow, _] = compared(Level::User, &rounds);
+        assert_eq!((slow.metric.as_str(), slow.goal), ("nat.slow.user", None));
+    }
+}
