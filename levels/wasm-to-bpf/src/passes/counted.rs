@@ -149,8 +149,8 @@ fn counted(
     let mut counted = HashMap::from_iter([(header, (counter, 0_i64))]);
     for (index, block) in function.blocks.iter().enumerate() {
         let results = block.instructions.iter().flat_map(|instruction| &instruction.results);
-        let made = results.filter_map(|&value| Some((value, moved(sums, value, counter)?)));
-        if let Some(last) = made.last().filter(|_| is_in(loops, index, header)) {
+        let mut made = results.filter_map(|&value| Some((value, moved(sums, value, counter)?)));
+        if let Some(last) = made.next_back().filter(|_| is_in(loops, index, header)) {
             counted.insert(index, last);
         }
     }

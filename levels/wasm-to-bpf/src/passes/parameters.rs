@@ -1,4 +1,7 @@
-//! Takes out block parameters that are always one and the same value.
+//! Takes out block parameters that are always one and the same value, each by itself or several
+//! that hand it to each other: as the window's length, which LLVM loads again behind some stores.
+
+use foldhash::HashMap;
 
 use super::alias::Aliases;
 use crate::ir::{Function, Value};
@@ -33,6 +36,10 @@ pub(super) fn run(function: &mut Function) {
         let of_it = std::mem::take(&mut users[value.0 as usize]);
         work.extend(&of_it);
         users[one.0 as usize].extend(of_it);
+    }
+    for (index, one) in handed_round(&parameters, &mut aliases) {
+        parameters[index].gone = true;
+        aliases.set(parameters[index].value, one);
     }
     if parameters.iter().any(|parameter| parameter.gone) {
         aliases.apply(function);
@@ -75,6 +82,49 @@ fn the_one(parameter: &Parameter, aliases: &mut Aliases) -> Option<Value> {
         }
     }
     one
+}
+
+/// Times that all parameters are looked at; what changes still is left as it is.
+const LOOKS_MAX: usize = 8;
+
+/// Parameters that hand each other one value and never get another one, with that value: they are
+/// taken to be the same until two are seen to come in.
+fn handed_round(parameters: &[Parameter], aliases: &mut Aliases) -> Vec<(usize, Value)> {
+    let left = || parameters.iter().enumerate().filter(|(_, parameter)| !parameter.gone);
+    // Nothing has come in yet, or that value; one that gets several is a value of its own.
+    let mut held: HashMap<Value, Option<Value>> =
+        left().map(|(_, parameter)| (parameter.value, None)).collect();
+    for _ in 0..LOOKS_MAX {
+        let mut changed = false;
+        for (_, Parameter { value, arguments, .. }) in left() {
+            if held[value] == Some(*value) {
+                continue;
+            }
+            let mut one = None;
+            for argument in arguments {
+                let argument = aliases.find(*argument);
+                let Some(argument) = held.get(&argument).copied().unwrap_or(Some(argument)) else {
+                    continue;
+                };
+                one = match one {
+                    Some(other) if other != argument => Some(*value),
+                    _ => Some(argument),
+                };
+                if one == Some(*value) {
+                    break;
+                }
+            }
+            changed |= held.insert(*value, one) != Some(one);
+        }
+        if !changed {
+            let same = left().filter_map(|(index, parameter)| {
+                let one = held[&parameter.value].filter(|one| *one != parameter.value)?;
+                Some((index, one))
+            });
+            return same.collect();
+        }
+    }
+    Vec::new()
 }
 
 /// Removes parameters, and the arguments for them.
