@@ -382,8 +382,22 @@ struct Step {
     stores: bool,
     width: usize,
     offset: usize,
-    /// Whether it is only done if its bit of operand b is set.
-    asks: bool,
+    asks: Asks,
+}
+
+/// What a step is only done for.
+#[derive(Clone, Copy, Debug)]
+enum Asks {
+    Nothing,
+    /// Its bit of operand b is set.
+    Bit,
+    /// The window goes on so many bytes behind the address; `strictly`: and at least one more;
+    /// `ends`: if not, the steps behind it are not done either.
+    Length {
+        bytes: usize,
+        strictly: bool,
+        ends: bool,
+    },
 }
 
 /// Steps of a sequence.
@@ -407,13 +421,32 @@ fn sequence(steps: &[Step], goes_round: bool) -> String {
                 let turned = "(i64.rotl (local.get $sum) (i64.const 7))";
                 format!("(local.set $sum (i64.add {turned} ({} {at})))", LOADS[index].1)
             };
-            if !step.asks {
-                return access;
+            let question = match step.asks {
+                Asks::Nothing => return access,
+                Asks::Bit => {
+                    format!(
+                        "i32.and (i32.load (i32.const {})) (i32.const {})",
+                        ORDER + 8,
+                        1 << number
+                    )
+                }
+                Asks::Length { bytes, strictly, .. } => {
+                    let compare = if strictly { "lt" } else { "le" };
+                    let number = bytes.wrapping_sub(if goes_round { WINDOW } else { 0 }) as i32;
+                    format!(
+                        "i32.{compare}_u (i32.add (local.get $at) (i32.const {number}))
+                           (i32.load (i32.const {}))",
+                        METADATA + 4
+                    )
+                }
+            };
+            if let Asks::Length { ends: true, .. } = step.asks {
+                return format!("(br_if $done (i32.eqz ({question}))) {access}");
             }
-            let bits = format!("(i32.load (i32.const {}))", ORDER + 8);
-            format!("(if (i32.and {bits} (i32.const {})) (then {access}))", 1 << number)
+            format!("(if ({question}) (then {access}))")
         })
         .collect();
+    let body = format!("(block $done {body})");
     let body = if goes_round {
         format!(
             "(local.set $at (i32.const {WINDOW}))
@@ -445,8 +478,18 @@ impl Model {
         for at in first..first + if goes_round { TURNS } else { 1 } {
             for (number, step) in steps.iter().enumerate() {
                 let address = WINDOW + at + step.offset;
-                if step.asks && order.b & 1 << number == 0 {
-                    continue;
+                let window = self.packet.len().min(WINDOW_LENGTH);
+                let is_done = match step.asks {
+                    Asks::Nothing => true,
+                    Asks::Bit => order.b & 1 << number != 0,
+                    Asks::Length { bytes, strictly, .. } => {
+                        at + bytes + usize::from(strictly) <= window
+                    }
+                };
+                match step.asks {
+                    _ if is_done => {}
+                    Asks::Length { ends: true, .. } => break,
+                    _ => continue,
                 }
                 if step.stores {
                     self.write(address, &sum.to_le_bytes()[..step.width]);
@@ -464,16 +507,24 @@ impl Model {
 }
 
 /// The same address again and again, a little farther on or back, where the packet may end
-/// between two of them.
+/// between two of them, and where the module asks whether it does.
 fn compare_sequences(flavour: Flavour, goes_round: bool) {
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let memory = random.bytes(MEMORY);
-    for _ in 0..40 {
+    for _ in 0..60 {
         let steps: [Step; STEPS] = std::array::from_fn(|_| Step {
             stores: random.below(3) == 0,
             width: 1 << random.below(4),
             offset: random.below(12) as usize,
-            asks: random.below(3) == 0,
+            asks: match random.below(6) {
+                0 | 1 => Asks::Nothing,
+                2 => Asks::Bit,
+                // As far as the access ends, or somewhere else.
+                far => {
+                    let bytes = random.below(20) as usize;
+                    Asks::Length { bytes, strictly: far == 3, ends: random.below(2) == 0 }
+                }
+            },
         });
         let subject = Subject::new(&sequence(&steps, goes_round), flavour);
         for _ in 0..150 {

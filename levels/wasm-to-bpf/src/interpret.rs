@@ -160,6 +160,11 @@ impl<'u> Machine<'u> {
                 self.fuel = get(a) as i64;
                 Ok(vec![])
             }
+            Op::PacketLength => {
+                let at = abi::layout::META_ADDRESS as usize;
+                let bytes = self.memory[at..at + 4].try_into().expect("four bytes");
+                one(u64::from(u32::from_le_bytes(bytes)))
+            }
             Op::Opaque(a) => one(get(a)),
         }
     }

@@ -187,6 +187,9 @@ pub enum Op {
     FuelLoad,
     /// Puts it back: before a call and before a return.
     FuelStore(Value),
+    /// The packet's length, an `i32`, where nothing writes metadata: only what is certainly not
+    /// beyond the window is compared with it, and no sum that may wrap.
+    PacketLength,
     /// The same number, of which the verifier knows nothing: at the entry of
     /// loops, and where ways join that later decide a branch.
     Opaque(Value),

@@ -105,6 +105,7 @@ impl Display for Op {
             Self::TrapIf(a, code) => write!(out, "trap_if {a}, {code:?}"),
             Self::FuelLoad => write!(out, "fuel.load"),
             Self::FuelStore(a) => write!(out, "fuel.store {a}"),
+            Self::PacketLength => write!(out, "packet.length"),
             Self::Opaque(a) => write!(out, "opaque {a}"),
         }
     }

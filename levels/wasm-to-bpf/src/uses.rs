@@ -7,7 +7,11 @@ impl Op {
     /// Calls `visit` with each operand, in order.
     pub fn for_each_use(&self, mut visit: impl FnMut(Value)) {
         match self {
-            Self::Const(_) | Self::GlobalGet(_) | Self::MemorySize | Self::FuelLoad => {}
+            Self::Const(_)
+            | Self::GlobalGet(_)
+            | Self::MemorySize
+            | Self::PacketLength
+            | Self::FuelLoad => {}
             Self::Unary(_, a)
             | Self::ExtendUnsigned(a)
             | Self::ExtendSigned(a)
@@ -40,7 +44,11 @@ impl Op {
     /// Calls `change` with each operand, to put another in its place.
     pub fn for_each_use_mut(&mut self, mut change: impl FnMut(&mut Value)) {
         match self {
-            Self::Const(_) | Self::GlobalGet(_) | Self::MemorySize | Self::FuelLoad => {}
+            Self::Const(_)
+            | Self::GlobalGet(_)
+            | Self::MemorySize
+            | Self::PacketLength
+            | Self::FuelLoad => {}
             Self::Unary(_, a)
             | Self::ExtendUnsigned(a)
             | Self::ExtendSigned(a)
@@ -76,6 +84,7 @@ impl Op {
         matches!(
             self,
             Self::Const(_)
+                | Self::PacketLength
                 | Self::Unary(..)
                 | Self::Binary(..)
                 | Self::Compare(..)

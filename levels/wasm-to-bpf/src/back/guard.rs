@@ -8,6 +8,10 @@
 //!              (data + 54 > data_end)
 //!                     └ no ─▶ accesses below 54
 //! ```
+//!
+//! So it is where the module asks whether the packet goes on behind an offset that only the run
+//! knows ([`Op::PacketLength`]): accesses there, as far as it has asked, are loads and stores and
+//! nothing else.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +19,26 @@ use abi::HostFunction;
 
 use super::plan::{Facts, META_LENGTHS, Needs, Setting, Target, bytes};
 use crate::Flavour;
-use crate::ir::{BlockId, CompareOp, Function, Op, Terminator, Unit, Value, Width};
+use crate::ir::{BinaryOp, BlockId, CompareOp, Function, Op, Terminator, Unit, Value, Width};
 use crate::passes::graph::Graph;
 
 /// A branch that asks whether the packet has so many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Guard {
+    /// Counted from the packet's beginning, or from `address`.
     pub(crate) length: u32,
+    /// An offset in the packet.
+    pub(crate) address: Option<Value>,
+    /// The block that packets of that length go to; this branch is the only way there.
+    pub(crate) long: usize,
     /// Whether its first way is the one of shorter packets.
     pub(crate) short_first: bool,
 }
 
 /// Branches of the entry, by their blocks, such that each access of the packet
-/// at a constant address is behind one that asks for as much. Nothing when there
-/// are accesses behind none.
+/// at a constant address is behind one that asks for as much, and those that ask for bytes
+/// at offsets that only the run knows. Nothing when there are accesses at constant addresses
+/// behind none.
 ///
 /// At tc a packet may be as long and not in one piece; at XDP the window is.
 pub(crate) fn guards(
@@ -36,9 +46,8 @@ pub(crate) fn guards(
     setting: &Setting,
     needs: &[Needs],
 ) -> Option<BTreeMap<usize, Guard>> {
-    let (_, callees) = needs.split_first()?;
+    let (own, callees) = needs.split_first()?;
     let is_plain = setting.flavour == Flavour::Xdp
-        && setting.reach > 0
         && !needs.iter().any(|needs| needs.changes_packet)
         && !callees.iter().any(|needs| needs.pointers)
         && unit.functions.iter().all(|function| keeps_metadata(function, setting));
@@ -46,18 +55,21 @@ pub(crate) fn guards(
     let facts = Facts::of(entry);
     let graph = Graph::of(entry);
     let ways_in = ways_in(entry);
-    let candidates: Vec<(usize, Guard, usize)> = (0..entry.blocks.len())
-        .filter_map(|number| {
-            let (guard, long) = guard(entry, number, setting, &facts)?;
-            (ways_in.get(long) == Some(&1)).then_some((number, guard, long))
-        })
+    let candidates: Vec<(usize, Guard)> = (0..entry.blocks.len())
+        .filter_map(|number| Some((number, guard(entry, number, setting, &facts)?)))
+        .filter(|(_, guard)| ways_in.get(guard.long) == Some(&1))
         .collect();
-    let mut used = BTreeMap::new();
+    // What a packet is made longer by is not in its length.
+    let mut used: BTreeMap<usize, Guard> = candidates
+        .iter()
+        .filter(|(_, guard)| guard.address.is_some() && own.pointers && own.data_end)
+        .copied()
+        .collect();
     for number in 0..entry.blocks.len() {
         let Some(end) = farthest(entry, number, setting, &facts) else { continue };
-        let &(at, guard, _) = candidates
-            .iter()
-            .find(|(_, guard, long)| guard.length >= end && dominates(&graph, *long, number))?;
+        let &(at, guard) = candidates.iter().find(|(_, guard)| {
+            guard.address.is_none() && guard.length >= end && dominates(&graph, guard.long, number)
+        })?;
         used.insert(at, guard);
     }
     Some(used)
@@ -117,16 +129,24 @@ fn dominates(graph: &Graph, above: usize, mut block: usize) -> bool {
 
 /// What the block's branch asks, if that is whether the packet has so many bytes
 /// of its window, and where longer ones go.
-fn guard(
-    function: &Function,
-    number: usize,
-    setting: &Setting,
-    facts: &Facts,
-) -> Option<(Guard, usize)> {
+fn guard(function: &Function, number: usize, setting: &Setting, facts: &Facts) -> Option<Guard> {
     let Terminator::Branch(condition, yes, no) = &function.blocks.get(number)?.terminator else {
         return None;
     };
     let Op::Compare(op, a, b) = facts.definition(function, *condition)? else { return None };
+    if let Some((op, bytes)) = asked_of_packet(function, facts, *op, [*a, *b]) {
+        let (address, number) = match facts.definition(function, bytes) {
+            Some(Op::Binary(BinaryOp::Add, x, c)) => {
+                facts.constant(*c).map_or((bytes, 0), |number| (*x, number))
+            }
+            _ => (bytes, 0),
+        };
+        let (more, short_first) = longer(op)?;
+        let length = u32::try_from(number).ok()?.checked_add(more)?;
+        let BlockId(long) = if short_first { no.target } else { yes.target };
+        let address = Some(address);
+        return Some(Guard { length, address, long: long as usize, short_first });
+    }
     let is_length = |value: Value| {
         let Some(Op::Load { access, width: Width::Four, .. }) = facts.definition(function, value)
         else {
@@ -143,14 +163,37 @@ fn guard(
         _ => return None,
     };
     let constant = u32::try_from(constant).ok()?;
-    let (length, short_first) = match op {
-        CompareOp::LtU => (constant, true),
-        CompareOp::LeU => (constant.checked_add(1)?, true),
-        CompareOp::GeU => (constant, false),
-        CompareOp::GtU => (constant.checked_add(1)?, false),
-        _ => return None,
-    };
+    let (more, short_first) = longer(op.swapped())?;
+    let length = constant.checked_add(more)?;
     let BlockId(long) = if short_first { no.target } else { yes.target };
     let in_window = length <= setting.packet?.window;
-    in_window.then_some((Guard { length, short_first }, long as usize))
+    let long = long as usize;
+    in_window.then_some(Guard { length, address: None, long, short_first })
+}
+
+/// How many bytes more than the number `n` a packet certainly has, or lacks, where `n op length`
+/// holds, and whether it lacks them.
+const fn longer(op: CompareOp) -> Option<(u32, bool)> {
+    match op {
+        CompareOp::LtU => Some((1, false)),
+        CompareOp::LeU => Some((0, false)),
+        CompareOp::GeU => Some((1, true)),
+        CompareOp::GtU => Some((0, true)),
+        _ => None,
+    }
+}
+
+/// What is compared with the packet's length, to its left.
+fn asked_of_packet(
+    function: &Function,
+    facts: &Facts,
+    op: CompareOp,
+    [a, b]: [Value; 2],
+) -> Option<(CompareOp, Value)> {
+    let is_length = |value| matches!(facts.definition(function, value), Some(Op::PacketLength));
+    match (is_length(a), is_length(b)) {
+        (false, true) => Some((op, a)),
+        (true, false) => Some((op.swapped(), b)),
+        _ => None,
+    }
 }

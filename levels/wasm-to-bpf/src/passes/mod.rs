@@ -26,7 +26,7 @@ mod switch;
 pub(crate) use opaque::possible_signs;
 
 use crate::Options;
-use crate::ir::{Function, Op, Terminator, Unit};
+use crate::ir::{Function, Op, Region, Terminator, Unit};
 use crate::refusal::{Reason, Refusal};
 use simplify::Surroundings;
 
@@ -65,6 +65,13 @@ pub(crate) fn run(
     if count > max {
         let [count, max] = [count, max].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
         return Err(vec![Refusal::of_module(Reason::Functions { count, max })]);
+    }
+    if surroundings.window.is_some() {
+        (surroundings.is_entry, surroundings.asks_packet) = (true, true);
+        if let Some(entry) = unit.functions.first_mut().filter(|entry| asks_length(entry)) {
+            simplify::run(entry, &surroundings);
+            tidy(entry);
+        }
     }
     finish(unit);
     Ok(())
@@ -118,6 +125,24 @@ fn simplify_all(function: &mut Function, surroundings: &Surroundings, kept: Opti
     fuel::join(function);
     dead::run(function);
     compact::run(function);
+}
+
+/// Whether the function compares other numbers than constants, and reads or writes the packet at
+/// addresses that only the run knows.
+fn asks_length(function: &Function) -> bool {
+    let constants = fold::constants(function);
+    let instructions = || function.blocks.iter().flat_map(|block| &block.instructions);
+    let is_known = |value| constants.contains_key(value);
+    let compares = instructions().any(|instruction| {
+        matches!(&instruction.op, Op::Compare(_, a, b) if !is_known(a) && !is_known(b))
+    });
+    compares
+        && instructions().any(|instruction| match &instruction.op {
+            Op::Load { access, .. } | Op::Store { access, .. } => {
+                access.region == Region::Window && !is_known(&access.address)
+            }
+            _ => false,
+        })
 }
 
 /// Blocks in order, nothing left that nobody uses.

@@ -190,7 +190,7 @@ fn a_counted_loop_stays_in_the_window() {
         let mut machine = Machine::new(&unit, &image);
         machine.window = Some((0x8102, 0x8102 + WINDOW));
         machine.memory[0x8102..0x8142].fill(1);
-        machine.memory[0x8004] = 60;
+        (machine.memory[0x8000], machine.memory[0x8004]) = (60, 60);
         assert_eq!(machine.run(&[]), Ok(vec![rounds]), "{begin} {compare} {end}");
     }
 }
@@ -261,7 +261,7 @@ fn an_offset_stays_below_the_limit_that_it_is_compared_with_each_time_round() {
         let mut machine = Machine::new(&unit, &image);
         machine.window = Some((0x8102, 0x8102 + WINDOW));
         machine.memory[0x8102..0x8142].fill(2);
-        machine.memory[0x8004] = 64;
+        (machine.memory[0x8000], machine.memory[0x8004]) = (64, 64);
         // At 20, 23, ... 62.
         assert_eq!(machine.run(&[]), Ok(vec![2 * 15]), "{limit} {store}");
     }
@@ -476,4 +476,80 @@ fn what_lies_close_together_has_one_base() {
     assert_eq!(casts([0x7000, 0x9204, 0x9206]), 3);
     // They begin below what would be left of the number: the sum with the rest wraps.
     assert_eq!(casts([0x7000, 0x7100, 0x7200]), 6);
+}
+
+/// A module that asks whether the window goes on `bytes` behind an address before it reads there,
+/// at some offsets; how often the packet's length itself is asked for, and how many comparisons
+/// of two registers the program has.
+fn asked(at: &str, bytes_asked: i32, offsets: &[u32]) -> (usize, usize) {
+    let reads: String = offsets
+        .iter()
+        .map(|offset| {
+            let read = format!("(i32.load8_u offset={} (local.get $at))", 0x8102 + offset);
+            format!("(local.set $sum (i32.add (local.get $sum) {read}))")
+        })
+        .collect();
+    let text = format!(
+        r#"(module (memory (export "memory") 1)
+          (func (export "on_packet") (result i32) (local $at i32) (local $sum i32)
+            (local.set $at {at})
+            (if (i32.gt_u (i32.add (local.get $at) (i32.const {bytes_asked}))
+                          (i32.load (i32.const 0x8004)))
+                (then (return (i32.const 0))))
+            {reads}
+            (i32.eq (local.get $sum) (i32.const 77))))"#
+    );
+    let bytes = bytes(&text);
+    let (unit, _) = unit(&bytes, &packet(WINDOW)).expect("a module that compiles");
+    let lengths = ops(&unit).iter().filter(|op| matches!(op, Op::PacketLength)).count();
+    let program = crate::compile(&bytes, &packet(WINDOW)).expect("a module that compiles");
+    // `if r > r`, `if r <= r`, of 64 bits.
+    let compares =
+        program.instructions.iter().filter(|&word| [0x2d, 0xbd].contains(&(word & 0xff)));
+    (lengths, compares.count())
+}
+
+#[test]
+fn what_the_module_has_asked_for_is_not_asked_again() {
+    let at = "(i32.and (i32.load (i32.const 0x9000)) (i32.const 31))";
+    assert_eq!(asked(at, 8, &[0, 3, 7]), (1, 1), "the module's question is the only one");
+    let (lengths, compares) = asked(at, 8, &[0, 8]);
+    assert!(lengths == 1 && compares > 1, "a byte beyond what was asked for");
+    let (lengths, compares) = asked(at, 0, &[0]);
+    assert!(lengths == 1 && compares > 1, "nothing was asked for");
+}
+
+#[test]
+fn a_question_for_what_may_be_beyond_the_window_stays_as_it_is() {
+    // 31 + 33 is the window's length, and one more is not in it, though it may be in the packet.
+    let at = "(i32.and (i32.load (i32.const 0x9000)) (i32.const 31))";
+    assert_eq!(asked(at, 33, &[0]).0, 1);
+    assert_eq!(asked(at, 34, &[0]).0, 0);
+    // A sum that wraps is small, and the address is not; nor is a number below zero an offset.
+    assert_eq!(asked("(i32.load (i32.const 0x9000))", 8, &[0]).0, 0);
+    assert_eq!(asked(at, -1, &[0]).0, 0);
+    let wraps = format!("(i32.sub {at} (i32.const 16))");
+    assert_eq!(asked(&wraps, 8, &[16]).0, 0);
+    // Who writes metadata asks for what was written.
+    let written = "(block (result i32) (i32.store (i32.const 0x8000) (i32.const 64))
+        (i32.and (i32.load (i32.const 0x9000)) (i32.const 31)))";
+    assert_eq!(asked(written, 8, &[0]).0, 0);
+}
+
+#[test]
+fn a_length_that_is_loaded_again_behind_a_store_is_one() {
+    let text = r#"(module (memory (export "memory") 1)
+      (func (export "on_packet") (result i32) (local $at i32) (local $length i32) (local $sum i32)
+        (local.set $length (i32.load (i32.const 0x8004)))
+        (loop $next
+            (if (i32.lt_u (local.get $at) (local.get $length)) (then
+                (if (i32.load8_u offset=0x8102 (local.get $at)) (then
+                    (i32.store8 offset=0x8102 (local.get $at) (i32.const 0))
+                    (local.set $length (i32.load (i32.const 0x8004)))))
+                (local.set $at (i32.add (local.get $at) (i32.const 1)))
+                (br_if $next (i32.lt_u (local.get $at) (i32.const 40))))))
+        (local.get $sum)))"#;
+    let (unit, _) = unit(&bytes(text), &packet(WINDOW)).expect("a module that compiles");
+    let header = unit.functions[0].blocks.iter().find(|block| block.is_loop_header);
+    assert_eq!(header.expect("a loop").parameters.len(), 1, "the offset alone");
 }

@@ -60,11 +60,26 @@ impl Lower<'_> {
         self.branch_on(here, condition, &operands, |lower| [lower.outlet(yes), lower.outlet(no)]);
     }
 
-    /// The module's question for the packet's length, put to the packet's end.
-    pub(super) fn branch_on_length(&mut self, here: Block, guard: Guard, yes: &Edge, no: &Edge) {
-        let (data, data_end) = (self.data(), self.data_end());
+    /// What the module asks whether the packet goes as far as.
+    pub(super) fn asked_end(&mut self, guard: Guard) -> VReg {
+        let length = guard.length as i32;
+        if let Some(address) = guard.address {
+            return self.end_of_range(address, 0, length);
+        }
+        let data = self.data();
         let end = self.one(Insn::mov(0, 0), data);
-        let end = self.alu_imm(Alu::Add, Bits::B64, end, guard.length as i32);
+        self.alu_imm(Alu::Add, Bits::B64, end, length)
+    }
+
+    /// The module's question for the packet's length, put to the packet's end.
+    pub(super) fn branch_on_length(
+        &mut self,
+        here: Block,
+        (guard, end): (Guard, VReg),
+        yes: &Edge,
+        no: &Edge,
+    ) {
+        let data_end = self.data_end();
         let test = if guard.short_first { Test::GtU } else { Test::LeU };
         let condition = Condition { test, bits: Bits::B64, immediate: None };
         self.branch_on(here, condition, &[end, data_end], |lower| {

@@ -2,6 +2,7 @@
 //! not comparisons that only decide something, for those are made again as a
 //! jump where they decide.
 
+use super::super::guard::Guard;
 use super::super::plan::Facts;
 use crate::ir::{CompareOp, Function, Instruction, Op, Terminator, Value};
 
@@ -15,20 +16,23 @@ pub(super) struct Uses {
 
 impl Uses {
     /// Goes backwards once: a definition comes before its uses in reverse post-order. The
-    /// branches of `guards` read no condition.
+    /// branches of `guards` read no condition, but the address that they ask for.
     pub(super) fn new(
         function: &Function,
         facts: &Facts,
         fuel_is_known: bool,
-        guards: impl Fn(usize) -> bool,
+        guard: impl Fn(usize) -> Option<Guard>,
     ) -> Self {
         let mut uses = Self { needed: vec![false; function.types.len()], fuel_is_known };
         let mut decides = Decides { by: vec![false; function.types.len()], facts };
         let compares = compares(function);
         for (number, block) in function.blocks.iter().enumerate().rev() {
-            let is_guard = guards(number);
+            let guard = guard(number);
+            if let Some(address) = guard.and_then(|guard| guard.address) {
+                uses.read(address, false, &compares, &mut decides);
+            }
             for (value, is_condition) in terminator_reads(&block.terminator) {
-                if is_condition && is_guard {
+                if is_condition && guard.is_some() {
                     continue;
                 }
                 uses.read(value, is_condition, &compares, &mut decides);
@@ -142,6 +146,7 @@ fn has_effect(op: &Op) -> bool {
         | Op::GlobalGet(_)
         | Op::MemorySize
         | Op::FuelLoad
+        | Op::PacketLength
         | Op::Opaque(_) => false,
     }
 }
@@ -149,7 +154,9 @@ fn has_effect(op: &Op) -> bool {
 /// What the operation reads; a condition comes first.
 fn reads(op: &Op) -> Vec<Value> {
     match op {
-        Op::Const(_) | Op::GlobalGet(_) | Op::MemorySize | Op::FuelLoad => Vec::new(),
+        Op::Const(_) | Op::GlobalGet(_) | Op::MemorySize | Op::FuelLoad | Op::PacketLength => {
+            Vec::new()
+        }
         Op::Unary(_, a)
         | Op::ExtendUnsigned(a)
         | Op::ExtendSigned(a)

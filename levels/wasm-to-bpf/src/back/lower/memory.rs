@@ -87,7 +87,7 @@ impl Lower<'_> {
         }
     }
 
-    fn store_to(&mut self, width: Width, value: Value, base: VReg, off: i16) {
+    pub(super) fn store_to(&mut self, width: Width, value: Value, base: VReg, off: i16) {
         let immediate = self.constant(value).and_then(|constant| match width {
             Width::Eight => i32::try_from(constant as i64).ok(),
             _ => Some(constant as u32 as i32),

@@ -39,7 +39,7 @@ pub(crate) fn lower(unit: &Unit, plan: &Plan, position: usize) -> Option<VCode> 
         needs: plan.needs.get(position).copied()?,
         is_entry: position == 0,
         function,
-        uses: Uses::new(function, &facts, false, |_| false),
+        uses: Uses::new(function, &facts, false, |_| None),
         dominators: Graph::of(function).dominator,
         bases_at_end: vec![BTreeMap::new(); function.blocks.len()],
         ends_at_end: vec![BTreeMap::new(); function.blocks.len()],
@@ -102,6 +102,8 @@ struct End {
     end: i32,
     /// The part of that which was added before the sum was masked.
     first: i32,
+    /// One that the packet certainly goes as far as, and what was added to the address for it.
+    known: Option<(VReg, i32)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -182,6 +184,7 @@ impl<'a> Lower<'a> {
                     self.instruction(instruction, &block.instructions[at + 1..], &block.terminator);
                 }
             }
+            let asked = self.guard(number).map(|guard| (guard, self.asked_end(guard)));
             if let Some(bases) = self.bases_at_end.get_mut(number) {
                 bases.clone_from(&self.local.bases);
             }
@@ -191,9 +194,9 @@ impl<'a> Lower<'a> {
             if let Some(data) = self.data_at_end.get_mut(number) {
                 *data = self.local.data;
             }
-            match (self.guard(number), &block.terminator) {
-                (Some(guard), Terminator::Branch(_, yes, no)) => {
-                    self.branch_on_length(here, guard, yes, no);
+            match (asked, &block.terminator) {
+                (Some(asked), Terminator::Branch(_, yes, no)) => {
+                    self.branch_on_length(here, asked, yes, no);
                 }
                 (_, terminator) => self.terminator(here, terminator),
             }
@@ -225,6 +228,13 @@ impl<'a> Lower<'a> {
             && let Some(ends) = self.ends_at_end.get(above)
         {
             self.local.ends.clone_from(ends);
+            // The branch that leads here has shown that the packet goes as far as that.
+            let guards = self.plan.guards.get(&above).filter(|_| self.is_entry);
+            if let Some(guard) = guards.filter(|guard| guard.long == number)
+                && let Some(end) = guard.address.and_then(|at| self.local.ends.get_mut(&at))
+            {
+                end.known = Some((end.pointer, end.end));
+            }
         }
     }
 
@@ -270,7 +280,7 @@ impl<'a> Lower<'a> {
         self.only_charge = only.filter(|&fuel| self.spent(fuel).is_some());
         let is_known = self.only_charge.is_some();
         self.uses = Uses::new(self.function, &self.facts, is_known, |number| {
-            self.plan.guards.contains_key(&number)
+            self.plan.guards.get(&number).copied()
         });
     }
 
@@ -331,6 +341,10 @@ impl<'a> Lower<'a> {
                     self.store_field_value(layout::FUEL, *fuel);
                 }
                 return;
+            }
+            Op::PacketLength => {
+                let hand_over = self.hand_over();
+                self.load_field(Width::Four, hand_over, layout::hand_over::METADATA)
             }
             Op::Opaque(value) => self.opaque(*value),
         };

@@ -107,7 +107,11 @@ impl Lower<'_> {
     }
 
     pub(super) fn packet_load(&mut self, width: Width, access: &Access) -> VReg {
-        let end = self.end_in_packet(width, access);
+        let distance = distance(access);
+        if let Some((pointer, at)) = self.known_to_be_there(width, access) {
+            return self.one(Insn::load(width, false, 0, 0, at), pointer);
+        }
+        let end = self.end_of_range(access.address, distance, distance + bytes(width) as i32);
         let data_end = self.data_end();
         let address = self.value(access.address);
         let result = self.vcode.register();
@@ -115,32 +119,45 @@ impl Lower<'_> {
         if width != Width::One {
             operands.extend([used(address), defined_early(self.vcode.register())]);
         }
-        self.push(V::WindowLoad { width, distance: distance(access) }, &operands);
+        self.push(V::WindowLoad { width, distance }, &operands);
         result
     }
 
     pub(super) fn packet_store(&mut self, width: Width, value: Value, access: &Access) {
-        let end = self.end_in_packet(width, access);
+        let distance = distance(access);
+        if let Some((pointer, at)) = self.known_to_be_there(width, access) {
+            return self.store_to(width, value, pointer, at);
+        }
+        let end = self.end_of_range(access.address, distance, distance + bytes(width) as i32);
         let data_end = self.data_end();
         let (value, address) = (self.value(value), self.value(access.address));
         let mut operands = vec![used_late(value), used_late(end), used_late(data_end)];
         if width != Width::One {
             operands.extend([used_late(address), defined_early(self.vcode.register())]);
         }
-        self.push(V::WindowStore { width, distance: distance(access) }, &operands);
+        self.push(V::WindowStore { width, distance }, &operands);
     }
 
-    /// A pointer to the end of an access that is certainly in the window; whether it is in the
-    /// packet is not asked yet.
+    /// A pointer that the packet certainly goes as far as, and where from there the access is, if
+    /// the module has asked for all of it.
+    fn known_to_be_there(&self, width: Width, access: &Access) -> Option<(VReg, i16)> {
+        let end = self.local.ends.get(&access.address)?;
+        let (pointer, known) = end.known?;
+        let distance = distance(access);
+        let is_there = end.first <= distance && distance + bytes(width) as i32 <= known;
+        is_there.then_some((pointer, i16::try_from(distance - known).ok()?))
+    }
+
+    /// A pointer to the end of a range from the address on that is certainly in the window;
+    /// whether it is in the packet is not asked yet.
     ///
-    /// It is counted from the one of an access with the same address before, if that ended no
+    /// It is counted from the one of a range with the same address before, if that ended no
     /// farther on: a pointer that the verifier knows to be beyond the packet must not be made
     /// smaller (`emit/partial.rs`). Nor does the verifier let an access begin before the place
     /// that the first of them was counted from.
-    fn end_in_packet(&mut self, width: Width, access: &Access) -> VReg {
-        let distance = distance(access);
-        let end = distance + bytes(width) as i32;
-        let before = self.local.ends.get(&access.address).copied();
+    pub(super) fn end_of_range(&mut self, address: Value, distance: i32, end: i32) -> VReg {
+        let before = self.local.ends.get(&address).copied();
+        let known = before.filter(|before| before.first <= distance).and_then(|end| end.known);
         let (pointer, first) = match before {
             Some(before) if before.first <= distance && before.end == end => {
                 (before.pointer, before.first)
@@ -152,13 +169,13 @@ impl Lower<'_> {
             _ => {
                 // An address that something is added to is an offset below the window's end.
                 let first = distance.min(0);
-                let offset = self.window_offset(access.address, first);
+                let offset = self.window_offset(address, first);
                 let data = self.data();
                 let pointer = self.alu(Alu::Add, Bits::B64, offset, data);
                 (self.alu_imm(Alu::Add, Bits::B64, pointer, end - first), first)
             }
         };
-        self.local.ends.insert(access.address, End { pointer, end, first });
+        self.local.ends.insert(address, End { pointer, end, first, known });
         pointer
     }
 

@@ -70,6 +70,11 @@ impl Versions {
         self.now[METADATA_CLASS] == 0
     }
 
+    /// Whether nothing in the function writes metadata.
+    pub(super) fn keeps_metadata(&self) -> bool {
+        !self.written[METADATA_CLASS]
+    }
+
     pub(super) fn enter(&mut self, block: BlockId, predecessors: &[BlockId]) {
         let end = match predecessors {
             [one] => self.ends.get(one),
@@ -284,6 +289,10 @@ impl Simplifier<'_> {
         self.reuse(result, Op::Load { width, signed, access }, key);
         if self.aliases.find(result) == result {
             self.ranges[result.0 as usize] = range;
+            let at = self.constant(access.address).map(|base| base + u64::from(access.offset));
+            if width == Width::Four && at == Some(METADATA.0 + WINDOW_LENGTH) {
+                self.lengths.push(result);
+            }
             self.loads.insert(result, self.version(access.region));
         }
     }

@@ -1,7 +1,7 @@
 //! Terminators: decided ones become jumps, conditions lose their wrapping.
 
 use super::Simplifier;
-use crate::ir::{CompareOp, Edge, Op, Terminator, Value};
+use crate::ir::{BinaryOp, CompareOp, Edge, Op, Terminator, Type, Value};
 
 impl Simplifier<'_> {
     pub(super) fn terminator(&mut self, mut terminator: Terminator) -> Terminator {
@@ -30,8 +30,43 @@ impl Simplifier<'_> {
             _ if taken == not => Terminator::Jump(taken),
             Some(0) => Terminator::Jump(not),
             _ if self.range(condition).low > 0 => Terminator::Jump(taken),
-            _ => Terminator::Branch(condition, taken, not),
+            _ => Terminator::Branch(self.asked_of_packet(condition), taken, not),
         }
+    }
+
+    /// Whether so many bytes are in the window is whether they are in the packet, where they are
+    /// certainly not beyond the window: the back can put that to the packet's end.
+    fn asked_of_packet(&mut self, condition: Value) -> Value {
+        let Some(window) = self.surroundings.window.filter(|_| {
+            self.surroundings.is_entry
+                && self.surroundings.asks_packet
+                && self.versions.keeps_metadata()
+        }) else {
+            return condition;
+        };
+        let Some(&Op::Compare(op, a, b)) = self.definition(condition) else { return condition };
+        let (op, bytes) = match (self.lengths.contains(&a), self.lengths.contains(&b)) {
+            (false, true) => (op, a),
+            (true, false) => (op.swapped(), b),
+            _ => return condition,
+        };
+        let one_more = match op {
+            CompareOp::LtU | CompareOp::GeU => 1,
+            CompareOp::LeU | CompareOp::GtU => 0,
+            _ => return condition,
+        };
+        // A sum must not wrap, or its parts are no number of bytes.
+        let high = match self.definition(bytes) {
+            Some(Op::Binary(BinaryOp::Add, x, c)) if self.constant(*c).is_some() => {
+                self.range(*x).high + self.range(*c).high
+            }
+            _ => self.range(bytes).high,
+        };
+        if self.constant(bytes).is_some() || high + one_more > u64::from(window) {
+            return condition;
+        }
+        let length = self.compute(Op::PacketLength, Type::I32, None);
+        self.compute(Op::Compare(op, bytes, length), Type::I32, None)
     }
 
     /// A simpler value that is zero where this one is: of 32 bits.

@@ -45,6 +45,8 @@ pub(super) struct Surroundings {
     pub(super) globals: Vec<Global>,
     /// Whether it is the entry that is simplified: it meets a new packet.
     pub(super) is_entry: bool,
+    /// Whether questions for the length of the window become questions for the packet's.
+    pub(super) asks_packet: bool,
 }
 
 impl Surroundings {
@@ -53,7 +55,7 @@ impl Surroundings {
             Entry::Packet { window, .. } => Some(*window),
             Entry::Export(_) => None,
         };
-        Self { window, memory, globals: globals.to_vec(), is_entry: false }
+        Self { window, memory, globals: globals.to_vec(), is_entry: false, asks_packet: false }
     }
 }
 
@@ -135,6 +137,8 @@ struct Simplifier<'s> {
     versions: Versions,
     /// The version of the places that each load read.
     loads: HashMap<Value, u64>,
+    /// Loads of the window's length.
+    lengths: Vec<Value>,
     /// The block that grows.
     out: Vec<Instruction>,
     place: Place,
@@ -173,6 +177,7 @@ impl<'s> Simplifier<'s> {
             scopes: Vec::new(),
             versions,
             loads: HashMap::new(),
+            lengths: Vec::new(),
             out: Vec::new(),
             place: Place::default(),
         }
@@ -380,6 +385,7 @@ fn key(op: &Op, ty: Type) -> Option<Key> {
         Op::ExtendSigned(a) => (5, 0, [operand(a), 0, 0]),
         Op::Wrap(a) => (6, 0, [operand(a), 0, 0]),
         Op::Select(a, b, c) => (7, 0, [operand(a), operand(b), operand(c)]),
+        Op::PacketLength => (8, 0, [0; 3]),
         // Each hides its value where it stands.
         _ => return None,
     };
