@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bpf::front_door::FlowsOfRule;
 use bpf::{FrontDoor, Program};
-use bpf_maps::{ACTION_DROP, FlowKey, Key, Mask, OUTCOMES, PortConfig, Rule};
+use bpf_maps::{ACTION_DROP, FlowKey, Key, MASKS_MAX, Mask, OUTCOMES, PortConfig, Rule};
 use units::{Name, PortId, RuleId};
-use wire::{FrameBuilder, parse_frame};
+use wire::{FrameBuilder, Hidden, parse_frame};
 
 use crate::harness::{HASH_KEYS, MAC, addressed, key_of};
 use crate::namespace::{LOOPBACK, enter};
@@ -150,4 +150,37 @@ fn a_list_of_flows_is_one_rule_and_is_replaced_like_one() {
     assert!(!dropped(&this, 0) && !dropped(&this, 1));
     this.door.install_rules(&[], &[], &[]).unwrap();
     assert!(!dropped(&this, 0) && !dropped(&this, 1));
+}
+
+#[test]
+fn rules_of_packets_that_hide_something_are_replaced_with_the_others() {
+    if !enter("rules_of_packets_that_hide_something_are_replaced_with_the_others") {
+        return;
+    }
+    let mut this = Door::new("tt-hidden");
+    // One byte behind the IP header: no L4 ports.
+    let cut = FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 201, 0, 1], 64);
+    let cut = addressed(cut.protocol(wire::protocol::UDP).payload(&[0]).build());
+    let hides = Hidden::Ports as u16;
+    assert_eq!(parse_frame(&cut).unwrap().hidden as u16, hides);
+    let bits = Key { destination_port_be: [0xff; 2], ..Key::default() };
+    let mask = Mask { bits, ..Mask::default() };
+    let rule = Rule { action: ACTION_DROP, ..Rule::default() };
+    let shown = (Key { destination_port_be: [0, 53], ..Key::default() }, rule);
+    // The key is of the second mask.
+    let other = Mask { bits: Key { dscp: 0xff, hidden: u16::MAX, ..Key::default() }, ..mask };
+    let same = Mask { bits: Key { hidden: u16::MAX, ..Key::default() }, ..mask };
+    let key = Key { hidden: hides, mask: MASKS_MAX as u16 + 1, ..Key::default() };
+    let drops = |this: &Door| {
+        let before = this.outcome("drop_l4_hidden");
+        this.program.test_run(&cut, None, 1).unwrap();
+        this.outcome("drop_l4_hidden") > before
+    };
+    // Both rule sets have them, then one, then none.
+    for hidden in [&[(key, rule)][..], &[(key, rule)], &[], &[(key, rule)], &[], &[]] {
+        let masks = [other, same];
+        this.door.install_with_hidden((&[mask], &[shown]), (&masks, hidden), &[]).unwrap();
+        this.door.heartbeat().unwrap();
+        assert_eq!(drops(&this), !hidden.is_empty());
+    }
 }
