@@ -32,6 +32,8 @@ const FLOWS: u32 = 256;
 const LEVELS: [Level; 3] = [Level::Nic, Level::Kernel, Level::User];
 /// Ours on a port in slow mode divided by the kernel's masquerading, below user level.
 const GOAL: f64 = 0.8;
+/// Packets a second with which a lane gets to its level: user level is idle between two.
+const GENTLE: u64 = 1000;
 /// The node looks at netfilter each 400 ms.
 const NOTICED_WITHIN: Duration = Duration::from_millis(1000);
 
@@ -93,6 +95,7 @@ fn take_turns(
     let [slow_sink, fast_sink, kernel_sink] = sinks;
     let (slow_sink, fast_sink, kernel_sink) = (slow_sink?, fast_sink?, kernel_sink?);
     let traffic = Traffic { flows: FLOWS, ..Traffic::flood(LENGTH) };
+    let gentle = Traffic { rate: Some(GENTLE), ..traffic };
     let window = Window::new(options.quick);
     let rate = |line: &Line, sink: &Sink<'_>| -> Result<f64> {
         let mut read = || Ok(Reading::now(sink.packets()?));
@@ -104,6 +107,8 @@ fn take_turns(
             progress(&format!("{level}, round {round} of {}", options.rounds()));
             let mut ours = |name: &str, line: &Line, sink: &Sink<'_>| -> Result<f64> {
                 subject.move_to(name, level)?;
+                // A lane goes down in a gap, which a flood from the first packet on does not have.
+                measure(line, gentle, window, &mut || Ok(Reading::now(sink.packets()?)))?;
                 let (handled, arrived) = (subject.handled(name)?, sink.packets()?);
                 let rate = rate(line, sink)?;
                 let (handled, arrived) =
