@@ -1,5 +1,5 @@
 //! Noise XX (noiseprotocol.org, revision 34) by the library `snow`, with the primitives that this
-//! crate chooses: X25519 by x25519-dalek, AES-256-GCM and SHA-256 by ring. They differ from those
+//! crate chooses: X25519 by x25519-dalek, AES-256-GCM and SHA-256 by aws-lc-rs. They differ from those
 //! that snow brings in three things: keys are overwritten, a public key of small order is refused,
 //! and random bytes come from the caller.
 //!
@@ -10,7 +10,7 @@
 //! ```
 
 use crate::secret::{AeadKey, Secret, TAG_LENGTH, wipe_stack};
-use ring::digest;
+use aws_lc_rs::digest;
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
 use snow::resolvers::CryptoResolver;
 use snow::types::{Cipher, Dh, Hash, Random};

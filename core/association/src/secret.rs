@@ -12,9 +12,9 @@
 //! what these types hold, and after each computation the stack below it.
 
 use crate::Random;
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
-use ring::hkdf::{HKDF_SHA256, Prk};
-use ring::hmac;
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
+use aws_lc_rs::hmac;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::hint::black_box;
@@ -89,7 +89,7 @@ fn expand(secret: &[u8; 32], label: &str, into: &mut [u8; 32]) {
     wipe_stack::<HASH_STACK>();
 }
 
-/// A function of its own, so that what ring has on its stack is below the caller's.
+/// A function of its own, so that what AWS-LC has on its stack is below the caller's.
 #[inline(never)]
 fn expand_below(secret: &[u8; 32], label: &str, into: &mut [u8; 32]) {
     let prk = Prk::new_less_safe(HKDF_SHA256, secret);
@@ -98,10 +98,10 @@ fn expand_below(secret: &[u8; 32], label: &str, into: &mut [u8; 32]) {
     derived.expect("32 bytes are one block of HKDF-SHA-256");
 }
 
-/// What ring has on its stack at most when it hashes, generously.
+/// What AWS-LC has on its stack at most when it hashes, generously.
 const HASH_STACK: usize = 4096;
 
-/// Overwrites what the functions that were just called have left on the stack: ring, snow and
+/// Overwrites what the functions that were just called have left on the stack: AWS-LC, snow and
 /// the compiler copy secrets there and leave them. There is no promise that it reaches all of
 /// it; `tests/memory.rs` looks.
 #[inline(never)]
@@ -147,8 +147,7 @@ fn open(
     tag: [u8; TAG_LENGTH],
 ) -> Result<(), Forged> {
     let nonce = Nonce::assume_unique_for_key(nonce);
-    let opened =
-        key.open_in_place_separate_tag(nonce, Aad::from(clear), Tag::from(tag), sealed, 0..);
+    let opened = key.open_in_place_separate_tag(nonce, Aad::from(clear), &tag, sealed);
     opened.map(drop).map_err(|_| Forged)
 }
 

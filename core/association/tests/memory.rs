@@ -5,7 +5,7 @@
 
 use association::packet::OVERHEAD;
 use association::{Associations, Budget, Config, Effect, Peer, Protection, Role, Traffic};
-use ring::hkdf::{HKDF_SHA256, Prk};
+use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{Read, Seek, SeekFrom};

@@ -9,6 +9,7 @@
 //!
 //! OpenSSL, cosign and whatever else reads PKCS#8 read the same files.
 
+use aws_lc_rs::hmac;
 use ed25519_dalek::pkcs8::KeypairBytes;
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use pkcs8::der::pem::PemLabel;
@@ -17,7 +18,6 @@ use pkcs8::{
     DecodePrivateKey, DecodePublicKey, EncodePrivateKey, EncodePublicKey, EncryptedPrivateKeyInfo,
     LineEnding, ObjectIdentifier, PrivateKeyInfo, SecretDocument, SubjectPublicKeyInfoRef,
 };
-use ring::hmac;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;

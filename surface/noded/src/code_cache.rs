@@ -11,9 +11,9 @@
 //! and compiled anew. The directory is its owner's alone, bounded, and may be removed at any time.
 
 use crate::{private, record};
+use aws_lc_rs::hmac;
 use cell::Compiled;
 use registry::Digest;
-use ring::hmac;
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;

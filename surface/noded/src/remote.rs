@@ -107,7 +107,7 @@ fn tls_of(key: &SecretKey, node: &Name, address: IpAddr) -> Result<(Arc<ServerCo
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, node.as_str());
     let certificate = params.self_signed(&pair)?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_no_client_auth()

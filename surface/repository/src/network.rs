@@ -91,7 +91,7 @@ fn config() -> Result<Arc<ClientConfig>, String> {
     if roots.is_empty() {
         return Err("this machine trusts no certificates; install ca-certificates".to_owned());
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;

@@ -72,7 +72,7 @@ impl Tls {
         let secret = PrivateKeyDer::Pkcs8(pair.serialize_der().into());
         let mut roots = RootCertStore::empty();
         roots.add(certificate.der().clone())?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let versions = &[&rustls::version::TLS13];
         let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)?

@@ -41,7 +41,7 @@ impl Pinned {
     /// # Errors
     /// When TLS 1.3 cannot be had.
     pub fn new(key: PublicKey) -> io::Result<Self> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let verifier = Arc::new(OneKey { key, provider: Arc::clone(&provider) });
         let config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
