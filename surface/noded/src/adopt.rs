@@ -145,7 +145,7 @@ impl Daemon {
                 self.adopt_queues()?;
                 self.end_all_below_but(&runs);
                 self.adopt_meters(&runs);
-                self.node.resume(now, Ok(&runs));
+                self.node.resume(now, Ok(&runs), &self.desired.state);
                 self.do_effects();
                 for (entry, home) in answer.services {
                     if let Some(home) = home {
@@ -157,7 +157,7 @@ impl Daemon {
                 tracing::info!(reason, "adopted what a daemon before left, without its cell");
                 self.end_all_below_but(&BTreeSet::new());
                 self.adopt_meters(&BTreeSet::new());
-                self.node.resume(now, Err(reason));
+                self.node.resume(now, Err(reason), &self.desired.state);
                 self.do_effects();
                 self.sweep_interceptions();
             }

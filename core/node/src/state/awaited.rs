@@ -34,6 +34,14 @@ impl Node {
     /// Has those rules of a state hold that are not there yet, as far as that needs no service.
     pub fn await_rules(&mut self, desired: &DesiredState) {
         self.await_only(desired);
+        if self.add_awaited(desired) {
+            self.install_rules();
+        }
+    }
+
+    /// Adds the rules of a state that are not there yet to those that are awaited, and installs
+    /// nothing. Returns false when there is no number left for them.
+    pub(super) fn add_awaited(&mut self, desired: &DesiredState) -> bool {
         let here = self.rules.values().map(|owned| &owned.rule).chain(&self.awaited);
         let there: BTreeSet<Key<'_>> = here.map(|rule| key(&rule.spec)).collect();
         let missing = |rule: &&DesiredRule| !there.contains(&key(&rule.spec));
@@ -46,7 +54,7 @@ impl Node {
             .collect();
         let present = self.rules.len() + self.own_rules.len() + self.awaited.len();
         let room = RULES_MAX - present.min(RULES_MAX);
-        let Ok(ids) = self.free_rule_ids(specs.len().min(room), &[]) else { return };
+        let Ok(ids) = self.free_rule_ids(specs.len().min(room), &[]) else { return false };
         let rules: Vec<Rule> =
             ids.into_iter().zip(specs).map(|(id, spec)| Rule { id, spec }).collect();
         let lookup = self.with_awaited(self.lookup(|_| false), &rules);
@@ -57,7 +65,14 @@ impl Node {
                 self.awaited.push(rule);
             }
         }
-        self.install_rules();
+        true
+    }
+
+    /// Returns whether a service of the node is closed, or a rule is awaited that leads to one.
+    #[must_use]
+    pub fn has_closed(&self) -> bool {
+        self.services().any(|service| service.on_failure.is_closed())
+            || self.awaited.iter().any(|rule| rule.spec.action.service().is_some())
     }
 
     /// Another state is desired: what it does not ask for is awaited no more.
@@ -287,6 +302,31 @@ mod tests {
         state.remove(&name("guard"));
         node.await_only(&state);
         assert_eq!(installed(&mut node), [ACTION_DROP], "and what led there is open again");
+    }
+
+    #[test]
+    fn the_first_rules_of_a_node_that_goes_on_have_those_of_closed_services_that_did_not_start() {
+        let name = node().name().clone();
+        let written = node().with_snapshot(|it| serde_json::to_string(it).unwrap());
+        for has in [Ok(&BTreeSet::new()), Err("it is gone".to_owned())] {
+            let snapshot = serde_json::from_str(&written).unwrap();
+            let mut node = Node::restore(name.clone(), Vec::new(), snapshot).unwrap();
+            node.resume(NOW, has, &state());
+            let effects = effects(&mut node);
+            let installed = effects.iter().filter_map(|effect| match effect {
+                Effect::InstallRules { rules, .. } => Some(rules),
+                _ => None,
+            });
+            let actions: Vec<Vec<u8>> = installed
+                .map(|rules| rules.entries.iter().map(|(_, rule)| rule.action).collect())
+                .collect();
+            let whole = |actions: &Vec<u8>| {
+                let count = |action| actions.iter().filter(|it| **it == action).count();
+                (count(ACTION_DROP), count(ACTION_DOWN)) == (1, 2)
+            };
+            assert!(!actions.is_empty() && actions.iter().all(whole), "{actions:?}");
+            assert!(node.has_closed());
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::{Node, Snapshot};
 use crate::budget::Budget;
 use crate::classifier::{Reach, RuleSet};
 use crate::command::{Command, Effect, Event, Memory};
+use crate::desired::DesiredState;
 use crate::policy::OnFailure;
 use crate::port::PortSpec;
 use crate::rule::{Action, RuleSpec};
@@ -356,7 +357,7 @@ impl World {
         self.placed.retain(|entry, _| self.held.contains_key(entry));
         let has: BTreeSet<EntryId> = self.held.keys().copied().collect();
         let has = if up { Ok(&has) } else { Err("it died, too".to_owned()) };
-        self.node.resume(self.now, has);
+        self.node.resume(self.now, has, &DesiredState::default());
     }
 
     /// An event about an entry that the cell does not have.

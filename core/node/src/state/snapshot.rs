@@ -18,6 +18,7 @@ use super::services::Managed;
 use super::{Cell, CellState, Node, OwnedRule};
 use crate::classifier::RuleSetError;
 use crate::command::{Effect, Notice};
+use crate::desired::DesiredState;
 use crate::port::{PortError, PortSpec};
 use crate::service::SERVICES_MAX;
 use crate::session::{Session, Table};
@@ -178,8 +179,15 @@ impl Node {
     }
 
     /// Goes on after [`Node::restore`]: with a cell that has exactly these services of those
-    /// that ran, or without one.
-    pub fn resume(&mut self, now: Nanos, has: Result<&BTreeSet<EntryId>, String>) {
+    /// that ran, or without one. The first rules that it installs have those of `desired` that
+    /// wait for their services: no packet goes past a closed one that could not start.
+    pub fn resume(
+        &mut self,
+        now: Nanos,
+        has: Result<&BTreeSet<EntryId>, String>,
+        desired: &DesiredState,
+    ) {
+        self.add_awaited(desired);
         match has {
             Ok(running) => self.resume_with(now, running),
             // Those that were to stop, and all that goes with a cell.
