@@ -10,6 +10,7 @@
 //! all. It is made of nftables tables that go with this process, however that ends.
 
 use crate::config::NodeFile;
+use crate::daemon::Daemon;
 use crate::journal::Journal;
 use os::frame_socket::TAKEN_MARK;
 use os::netlink::{Netlink, Taken};
@@ -28,16 +29,19 @@ impl Barrier {
         let take = |device: &str| -> Option<Taken> {
             // One that is not there carries nothing.
             let index = netlink.link(device).ok()?.index;
-            let taken = Taken::take(device, index, TAKEN_MARK);
+            let taken = Taken::hold(device, index, TAKEN_MARK);
             let open = |error: &_| tracing::warn!(device, %error, "the device is not closed while the node starts: packets may go past closed services");
             taken.inspect_err(open).ok()
         };
         Self(file.ports.iter().filter_map(|port| take(&port.device)).collect())
     }
 
-    /// Lets the kernel have what the node leaves to it.
-    pub(crate) fn lower(self) {
+    /// Lets the kernel have what the node leaves to it, once the ports that have no front door in
+    /// the kernel are closed as the node's services want it.
+    pub(crate) fn lower(self, mut daemon: Daemon) -> Daemon {
+        daemon.close_packet_ports();
         drop(self.0);
+        daemon
     }
 }
 

@@ -406,7 +406,7 @@ impl Daemon {
         for what in adopt::take_down(&start.file.name)? {
             tracing::info!(what, "took down what a dead node of this name had left");
         }
-        Self::start(start, done).inspect(|_| barrier.lower())
+        Self::start(start, done).map(|daemon| barrier.lower(daemon))
     }
 
     fn start(start: Start, done: mpsc::UnboundedSender<Done>) -> Result<Self> {

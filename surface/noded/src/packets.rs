@@ -9,7 +9,9 @@
 //!
 //! A frame that the kernel shall have goes back in by a veth pair of the node's, so that the
 //! kernel sees it on its device and as it came. What takes frames from the kernel ends with the
-//! cell and the daemon: without both the kernel has them all. ADR 0007 has the why.
+//! cell and the daemon: without both the kernel has them all, unless a service is closed. Then
+//! the ingress of the device stays closed until the node is taken down, or the last such service
+//! is gone. ADR 0007 has the why.
 
 use crate::daemon::Daemon;
 use crate::door::Door;
@@ -20,7 +22,7 @@ use api::EventKind;
 use bpf_maps::{PORT_PACKET, SLOW_NO_REDIRECT};
 use cell::protocol::{KERNEL_MAC, ToCell};
 use os::frame_socket::{FrameSocket, SENT_MARK, TAKEN_MARK};
-use os::netlink::{Link, Netlink, Taken, VethEnd};
+use os::netlink::{Link, Netlink, Taken, VethEnd, close_ingress, open_ingress};
 use os::netns::NetNs;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -158,6 +160,7 @@ impl Daemon {
 
     /// Gives the cell the sockets of a packet port.
     pub(crate) fn open_packets(&mut self, index: usize) -> Result<()> {
+        self.close_packet_ports();
         let port = &self.ports[index];
         let (id, device) = (port.port.id, port.config.ifindex);
         let Some(cell) = &self.cell else { return Ok(()) };
@@ -189,6 +192,33 @@ impl Daemon {
         }
         queue.taken = Some(taken);
         Ok(())
+    }
+
+    /// Closes the ingress of packet ports while a service that runs or shall run is closed, and
+    /// opens it when none is any more: the kernel forwards nothing past it, whoever of cell and daemon is away.
+    pub(crate) fn close_packet_ports(&mut self) {
+        let is_packet = |port: &LivePort| port.mode == Mode::Packet && port.away.is_none();
+        if !self.ports.iter().any(is_packet) {
+            return;
+        }
+        let wanted = self.node.services().any(|service| service.on_failure.is_closed())
+            || self.desired.state.services.values().any(|service| service.on_failure.is_closed());
+        for port in self.ports.iter_mut().filter(|port| is_packet(port)) {
+            if port.is_closed == wanted {
+                continue;
+            }
+            let (name, index) = (&port.port.spec.device, port.config.ifindex);
+            let done = match wanted {
+                true => close_ingress(name, index, TAKEN_MARK),
+                false => open_ingress(index),
+            };
+            match done {
+                Ok(()) => port.is_closed = wanted,
+                Err(error) => {
+                    tracing::error!(device = %name, %error, wanted, "the ingress was not changed: while the cell is away packets may go past closed services");
+                }
+            }
+        }
     }
 
     /// Frames for which a packet port's socket had no room.
@@ -246,7 +276,7 @@ pub(crate) fn serve(netlink: &Netlink, door: &mut Door, port: &mut LivePort) -> 
     door.use_packets()?;
     let made = make_way_back(netlink, port.config.ifindex, port.config.mac)
         .context("making the way back into the kernel")?;
-    port.made(&made)?;
+    port.made_way_back(&made)?;
     port.queues = 1;
     port.mode = Mode::Packet;
     // XDP in a driver does not send there; what cuts through crosses at tc.

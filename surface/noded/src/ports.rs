@@ -12,7 +12,7 @@ use bpf_maps::{
     QUEUES_MAX, RPF_LOOSE, RPF_NONE, RPF_STRICT, SLOW_NO_REDIRECT,
 };
 use node::{Node, Port, PortKind, PortMode, PortSpec};
-use os::netlink::{Link, Netlink, NetlinkError};
+use os::netlink::{Link, Netlink, NetlinkError, open_ingress};
 use os::offload::{self, Offload, OffloadState, Restore};
 use os::sysctl;
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,8 @@ pub(crate) struct LivePort {
     pub(crate) slow_told: u32,
     /// What sockets that are closed had dropped: ring full, and the rest.
     pub(crate) socket_drops: (u64, u64),
+    /// The ingress of its device is closed for everything that has not been through the cell.
+    pub(crate) is_closed: bool,
     /// Of its device first, then of those below it.
     restore: Vec<Undo>,
 }
@@ -108,6 +110,9 @@ pub(crate) struct Undo {
     /// It was made.
     #[serde(default)]
     made: bool,
+    /// The number of the packet port's device, whose ingress may be closed.
+    #[serde(default)]
+    closes: Option<u32>,
 }
 
 impl Undo {
@@ -130,11 +135,14 @@ impl Undo {
     fn without(device: &str, off: &[Offload]) -> Result<Self> {
         let offloads = offload::disable(device, off)
             .with_context(|| format!("switching offloads of {device} off"))?;
-        Ok(Self { offloads, promiscuous: false, made: false })
+        Ok(Self { offloads, promiscuous: false, made: false, closes: None })
     }
 
     /// Puts back what was; the device may have another name by now.
     fn undo_as(&self, netlink: &Netlink, device: &str) -> Result<()> {
+        if let Some(index) = self.closes {
+            open_ingress(index)?;
+        }
         if self.made {
             return Ok(netlink.delete_link(netlink.link(device)?.index)?);
         }
@@ -233,10 +241,11 @@ impl LivePort {
         asked && spec.kind == PortKind::Device
     }
 
-    /// A device was made for it, and is to be removed with it.
-    pub(crate) fn made(&mut self, device: &str) -> Result<()> {
+    /// Remembers the device by which frames go back to the kernel: it is to be removed, and the
+    /// ingress of the port's own device opened.
+    pub(crate) fn made_way_back(&mut self, device: &str) -> Result<()> {
         let undo = Undo::of(device)?;
-        self.restore.push(Undo { made: true, ..undo });
+        self.restore.push(Undo { made: true, closes: Some(self.config.ifindex), ..undo });
         Ok(())
     }
 
@@ -316,6 +325,7 @@ impl LivePort {
             away: None,
             slow_told: 0,
             socket_drops: (0, 0),
+            is_closed: false,
             restore,
             port,
         })
@@ -382,6 +392,7 @@ impl LivePort {
             away,
             slow_told: 0,
             socket_drops: (0, 0),
+            is_closed: false,
             restore: Vec::new(),
         }
     }
@@ -391,6 +402,7 @@ impl LivePort {
         self.config = PortConfig::default();
         self.offloads_off.clear();
         self.restore.clear();
+        self.is_closed = false;
         self.away = Some(Away { reason, tried });
     }
 

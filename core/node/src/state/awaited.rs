@@ -68,13 +68,6 @@ impl Node {
         true
     }
 
-    /// Returns whether a service of the node is closed, or a rule is awaited that leads to one.
-    #[must_use]
-    pub fn has_closed(&self) -> bool {
-        self.services().any(|service| service.on_failure.is_closed())
-            || self.awaited.iter().any(|rule| rule.spec.action.service().is_some())
-    }
-
     /// Another state is desired: what it does not ask for is awaited no more.
     pub fn await_only(&mut self, desired: &DesiredState) {
         if self.awaited.is_empty() {
@@ -325,7 +318,6 @@ mod tests {
                 (count(ACTION_DROP), count(ACTION_DOWN)) == (1, 2)
             };
             assert!(!actions.is_empty() && actions.iter().all(whole), "{actions:?}");
-            assert!(node.has_closed());
         }
     }
 

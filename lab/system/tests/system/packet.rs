@@ -15,6 +15,8 @@ use units::{Name, PortId};
 
 use crate::clean_end::{gone, kill};
 use crate::common::{Line, SOON, dscp, is_udp_to, module};
+use crate::handover::Flows;
+use crate::levels::{BELOW, stamper};
 
 /// What `monitor` marks with.
 const MARK: u8 = 46;
@@ -267,6 +269,50 @@ fn a_device_with_somebody_elses_program_is_a_packet_port_beside_others_when_aske
     assert!(stats.stats.packets >= u64::from(FRAMES) + 2, "{stats:#?}");
     line.books();
     drop(program);
+}
+
+#[test]
+fn nothing_goes_past_a_closed_service_whoever_of_cell_and_daemon_is_away() {
+    if !root_or_skip("closed services of packet ports") {
+        return;
+    }
+    let mut line = packet_line(1500);
+    line.acquaint();
+    let rules: &[&str] = &["proto udp dport 7000"];
+    let guard = Service { name: "guard", rules, on_failure: "closed", ..Service::default() };
+    line.node.deploy(&stamper(BELOW), &guard).unwrap();
+    let flows = Flows::new(&line, &[PORT]);
+    let ((), sent, arrived) = flows.during(|sent| {
+        sent.more(50);
+        kill(line.node.cell().unwrap());
+        sent.more(50);
+        let runs = || (line.node.service("guard").ok()?.state == "running").then_some(());
+        wait_for(SOON * 6, runs).expect("it comes back");
+        sent.more(50);
+        let cell = line.node.cell().unwrap();
+        line.node.kill().unwrap();
+        kill(cell);
+        sent.more(50);
+        line.node.start_again(&line.net, "r1").unwrap();
+        let runs = || (line.node.service("guard").ok()?.state == "running").then_some(());
+        wait_for(SOON * 6, runs).expect("the next daemon starts it");
+        sent.more(50);
+    });
+    let past: Vec<u32> =
+        arrived[0].iter().filter(|(_, stamp, _)| *stamp == 0).map(|(number, ..)| *number).collect();
+    let seen = arrived[0].len();
+    assert!(seen > 0 && seen < sent as usize, "{seen} of {sent}");
+    assert_eq!(past, [0; 0], "went past it, of {sent}");
+
+    // Without it the kernel has everything while nobody is there.
+    line.node.remove("guard").unwrap();
+    let cell = line.node.cell().unwrap();
+    line.node.kill().unwrap();
+    kill(cell);
+    let ((), sent, arrived) = flows.during(|sent| sent.more(50));
+    // A process that was killed has its descriptors for a moment.
+    assert_eq!(arrived[0].last().map(|(number, ..)| number + 1), Some(sent));
+    line.node.start_again(&line.net, "r1").unwrap();
 }
 
 /// A user who is not root, of no group that may anything.

@@ -1,10 +1,12 @@
 //! A packet port's sockets on devices: taken frames come back in by the port, once.
 
 use super::*;
-use crate::netlink::{Netlink, Taken, VethEnd};
+use crate::netlink::{Netlink, Taken, VethEnd, close_ingress, open_ingress};
 use crate::netns::{NetNs, in_namespace};
 use crate::packet_socket::PacketSocket;
 use crate::testing::{Scratch, root_or_reason};
+use rustix::net::{self, RawProtocol};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -102,6 +104,58 @@ fn a_taken_frame_is_the_kernels_when_it_comes_back_and_not_before() {
         in_namespace(&scratch.ns, || testkit::wait_for(PATIENCE, || take().ok())).unwrap()
     };
     assert!(again().is_some(), "it is free when the last copy is gone");
+}
+
+/// A socket of the stack for our frames: unlike a socket for all of them it is behind the ingress.
+fn stack() -> OwnedFd {
+    let protocol =
+        Some(net::Protocol::from_raw(RawProtocol::new(0x88b5u16.to_be().into()).unwrap()));
+    let flags = net::SocketFlags::CLOEXEC | net::SocketFlags::NONBLOCK;
+    net::socket_with(net::AddressFamily::PACKET, net::SocketType::RAW, flags, protocol).unwrap()
+}
+
+#[test]
+fn what_is_closed_stays_so_without_whoever_closed_it_and_lets_marked_frames_through() {
+    let Some((scratch, netlink, [far, port])) = scratch("closed", ["far", "port"]) else { return };
+    let [into, out] = pair(&netlink, &scratch.ns, ["into", "out"]);
+    netlink.redirect_to(out, port).unwrap();
+    let inside = || {
+        let back = FrameSocket::open_marked(into, TAKEN_MARK).unwrap();
+        (stack(), back, PacketSocket::open(far).unwrap())
+    };
+    let (stack, back, wire) = in_namespace(&scratch.ns, inside).unwrap();
+    let frame = [&MACS[..], &[0x88, 0xb5, 1, 2, 3]].concat();
+    // How many of a frame from the wire, and of one that was given back, came to the stack.
+    let passed = || {
+        let count = || {
+            let received = || net::recv(&stack, &mut [0u8; 64][..], net::RecvFlags::TRUNC).is_ok();
+            std::iter::repeat_with(received).take_while(|came| *came).count()
+        };
+        wire.send(&frame).unwrap();
+        let of_wire = count();
+        back.send(&[&frame], Unfinished::default()).unwrap();
+        (of_wire, count())
+    };
+    let in_it = |run: &(dyn Fn() + Sync)| in_namespace(&scratch.ns, run).unwrap();
+    assert_eq!(passed(), (1, 1));
+    in_it(&|| open_ingress(port).unwrap());
+    // Twice is once, and the socket that asked for it is gone.
+    in_it(&|| close_ingress("port", port, TAKEN_MARK).unwrap());
+    in_it(&|| close_ingress("port", port, TAKEN_MARK).unwrap());
+    assert_eq!(passed(), (0, 1));
+    let take = || Taken::take("port", port, TAKEN_MARK).unwrap();
+    let taken = in_namespace(&scratch.ns, take).unwrap();
+    assert_eq!(passed(), (0, 1), "beside it a device can be taken");
+    let hold = || Taken::hold("port", port, TAKEN_MARK).unwrap();
+    let held = in_namespace(&scratch.ns, hold).unwrap();
+    in_it(&|| open_ingress(port).unwrap());
+    drop(taken);
+    assert_eq!(passed(), (0, 1), "and held");
+    drop(held);
+    assert!(testkit::wait_for(PATIENCE, || (passed() == (1, 1)).then_some(())).is_some());
+    in_it(&|| close_ingress("port", port, TAKEN_MARK).unwrap());
+    netlink.delete_link(port).unwrap();
+    in_it(&|| open_ingress(port).unwrap());
 }
 
 #[test]

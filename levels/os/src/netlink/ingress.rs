@@ -9,7 +9,7 @@
 //!
 //! [`Taken`] is an nftables table with an owner: it is gone when the last descriptor of its
 //! socket is closed, in whatever way the processes ended that had it. Then the kernel has all
-//! frames again.
+//! frames again, unless [`close_ingress`] has made a table without an owner in front of it.
 
 use super::socket::Channel;
 use super::{Netlink, NetlinkError};
@@ -30,6 +30,7 @@ pub(super) const BATCH_BEGIN: u16 = 0x10;
 pub(super) const BATCH_END: u16 = 0x11;
 pub(super) const SUBSYSTEM_NFTABLES: u16 = 10;
 pub(super) const NFT_MSG_NEWTABLE: u16 = 0;
+const NFT_MSG_DELTABLE: u16 = 2;
 pub(super) const NFT_MSG_NEWCHAIN: u16 = 3;
 pub(super) const NFT_MSG_NEWRULE: u16 = 6;
 pub(super) const NFPROTO_UNSPEC: u8 = 0;
@@ -69,33 +70,124 @@ impl Taken {
     /// When the caller lacks `CAP_NET_ADMIN`, the kernel has no nftables at the ingress of
     /// devices, or another node has taken the device.
     pub fn take(device: &str, index: u32, mark: u32) -> Result<Self, NetlinkError> {
-        let channel =
-            Channel::open(Some(NETFILTER), 0).map_err(|source| NetlinkError::Open { source })?;
-        let request = format!(
-            "take the frames of {device} from the kernel (nftables at its ingress, CONFIG_NF_TABLES_NETDEV)"
-        );
-        let table = text(1, &format!("{TABLE}{index}"));
-        let hook = [be32(1, NF_NETDEV_INGRESS), be32(2, PRIORITY as u32), text(3, device)].concat();
-        let chain =
-            [table.clone(), text(3, CHAIN), nested(4, &hook), be32(5, NF_DROP), text(7, "filter")]
-                .concat();
-        let rule = [table.clone(), text(2, CHAIN), nested(4, &accept_marked(mark))].concat();
-        let whole = |family, rest: &[u8]| [&[family, 0, 0, 0][..], rest].concat();
-        // The subsystem of the batch, in network byte order.
-        let batch = [NFPROTO_UNSPEC, 0, 0, SUBSYSTEM_NFTABLES as u8];
-        let table = [table, be32(2, NFT_TABLE_F_OWNER)].concat();
-        channel.batch(
-            request,
-            &[
-                (BATCH_BEGIN, 0, batch.to_vec()),
-                (kind_of(NFT_MSG_NEWTABLE), CREATE, whole(NFPROTO_NETDEV, &table)),
-                (kind_of(NFT_MSG_NEWCHAIN), CREATE, whole(NFPROTO_NETDEV, &chain)),
-                (kind_of(NFT_MSG_NEWRULE), NLM_F_CREATE, whole(NFPROTO_NETDEV, &rule)),
-                (BATCH_END, 0, batch.to_vec()),
-            ],
-        )?;
+        let channel = open()?;
+        let hook = Hook { device, priority: PRIORITY };
+        let table = Table { name: format!("{TABLE}{index}"), flags: NFT_TABLE_F_OWNER };
+        channel
+            .batch(taking(device), &batch(table.made(CREATE, &hook, &accept_and_clear(mark))))?;
         Ok(Self(channel))
     }
+
+    /// Keeps the frames of a device from the kernel's stack beside [`Taken::take`], as long as the
+    /// returned value is there: frames with the mark pass, and keep it.
+    ///
+    /// # Errors
+    /// As of [`Taken::take`].
+    pub fn hold(device: &str, index: u32, mark: u32) -> Result<Self, NetlinkError> {
+        let channel = open()?;
+        let hook = Hook { device, priority: PRIORITY - 1 };
+        let table = Table { name: format!("{TABLE}held-{index}"), flags: NFT_TABLE_F_OWNER };
+        channel.batch(taking(device), &batch(table.made(CREATE, &hook, &accept(mark))))?;
+        Ok(Self(channel))
+    }
+}
+
+/// Keeps the frames of a device in the calling thread's namespace from the kernel's stack, but
+/// those with a mark, until [`open_ingress`]: whatever becomes of the calling process, unlike
+/// [`Taken`]. It makes anew what is there already.
+///
+/// # Errors
+/// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables at the ingress of devices.
+pub fn close_ingress(device: &str, index: u32, mark: u32) -> Result<(), NetlinkError> {
+    let hook = Hook { device, priority: PRIORITY - 1 };
+    let table = Table::closed(index);
+    let messages = [table.removed(), table.made(NLM_F_CREATE, &hook, &accept(mark))].concat();
+    open()?.batch(taking(device), &batch(messages))
+}
+
+/// Ends [`close_ingress`] of the device with a number, which may be gone; it does nothing where
+/// nothing was closed.
+///
+/// # Errors
+/// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables.
+pub fn open_ingress(index: u32) -> Result<(), NetlinkError> {
+    let request = format!("give the frames of device number {index} back to the kernel");
+    open()?.batch(request, &batch(Table::closed(index).removed()))
+}
+
+fn open() -> Result<Channel, NetlinkError> {
+    Channel::open(Some(NETFILTER), 0).map_err(|source| NetlinkError::Open { source })
+}
+
+fn taking(device: &str) -> String {
+    format!(
+        "take the frames of {device} from the kernel (nftables at its ingress, CONFIG_NF_TABLES_NETDEV)"
+    )
+}
+
+/// A message of a batch: its type, flags and payload.
+type Message = (u16, u16, Vec<u8>);
+
+/// Where a chain looks at frames.
+struct Hook<'d> {
+    device: &'d str,
+    priority: i32,
+}
+
+/// An nftables table of the family netdev with one chain.
+struct Table {
+    name: String,
+    flags: u32,
+}
+
+impl Table {
+    /// The table that outlives its maker.
+    fn closed(index: u32) -> Self {
+        Self { name: format!("{TABLE}closed-{index}"), flags: 0 }
+    }
+
+    /// Makes the table, with a chain that drops what `rule` does not accept.
+    fn made(&self, table_flags: u16, hook: &Hook<'_>, rule: &[u8]) -> Vec<Message> {
+        let name = text(1, &self.name);
+        let priority = be32(2, hook.priority as u32);
+        let at = [be32(1, NF_NETDEV_INGRESS), priority, text(3, hook.device)].concat();
+        let chain =
+            [&name[..], &text(3, CHAIN), &nested(4, &at), &be32(5, NF_DROP), &text(7, "filter")];
+        let rule = [&name[..], &text(2, CHAIN), &nested(4, rule)].concat();
+        vec![
+            (kind_of(NFT_MSG_NEWTABLE), table_flags, self.header()),
+            (kind_of(NFT_MSG_NEWCHAIN), CREATE, whole(NFPROTO_NETDEV, &chain.concat())),
+            (kind_of(NFT_MSG_NEWRULE), NLM_F_CREATE, whole(NFPROTO_NETDEV, &rule)),
+        ]
+    }
+
+    /// Removes the table, whether it is there or not.
+    fn removed(&self) -> Vec<Message> {
+        let name = whole(NFPROTO_NETDEV, &text(1, &self.name));
+        vec![
+            (kind_of(NFT_MSG_NEWTABLE), NLM_F_CREATE, self.header()),
+            (kind_of(NFT_MSG_DELTABLE), 0, name),
+        ]
+    }
+
+    fn header(&self) -> Vec<u8> {
+        whole(NFPROTO_NETDEV, &[text(1, &self.name), be32(2, self.flags)].concat())
+    }
+}
+
+/// A message behind `struct nfgenmsg`.
+fn whole(family: u8, rest: &[u8]) -> Vec<u8> {
+    [&[family, 0, 0, 0][..], rest].concat()
+}
+
+/// Messages as one transaction.
+fn batch(messages: Vec<Message>) -> Vec<Message> {
+    // The subsystem of the batch, in network byte order.
+    let subsystem = vec![NFPROTO_UNSPEC, 0, 0, SUBSYSTEM_NFTABLES as u8];
+    let mut all = vec![(BATCH_BEGIN, 0, subsystem.clone())];
+    all.extend(messages);
+    all.push((BATCH_END, 0, subsystem));
+    all
 }
 
 impl AsFd for Taken {
@@ -105,16 +197,25 @@ impl AsFd for Taken {
 }
 
 /// `meta mark MARK meta mark set 0 accept`
-fn accept_marked(mark: u32) -> Vec<u8> {
+fn accept_and_clear(mark: u32) -> Vec<u8> {
     let zero = nested(2, &attribute(1, &0u32.to_ne_bytes()));
-    let verdict = nested(2, &nested(2, &be32(1, NF_ACCEPT)));
     [
         meta_is(NFT_META_MARK, &mark.to_ne_bytes()),
         expression("immediate", &[be32(1, NFT_REG_1), zero]),
         expression("meta", &[be32(2, NFT_META_MARK), be32(3, NFT_REG_1)]),
-        expression("immediate", &[be32(1, NFT_REG_VERDICT), verdict]),
+        accepted(),
     ]
     .concat()
+}
+
+/// `meta mark MARK accept`
+fn accept(mark: u32) -> Vec<u8> {
+    [meta_is(NFT_META_MARK, &mark.to_ne_bytes()), accepted()].concat()
+}
+
+fn accepted() -> Vec<u8> {
+    let verdict = nested(2, &nested(2, &be32(1, NF_ACCEPT)));
+    expression("immediate", &[be32(1, NFT_REG_VERDICT), verdict])
 }
 
 /// A type of message of nftables, as netlink names it.
