@@ -29,6 +29,9 @@ pub const TIMER_MS_MAX: u32 = 3_600_000;
 /// Longest name of a drop reason, in bytes: it is one cell of a table.
 pub const REASON_LENGTH_MAX: usize = 64;
 
+/// Longest sentence of a refusal, in bytes: it is one line of an error.
+pub const REFUSAL_LENGTH_MAX: usize = 128;
+
 /// What a module declares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -62,6 +65,9 @@ pub struct Manifest {
     pub parameters: BTreeMap<Name, Parameter>,
     /// The names of the module's drop reasons.
     pub reasons: BTreeMap<u16, String>,
+    /// What the numbers mean that `on_start` returns when it refuses to start.
+    #[serde(default)]
+    pub refusals: BTreeMap<u16, String>,
 }
 
 /// How many instances of a module share the packets of a service.
@@ -105,6 +111,7 @@ const FIELDS: &[&str] = &[
     "description",
     "parameters",
     "reasons",
+    "refusals",
 ];
 /// Every field of a parameter.
 const PARAMETER_FIELDS: &[&str] = &["type", "default", "description"];
@@ -136,6 +143,7 @@ impl Manifest {
             description: String::new(),
             parameters: BTreeMap::new(),
             reasons: BTreeMap::new(),
+            refusals: BTreeMap::new(),
         }
     }
 
@@ -178,7 +186,8 @@ impl Manifest {
             needs: fields.choices("needs", Need::ALL, |need| need.name())?,
             description: fields.line("description", DESCRIPTION_LENGTH_MAX)?.unwrap_or_default(),
             parameters: parameters(&fields)?,
-            reasons: reasons(&fields)?,
+            reasons: numbered(&fields, "reasons", 0, REASON_LENGTH_MAX)?,
+            refusals: numbered(&fields, "refusals", 1, REFUSAL_LENGTH_MAX)?,
         })
     }
 
@@ -329,19 +338,26 @@ fn parameter(name: &Name, fields: &Fields<'_>) -> Result<Parameter, ManifestErro
     Ok(Parameter { kind: *kind, default, description })
 }
 
-fn reasons(fields: &Fields<'_>) -> Result<BTreeMap<u16, String>, ManifestError> {
-    let Some(table) = fields.table("reasons")? else { return Ok(BTreeMap::new()) };
-    let mut reasons = BTreeMap::new();
+/// Reads a table of lines of at most `length_max` bytes by number, from `first` on.
+fn numbered(
+    fields: &Fields<'_>,
+    name: &str,
+    first: u16,
+    length_max: usize,
+) -> Result<BTreeMap<u16, String>, ManifestError> {
+    let Some(table) = fields.table(name)? else { return Ok(BTreeMap::new()) };
+    let mut lines = BTreeMap::new();
     for key in table.keys() {
         let line = table.line_of(key);
-        let number: u16 = key
-            .parse()
-            .map_err(|_| ManifestError::Reason { line, key: key.chars().take(32).collect() })?;
-        let text = table.line(key, REASON_LENGTH_MAX)?.unwrap_or_default();
-        if reasons.insert(number, text).is_some() {
-            let (field, value) = ("reasons".into(), key.into());
+        let number: u16 = key.parse().ok().filter(|number| *number >= first).ok_or_else(|| {
+            let (table, key) = (name.into(), key.chars().take(32).collect());
+            ManifestError::Number { line, table, key, first }
+        })?;
+        let text = table.line(key, length_max)?.unwrap_or_default();
+        if lines.insert(number, text).is_some() {
+            let (field, value) = (name.into(), key.into());
             return Err(ManifestError::Twice { line, field, value });
         }
     }
-    Ok(reasons)
+    Ok(lines)
 }

@@ -36,7 +36,7 @@ fn every_field_is_read() {
         "state_version = 7\nlanes = \"per-core\"\nlevels = [\"nic\", \"kernel\", \"user\", \"cluster\"]\n\
          memory_pages_max = 256\ntimer_ms = 3_600_000\nneeds = [\"events\", \"send\"]\n\
          description = \"a line\"\n[parameters.to]\ntype = \"ipv6\"\ndefault = \"2001:db8::1\"\n\
-         description = \"where to\"\n[reasons]\n0 = \"none\"\n65535 = \"last\"\n",
+         description = \"where to\"\n[reasons]\n0 = \"none\"\n65535 = \"last\"\n[refusals]\n1 = \"no port\"\n",
     )
     .unwrap();
     assert_eq!((manifest.state_version, manifest.lanes), (7, Lanes::PerCore));
@@ -47,6 +47,7 @@ fn every_field_is_read() {
     assert_eq!(parameter.kind, ParameterType::Ipv6);
     assert_eq!(parameter.default, Some(ParameterValue::Ipv6("2001:db8::1".parse().unwrap())));
     assert_eq!(manifest.reasons[&65_535], "last");
+    assert_eq!(manifest.refusals[&1], "no port");
 }
 
 #[test]
@@ -152,6 +153,11 @@ fn text_that_a_terminal_obeys_is_refused() {
 fn reasons_are_numbered() {
     refused_at(6, "[reasons]\n65536 = \"too large\"");
     refused_at(6, "[reasons]\nshort = \"no number\"");
+    let refusal = refused_at(6, "[refusals]\n0 = \"no refusal\"");
+    assert!(refusal.contains("[refusals] must be a number from 1 to 65535"), "{refusal}");
+    refused_at(6, "[refusals]\n1 = \"a\"\n01 = \"b\"");
+    let long = "x".repeat(129);
+    refused_at(6, &format!("[refusals]\n1 = \"{long}\""));
 }
 
 #[test]

@@ -31,6 +31,7 @@ impl Subject {
             window: checked.manifest.window,
             memory_pages_max: checked.memory.pages_max,
             parameters: values.into_iter().map(parameter).collect(),
+            refusals: checked.manifest.refusals.clone(),
             ports: PORTS.map(|(name, number)| (name.to_owned(), number)).into(),
             lane: 0,
             call_slices: CALL_SLICES,
@@ -92,7 +93,7 @@ pub(crate) fn run<R: Running>(
 /// A module that refuses to start is an outcome; an instance that cannot be made is not.
 fn not_started(error: StartError) -> Result<Outcome, LevelError> {
     let ending = match error {
-        StartError::Refused(code) => Ending::StartRefused(code),
+        StartError::Refused(refusal) => Ending::StartRefused(refusal.number),
         StartError::Trapped(trap) => Ending::StartTrapped(trap.kind.name().to_owned()),
         other => return Err(LevelError::Start(other)),
     };

@@ -89,6 +89,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         timer_ms: Some(1000),
         brief: true,
         parameters: BTreeMap::from([("dscp".into(), vec![46])]),
+        refusals: BTreeMap::from([(1, "'dscp' is over 63".into())]),
         functions: HostFunctions::ALL.without(HostFunction::Event),
         closed: true,
         shared: Some(SharedFacts {

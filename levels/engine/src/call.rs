@@ -4,7 +4,7 @@
 use crate::host::{Host, window_of};
 use crate::instance::{Instance, InstanceSpec};
 use crate::state::{Kept, StateError};
-use crate::trap::{StartError, Trap};
+use crate::trap::{StartError, StartRefusal, Trap};
 use crate::{Engine, Program};
 use abi::PacketBytes;
 use abi::host::{Hook, QUEUE_DROPPED, QUEUE_HEAD_MAX, QUEUE_LONG, QUEUE_SHORT};
@@ -240,8 +240,15 @@ impl<P: PacketBytes + 'static> Instance<P> {
         let Some(on_start) = self.rest.on_start.take() else { return Ok(()) };
         let hook = async |store: &mut Store<Host<P>>| on_start.call_async(store, ()).await;
         match self.hook(Hook::OnStart, 0, hook).await {
-            Ok(0) => Ok(()),
-            Ok(refusal) => Err(StartError::Refused(refusal)),
+            Ok(0) => {
+                self.rest.refusals.clear();
+                Ok(())
+            }
+            Ok(number) => {
+                let known = u16::try_from(number).ok();
+                let meaning = known.and_then(|number| self.rest.refusals.remove(&number));
+                Err(StartError::Refused(StartRefusal { number, meaning }))
+            }
             Err(trap) => Err(StartError::Trapped(trap)),
         }
     }

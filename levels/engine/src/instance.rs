@@ -36,6 +36,8 @@ pub struct InstanceSpec {
     pub memory_pages_max: u32,
     /// Parameters by name, as the bytes that `param_load` gives.
     pub parameters: BTreeMap<String, Vec<u8>>,
+    /// What numbers mean with which `on_start` refuses.
+    pub refusals: BTreeMap<u16, String>,
     /// Ports by name.
     pub ports: BTreeMap<String, u16>,
     /// The lane that this instance serves.
@@ -77,6 +79,8 @@ struct Places {
 /// What is only looked at beside packets.
 pub(crate) struct Rest {
     pub(crate) on_start: Option<TypedFunc<(), i32>>,
+    /// What numbers mean that it returns; nothing once it has started.
+    pub(crate) refusals: BTreeMap<u16, String>,
     pub(crate) on_timer: Option<TypedFunc<(), ()>>,
     pub(crate) on_message: Option<TypedFunc<u32, i32>>,
     pub(crate) on_memory_low: Option<TypedFunc<(u32, u32), ()>>,
@@ -115,6 +119,7 @@ impl<P: PacketBytes + 'static> Program<P> {
         batch.borrow_mut().counters.read = Rc::clone(&counters);
         let rest = Box::new(Rest {
             on_start: function(&instance, &mut store, "on_start"),
+            refusals: spec.refusals.clone(),
             on_timer: function(&instance, &mut store, "on_timer"),
             on_message: function(&instance, &mut store, "on_message"),
             on_memory_low: function(&instance, &mut store, Hook::OnMemoryLow.name()),

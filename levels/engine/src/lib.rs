@@ -35,7 +35,7 @@ pub use shared::MemoryKind;
 pub use stacks::keep_stacks;
 pub use state::{Kept, StateError};
 pub use thread_bound::ThreadBound;
-pub use trap::{Place, StartError, Trap, TrapKind};
+pub use trap::{Place, StartError, StartRefusal, Trap, TrapKind};
 
 use abi::layout::IMPORT_MODULE;
 use abi::{HOST_FUNCTIONS, HostFunctions, NotGranted};

@@ -32,6 +32,7 @@ fn try_start(body: &str) -> Result<Instance<OwnedPacket>, StartError> {
         window: 64,
         memory_pages_max: 2,
         parameters: BTreeMap::from([("dscp".to_owned(), vec![46])]),
+        refusals: BTreeMap::from([(13, "'dscp' is over 63".to_owned())]),
         ports: BTreeMap::from([("left".to_owned(), 7)]),
         lane: 5,
         call_slices: 2,
@@ -300,7 +301,17 @@ fn a_module_may_refuse_to_start() {
     let refused = try_start(&format!(
         r#"{memory} {packet} (func (export "on_start") (result i32) (i32.const 12))"#
     ));
-    assert!(matches!(refused, Err(StartError::Refused(12))));
+    assert_eq!(
+        refused.err().unwrap().to_string(),
+        "on_start returned 12: the module refuses its parameters"
+    );
+    let named = try_start(&format!(
+        r#"{memory} {packet} (func (export "on_start") (result i32) (i32.const 13))"#
+    ));
+    assert_eq!(
+        named.err().unwrap().to_string(),
+        "the module refuses to start: 'dscp' is over 63 (on_start returned 13)"
+    );
     let trapped = try_start(&format!(
         r#"{memory} {packet} (func (export "on_start") (result i32) unreachable)"#
     ));

@@ -17,11 +17,34 @@ pub enum StartError {
     #[error("on_start trapped: {0}")]
     Trapped(Trap),
     /// `on_start` returned a number other than 0: the module refuses to start.
-    #[error("on_start returned {0}: the module refuses its parameters")]
-    Refused(i32),
+    #[error(transparent)]
+    Refused(StartRefusal),
     /// It did not take the state of the instance before.
     #[error(transparent)]
     State(crate::state::StateError),
+}
+
+/// What `on_start` returned instead of 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartRefusal {
+    /// The number.
+    pub number: i32,
+    /// What it means, where the module's manifest says so.
+    pub meaning: Option<String>,
+}
+
+impl std::error::Error for StartRefusal {}
+
+impl fmt::Display for StartRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, meaning } = self;
+        match meaning {
+            Some(meaning) => {
+                write!(f, "the module refuses to start: {meaning} (on_start returned {number})")
+            }
+            None => write!(f, "on_start returned {number}: the module refuses its parameters"),
+        }
+    }
 }
 
 /// The end of an instance: what happened in which function.

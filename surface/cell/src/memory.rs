@@ -99,8 +99,10 @@ impl Memory {
     pub(crate) fn charge_service(&self, facts: &ServiceFacts) -> Result<Charge, Short> {
         let lanes = u64::from(facts.lanes.max(1));
         let parameters: usize = facts.parameters.iter().map(|(k, v)| k.len() + v.len()).sum();
+        let refusals: usize = facts.refusals.values().map(String::len).sum();
         let host = SERVICE_LENGTH
             + u64::from(facts.kept.module)
+            + refusals as u64
             + lanes * (INSTANCE_LENGTH + parameters as u64);
         let (linear, below, own) = match &facts.shared {
             // From its start all that its manifest allows.
@@ -220,6 +222,7 @@ mod tests {
             timer_ms: None,
             brief: false,
             parameters: BTreeMap::from([("dscp".into(), vec![46])]),
+            refusals: BTreeMap::new(),
             functions: abi::HostFunctions::ALL,
             closed: false,
             shared,

@@ -203,6 +203,7 @@ impl Service {
             window: facts.window,
             memory_pages_max: facts.memory_pages_max,
             parameters: facts.parameters.clone(),
+            refusals: facts.refusals.clone(),
             ports,
             lane: 0,
             call_slices: 1,

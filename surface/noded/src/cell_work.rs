@@ -164,6 +164,7 @@ impl Daemon {
             timer_ms: manifest.timer_ms,
             brief: module.checked.brief.is_some(),
             parameters,
+            refusals: manifest.refusals.clone(),
             functions,
             closed,
             shared: None,

@@ -206,13 +206,17 @@ pub enum ManifestError {
         /// The pool.
         pool: Name,
     },
-    /// A drop reason whose key is no number.
+    /// A drop reason or refusal whose key is no number.
     #[error(
-        "line {line} of the manifest: the reason {key:?} must be a number from 0 to 65535, as in 7 = \"too short\""
+        "line {line} of the manifest: the key {key:?} of [{table}] must be a number from {first} to 65535, as in 7 = \"too short\""
     )]
-    Reason {
+    Number {
         /// Counted from 1.
         line: usize,
+        /// The table.
+        table: String,
+        /// The least number.
+        first: u16,
         /// The key.
         key: String,
     },

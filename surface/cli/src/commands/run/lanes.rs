@@ -86,6 +86,7 @@ impl Lanes {
             window: checked.manifest.window,
             memory_pages_max: checked.memory.pages_max,
             parameters,
+            refusals: checked.manifest.refusals.clone(),
             ports,
             lane: 0,
             call_slices: CALL_SLICES,
