@@ -65,7 +65,7 @@ pub struct Manifest {
     pub parameters: BTreeMap<Name, Parameter>,
     /// The names of the module's drop reasons.
     pub reasons: BTreeMap<u16, String>,
-    /// What the numbers mean that `on_start` returns when it refuses to start.
+    /// The meanings of numbers that `on_start` returns when it refuses to start.
     #[serde(default)]
     pub refusals: BTreeMap<u16, String>,
 }

@@ -98,7 +98,7 @@ fn expand_below(secret: &[u8; 32], label: &str, into: &mut [u8; 32]) {
     derived.expect("32 bytes are one block of HKDF-SHA-256");
 }
 
-/// What AWS-LC has on its stack at most when it hashes, generously.
+/// Bytes that AWS-LC has on its stack at most when it hashes, generously.
 const HASH_STACK: usize = 4096;
 
 /// Overwrites what the functions that were just called have left on the stack: AWS-LC, snow and

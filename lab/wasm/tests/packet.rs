@@ -404,7 +404,7 @@ enum Asks {
 const STEPS: usize = 6;
 /// Addresses of a sequence, from the window's first byte on.
 const PLACES: usize = 24;
-/// How often a sequence goes round that is one.
+/// Returns how often a counted sequence goes round.
 const TURNS: usize = 8;
 
 /// A module that does the steps at an address in the window, or at each of [`TURNS`] of them.

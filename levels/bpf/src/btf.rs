@@ -1,4 +1,4 @@
-//! What an object's BTF, and the kernel's, says of its global variables, structs and enums.
+//! Global variables, structs and enums, as an object's BTF and the kernel's describe them.
 //!
 //! A reader for libbpf's parsed form; it follows no pointers out of the object.
 

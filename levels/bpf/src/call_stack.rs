@@ -16,7 +16,7 @@ use crate::objects;
 
 /// `MAX_BPF_STACK` (include/linux/filter.h).
 const STACK_LENGTH: u32 = 512;
-/// What a frame is a multiple of, and the least that one takes, before Linux 6.9.
+/// Bytes that a frame is a multiple of, and the least that one takes, before Linux 6.9.
 const FRAME_UNIT: u32 = 32;
 /// Bytes that are free on every path, so that the next variables do not keep a program from loading.
 /// What is larger belongs into `struct tam_scratch` (`c/flow.h`).
@@ -49,7 +49,7 @@ struct Path {
     frames: Vec<(String, u32)>,
 }
 
-/// What is read of a function.
+/// The parts of a function that are read.
 #[derive(Default)]
 struct Function {
     depth: u32,

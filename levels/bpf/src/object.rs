@@ -420,7 +420,7 @@ impl OpenObject {
 pub(crate) struct Instructions {
     /// The program and behind it the functions that it may call.
     pub(crate) all: Vec<sys::bpf_insn>,
-    /// Where each function begins, in instructions, and its name, in this order.
+    /// The beginning of each function, in instructions, and its name, in this order.
     pub(crate) functions: Vec<(u32, String)>,
 }
 

@@ -36,7 +36,7 @@ pub struct InstanceSpec {
     pub memory_pages_max: u32,
     /// Parameters by name, as the bytes that `param_load` gives.
     pub parameters: BTreeMap<String, Vec<u8>>,
-    /// What numbers mean with which `on_start` refuses.
+    /// The meanings of numbers with which `on_start` refuses.
     pub refusals: BTreeMap<u16, String>,
     /// Ports by name.
     pub ports: BTreeMap<String, u16>,
@@ -79,7 +79,7 @@ struct Places {
 /// What is only looked at beside packets.
 pub(crate) struct Rest {
     pub(crate) on_start: Option<TypedFunc<(), i32>>,
-    /// What numbers mean that it returns; nothing once it has started.
+    /// The meanings of numbers that it returns; empty once it has started.
     pub(crate) refusals: BTreeMap<u16, String>,
     pub(crate) on_timer: Option<TypedFunc<(), ()>>,
     pub(crate) on_message: Option<TypedFunc<u32, i32>>,

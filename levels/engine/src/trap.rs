@@ -24,12 +24,12 @@ pub enum StartError {
     State(crate::state::StateError),
 }
 
-/// What `on_start` returned instead of 0.
+/// A number other than 0 that `on_start` returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartRefusal {
     /// The number.
     pub number: i32,
-    /// What it means, where the module's manifest says so.
+    /// The number's meaning, where the module's manifest has it.
     pub meaning: Option<String>,
 }
 

@@ -212,7 +212,7 @@ pub struct ServiceFacts {
     pub brief: bool,
     /// Parameters by name, encoded as their types say.
     pub parameters: BTreeMap<String, Vec<u8>>,
-    /// What numbers mean with which `on_start` refuses.
+    /// The meanings of numbers with which `on_start` refuses.
     pub refusals: BTreeMap<u16, String>,
     /// The host functions that are linked.
     pub functions: HostFunctions,

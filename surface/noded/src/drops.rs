@@ -72,7 +72,7 @@ impl Counted {
     }
 }
 
-/// What a device counts on its way in, of which the kernel's stack counts a part.
+/// Packets that a device counts on its way in, of which the kernel's stack counts a part.
 #[derive(Clone, Copy, Debug, Default)]
 struct Device {
     counted: u64,

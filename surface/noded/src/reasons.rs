@@ -26,7 +26,7 @@ const OWN: Reason = reason(
     "the module's documentation says what the reason means; `tam show SERVICE` has its counters",
 );
 
-/// Where the kernel's own reasons are: `stack.REASON`.
+/// The prefix of the kernel's own reasons: `stack.REASON`.
 pub(crate) const STACK: &str = "stack.";
 
 /// Of the kernel's own reasons, without the prefix (Linux 6.18, include/net/dropreason-core.h).
@@ -65,7 +65,7 @@ const OF_STACK: &[Reason] = &[
     reason("frag_reasm_timeout", "is of a datagram of which fragments are missing", ""),
 ];
 
-/// Whether packets end so wherever there is a network, so that it is no event.
+/// Returns whether packets end so wherever there is a network, so that it is no event.
 pub(crate) fn is_common(name: &str) -> bool {
     const COMMON: [&str; 2] = ["otherhost", "unhandled_proto"];
     name.strip_prefix(STACK).is_some_and(|name| COMMON.contains(&name) || name.starts_with("tcp_"))

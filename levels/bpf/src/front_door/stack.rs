@@ -55,7 +55,7 @@ pub struct StackDrops {
     pub reasons: BTreeMap<String, u64>,
 }
 
-/// Where packets came from that the kernel dropped.
+/// The origin of packets that the kernel dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// By a port.

@@ -23,7 +23,7 @@ use crate::wire_end::WireEnd;
 
 /// What the test's frames carry, and no other frame does.
 pub const MARK: [u8; 8] = *b"tam-mark";
-/// How long counters may take.
+/// The longest that counters may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The front door, the service and the wires.

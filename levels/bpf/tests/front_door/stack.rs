@@ -17,7 +17,7 @@ use crate::wire_end::WireEnd;
 
 const DROP: u32 = 1;
 const REROUTE: u32 = 0x100;
-/// How long counters may take.
+/// The longest that counters may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// From an address of this machine, which the kernel takes from nobody (RFC 1812, 5.3.8).

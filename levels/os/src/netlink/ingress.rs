@@ -128,7 +128,7 @@ fn taking(device: &str) -> String {
 /// A message of a batch: its type, flags and payload.
 type Message = (u16, u16, Vec<u8>);
 
-/// Where a chain looks at frames.
+/// The place where a chain looks at frames.
 struct Hook<'d> {
     device: &'d str,
     priority: i32,

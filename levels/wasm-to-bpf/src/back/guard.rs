@@ -171,8 +171,8 @@ fn guard(function: &Function, number: usize, setting: &Setting, facts: &Facts) -
     in_window.then_some(Guard { length, address: None, long, short_first })
 }
 
-/// How many bytes more than the number `n` a packet certainly has, or lacks, where `n op length`
-/// holds, and whether it lacks them.
+/// Returns how many bytes more than the number `n` a packet certainly has, or lacks, where
+/// `n op length` holds, and whether it lacks them.
 const fn longer(op: CompareOp) -> Option<(u32, bool)> {
     match op {
         CompareOp::LtU => Some((1, false)),
@@ -183,7 +183,7 @@ const fn longer(op: CompareOp) -> Option<(u32, bool)> {
     }
 }
 
-/// What is compared with the packet's length, to its left.
+/// Returns what is compared with the packet's length, to its left.
 fn asked_of_packet(
     function: &Function,
     facts: &Facts,

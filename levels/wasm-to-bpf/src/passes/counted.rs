@@ -96,7 +96,7 @@ fn find(function: &Function, loops: &Loops, header: usize) -> Option<Vec<Found>>
     Some(found.collect())
 }
 
-/// Whether a block is in the loop of that header.
+/// Returns whether a block is in the loop of that header.
 fn is_in(loops: &Loops, mut block: usize, header: usize) -> bool {
     while block != header {
         match loops.enclosing[block] {

@@ -98,7 +98,7 @@ type Ends = BTreeMap<Value, End>;
 #[derive(Clone, Copy)]
 struct End {
     pointer: VReg,
-    /// What was added to the address for it.
+    /// The number that was added to the address for it.
     end: i32,
     /// The part of that which was added before the sum was masked.
     first: i32,

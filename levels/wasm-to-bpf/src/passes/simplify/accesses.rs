@@ -70,7 +70,7 @@ impl Versions {
         self.now[METADATA_CLASS] == 0
     }
 
-    /// Whether nothing in the function writes metadata.
+    /// Returns whether nothing in the function writes metadata.
     pub(super) fn keeps_metadata(&self) -> bool {
         !self.written[METADATA_CLASS]
     }
