@@ -1,4 +1,4 @@
-//! What the kernel's stack drops of what the node has left to it: the Rust half of what
+//! Drops by the kernel's stack of what the node has left to it: the Rust half of what
 //! `levels/bpf/c/stack.h` counts.
 
 use bytemuck::{Pod, Zeroable};
@@ -7,14 +7,14 @@ use bytemuck::{Pod, Zeroable};
 pub const STACK_REASONS_MAX: usize = 256;
 /// Index of all reasons beyond those, among them those of the kernel's modules.
 pub const STACK_OTHER: usize = STACK_REASONS_MAX - 1;
-/// What the cell gave to the kernel by the node's own device, in place of a port's number.
+/// Number of the node's own device, by which the cell gives to the kernel, in place of a port's.
 pub const STACK_OWN: usize = crate::PORTS_MAX;
 /// Arrivals that are counted apart: the ports, and [`STACK_OWN`].
 pub const STACK_ARRIVALS: usize = crate::PORTS_MAX + 1;
 /// Marks of packets that a program of the node's at tc drops, which counts them itself.
 pub const MARK_ENDED: u32 = 0x5442 << 16;
 
-/// What a reason says of a packet, and who else counts it (`enum tam_stack_kind`).
+/// Kind of a reason: its meaning for a packet, and who else counts it (`enum tam_stack_kind`).
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StackKind {
@@ -32,7 +32,7 @@ pub enum StackKind {
     Netfilter = 5,
 }
 
-/// What the kernel dropped of what came in by one port, on one CPU (`struct tam_stack_stats`).
+/// Counters of kernel drops of what came in by one port, on one CPU (`struct tam_stack_stats`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub struct StackStats {

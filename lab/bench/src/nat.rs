@@ -51,7 +51,7 @@ struct Ways {
     kernel: Line,
 }
 
-/// What a round measured of a level, in packets per second.
+/// Rates of one round of a level, in packets per second.
 type Values = [f64; 3];
 
 pub(crate) fn run(
@@ -128,7 +128,7 @@ fn take_turns(
     Ok(LEVELS.into_iter().zip(&all).flat_map(|(level, values)| compared(level, values)).collect())
 }
 
-/// What the rounds of a level say: of a slow port, and of a fast one.
+/// Results of a level's rounds: of a slow port, and of a fast one.
 fn compared(level: Level, values: &[Values]) -> [Measurement; 2] {
     [("slow", 0, (level != Level::User).then_some(GOAL)), ("fast", 1, None)].map(
         |(port, at, goal)| {

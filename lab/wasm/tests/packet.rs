@@ -470,7 +470,7 @@ fn sequence(steps: &[Step], goes_round: bool) -> String {
 }
 
 impl Model {
-    /// What [`sequence`] does.
+    /// Computes what [`sequence`] does, on a byte array.
     fn run_steps(mut self, steps: &[Step], goes_round: bool, order: Order) -> Self {
         self.memory[ORDER..ORDER + 24].copy_from_slice(&order.bytes());
         let mut sum = order.value;

@@ -71,7 +71,7 @@ impl<'object> Btf<'object> {
         Some(values.iter().map(|v| (self.text(v.name_off), i64::from(v.val))).collect())
     }
 
-    /// How many arguments the kernel's tracepoint `name` gives to programs (its typedef
+    /// Returns how many arguments the tracepoint `name` gives to programs (its typedef
     /// `btf_trace_NAME` is a pointer to a function, whose first argument is the tracepoint's own).
     pub(crate) fn arguments_of_tracepoint(&self, name: &str) -> Option<usize> {
         let typedef = self.find(&format!("btf_trace_{name}"), sys::BTF_KIND_TYPEDEF)?;

@@ -21,7 +21,7 @@ const FRAME_UNIT: u32 = 32;
 /// Bytes that are free on every path, so that the next variables do not keep a program from loading.
 /// What is larger belongs into `struct tam_scratch` (`c/flow.h`).
 const STACK_FREE_MIN: u32 = 96;
-/// The same of a door that is tapped for a capture: what taps is one frame more.
+/// Bytes that stay free in a door that is tapped for a capture: the tap is one frame more.
 const STACK_FREE_MIN_TAPPED: u32 = STACK_FREE_MIN - FRAME_UNIT;
 
 /// The frame pointer's register.

@@ -109,7 +109,7 @@ pub enum FrontDoorError {
         /// Its number.
         port: PortId,
     },
-    /// What the kernel drops cannot be known.
+    /// Kernel drops cannot be counted.
     #[error("what the kernel's stack drops cannot be counted: {0}")]
     Stack(io::Error),
     /// The kernel cannot wait for packets in flight.
@@ -162,7 +162,7 @@ pub struct FrontDoor {
     /// Whether packets may still look at that one.
     inactive: rules::Inactive,
     vlans: Vec<VlanKey>,
-    /// What the kernel drops of what it is left, where that can be counted.
+    /// Kernel drops of what the node leaves to the kernel, where they can be counted.
     stack: Option<stack::Stack>,
 }
 

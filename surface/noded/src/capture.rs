@@ -80,7 +80,7 @@ struct XdpTaps {
     ring: TapRing,
     ports: Vec<Tap>,
     modules: ModuleTap,
-    /// What the kernel drops, where that is known.
+    /// Kernel drops, where they are known.
     stack: Option<StackTap>,
 }
 

@@ -242,7 +242,7 @@ impl Door {
         self.uncounted.as_deref()
     }
 
-    /// What the kernel dropped of what came in there.
+    /// Reads the kernel's drops of what came in there.
     pub(crate) fn stack_drops(&self, arrival: Arrival) -> StackDrops {
         // Refused by no map that is there.
         self.with_front(|front| front.stack_drops(arrival)).unwrap_or_default()

@@ -29,7 +29,7 @@ const OWN: Reason = reason(
 /// The prefix of the kernel's own reasons: `stack.REASON`.
 pub(crate) const STACK: &str = "stack.";
 
-/// Of the kernel's own reasons, without the prefix (Linux 6.18, include/net/dropreason-core.h).
+/// Texts of the kernel's own reasons, without the prefix (Linux 6.18, dropreason-core.h).
 /// Others mean what their name says.
 const OF_STACK: &[Reason] = &[
     reason(

@@ -1,4 +1,4 @@
-//! What the node leaves to the kernel and the kernel drops: counted once, named, told, captured.
+//! Kernel drops of what the node leaves to the kernel: counted once, named, told, captured.
 
 use crate::capture::packets_of_request;
 use crate::common::{Line, SOON, is_udp_to, module};
@@ -6,7 +6,7 @@ use crate::netfilter::{nft, wait_noticed};
 use api::EventKind;
 use testkit::{Service, root_or_skip, wait_for};
 
-/// What netfilter drops: the first plainly, the second behind a module.
+/// Ports whose packets netfilter drops: the first plainly, the second behind a module.
 const PLAIN: u16 = 7001;
 const SERVED: u16 = 7002;
 const RULES: &[&str] = &["proto udp dport 7002"];

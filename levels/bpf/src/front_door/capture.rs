@@ -61,7 +61,7 @@ pub struct Tapped {
     pub module: Option<Module>,
     /// Why the kernel's stack dropped it: its number, of [`bpf_maps::WAY_STACK_DROPPED`].
     pub stack_reason: u32,
-    /// Whether it begins with its IP header, as only what the stack dropped may.
+    /// Set where it begins with its IP header, as only what the stack dropped may.
     pub is_bare: bool,
     /// Bytes on the wire.
     pub length: u32,
@@ -106,7 +106,7 @@ impl TapRing {
         Ok(Self { map, scratch: Map::create("tam_tap_scratch", &scratch)?, ring })
     }
 
-    /// Has a program with taps leave what it sees here.
+    /// Makes a program with taps leave what it sees here.
     pub(super) fn share(
         &self,
         object: &mut OpenObject,

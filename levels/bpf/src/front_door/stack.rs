@@ -1,4 +1,4 @@
-//! What the kernel's stack drops of what the node has left to it: counters, names, and a tap.
+//! Drops by the kernel's stack of what the node has left to it: counters, names, and a tap.
 //!
 //! ```text
 //!  kernel's BTF ─▶ enum skb_drop_reason ─▶ names, and what each says (StackKind)
@@ -46,7 +46,7 @@ const ARGUMENTS_WITH_SOCKET: usize = 4;
 /// Prefix of the kernel's names of reasons.
 const PREFIX: &str = "SKB_DROP_REASON_";
 
-/// What the kernel dropped of what came in by one port, or by the node's own device.
+/// Kernel drops of what came in by one port, or by the node's own device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StackDrops {
     /// Buffers that the port's device counts as dropped on their way in, too.
@@ -58,9 +58,9 @@ pub struct StackDrops {
 /// The origin of packets that the kernel dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// By a port.
+    /// A port.
     Port(PortId),
-    /// By the device through which the cell hands packets to the kernel.
+    /// The device through which the cell hands packets to the kernel.
     Own,
 }
 
@@ -114,7 +114,7 @@ impl Reasons {
         Self { names, has_socket }
     }
 
-    /// What each says; one without a name is none of the kernel's.
+    /// The kind of each reason; one without a name is none of the kernel's.
     fn kinds(&self) -> [u8; STACK_REASONS_MAX] {
         std::array::from_fn(|at| kind_of(&self.names[at]) as u8)
     }
@@ -126,7 +126,7 @@ impl Reasons {
     }
 }
 
-/// What a reason says of a packet (net/core/dev.c, include/net/dropreason-core.h, Linux 6.18).
+/// Returns a reason's kind (net/core/dev.c, include/net/dropreason-core.h, Linux 6.18).
 fn kind_of(name: &str) -> StackKind {
     match name {
         // Of the last value, of a copy for a packet socket, and of what the front door dropped
@@ -210,7 +210,7 @@ impl FrontDoor {
         Ok(())
     }
 
-    /// What the kernel dropped of what came in there; nothing where it is not counted.
+    /// Reads the kernel's drops of what came in there; nothing where they are not counted.
     ///
     /// # Errors
     /// When the map cannot be read.

@@ -86,7 +86,7 @@ impl Kernel {
         modules.load().unwrap()
     }
 
-    /// Has another daemon take the front door over.
+    /// Lets another daemon take the front door over.
     pub fn adopt(&mut self) {
         let ports = [PortId(PORT), PortId(OUT_PORT)];
         self.door = FrontDoor::adopt(&self.node, &ports).unwrap();

@@ -1,4 +1,4 @@
-//! What the kernel's stack drops of what the node has left to it: real frames, which the kernel
+//! Drops by the kernel's stack of what the node has left to it: real frames, which the kernel
 //! drops for reasons of its own, and one count each, by where they came in.
 
 use bpf::front_door::capture::{TapRing, TapSpec, Tapped};

@@ -125,7 +125,7 @@ fn sums(function: &Function, constants: &HashMap<Value, u64>) -> HashMap<Value, 
     sums
 }
 
-/// What the value is more than `from`, if it is a sum with it.
+/// Returns what the value is more than `from`, if it is a sum with it.
 fn moved(sums: &HashMap<Value, (Value, i64)>, value: Value, from: Value) -> Option<i64> {
     let (mut at, mut by) = (value, 0_i64);
     for _ in 0..SUMS_MAX {

@@ -127,7 +127,7 @@ fn simplify_all(function: &mut Function, surroundings: &Surroundings, kept: Opti
     compact::run(function);
 }
 
-/// Whether the function compares other numbers than constants, and reads or writes the packet at
+/// Returns whether the function compares two run-time numbers, and reads or writes the packet at
 /// addresses that only the run knows.
 fn asks_length(function: &Function) -> bool {
     let constants = fold::constants(function);

@@ -405,7 +405,7 @@ fn a_packet_is_made_longer_unless_the_module_asks_first() {
     assert!(pads(&format!("{written} {} {}", ask(24), drop_if(read(23)))), "not the front door's");
 }
 
-/// How many instructions of a module with this body have that operation and immediate.
+/// Counts the instructions of a module with this body that have that operation and immediate.
 fn count(body: &str, code: u64, immediate: u64) -> usize {
     let text = format!(
         r#"(module (memory (export "memory") 1)

@@ -60,7 +60,7 @@ impl Lower<'_> {
         self.branch_on(here, condition, &operands, |lower| [lower.outlet(yes), lower.outlet(no)]);
     }
 
-    /// What the module asks whether the packet goes as far as.
+    /// Returns a pointer to the end of what the module asks the packet for.
     pub(super) fn asked_end(&mut self, guard: Guard) -> VReg {
         let length = guard.length as i32;
         if let Some(address) = guard.address {

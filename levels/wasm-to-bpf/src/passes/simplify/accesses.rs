@@ -20,7 +20,7 @@ use crate::passes::fold::ones;
 
 /// Bytes of a page.
 const PAGE_LENGTH: u64 = 65_536;
-/// What the bases of sums are multiples of: an instruction's offset reaches from one to the next.
+/// Distance of the bases of sums: an instruction's offset reaches from one to the next.
 const BASE_STEP: u64 = 0x8000;
 /// Where the metadata lies.
 const METADATA: (u64, u64) = (META_ADDRESS as u64, META_ADDRESS as u64 + META_LENGTH as u64);

@@ -45,7 +45,7 @@ pub(super) struct Surroundings {
     pub(super) globals: Vec<Global>,
     /// Whether it is the entry that is simplified: it meets a new packet.
     pub(super) is_entry: bool,
-    /// Whether questions for the length of the window become questions for the packet's.
+    /// Set when questions for the length of the window become questions for the packet's.
     pub(super) asks_packet: bool,
 }
 
