@@ -64,37 +64,26 @@ fn enter_loops(function: &mut Function, known: &[bool]) {
     }
 }
 
-/// Hides signs from masks: from those of the module, and of shift counts. Addresses in the
-/// packet have shifts there instead (`back/lower/packet.rs`).
+/// Hides one of two signs of which each may be the mask of the other. Where only one operand is
+/// a sign, the other one is the register that the result goes to (`back/lower/arithmetic.rs`):
+/// the verifier takes no other apart.
 fn masked_signs(function: &mut Function, signs: &[bool]) {
-    let is_sign = |value: &Value| signs.get(value.0 as usize).copied().unwrap_or_default();
+    let is_sign = |value: Value| signs.get(value.0 as usize).copied().unwrap_or_default();
     for block in 0..function.blocks.len() {
         let instructions = std::mem::take(&mut function.blocks[block].instructions);
         let mut out = Vec::with_capacity(instructions.len());
         for mut instruction in instructions {
-            for value in masked(&instruction.op).into_iter().flatten().filter(is_sign) {
-                let hidden = new_value(function, value);
-                let op = Op::Opaque(value);
+            if let Op::Binary(BinaryOp::And | BinaryOp::Or, a, b) = &mut instruction.op
+                && is_sign(*a)
+                && is_sign(*b)
+            {
+                let hidden = new_value(function, *a);
+                let op = Op::Opaque(std::mem::replace(a, hidden));
                 out.push(Instruction { results: vec![hidden], op, place: instruction.place });
-                instruction.op.for_each_use_mut(|used| {
-                    if *used == value {
-                        *used = hidden;
-                    }
-                });
             }
             out.push(instruction);
         }
         function.blocks[block].instructions = out;
-    }
-}
-
-/// The operands that a mask meets, in the module or in what the back makes of it.
-fn masked(op: &Op) -> [Option<Value>; 2] {
-    use BinaryOp::{And, Or, Rotl, Rotr, Shl, ShrS, ShrU};
-    match *op {
-        Op::Binary(And | Or, a, b) => [Some(a), Some(b)],
-        Op::Binary(Shl | ShrS | ShrU | Rotl | Rotr, _, count) => [Some(count), None],
-        _ => [None; 2],
     }
 }
 

@@ -168,6 +168,7 @@ fn a_counted_loop_stays_in_the_window() {
         (0, "i32.le_u", "(i32.const 63)", 64),
         (0, "i32.lt_s", "(i32.const 64)", 64),
         (-64, "i32.ne", "(i32.const 0)", 64),
+        (-30, "i32.ne", "(i32.const 34)", 64),
         // Only the run knows it: it is at most the window.
         (0, "i32.ne", "(local.get $length)", 60),
         (0, "i32.lt_u", "(local.get $length)", 60),
@@ -193,6 +194,38 @@ fn a_counted_loop_stays_in_the_window() {
         (machine.memory[0x8000], machine.memory[0x8004]) = (60, 60);
         assert_eq!(machine.run(&[]), Ok(vec![rounds]), "{begin} {compare} {end}");
     }
+}
+
+/// How often a loop goes round at most whose counter begins with that number and goes on by that
+/// step to that end, and how often it does.
+fn rounds(begin: i64, step: i64, end: i64) -> (Option<u64>, u64) {
+    let text = format!(
+        r#"(module (memory (export "memory") 1)
+        (func (export "on_packet") (result i32) (local $i i32) (local $rounds i32)
+            (local.set $i (i32.const {begin}))
+            (loop $next
+                (i32.store (i32.const 0x9000)
+                    (local.tee $rounds (i32.add (local.get $rounds) (i32.const 1))))
+                (br_if $next (i32.ne (i32.const {end})
+                    (local.tee $i (i32.add (local.get $i) (i32.const {step}))))))
+            (local.get $rounds)))"#
+    );
+    let (unit, image) = unit(&bytes(&text), &packet(WINDOW)).expect("it compiles");
+    let headers = unit.functions[0].blocks.iter().filter(|block| block.is_loop_header);
+    let most = headers.map(|header| header.rounds_max).min().flatten();
+    let result = Machine::new(&unit, &image).run(&[]).expect("it ends");
+    (most, result[0])
+}
+
+#[test]
+fn a_counter_that_goes_past_zero_counts_rounds() {
+    // A short loop is written twice.
+    assert_eq!(rounds(0, -1, -8), (Some(3), 8));
+    assert_eq!(rounds(0, -1, -9), (Some(4), 9));
+    assert_eq!(rounds(3, -2, -5), (Some(1), 4));
+    assert_eq!(rounds(-3, 1, 5), (Some(3), 8));
+    assert_eq!(rounds(-6, 3, 6), (Some(1), 4));
+    assert_eq!(rounds(1, -1, 0), (None, 1), "no loop is left");
 }
 
 #[test]
@@ -416,7 +449,7 @@ fn count(body: &str, code: u64, immediate: u64) -> usize {
     program.instructions.iter().filter(is).count()
 }
 
-/// `r &= 4095`: shows the verifier that an offset in the packet is small.
+/// `r &= 4095`, which shows the verifier that an offset in the packet is small.
 const MASK: (u64, u64) = (0x57, 0xfff);
 
 #[test]
@@ -437,7 +470,7 @@ fn accesses_of_one_address_have_one_pointer_as_long_as_they_go_forward() {
 }
 
 #[test]
-fn an_address_that_may_be_a_sign_is_shifted_and_not_hidden() {
+fn an_address_that_may_be_a_sign_is_masked_and_not_hidden() {
     let (unit, _) = hop("(i32.const 64)", "");
     let blocks = || unit.functions[0].blocks.iter();
     let hides = |op: &Op| matches!(op, Op::Opaque(_));

@@ -69,6 +69,11 @@ impl Lower<'_> {
             Some(_) if is_commutative(op) => (b, a),
             _ => (a, b),
         };
+        if matches!(op, BinaryOp::And | BinaryOp::Or) && self.is_sign(a) {
+            // The mask meets the sign, and not the sign the mask (`passes/signs.rs`).
+            let (x, y) = (self.value(b), self.value(a));
+            return self.alu(alu, bits, x, y);
+        }
         let x = self.value(a);
         match self.immediate(b) {
             // A division by a constant zero is behind a trap, and refused by the verifier.
@@ -87,31 +92,15 @@ impl Lower<'_> {
         }
     }
 
-    /// The count is taken modulo the width, as the verifier wants and other
-    /// machines than x86 need.
+    /// Shifts. eBPF takes a count that only the run knows modulo the width, as WebAssembly does
+    /// (RFC 9669 section 4.1).
     fn shift(&mut self, alu: Alu, bits: Bits, a: Value, count: Value) -> VReg {
         let x = self.value(a);
         if let Some(count) = self.constant(count) {
             return self.alu_imm(alu, bits, x, (count as i32) & (width(bits) - 1));
         }
-        let count = self.count(count, bits);
+        let count = self.value(count);
         self.alu(alu, bits, x, count)
-    }
-
-    fn count(&mut self, count: Value, bits: Bits) -> VReg {
-        let below =
-            |constant: Option<u64>| constant.is_some_and(|constant| constant < width(bits) as u64);
-        let is_small = match self.definition(count) {
-            Some(Op::Binary(BinaryOp::And, a, b)) => {
-                below(self.constant(*a)) || below(self.constant(*b))
-            }
-            _ => false,
-        };
-        let register = self.value(count);
-        if is_small {
-            return register;
-        }
-        self.alu_imm(Alu::And, Bits::B32, register, width(bits) - 1)
     }
 
     fn rotate(&mut self, left: bool, bits: Bits, a: Value, count: Value) -> VReg {
@@ -126,10 +115,9 @@ impl Lower<'_> {
             let rest = self.alu_imm(back, bits, x, width(bits) - count);
             return self.alu(Alu::Or, bits, main, rest);
         }
-        let count = self.count(count, bits);
+        let count = self.value(count);
         let main = self.alu(there, bits, x, count);
         let other = self.one_in_place(Insn::neg(Bits::B32, 0), count);
-        let other = self.alu_imm(Alu::And, Bits::B32, other, width(bits) - 1);
         let rest = self.alu(back, bits, x, other);
         self.alu(Alu::Or, bits, main, rest)
     }

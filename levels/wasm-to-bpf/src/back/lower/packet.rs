@@ -180,21 +180,25 @@ impl Lower<'_> {
     }
 
     /// The sum of address and distance, which is an offset in the window, such that the verifier
-    /// knows it to be small. Where a mask must not meet the address (`passes/signs.rs`), two
-    /// shifts do the same.
+    /// knows it to be small. Where a mask must not go to the address (`passes/signs.rs`), the
+    /// address goes to the mask.
     fn window_offset(&mut self, address: Value, distance: i32) -> VReg {
-        let is_sign = self.signs.get(address.0 as usize).is_none_or(|&is_sign| is_sign);
         let mut sum = self.value(address);
         if distance != 0 {
             // The constant as the left operand, or the verifier ties the sum to the address.
             let constant = self.make(i64::from(distance).cast_unsigned());
             sum = self.alu(Alu::Add, Bits::B64, constant, sum);
         }
-        if !is_sign {
+        if !self.is_sign(address) {
             return self.alu_imm(Alu::And, Bits::B64, sum, WINDOW_MASK);
         }
-        let shifted = self.alu_imm(Alu::Shl, Bits::B64, sum, WINDOW_SHIFT);
-        self.alu_imm(Alu::ShrU, Bits::B64, shifted, WINDOW_SHIFT)
+        let mask = self.make(WINDOW_MASK as u64);
+        self.alu(Alu::And, Bits::B64, mask, sum)
+    }
+
+    /// Whether the verifier may know the value to be -1 or 0: no mask goes to its register.
+    pub(super) fn is_sign(&self, value: Value) -> bool {
+        self.signs.get(value.0 as usize).is_none_or(|&is_sign| is_sign)
     }
 
     pub(super) fn any_load(&mut self, width: Width, access: &Access, likely: Likely) -> VReg {

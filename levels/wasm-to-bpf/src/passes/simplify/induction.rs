@@ -135,8 +135,33 @@ impl Loop {
         // A number that must be met may be nearer than one that nothing gets past, and not met.
         let all = |_: &Limit| true;
         let sure = |limit: &Limit| limit.exact.is_none();
-        let counts = [counted(step, ty, begin, &ways, sure), counted(step, ty, begin, &ways, all)];
+        let counts = [
+            counted(step, ty, begin, &ways, sure),
+            counted(step, ty, begin, &ways, all),
+            self.met(parameter, step, ty, begin),
+        ];
         counts.into_iter().flatten().min()
+    }
+
+    /// How often a way back is taken until the parameter meets a number that stops it on each of
+    /// them, modulo two to the power of its width: `0, -1, ... -8` meets -8 in the ninth round.
+    fn met(&self, parameter: usize, step: i64, ty: Type, begin: Range) -> Option<u64> {
+        let begin = begin.constant()?;
+        let size = step.unsigned_abs();
+        let rounds = |asked: &Asked| {
+            let Bound::Constant(number) = asked.bound else { return None };
+            if asked.parameter != parameter || asked.op != CompareOp::Ne {
+                return None;
+            }
+            let far = number.wrapping_sub(asked.moved.cast_unsigned()).wrapping_sub(begin);
+            let far = if step > 0 { far } else { far.wrapping_neg() } & ones(ty);
+            far.is_multiple_of(size).then(|| far / size)
+        };
+        let (first, others) = self.asked.split_first()?;
+        let on_each = |rounds_of: &u64| {
+            others.iter().all(|way| way.iter().any(|asked| rounds(asked) == Some(*rounds_of)))
+        };
+        first.iter().filter_map(rounds).filter(on_each).min()
     }
 }
 
