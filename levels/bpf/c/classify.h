@@ -259,8 +259,8 @@ static __noinline void resolve(tam_context *ctx, const struct packet *packet,
 			   (packet->key.fragment == TAM_FRAGMENT_LATER ? TAM_META_LATER_FRAGMENT : 0) |
 			   (__u32)packet->key.ip_version << 8 | (__u32)packet->key.protocol << 16;
 	if (packet->key.hidden)
-		find_hidden(packet, set, shared);
-	find_rule(packet, set, shared);
+		find_hidden(set, shared);
+	find_rule(set, shared);
 
 	int hidden = take_rules(packet, flow);
 

@@ -310,6 +310,8 @@ impl FrontDoor {
         let sets = (large_sets * crate::possible_cpus() as u32).max(1);
         object.set_max_entries(LARGE, sets * FLOW_WAYS as u32)?;
         object.set_max_entries(TAGS, sets)?;
+        // Each port loads it with its number.
+        object.set_autoload(DOOR, false)?;
         let object = object.load()?;
         let mut maps = BTreeMap::new();
         for name in SHARED_MAPS.into_iter().chain([SOCKETS]) {

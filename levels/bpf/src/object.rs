@@ -184,6 +184,11 @@ impl Object {
     pub fn map_names(&self) -> impl Iterator<Item = &str> {
         self.maps.keys().map(String::as_str)
     }
+
+    /// Returns the names of its programs.
+    pub fn program_names(&self) -> impl Iterator<Item = &str> {
+        self.programs.keys().map(String::as_str)
+    }
 }
 
 impl OpenObject {

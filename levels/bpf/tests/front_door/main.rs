@@ -35,6 +35,7 @@ mod shares;
 mod stack;
 mod stages;
 mod translate;
+mod verified;
 mod waiting;
 mod wire_end;
 mod xsk;
