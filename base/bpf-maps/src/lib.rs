@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ask;
 mod capture;
 mod hash;
 mod service;
@@ -13,13 +14,14 @@ mod stack;
 
 use bytemuck::{Pod, Zeroable};
 
+pub use ask::{ASK_ARRIVE, ASK_EGRESS, ASK_NOTE, Answer, ETHERTYPE_ASKED, End, Request};
 pub use capture::{
     CAPTURED_NO_PORT, CAPTURED_NONE, Captured, SNAP_MAX, WAY_ARRIVED, WAY_ENDED, WAY_LEFT,
     WAY_LEFT_KERNEL, WAY_STACK_DROPPED,
 };
 pub use hash::key_hash;
 pub use service::{
-    ACCOUNTS_MAX, Account, Answer, ETHERNET_REST, FILL_MAX, FRAME_BYTES, FRAME_MEMORY, FUEL_SHIFT,
+    ACCOUNTS_MAX, Account, ETHERNET_REST, FILL_MAX, FRAME_BYTES, FRAME_MEMORY, FUEL_SHIFT,
     HEAD_BYTES, HEAD_NOT, HEAD_THERE, HEAD_WANTED, HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER,
     LINES_MAX, Lane, Line, NEXT_DOWN, NOT_A_VERDICT, NOT_RUN, OVER_BUDGET, OVER_DROP, OVER_NOT,
     OVER_RAISE, PATH_DIRECT, PATH_TC, Passage, ROOM_SHARED, ROOMS_MAX, ReasonKey, Room,

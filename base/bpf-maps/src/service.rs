@@ -276,17 +276,6 @@ pub struct Line {
     pub unused: u64,
 }
 
-/// The answer to a cell's question by which port the kernel would send a packet
-/// (`struct tam_answer`).
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-pub struct Answer {
-    /// The question's number in the upper half; below it 1 + the number of the port, or 0.
-    pub value: u64,
-    /// Always 0.
-    pub unused: [u64; 7],
-}
-
 /// Accounts that there are: one for each session of a node.
 pub const ACCOUNTS_MAX: usize = 16_384;
 /// Accounts of shares of ports that there are; the first ones, by the number of the port, are for

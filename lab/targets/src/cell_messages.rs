@@ -111,6 +111,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         mac: [2, 0, 0, 0, 0, 1],
         mtu: 1500,
         raw: false,
+        in_driver: true,
         cabled: true,
         rate: None,
     };

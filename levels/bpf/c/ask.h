@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* Answers by which port the kernel would send a packet: the cell, which asks, may neither load BPF
- * nor open netlink.
+/* Requests of the cell, which may neither load BPF nor open netlink.
  *
- *   cell ─▶ write to its TAP device: │ number, 4 │ note, 8 │ type, 2 │ head of the IP packet │
- *             └─▶ here, at tcx ingress, on the way of that very system call
- *                   └─▶ tam_answers: │ number │ 1 + port, or 0 │      the question ends here
+ *   cell ─▶ write to its TAP device: │ begins as a frame does │ struct tam_request │
+ *             └─▶ here, at tcx ingress, within that very system call
+ *                   └─▶ tam_answers: │ number │ 1 + port, or 0 │
  *
- * A note is zero, or the IPv4 source with which a packet leaves that the kernel gets with the one
- * with which it came (translate.h): │ address, 4 │ port, 2 │ TAM_ASK_NOTES, 1 │ zero, 1 │
+ *   TAM_ASK_EGRESS  │ zero, 12 │ TAM_ETHERTYPE_ASKED │ head of the IP packet │
+ *                   by which port would the kernel send it?
+ *   TAM_ASK_NOTE    the same, and it leaves with another source than the kernel has it with
+ *                   (translate.h)
+ *   TAM_ASK_ARRIVE  │ frame │ is received by its arrival port's device, as if the front door had
+ *                   left it to the kernel (docs/adr/0016)
+ *
+ * The request comes last: the kernel takes bytes off the end of any frame, but off the beginning of
+ * few, and so nothing that a stranger sent is ever read as one. All but what arrives ends here.
  */
 #ifndef TAM_ASK_H
 #define TAM_ASK_H
@@ -22,25 +28,13 @@ struct {
 	__type(value, struct tam_answer);
 } tam_answers SEC(".maps");
 
-#define TAM_ASK_NOTES 1
-
-struct tam_question {
-	__u32 number;
-	__u8 address[4];
-	__be16 port_be;
-	__u8 kind;		/* TAM_ASK_NOTES, or 0 */
-	__u8 zero;
-	__be16 type;
-} __attribute__((packed));
-
 /* Notes the source with which a packet leaves; 0: the kernel is to have it as it is. */
-static __always_inline int take_note(struct __sk_buff *ctx, const struct tam_question *question,
+static __always_inline int take_note(struct __sk_buff *ctx, const struct tam_request *request,
 				     __u32 egress)
 {
-	struct tam_end source = { .port_be = question->port_be };
+	struct tam_end source = request->source;
 	struct tam_ends ends;
 
-	__builtin_memcpy(source.address, question->address, sizeof(question->address));
 	if (read_ends(ctx, TAM_LEVEL_KERNEL, sizeof(struct ethhdr), &ends) ||
 	    !is_translated_at(egress, &ends))
 		return 0;
@@ -48,26 +42,50 @@ static __always_inline int take_note(struct __sk_buff *ctx, const struct tam_que
 	return 1;
 }
 
-/* Ends it, also where it is none: what is written to this device is for nobody else. */
+/* The device by which a frame arrives anew; 0: none, or one where it would meet the front door
+ * again, which is behind the place where a device receives it. */
+static __always_inline __u32 arrival_device(__u32 port)
+{
+	const struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
+
+	return config && !(config->flags & (TAM_PORT_GENERIC | TAM_PORT_TC | TAM_PORT_PACKET))
+		       ? config->ifindex : 0;
+}
+
+/* Answers by which port the kernel would send a packet that it receives by `device`. */
+static __always_inline __u32 answer_question(struct __sk_buff *ctx, const struct tam_request *request,
+					     __u32 device)
+{
+	__u32 port = egress_at_tc(ctx, sizeof(struct ethhdr), device);
+
+	if (request->kind == TAM_ASK_NOTE)
+		return take_note(ctx, request, port);
+	return port == TAM_ANSWERED ? TAM_NO_EGRESS : port;
+}
+
+/* Ends what is written to this device, also where it is no request: it is for nobody else. */
 SEC("tcx/ingress")
 int tam_ask(struct __sk_buff *ctx)
 {
-	__u32 zero = 0, port;
-	const struct tam_question *at = (void *)(long)ctx->data;
+	__u32 zero = 0, at = ctx->len - sizeof(struct tam_request), device, port;
 	struct tam_answer *answer = bpf_map_lookup_elem(&tam_answers, &zero);
 	const struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
-	struct tam_question question;
+	struct tam_request request;
 
-	if (!answer || !shared || (void *)(at + 1) > (void *)(long)ctx->data_end)
+	if (!answer || !shared || ctx->len < sizeof(struct ethhdr) + sizeof(request) ||
+	    bpf_skb_load_bytes(ctx, at, &request, sizeof(request)) ||
+	    bpf_skb_change_tail(ctx, at, 0))
 		return TC_ACT_STOLEN;
-	question = *at;
-	port = egress_at_tc(ctx, sizeof(struct ethhdr), *(volatile __u32 *)&shared->kernel_ifindex);
-	if (question.kind == TAM_ASK_NOTES)
-		port = take_note(ctx, &question, port);
-	else if (port == TAM_ANSWERED)
-		port = TAM_NO_EGRESS;
-	*(volatile __u64 *)&answer->value = (__u64)question.number << 32 | port;
-	return TC_ACT_STOLEN;
+	device = arrival_device(request.port);
+	if (request.kind == TAM_ASK_ARRIVE)
+		port = device ? 1 + request.port : 0;
+	else
+		port = answer_question(ctx, &request,
+				       device ? device : *(volatile __u32 *)&shared->kernel_ifindex);
+	*(volatile __u64 *)&answer->value = (__u64)request.number << 32 | port;
+	if (request.kind != TAM_ASK_ARRIVE || !device)
+		return TC_ACT_STOLEN;
+	return bpf_redirect(device, BPF_F_INGRESS);
 }
 
 #endif

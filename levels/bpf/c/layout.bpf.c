@@ -27,6 +27,8 @@ struct tam_passage layout_passage;
 struct tam_service_stats layout_service_stats;
 struct tam_account layout_account;
 struct tam_line layout_line;
+struct tam_end layout_end;
+struct tam_request layout_request;
 struct tam_answer layout_answer;
 struct tam_room layout_room;
 struct tam_reason_key layout_reason_key;
@@ -110,6 +112,10 @@ enum layout_number {
 	NOT_RUN = TAM_NOT_RUN,
 	OVER_BUDGET = TAM_OVER_BUDGET,
 	NEXT_DOWN = TAM_NEXT_DOWN,
+	ASK_EGRESS = TAM_ASK_EGRESS,
+	ASK_NOTE = TAM_ASK_NOTE,
+	ASK_ARRIVE = TAM_ASK_ARRIVE,
+	ETHERTYPE_ASKED = TAM_ETHERTYPE_ASKED,
 	RULE_NONE = TAM_RULE_NONE,
 	STACK_REASONS_MAX = TAM_STACK_REASONS_MAX,
 	STACK_OTHER = TAM_STACK_OTHER,

@@ -578,9 +578,29 @@ struct tam_line {
 #define TAM_FUEL_SHIFT 16
 #define TAM_FILL_MAX (1 << 14)	/* jiffies that are made good at once: beyond, the sum could overflow */
 
-/* The answer to the cell's question by which port the kernel would send a packet (ask.h). */
+/* One end of a flow: IPv4 fills the first four bytes of the address. */
+struct tam_end {
+	__u8 address[16];
+	__be16 port_be;		/* or an ICMP identifier; of a later fragment the IP identification */
+	__u16 zero;
+};
+
+/* The end of what the cell writes to its TAP device (ask.h). */
+struct tam_request {
+	__u32 number;
+	__u16 port;		/* by which the packet is received; 0xffff: by the node's own device */
+	__u8 kind;		/* TAM_ASK_* */
+	__u8 zero;
+	struct tam_end source;	/* TAM_ASK_NOTE: with which */
+};
+#define TAM_ASK_EGRESS 0
+#define TAM_ASK_NOTE 1
+#define TAM_ASK_ARRIVE 2
+#define TAM_ETHERTYPE_ASKED 0x88b5	/* of IEEE 802 for local experiments: the kernel reads nothing behind it */
+
+/* What became of the last request. */
 struct tam_answer {
-	__u64 value;		/* the question's number << 32 | 1 + the number of the port, or 0: by none */
+	__u64 value;		/* its number << 32 | 1 + the number of a port, or 0: none */
 	__u64 unused[7];	/* a cache line */
 };
 

@@ -30,13 +30,6 @@
 /* Go on to the next program at egress (TCX_NEXT of newer headers). */
 #define TAM_EGRESS_NEXT -1
 
-/* One end of a flow: IPv4 fills the first four bytes, and the port may be an ICMP identifier. */
-struct tam_end {
-	__u8 address[16];
-	__be16 port_be;
-	__u16 zero;
-};
-
 /* A packet as the kernel has it. */
 struct tam_translation_key {
 	struct tam_end source;	/* of a later fragment the port is the IP identification */

@@ -1,23 +1,22 @@
-//! Answers about where the kernel would send a packet, in the memory of a cell that asks
-//! (`c/ask.h`).
+//! Requests of a cell to the kernel, and their answers in the cell's memory (`c/ask.h`).
 
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-use bpf_maps::Answer;
+use bpf_maps::{ASK_ARRIVE, ASK_NOTE, Answer, ETHERTYPE_ASKED, End, Request};
 use units::PortId;
 
 use crate::mapped::MappedWords;
 
-/// Bytes of a question in front of the packet's IP header: as an Ethernet header has them.
-pub const QUESTION_HEAD: usize = 14;
+/// What goes in front of an IP packet that is asked about: an Ethernet header.
+pub const QUESTION_HEAD: [u8; 14] = {
+    let [high, low] = ETHERTYPE_ASKED.to_be_bytes();
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low]
+};
 /// Bytes of the packet that a question has: the longest IP header without extensions, and ports.
 pub const QUESTION_PACKET: usize = 64;
-
-/// Byte 10 of a question that is a note (`TAM_ASK_NOTES`).
-const NOTES: u8 = 1;
 
 /// The map of answers.
 #[derive(Debug)]
@@ -36,28 +35,29 @@ impl Answers {
         Ok(Self { words, number: 0 })
     }
 
-    /// Begins another question; what is to be written in front of its IP packet.
-    pub fn ask(&mut self, is_v6: bool) -> [u8; QUESTION_HEAD] {
+    /// Begins another request: by which port would the kernel send a packet that it receives by this
+    /// one, or by the node's own device? To be written behind [`QUESTION_HEAD`] and the packet's first
+    /// [`QUESTION_PACKET`] bytes.
+    pub fn ask(&mut self, arrival: Option<PortId>) -> Request {
         self.number = self.number.wrapping_add(1);
-        let mut head = [0; QUESTION_HEAD];
-        head[..4].copy_from_slice(&self.number.to_ne_bytes());
-        let kind: u16 = if is_v6 { 0x86dd } else { 0x0800 };
-        head[QUESTION_HEAD - 2..].copy_from_slice(&kind.to_be_bytes());
-        head
+        let port = arrival.map_or(u16::MAX, |port| port.0);
+        Request { number: self.number, port, ..Request::default() }
     }
 
-    /// Begins a note that an IPv4 packet leaves with this source; what is to be written in front of
-    /// it as the kernel gets it. The answer is a port, of no meaning, when it was taken.
-    pub fn note(&mut self, address: [u8; 4], port_be: [u8; 2]) -> [u8; QUESTION_HEAD] {
-        let mut head = self.ask(false);
-        head[4..8].copy_from_slice(&address);
-        head[8..10].copy_from_slice(&port_be);
-        head[10] = NOTES;
-        head
+    /// Begins a note that a packet leaves with this source; it is written as the kernel gets it, as
+    /// of [`Answers::ask`]. The answer is a port, of no meaning, when it was taken.
+    pub fn note(&mut self, arrival: Option<PortId>, source: End) -> Request {
+        Request { kind: ASK_NOTE, source, ..self.ask(arrival) }
     }
 
-    /// The port that the last question's packet would leave by; `None` when it would leave by none,
-    /// or nobody has answered.
+    /// Begins the arrival of a frame by a port, to be written behind the frame. The answer is that
+    /// port when it was taken.
+    pub fn arrive(&mut self, port: PortId) -> Request {
+        Request { kind: ASK_ARRIVE, ..self.ask(Some(port)) }
+    }
+
+    /// Returns the port that the last request is answered with; `None` when it is none, or nobody
+    /// has answered.
     #[must_use]
     pub fn answer(&self) -> Option<PortId> {
         let value = self.words.word(offset_of!(Answer, value) / 8)?.load(Ordering::Acquire);

@@ -5,9 +5,9 @@
 use std::mem::offset_of;
 
 use bpf_maps::{
-    Account, Answer, Captured, Config, HandOver, Key, Lane, Line, Mask, OUTCOMES, OwnPrefix,
-    PacketMeta, Passage, PortConfig, PortStats, ReasonKey, Room, Rule, RuleFact, RuleStats, STAGES,
-    ServiceStats, StackKind, StackStats, Vlan, VlanKey,
+    Account, Answer, Captured, Config, End, HandOver, Key, Lane, Line, Mask, OUTCOMES, OwnPrefix,
+    PacketMeta, Passage, PortConfig, PortStats, ReasonKey, Request, Room, Rule, RuleFact,
+    RuleStats, STAGES, ServiceStats, StackKind, StackStats, Vlan, VlanKey,
 };
 
 use crate::object::{Object, OpenObject};
@@ -155,6 +155,8 @@ fn layout_of_services_matches_header() {
     );
     same!(object, "tam_account", Account, left, ticked, per_tick, full, sent, packets, unused,);
     same!(object, "tam_line", Line, account, up, dropped, gone, sent_up, sent_above, unused,);
+    same!(object, "tam_end", End, address, port_be, zero);
+    same!(object, "tam_request", Request, number, port, kind, zero, source);
     same!(object, "tam_answer", Answer, value, unused);
     same!(
         object,
@@ -384,6 +386,10 @@ fn numbers_match_header() {
         NOT_RUN,
         OVER_BUDGET,
         NEXT_DOWN,
+        ASK_EGRESS,
+        ASK_NOTE,
+        ASK_ARRIVE,
+        ETHERTYPE_ASKED,
         RULE_NONE,
         STACK_REASONS_MAX,
         STACK_OTHER,

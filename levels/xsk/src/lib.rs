@@ -20,6 +20,6 @@ mod ring;
 mod socket;
 mod umem;
 
-pub use packet::{Packet, SEGMENTS_MAX};
+pub use packet::{ASIDE_LENGTH, Packet, SEGMENTS_MAX};
 pub use socket::{Rings, SetupError, Socket, SocketConfig, left_behind};
 pub use umem::{FRAME_HEADROOM, FRAME_LENGTH, FramePool, Umem};

@@ -11,6 +11,16 @@ pub const SEGMENTS_MAX: usize = 5;
 /// Bytes of a packet that one frame of memory holds.
 const SEGMENT_LENGTH_MAX: usize = FRAME_LENGTH - crate::FRAME_HEADROOM;
 
+/// Bytes that [`Packet::set_aside`] keeps.
+pub const ASIDE_LENGTH: usize = 44;
+
+/// Bytes behind them: the frame's number and, where a packet that grows comes first, a pattern that is
+/// not the zeros of new bytes.
+const ASIDE_TAIL: usize = 8;
+const ASIDE_PATTERN: u64 = 0xa5a5_a5a5 << 32;
+/// Bytes in front of a packet that its metadata may take.
+const METADATA_MAX: usize = 64;
+
 /// Part of a packet: bytes `start..start + length` of a frame.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -92,6 +102,33 @@ impl Packet {
         let end = segment.start as usize;
         let start = end.checked_sub(N)?;
         self.umem.bytes(&segment.frame).get(start..end)?.try_into().ok()
+    }
+
+    /// Keeps bytes at the beginning of the packet's first frame of memory, in front of its metadata;
+    /// returns what [`Packet::aside`] finds them by, `None` where there is no room.
+    pub fn set_aside(&mut self, bytes: &[u8; ASIDE_LENGTH]) -> Option<u32> {
+        let segment = self.segments[0].as_mut()?;
+        let number = segment.frame.number();
+        if usize::from(segment.start) < ASIDE_LENGTH + ASIDE_TAIL + METADATA_MAX {
+            return None;
+        }
+        let memory = self.umem.bytes_mut(&mut segment.frame);
+        memory[..ASIDE_LENGTH].copy_from_slice(bytes);
+        let tail = ASIDE_PATTERN | u64::from(number);
+        memory[ASIDE_LENGTH..][..ASIDE_TAIL].copy_from_slice(&tail.to_le_bytes());
+        Some(number)
+    }
+
+    /// The bytes that were set aside, unless the packet has grown over them or lost its first frame
+    /// of memory since.
+    #[must_use]
+    pub fn aside(&self, number: u32) -> Option<[u8; ASIDE_LENGTH]> {
+        let segment = self.segments[0].as_ref()?;
+        let kept = self.umem.bytes(&segment.frame).get(..usize::from(segment.start))?;
+        let (bytes, rest) = kept.split_first_chunk()?;
+        let tail = u64::from_le_bytes(*rest.first_chunk()?);
+        let is_there = segment.frame.number() == number;
+        (is_there && tail == ASIDE_PATTERN | u64::from(number)).then_some(*bytes)
     }
 
     /// Starts loading metadata and headers, which another CPU has just written.
@@ -321,6 +358,24 @@ mod tests {
         let mut out = [0; 2];
         packet.load(0, &mut out).unwrap();
         assert_eq!((packet.length(), out), (2, [4, 5]));
+    }
+
+    #[test]
+    fn what_is_set_aside_is_found_until_the_packet_lies_there() {
+        let bytes = std::array::from_fn(|at| at as u8);
+        let (mut packet, _) = packet_of(&[15, 20]);
+        let number = packet.set_aside(&bytes).unwrap();
+        let grow = |packet: &mut Packet| (0..2).for_each(|_| packet.resize_head(100).unwrap());
+        grow(&mut packet);
+        assert_eq!(packet.aside(number), Some(bytes));
+        packet.resize_head(20).unwrap();
+        (0..2).for_each(|_| packet.resize_head(-110).unwrap());
+        assert_eq!(packet.aside(number), None, "it was overwritten");
+        let number = packet.set_aside(&bytes).unwrap();
+        packet.resize_head(-16).unwrap();
+        assert_eq!(packet.aside(number), None, "its first frame of memory is gone");
+        grow(&mut packet);
+        assert_eq!(packet.set_aside(&bytes), None, "no room");
     }
 
     #[test]

@@ -192,6 +192,11 @@ impl Frame {
         (self.0.get() as u64 - 1) * FRAME_LENGTH as u64
     }
 
+    /// Its number, from 1 on.
+    pub(crate) const fn number(&self) -> u32 {
+        self.0.get()
+    }
+
     /// Its place among all frames.
     const fn index(&self) -> usize {
         self.0.get() as usize - 1

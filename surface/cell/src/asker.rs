@@ -1,17 +1,19 @@
-//! Questions to the kernel: by which port would it send this packet? They go by the TAP device of
-//! the node, at whose ingress a program answers within the same system call (`bpf::Answers`).
+//! Requests to the kernel by the TAP device of the node, at whose ingress a program does them within
+//! the same system call (`bpf::Answers`):
 //!
-//! Asked only while sessions have shares of ports: a packet that the kernel routes for a service
-//! pays where it leaves, like those that leave from here. And told, by the same way, which source a
-//! packet leaves with that the kernel gets with another.
+//! * By which port would it send this packet? Asked only while sessions have shares of ports: a
+//!   packet that the kernel routes for a service pays where it leaves, like those that leave from
+//!   here.
+//! * This packet, which the kernel gets with another source, leaves with that one.
+//! * This frame has come in by that port.
 
 use crate::deliver::l3_offset;
-use crate::source::Source;
 use bpf::{Answers, QUESTION_HEAD, QUESTION_PACKET};
+use bpf_maps::{End, Request};
 use rustix::fd::OwnedFd;
 use std::io::IoSlice;
 use units::PortId;
-use xsk::Packet;
+use xsk::{Packet, SEGMENTS_MAX};
 
 /// The map of answers, and the device that is asked.
 #[derive(Debug)]
@@ -25,33 +27,46 @@ impl Asker {
         Self { answers, device }
     }
 
-    /// Notes that a frame's IPv4 packet leaves with this source, which its module gave it, when the
-    /// kernel sends it. False when the kernel would send it by no port of the node, where nobody
+    /// Notes that a frame's IP packet, which the kernel receives by this port, leaves with this source,
+    /// which its module gave it, when the kernel sends it. False when the kernel would send it by no port of the node, where nobody
     /// gives it that source.
-    pub(crate) fn note(&mut self, packet: &Packet, source: Source) -> bool {
-        let question = self.answers.note(source.address, source.port);
-        self.put(packet, &question).is_some()
+    pub(crate) fn note(&mut self, packet: &Packet, arrival: Option<PortId>, source: End) -> bool {
+        let request = self.answers.note(arrival, source);
+        self.question(packet, request).is_some()
     }
 
-    /// Returns the port by which the kernel would send a frame's IP packet as it is now; `None` when
-    /// it would answer or keep it, or send it by no port of the node.
-    pub(crate) fn egress_of(&mut self, packet: &Packet) -> Option<PortId> {
-        let is_v6 = ip_of(packet)?.first()? >> 4 == 6;
-        let question = self.answers.ask(is_v6);
-        self.put(packet, &question)
+    /// Returns the port by which the kernel would send a frame's IP packet as it is now, received by
+    /// that port or by the node's own device; `None` when it would answer or keep it, or send it by no
+    /// port of the node.
+    pub(crate) fn egress_of(&mut self, packet: &Packet, arrival: Option<PortId>) -> Option<PortId> {
+        let request = self.answers.ask(arrival);
+        self.question(packet, request)
     }
 
-    fn put(&mut self, packet: &Packet, question: &[u8; QUESTION_HEAD]) -> Option<PortId> {
-        let ip = ip_of(packet)?;
-        // Without memory for it nobody answers, and the last answer is not this question's.
-        let _ = rustix::io::writev(&self.device, &[IoSlice::new(question), IoSlice::new(ip)]);
+    /// Has a port's device receive a frame; whether it did.
+    pub(crate) fn arrive(&mut self, packet: &Packet, port: PortId) -> bool {
+        let request = self.answers.arrive(port);
+        let mut pieces = [IoSlice::new(&[]); SEGMENTS_MAX + 1];
+        let mut count = 0;
+        for (piece, chunk) in pieces.iter_mut().zip(packet.chunks()) {
+            *piece = IoSlice::new(chunk);
+            count += 1;
+        }
+        pieces[count] = IoSlice::new(bytemuck::bytes_of(&request));
+        self.put(&pieces[..=count]).is_some()
+    }
+
+    fn question(&mut self, packet: &Packet, request: Request) -> Option<PortId> {
+        let head = packet.head();
+        let ip = &head[l3_offset(head)?..];
+        let ip = &ip[..ip.len().min(QUESTION_PACKET)];
+        let request = bytemuck::bytes_of(&request);
+        self.put(&[&QUESTION_HEAD, ip, request].map(IoSlice::new))
+    }
+
+    fn put(&mut self, pieces: &[IoSlice<'_>]) -> Option<PortId> {
+        // Without memory for it nobody answers, and the last answer is not this request's.
+        let _ = rustix::io::writev(&self.device, pieces);
         self.answers.answer()
     }
-}
-
-/// Returns the head of a frame's IP packet.
-fn ip_of(packet: &Packet) -> Option<&[u8]> {
-    let head = packet.head();
-    let ip = &head[l3_offset(head)?..];
-    Some(&ip[..ip.len().min(QUESTION_PACKET)])
 }

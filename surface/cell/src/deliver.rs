@@ -6,14 +6,14 @@ use crate::facts::Facts;
 use crate::kernel::KernelWay;
 use crate::port::{Ports, SendFailure};
 use crate::sessions::Sessions;
-use crate::source;
+use crate::source::{self, Source};
 use crate::tap::Tap;
 use abi::PacketBytes;
 use bpf_maps::{
     ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, ACTION_OUT, META_BRIDGED, META_ROUTED, PacketMeta,
     RULE_NONE, VLAN_PRESENT, VLAN_UNKNOWN,
 };
-use units::{Bytes, EntryId, SessionId};
+use units::{Bytes, EntryId, PortId, SessionId};
 use wire::rewrite;
 use xsk::{FramePool, Packet};
 
@@ -253,37 +253,53 @@ impl Exits<'_> {
     }
 
     /// Hands a packet to the kernel that its module wants routed anew.
-    pub(crate) fn reroute(&mut self, mut packet: Packet, meta: &PacketMeta) -> End {
-        if is_of_unknown_vlan(packet.head(), meta) {
-            return self.unknown_vlan(packet);
-        }
-        self.give_back_source(&mut packet, meta);
-        self.hand_to_kernel(packet)
+    pub(crate) fn reroute(&mut self, packet: Packet, meta: &PacketMeta) -> End {
+        self.leave_to_kernel(packet, meta)
     }
 
     /// Puts the source back with which a packet came, and notes the one that its module gave it;
     /// as by the kernel's own NAT the source changes last. Of what leaves by no port of the node it
-    /// stays the module's.
-    fn give_back_source(&mut self, packet: &mut Packet, meta: &PacketMeta) {
-        let (Some(came), Some(l3)) = (source::kept(meta), l3_offset(packet.head())) else { return };
-        let given = source::replace(&mut packet.head_mut()[l3..], meta, came);
-        if let Some(given) = given.filter(|given| !self.egress.note_source(packet, *given)) {
-            source::replace(&mut packet.head_mut()[l3..], meta, given);
+    /// stays the module's. Returns whether the packet has the source with which it came.
+    fn give_back_source(&mut self, packet: &mut Packet, meta: &PacketMeta) -> bool {
+        let Some(l3) = l3_offset(packet.head()) else { return false };
+        match source::put_back(packet, l3, meta) {
+            Source::Same => true,
+            Source::PutBack(given) => {
+                let receives = self.ports.receives(meta.arrival_port);
+                let arrival = receives.then_some(PortId(meta.arrival_port));
+                let is_noted = self.egress.note_source(packet, arrival, given);
+                if !is_noted {
+                    source::give_again(packet, l3, meta, given);
+                }
+                is_noted
+            }
+            Source::Other => false,
         }
     }
 
     /// Into the kernel's stack by the port that it came in by, or without one.
-    pub(crate) fn hand_back(&mut self, mut packet: Packet, meta: &PacketMeta) -> End {
-        let by = match self.ports.frames(meta.arrival_port) {
-            Some(_) => {
-                Exit::Back { arrival: meta.arrival_port, is_ip: meta.flags >> 8 & 0xff != 0 }
-            }
-            // There tags are taken off, and the kernel would route what it has to drop.
-            None if is_of_unknown_vlan(packet.head(), meta) => return self.unknown_vlan(packet),
-            None => {
-                self.give_back_source(&mut packet, meta);
-                Exit::Kernel
-            }
+    pub(crate) fn hand_back(&mut self, packet: Packet, meta: &PacketMeta) -> End {
+        if self.ports.frames(meta.arrival_port).is_none() {
+            return self.leave_to_kernel(packet, meta);
+        }
+        let by = Exit::Back { arrival: meta.arrival_port, is_ip: is_ip(meta) };
+        self.give_to_kernel(Departing { packet, by })
+    }
+
+    /// Leaves a packet without a route to the kernel: as one that has just come in by its port, or,
+    /// where that cannot be or it has another source than it came with, by the node's own device.
+    fn leave_to_kernel(&mut self, mut packet: Packet, meta: &PacketMeta) -> End {
+        let is_as_it_came = match is_ip(meta) {
+            true => self.give_back_source(&mut packet, meta),
+            false => meta.flags & META_ROUTED == 0,
+        };
+        // By the node's own device tags are taken off: the kernel would route what it has to drop.
+        let or_own = !is_of_unknown_vlan(packet.head(), meta);
+        let (port, is_ip) = (meta.arrival_port, is_ip(meta));
+        let by = match is_as_it_came && self.ports.receives(port) {
+            true => Exit::Arrival { port, is_ip, or_own },
+            false if or_own => Exit::Kernel,
+            false => return self.unknown_vlan(packet),
         };
         self.give_to_kernel(Departing { packet, by })
     }
@@ -291,13 +307,13 @@ impl Exits<'_> {
     /// Into the kernel's stack; when it is the session's turn, if the kernel will send it by a port
     /// of which somebody has a share.
     fn give_to_kernel(&mut self, departing: Departing) -> End {
-        if let Some(port) = self.egress.shared_egress(self.session, &departing.packet) {
+        if let Some(port) = self.egress.shared_egress(self.session, &departing) {
             return self.wait_for_turn(port, departing, End::ToKernel);
         }
         if departing.by == Exit::Kernel && l3_offset(departing.packet.head()).is_none() {
             return self.malformed(departing.packet);
         }
-        match departing.leave(self.ports, self.kernel, self.pool) {
+        match self.egress.leave_to_kernel(departing, self.ports, self.kernel, self.pool) {
             true => End::ToKernel,
             false => End::KernelRefused,
         }
@@ -312,6 +328,11 @@ impl Exits<'_> {
         packet.recycle(self.pool);
         End::Malformed
     }
+}
+
+/// Whether a packet came as IP.
+const fn is_ip(meta: &PacketMeta) -> bool {
+    meta.flags >> 8 & 0xff != 0
 }
 
 /// Where the IP header begins, behind at most two VLAN tags, as the frame is

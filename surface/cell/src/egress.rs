@@ -24,8 +24,8 @@ use crate::lines::{Counted, Lines};
 use crate::port::{Ports, SendFailure};
 use crate::protocol::{HEADER_LENGTH_MAX, PortFacts, SessionFacts};
 use crate::sessions::Sessions;
-use crate::source::Source;
 use abi::PacketBytes;
+use bpf_maps::End;
 use session::Reservation;
 use session::egress::{Next, Outcome, Port, Schedule, Terms};
 use session::memory::queue_default;
@@ -52,6 +52,13 @@ pub(crate) enum Exit {
     Port,
     /// Into the kernel, which routes it.
     Kernel,
+    /// The same by the device of the port that it came in by, as it came.
+    Arrival {
+        port: u16,
+        is_ip: bool,
+        /// Whether the kernel may have it by the node's own device in place of that.
+        or_own: bool,
+    },
     /// The same by the packet port that it came in by.
     Back { arrival: u16, is_ip: bool },
 }
@@ -69,11 +76,18 @@ impl Departing {
         self,
         ports: &Ports,
         kernel: Option<&KernelWay>,
+        asker: Option<&mut Asker>,
         pool: &mut FramePool,
     ) -> bool {
         let Self { mut packet, by } = self;
         let back = match by {
             Exit::Back { arrival, is_ip } => ports.give_back(arrival, &mut packet, is_ip),
+            Exit::Arrival { port, is_ip, or_own } => {
+                let is_ready = !is_ip || ports.address(port, &mut packet);
+                let is_received = |asker: &mut Asker| asker.arrive(&packet, PortId(port));
+                let is_received = is_ready && asker.is_some_and(is_received);
+                (is_received || !or_own).then_some(is_received)
+            }
             Exit::Port | Exit::Kernel => None,
         };
         let is_taken = back.or_else(|| kernel.and_then(|kernel| kernel.take_packet(&packet)));
@@ -90,11 +104,12 @@ impl Departing {
         port: u16,
         ports: &mut Ports,
         kernel: Option<&KernelWay>,
+        asker: Option<&mut Asker>,
         pool: &mut FramePool,
     ) -> Result<(), (Option<Self>, SendFailure)> {
         if self.by != Exit::Port {
             let gone = (None, SendFailure::NoPort);
-            return if self.leave(ports, kernel, pool) { Ok(()) } else { Err(gone) };
+            return if self.leave(ports, kernel, asker, pool) { Ok(()) } else { Err(gone) };
         }
         let by = self.by;
         ports.send(port, self.packet, pool).map_err(|(packet, failure)| match failure {
@@ -212,18 +227,54 @@ impl Egress {
 
     /// Returns the port by which the kernel would send a session's packet, if somebody has a share
     /// of that port; the node's own services pay nothing.
-    pub(crate) fn shared_egress(&mut self, session: SessionId, packet: &Packet) -> Option<u16> {
+    pub(crate) fn shared_egress(
+        &mut self,
+        session: SessionId,
+        departing: &Departing,
+    ) -> Option<u16> {
         if session == SessionId::SYSTEM || !self.is_used() {
             return None;
         }
-        let port = self.asker.as_mut()?.egress_of(packet)?.0;
+        let arrival = match departing.by {
+            Exit::Arrival { port, .. } => Some(PortId(port)),
+            _ => None,
+        };
+        let port = self.asker.as_mut()?.egress_of(&departing.packet, arrival)?.0;
         self.shares(port).then_some(port)
     }
 
-    /// Notes the source with which a packet leaves that the kernel gets with another: false when
-    /// nobody would give it back.
-    pub(crate) fn note_source(&mut self, packet: &Packet, source: Source) -> bool {
-        self.asker.as_mut().is_some_and(|asker| asker.note(packet, source))
+    /// Notes the source with which a packet leaves that the kernel gets, by this port, with another:
+    /// false when nobody would give it back.
+    pub(crate) fn note_source(
+        &mut self,
+        packet: &Packet,
+        arrival: Option<PortId>,
+        source: End,
+    ) -> bool {
+        self.asker.as_mut().is_some_and(|asker| asker.note(packet, arrival, source))
+    }
+
+    /// Gives a packet to the kernel; whether that took it.
+    pub(crate) fn leave_to_kernel(
+        &mut self,
+        departing: Departing,
+        ports: &Ports,
+        kernel: Option<&KernelWay>,
+        pool: &mut FramePool,
+    ) -> bool {
+        departing.leave(ports, kernel, self.asker.as_mut(), pool)
+    }
+
+    /// Gives a packet that need not wait to whoever has it next, as [`Departing::send`].
+    pub(crate) fn send(
+        &mut self,
+        departing: Departing,
+        port: u16,
+        ports: &mut Ports,
+        kernel: Option<&KernelWay>,
+        pool: &mut FramePool,
+    ) -> Result<(), (Option<Departing>, SendFailure)> {
+        departing.send(port, ports, kernel, self.asker.as_mut(), pool)
     }
 
     /// A session pays from this account at a port, or from that of all without a share.
@@ -477,7 +528,7 @@ impl Egress {
             };
             let packet = &departing.packet;
             let (length, memory) = (packet.length() as u64, Bytes(packet.memory_length() as u64));
-            match departing.send(at as u16, ports, kernel, pool) {
+            match departing.send(at as u16, ports, kernel, self.asker.as_mut(), pool) {
                 Ok(()) => {
                     left.sent += 1;
                     sessions.sent(session, Bytes(length));

@@ -28,6 +28,8 @@ pub(crate) struct Port {
     pub(crate) raw: bool,
     /// What leaves by it can come in by a port of the same node.
     pub(crate) cabled: bool,
+    /// Its device may receive a frame once more, without meeting the front door.
+    in_driver: bool,
     pub(crate) sockets: Vec<Socket>,
     /// The queue of each socket.
     pub(crate) queues: Vec<u32>,
@@ -51,6 +53,7 @@ impl Port {
     /// What may change while it is served.
     fn take_up(&mut self, facts: &PortFacts) {
         (self.mac, self.mtu, self.cabled) = (facts.mac, facts.mtu, facts.cabled);
+        self.in_driver = facts.in_driver;
         if let Some(frames) = &mut self.frames {
             frames.door.mac = facts.mac;
         }
@@ -118,6 +121,7 @@ impl Ports {
             mtu: facts.mtu,
             raw: facts.raw,
             cabled: facts.cabled,
+            in_driver: facts.in_driver,
             sockets: Vec::new(),
             queues: Vec::new(),
             frames: None,
@@ -154,6 +158,19 @@ impl Ports {
             return Some(false);
         }
         Some(send_frame(&frames.back, packet).is_ok())
+    }
+
+    /// Whether a port's device receives what it is given for the kernel.
+    pub(crate) fn receives(&self, port: u16) -> bool {
+        let port = self.all.get(usize::from(port)).and_then(Option::as_ref);
+        port.is_some_and(|port| port.in_driver)
+    }
+
+    /// Addresses a frame to a port that it came in by, whatever its module made of that: a route
+    /// would have replaced it. Whether it could.
+    pub(crate) fn address(&self, port: u16, packet: &mut Packet) -> bool {
+        let port = self.all.get(usize::from(port)).and_then(Option::as_ref);
+        port.is_some_and(|port| port.raw || packet.store(0, &port.mac).is_ok())
     }
 
     /// The port's device changed.

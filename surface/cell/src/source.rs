@@ -1,22 +1,43 @@
-//! Sources of IPv4 packets that a module changes and the kernel finishes: the kernel has the one
-//! with which a packet came, and what it sends has the module's (`levels/bpf/c/translate.h`).
+//! Sources of packets that a module changes and the kernel finishes: the kernel has the one with
+//! which a packet came, and what it sends has the module's (`levels/bpf/c/translate.h`).
 //!
-//! Until then the first is in the metadata, whose next hop says nothing without a route.
+//! Until then it lies beside the packet ([`Packet::set_aside`]); the metadata, whose egress says
+//! nothing without a route, says that it does.
 
-use bpf_maps::{META_BRIDGED, META_LATER_FRAGMENT, META_ROUTED, PacketMeta};
+use bpf_maps::{End, META_BRIDGED, META_ROUTED, PacketMeta};
+use bytemuck::{Pod, Zeroable};
 use wire::checksum::update_u16;
-use wire::protocol::{DCCP, ICMP, TCP, UDP, UDP_LITE};
+use wire::protocol::{DCCP, ICMP, ICMPV6, TCP, UDP, UDP_LITE};
+use xsk::{ASIDE_LENGTH, Packet};
 
-/// [`PacketMeta::egress_port`] where the next hop is a source: no port has this number.
+/// [`PacketMeta::egress_port`] of a packet whose origin lies beside it: no port has this number.
 const KEPT: u16 = u16::MAX;
 /// Queries of ICMP, which have an identifier: echo and timestamps, replies and requests.
 const ICMP_QUERIES: [u8; 4] = [0, 8, 13, 14];
+/// The same of ICMPv6.
+const ICMPV6_QUERIES: [u8; 2] = [128, 129];
 
-/// Address, and L4 port or ICMP identifier; of a later fragment its identification.
+/// How a packet came.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+pub(crate) struct Origin {
+    source: End,
+    version: u8,
+    protocol: u8,
+    is_later: u8,
+    /// Whether its source can be changed.
+    is_movable: u8,
+}
+
+/// What has become of a packet's source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Source {
-    pub(crate) address: [u8; 4],
-    pub(crate) port: [u8; 2],
+pub(crate) enum Source {
+    /// The packet has the one with which it came.
+    Same,
+    /// Its module gave it this one, and it has the first again.
+    PutBack(End),
+    /// It has another one, or nobody knows.
+    Other,
 }
 
 /// A checksum of L4 behind the IP header.
@@ -28,63 +49,91 @@ struct Check {
     is_optional: bool,
 }
 
-/// A packet's source, and where it lies behind the beginning of its IP header.
+/// A packet's source, and where its parts lie behind the beginning of its IP header.
 struct Found {
-    source: Source,
+    origin: Origin,
     port_at: Option<usize>,
     check: Option<Check>,
 }
 
-/// Keeps the source of a packet without a route in its metadata, before its module sees it.
+/// Keeps how a packet without a route came, before its module sees it.
 #[inline]
-pub(crate) fn keep(head: &[u8], meta: &mut PacketMeta) {
-    if meta.flags & (META_ROUTED | META_BRIDGED) != 0 || meta.flags >> 8 & 0xff != 4 {
-        return;
+pub(crate) fn keep(packet: &mut Packet, meta: &mut PacketMeta) {
+    if meta.flags & (META_ROUTED | META_BRIDGED) == 0 && meta.flags >> 8 & 0xff != 0 {
+        keep_unrouted(packet, meta);
     }
-    let Some(found) = head.get(usize::from(meta.l3_offset)..).and_then(find) else { return };
-    let Source { address: [a, b, c, d], port: [e, f] } = found.source;
-    meta.next_hop = [a, b, c, d, e, f];
-    meta.egress_port = KEPT;
 }
 
-/// Returns the source with which a packet came, if it is kept.
-pub(crate) fn kept(meta: &PacketMeta) -> Option<Source> {
-    let [a, b, c, d, e, f] = meta.next_hop;
-    let is_kept = meta.flags & META_ROUTED == 0 && meta.egress_port == KEPT;
-    is_kept.then_some(Source { address: [a, b, c, d], port: [e, f] })
+#[cold]
+fn keep_unrouted(packet: &mut Packet, meta: &mut PacketMeta) {
+    let ip = packet.head().get(usize::from(meta.l3_offset)..);
+    let Some(found) = ip.and_then(find) else { return };
+    let mut aside = [0; ASIDE_LENGTH];
+    aside[..size_of::<Origin>()].copy_from_slice(bytemuck::bytes_of(&found.origin));
+    if let Some(number) = packet.set_aside(&aside) {
+        meta.next_hop[..4].copy_from_slice(&number.to_ne_bytes());
+        meta.egress_port = KEPT;
+    }
+}
+
+/// Returns how a packet came, if it is kept.
+fn kept(packet: &Packet, meta: &PacketMeta) -> Option<Origin> {
+    let [a, b, c, d, ..] = meta.next_hop;
+    if meta.flags & META_ROUTED != 0 || meta.egress_port != KEPT {
+        return None;
+    }
+    let aside = packet.aside(u32::from_ne_bytes([a, b, c, d]))?;
+    Some(bytemuck::pod_read_unaligned(&aside[..size_of::<Origin>()]))
+}
+
+/// Puts the source back with which a packet came, whose IP header is at `l3` now.
+pub(crate) fn put_back(packet: &mut Packet, l3: usize, meta: &PacketMeta) -> Source {
+    let Some(came) = kept(packet, meta) else { return Source::Other };
+    packet.head_mut().get_mut(l3..).map_or(Source::Other, |ip| replace(ip, &came, came.source))
+}
+
+/// Gives a packet whose source was put back the one again that its module gave it.
+pub(crate) fn give_again(packet: &mut Packet, l3: usize, meta: &PacketMeta, given: End) {
+    if let Some(came) = kept(packet, meta) {
+        replace(&mut packet.head_mut()[l3..], &came, given);
+    }
 }
 
 /// Gives the packet whose IP header `ip` begins with another source, with every checksum that
-/// covers it; returns the one before. `None` when it has that source, or is not of the kind that
-/// `meta` says, and nothing is changed.
-pub(crate) fn replace(ip: &mut [u8], meta: &PacketMeta, to: Source) -> Option<Source> {
-    let Found { source: from, port_at, check } = find(ip)?;
-    let is_later = u16::from_be_bytes([ip[6], ip[7]]) & 0x1fff != 0;
-    if from == to
-        || u32::from(ip[9]) != meta.flags >> 16 & 0xff
-        || is_later != (meta.flags & META_LATER_FRAGMENT != 0)
-    {
-        return None;
+/// covers it, if it still is of the kind that came.
+fn replace(ip: &mut [u8], came: &Origin, to: End) -> Source {
+    let Some(Found { origin: now, port_at, check }) = find(ip) else { return Source::Other };
+    let is_v4 = now.version == 4;
+    if now.version == came.version && now.source == to {
+        return Source::Same;
     }
-    let addresses = [0, 2].map(|at| (word(&from.address, at), word(&to.address, at)));
-    let ports = (word(&from.port, 0), word(&to.port, 0));
-    follow(ip, 10, &addresses);
-    ip[12..16].copy_from_slice(&to.address);
+    if (Origin { source: came.source, ..now }) != *came || now.is_movable == 0 {
+        return Source::Other;
+    }
+    let (from, length) = (now.source, if is_v4 { 4 } else { 16 });
+    let addresses =
+        (0..length).step_by(2).map(|at| (word(&from.address, at), word(&to.address, at)));
+    let ports = (word(&from.port_be, 0), word(&to.port_be, 0));
+    if is_v4 {
+        follow(ip, 10, addresses.clone());
+    }
+    let address_at = if is_v4 { 12 } else { 8 };
+    ip[address_at..][..length].copy_from_slice(&to.address[..length]);
     if let Some(at) = port_at {
-        ip[at..at + 2].copy_from_slice(&to.port);
+        ip[at..at + 2].copy_from_slice(&to.port_be);
     }
     if let Some(Check { at, covers_addresses, is_optional }) = check
         && !(is_optional && word(ip, at) == 0)
     {
-        follow(ip, at, &[ports]);
+        follow(ip, at, port_at.map(|_| ports).into_iter());
         if covers_addresses {
-            follow(ip, at, &addresses);
+            follow(ip, at, addresses);
         }
         if is_optional && word(ip, at) == 0 {
             ip[at..at + 2].copy_from_slice(&[0xff; 2]);
         }
     }
-    Some(from)
+    Source::PutBack(from)
 }
 
 fn word(bytes: &[u8], at: usize) -> u16 {
@@ -92,114 +141,203 @@ fn word(bytes: &[u8], at: usize) -> u16 {
 }
 
 /// Has the checksum at `at` follow words that become others.
-fn follow(bytes: &mut [u8], at: usize, changes: &[(u16, u16)]) {
-    let sum = changes.iter().fold(word(bytes, at), |sum, &(old, new)| update_u16(sum, old, new));
+fn follow(bytes: &mut [u8], at: usize, changes: impl Iterator<Item = (u16, u16)>) {
+    let sum = changes.fold(word(bytes, at), |sum, (old, new)| update_u16(sum, old, new));
     bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Finds the source of an IPv4 packet; `None` where it cannot be changed.
+/// Finds the source of an IP packet; `None` where its header is cut off.
 fn find(ip: &[u8]) -> Option<Found> {
-    let header = usize::from(ip.first()? & 0x0f) * 4;
-    if ip[0] >> 4 != 4 || header < 20 || ip.len() < header {
+    let version = ip.first()? >> 4;
+    let (header, address_at, length, protocol) = match version {
+        4 => (usize::from(ip[0] & 0x0f) * 4, 12, 4, *ip.get(9)?),
+        6 => (40, 8, 16, *ip.get(6)?),
+        _ => return None,
+    };
+    if header < 20 || ip.len() < header {
         return None;
     }
-    let source = |port: &[u8]| {
-        Some(Source { address: ip[12..16].try_into().ok()?, port: port.try_into().ok()? })
+    let mut address = [0; 16];
+    address[..length].copy_from_slice(&ip[address_at..][..length]);
+    let is_later = version == 4 && word(ip, 6) & 0x1fff != 0;
+    let l4 = if is_later { Some((Some(4), None)) } else { find_l4(ip, header, version, protocol) };
+    let (port_at, check) = l4.unwrap_or_default();
+    let port_be = port_at.map_or([0; 2], |at| [ip[at], ip[at + 1]]);
+    let origin = Origin {
+        source: End { address, port_be, zero: 0 },
+        version,
+        protocol,
+        is_later: u8::from(is_later),
+        is_movable: u8::from(l4.is_some()),
     };
-    if word(ip, 6) & 0x1fff != 0 {
-        return Some(Found { source: source(&ip[4..6])?, port_at: None, check: None });
-    }
-    let check = |at: usize, covers_addresses: bool, is_optional: bool| {
-        let at = header + at;
-        (ip.len() >= at + 2).then_some(Check { at, covers_addresses, is_optional })
-    };
-    let (port, check) = match ip[9] {
-        TCP => (Some(0), Some(check(16, true, false)?)),
-        UDP => (Some(0), Some(check(6, true, true)?)),
-        ICMP if ICMP_QUERIES.contains(ip.get(header)?) => (Some(4), Some(check(2, false, false)?)),
-        // Their checksums cover the addresses.
-        UDP_LITE | DCCP => return None,
+    // The identification of a later fragment goes with it, and stays.
+    Some(Found { origin, port_at: port_at.filter(|_| !is_later), check })
+}
+
+/// Finds the L4 port, or what is in its place, and the checksum; `None` where the source cannot be
+/// changed, as `read_l4` in `levels/bpf/c/translate.h`.
+fn find_l4(
+    ip: &[u8],
+    header: usize,
+    version: u8,
+    protocol: u8,
+) -> Option<(Option<usize>, Option<Check>)> {
+    let kind = ip.get(header).copied();
+    let (port, check) = match (version, protocol) {
+        (_, TCP) => (Some(0), Some((16, true, false))),
+        (_, UDP) => (Some(0), Some((6, true, version == 4))),
+        (4, ICMP) if ICMP_QUERIES.contains(&kind?) => (Some(4), Some((2, false, false))),
+        (6, ICMPV6) if ICMPV6_QUERIES.contains(&kind?) => (Some(4), Some((2, true, false))),
+        (6, ICMPV6) => (None, Some((2, true, false))),
+        // Their checksums cover the addresses; and IPv6 has its extension headers here.
+        (4, UDP_LITE | DCCP) | (6, _) => return None,
         _ => (None, None),
     };
-    let port_at = port.map(|port| header + port);
-    let bytes = port_at.map_or(Some(&[0; 2][..]), |at| ip.get(at..at + 2))?;
-    Some(Found { source: source(bytes)?, port_at, check })
+    let inside = |at: usize| (ip.len() >= header + at + 2).then_some(header + at);
+    let check = match check {
+        Some((at, covers_addresses, is_optional)) => {
+            Some(Check { at: inside(at)?, covers_addresses, is_optional })
+        }
+        None => None,
+    };
+    let port_at = match port {
+        Some(at) => Some(inside(at)?),
+        None => None,
+    };
+    Some((port_at, check))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use abi::PacketBytes;
+    use std::rc::Rc;
     use wire::{FrameBuilder, parse_frame};
+    use xsk::Umem;
 
     const L3: usize = 14;
-    const INSIDE: Source = Source { address: [10, 0, 0, 1], port: [0, 77] };
-    const OUTSIDE: Source = Source { address: [198, 51, 100, 1], port: [0xf0, 3] };
 
-    fn from(source: Source, ttl: u8) -> FrameBuilder {
-        FrameBuilder::new().ipv4(source.address, [203, 0, 113, 9], ttl).identification(77)
+    fn end(address: &[u8], port: u16) -> End {
+        let mut whole = [0; 16];
+        whole[..address.len()].copy_from_slice(address);
+        End { address: whole, port_be: port.to_be_bytes(), zero: 0 }
     }
 
-    fn meta_of(frame: &[u8]) -> PacketMeta {
-        let parsed = parse_frame(frame).unwrap();
+    fn v4(last: u8, port: u16) -> End {
+        end(&[10, 0, 0, last], port)
+    }
+
+    fn v6(last: u8, port: u16) -> End {
+        end(&[0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last], port)
+    }
+
+    /// A frame from an IPv4 or an IPv6 address of the tests.
+    fn from(source: End) -> FrameBuilder {
+        let builder = FrameBuilder::new();
+        if source.address[15] == 0 {
+            let address: [u8; 4] = source.address[..4].try_into().unwrap();
+            return builder.ipv4(address, [203, 0, 113, 9], 64).identification(77);
+        }
+        builder.ipv6(source.address, [0x2001, 0xdb8, 1, 0, 0, 0, 0, 9], 64)
+    }
+
+    fn port(source: End) -> u16 {
+        u16::from_be_bytes(source.port_be)
+    }
+
+    fn packet_of(bytes: &[u8]) -> Packet {
+        let (umem, mut pool) = Umem::new(4).unwrap();
+        let mut packet = Packet::allocate(&Rc::new(umem), &mut pool, bytes.len()).unwrap();
+        packet.store(0, bytes).unwrap();
+        packet
+    }
+
+    /// A packet that came so, kept, and as its module left it.
+    fn kept_then(came: &[u8], left: &[u8]) -> (Packet, PacketMeta) {
+        let parsed = parse_frame(came).unwrap();
         let flags = u32::from(parsed.ip_version) << 8 | u32::from(parsed.protocol) << 16;
-        let later = parsed.fragment == wire::Fragment::Later;
-        let flags = flags | if later { META_LATER_FRAGMENT } else { 0 };
-        PacketMeta { l3_offset: parsed.l3_offset, flags, ..PacketMeta::default() }
+        let l3_offset = parsed.l3_offset;
+        let mut meta = PacketMeta { l3_offset, flags, ..PacketMeta::default() };
+        let mut packet = packet_of(came);
+        keep(&mut packet, &mut meta);
+        packet.head_mut().copy_from_slice(left);
+        (packet, meta)
     }
 
     #[test]
-    fn a_source_is_kept_and_put_back_with_its_checksums() {
-        let port = |source: Source| u16::from_be_bytes(source.port);
-        let of = |source: Source| {
-            [
-                from(source, 64).udp(port(source), 9).payload(b"some").build(),
-                from(source, 64).tcp(port(source), 9, 0x12).payload(b"some").build(),
-            ]
-        };
-        for (came, left) in of(INSIDE).into_iter().zip(of(OUTSIDE)) {
-            let mut meta = meta_of(&came);
-            keep(&came, &mut meta);
-            assert_eq!(kept(&meta), Some(INSIDE));
-            let mut frame = left.clone();
-            assert_eq!(replace(&mut frame[L3..], &meta, INSIDE), Some(OUTSIDE));
-            assert_eq!(frame, came);
-            assert_eq!(replace(&mut frame[L3..], &meta, INSIDE), None, "it has that source");
-            assert_eq!(replace(&mut frame[L3..], &meta, OUTSIDE), Some(INSIDE));
-            assert_eq!(frame, left);
+    fn a_source_is_put_back_with_its_checksums_and_given_again() {
+        for (inside, outside) in [(v4(1, 77), v4(9, 0xf003)), (v6(1, 77), v6(9, 0xf003))] {
+            let of = |source: End| {
+                let payload = |builder: FrameBuilder| builder.payload(b"some").build();
+                [
+                    payload(from(source).udp(port(source), 9)),
+                    payload(from(source).tcp(port(source), 9, 0x12)),
+                    payload(from(source).icmp_echo(port(source), 1)),
+                ]
+            };
+            for (came, left) in of(inside).into_iter().zip(of(outside)) {
+                let (mut packet, meta) = kept_then(&came, &left);
+                assert_eq!(put_back(&mut packet, L3, &meta), Source::PutBack(outside));
+                assert_eq!(packet.head(), came);
+                assert_eq!(put_back(&mut packet, L3, &meta), Source::Same);
+                give_again(&mut packet, L3, &meta, outside);
+                assert_eq!(packet.head(), left);
+            }
         }
     }
 
     #[test]
     fn of_a_later_fragment_only_the_address_changes() {
-        let whole = from(INSIDE, 64).udp(77, 9).payload(&[7; 64]);
-        let came = whole.build_fragments(40).pop().unwrap();
-        let mut meta = meta_of(&came);
-        keep(&came, &mut meta);
-        let mut frame = came.clone();
-        let to = Source { port: INSIDE.port, ..OUTSIDE };
-        assert_eq!(replace(&mut frame[L3..], &meta, to), Some(INSIDE));
-        assert_eq!((&frame[26..30], &frame[34..]), (&OUTSIDE.address[..], &came[34..]));
-        assert_eq!(wire::checksum::checksum(&frame[14..34]), 0);
+        let (inside, outside) = (v4(1, 77), v4(9, 77));
+        let later = |source: End| {
+            from(source).udp(77, 9).payload(&[7; 64]).build_fragments(40).pop().unwrap()
+        };
+        let (mut packet, meta) = kept_then(&later(inside), &later(outside));
+        assert_eq!(put_back(&mut packet, L3, &meta), Source::PutBack(outside));
+        assert_eq!(packet.head(), later(inside));
     }
 
     #[test]
     fn a_sum_of_udp_that_is_not_there_stays_so() {
-        let mut frame = from(INSIDE, 64).udp(77, 9).payload(b"some").build();
-        frame[40..42].copy_from_slice(&[0, 0]);
-        let meta = meta_of(&frame);
-        assert_eq!(replace(&mut frame[L3..], &meta, OUTSIDE), Some(INSIDE));
-        assert_eq!(frame[40..42], [0, 0]);
+        let of = |source: End| from(source).udp(port(source), 9).build();
+        let (came, mut left) = (of(v4(1, 77)), of(v4(9, 78)));
+        left[40..42].copy_from_slice(&[0, 0]);
+        let (mut packet, meta) = kept_then(&came, &left);
+        assert_eq!(put_back(&mut packet, L3, &meta), Source::PutBack(v4(9, 78)));
+        assert_eq!(packet.head()[40..42], [0, 0]);
     }
 
     #[test]
-    fn nothing_is_kept_of_what_has_a_route_or_is_not_of_one_kind_any_more() {
-        let came = from(INSIDE, 64).udp(77, 9).build();
-        let mut routed =
-            PacketMeta { flags: META_ROUTED | 4 << 8, l3_offset: 14, ..meta_of(&came) };
-        keep(&came, &mut routed);
-        assert_eq!(kept(&routed), None);
-        // Its module has put it into another packet.
-        let meta = PacketMeta { flags: 4 << 8 | 47 << 16, ..meta_of(&came) };
-        assert_eq!(replace(&mut came.clone()[L3..], &meta, OUTSIDE), None);
+    fn what_cannot_be_put_back_stays_as_its_module_left_it() {
+        let options = |source: End| {
+            from(source)
+                .extension(wire::protocol::DESTINATION_OPTIONS, &[1, 4, 0, 0, 0, 0])
+                .udp(1, 9)
+        };
+        let (came, left) = (options(v6(1, 0)).build(), options(v6(9, 0)).build());
+        let (mut packet, meta) = kept_then(&came, &left);
+        assert_eq!((put_back(&mut packet, L3, &meta), packet.head()), (Source::Other, &left[..]));
+        let (mut packet, meta) = kept_then(&came, &came);
+        assert_eq!(put_back(&mut packet, L3, &meta), Source::Same);
+        // Of another protocol, and of the other version.
+        let came = from(v4(1, 77)).udp(77, 9).payload(&[0; 40]).build();
+        for mut left in
+            [from(v4(9, 77)).tcp(77, 9, 0x12), from(v6(1, 77)).udp(77, 9)].map(|b| b.build())
+        {
+            left.resize(came.len(), 0);
+            let (mut packet, meta) = kept_then(&came, &left);
+            assert_eq!(put_back(&mut packet, L3, &meta), Source::Other);
+        }
+    }
+
+    #[test]
+    fn nothing_is_kept_of_what_has_a_route() {
+        let came = from(v4(1, 77)).udp(77, 9).build();
+        let mut packet = packet_of(&came);
+        let mut meta =
+            PacketMeta { flags: META_ROUTED | 4 << 8, l3_offset: 14, ..PacketMeta::default() };
+        keep(&mut packet, &mut meta);
+        assert_eq!(kept(&packet, &meta), None);
+        assert_eq!(meta.egress_port, 0);
     }
 }

@@ -421,7 +421,7 @@ impl Cell {
     fn handle_with(&mut self, mut packet: Packet, mut way: Way, now_ms: u64) {
         self.come(&packet, &mut way);
         checksum::complete(&mut packet, &way.meta);
-        source::keep(packet.head(), &mut way.meta);
+        source::keep(&mut packet, &mut way.meta);
         let meta = way.meta;
         if meta.entry == node::ASSOCIATIONS.0 {
             self.give_room_back(&way);

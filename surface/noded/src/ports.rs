@@ -444,6 +444,7 @@ impl LivePort {
             mtu: self.config.mtu,
             raw: self.config.flags & PORT_RAW != 0,
             cabled: self.config.flags & PORT_CABLED != 0,
+            in_driver: self.mode == Mode::Native,
             rate: self.rate(),
         }
     }

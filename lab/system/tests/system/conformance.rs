@@ -235,9 +235,11 @@ impl Bench {
         self.arrives("right", &frame)
     }
 
-    /// The kernel takes what is IP by its own rules, and cuts off what is behind it.
+    /// The kernel takes what is IP by its own rules, and cuts off what is behind it. It has no VLAN
+    /// device: what is tagged for a VLAN ends there.
     fn kernel_routes(&self, frame: &[u8]) -> Result<(), String> {
         match parse_frame(frame) {
+            Ok(packet) if packet.vlan.is_some_and(|tag| tag.id != 0) => Ok(()),
             Ok(packet) => self.routed(&frame[..packet.ip_end()]),
             Err(_) => Ok(()),
         }

@@ -1,6 +1,6 @@
 //! Two routers fed the same packets: a node and plain Linux, in namespaces of the same shape.
 //!
-//! What leaves either must be equal, errors and answers included, but for what [`NAMED`] lists.
+//! What leaves either must be equal, errors and answers included.
 //! 3,000 packets with `make soak`, a tenth of them in each run of the others.
 
 use std::collections::BTreeMap;
@@ -22,11 +22,6 @@ const MARKER: u16 = 9;
 const FRAME_MAX: usize = 1_514;
 /// Packets sent at once, fewer than the queue of a veth holds.
 const BURST: usize = 100;
-
-/// Parts of the names of packets, as [`Draw::packet`] gives them, whose fate differs from Linux at
-/// the levels `kernel` and `user`, where the kernel gets them by a TUN device instead of where they
-/// came in (ARCHITECTURE.md, "Ideal and reality").
-const NAMED: [&str; 2] = ["to subnet router", "IPv6 from nobody to back to the client"];
 
 /// Draws packets: the same seed, the same packets.
 struct Draw {
@@ -345,7 +340,6 @@ fn differences(
     linux: &BTreeMap<(usize, Vec<u8>), u32>,
     node: &BTreeMap<(usize, Vec<u8>), u32>,
     packets: &[(String, Vec<u8>)],
-    named: &[&str],
 ) -> Vec<String> {
     let mut lines = Vec::new();
     let keys: std::collections::BTreeSet<_> = linux.keys().chain(node.keys()).collect();
@@ -363,9 +357,6 @@ fn differences(
             (has, std::cmp::Reverse(sent.len().abs_diff(frame.len() + 12)))
         });
         let (number, (name, _)) = number.expect("there are packets");
-        if named.iter().any(|what| name.contains(what)) {
-            continue;
-        }
         let to = ["client", "server"][*end];
         lines.push(format!(
             "to {to}: {by_linux} of Linux, {by_node} of the node; packet {number}: {name}\n  {}",
@@ -404,8 +395,7 @@ fn compare(level: Option<&str>) -> Vec<String> {
     let by_linux = linux.run(&sent);
     let by_node = router.run(&packets(&router.net, count));
     assert!(by_linux.len() > sent.len() / 4, "{} of {} came", by_linux.len(), sent.len());
-    let named: &[&str] = if matches!(level, Some("kernel" | "user")) { &NAMED } else { &[] };
-    let lines = differences(&by_linux, &by_node, &sent, named);
+    let lines = differences(&by_linux, &by_node, &sent);
     if !lines.is_empty() {
         eprintln!("{}", beside.log());
     }

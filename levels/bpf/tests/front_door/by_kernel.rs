@@ -131,28 +131,27 @@ fn a_cell_is_told_by_which_port_the_kernel_would_send_a_packet() {
     kernel.door.set_kernel_device(ifindex("in"));
     let map = kernel.door.answers_map().as_fd().try_clone_to_owned().unwrap();
     let mut answers = Answers::given(&map).unwrap();
-    let mut ask = |kernel: &Kernel, frame: &[u8], is_v6: bool| {
+    let mut ask = |kernel: &Kernel, frame: &[u8]| {
         let packet = &frame[14..];
-        let head = answers.ask(is_v6);
+        let request = answers.ask(None);
         assert_eq!(answers.answer(), None, "nobody has asked yet");
         let packet = &packet[..packet.len().min(QUESTION_PACKET)];
-        assert_eq!(head.len(), QUESTION_HEAD);
-        kernel.up.send(&[&head, packet].concat());
+        kernel.up.send(&[&QUESTION_HEAD, packet, bytemuck::bytes_of(&request)].concat());
         answers.answer()
     };
     let long = FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64).udp(1, 2);
     let long = addressed(long.payload(&[0; 1800]).build());
-    for (frame, is_v6, port) in [
-        (to([203, 0, 113, 9], 64), false, Some(OUT_PORT)),
-        (v6(), true, Some(OUT_PORT)),
-        (to([198, 51, 100, 1], 64), false, None),
-        (to([203, 0, 113, 9], 1), false, None),
+    for (frame, port) in [
+        (to([203, 0, 113, 9], 64), Some(OUT_PORT)),
+        (v6(), Some(OUT_PORT)),
+        (to([198, 51, 100, 1], 64), None),
+        (to([203, 0, 113, 9], 1), None),
         // The kernel cuts it: it may.
-        (long, false, Some(OUT_PORT)),
+        (long, Some(OUT_PORT)),
         // Cut off.
-        (to([203, 0, 113, 9], 64)[..20].to_vec(), false, None),
+        (to([203, 0, 113, 9], 64)[..20].to_vec(), None),
     ] {
-        assert_eq!(ask(&kernel, &frame, is_v6), port.map(PortId), "{frame:x?}");
+        assert_eq!(ask(&kernel, &frame), port.map(PortId), "{frame:x?}");
     }
     // The daemon after this one finds it there.
     kernel.door.answer_at(ifindex("above")).unwrap();
@@ -161,9 +160,9 @@ fn a_cell_is_told_by_which_port_the_kernel_would_send_a_packet() {
     ip("link set other up");
     ip("link set its-end up");
     ip("address add 192.0.2.1/24 dev other");
-    assert_eq!(ask(&kernel, &to([192, 0, 2, 9], 64), false), None);
+    assert_eq!(ask(&kernel, &to([192, 0, 2, 9], 64)), None);
     let (port, device) = (ifindex("out"), ifindex("other"));
     let vlan = bpf::VlanDevice { port, vlan: 7, device, ..bpf::VlanDevice::default() };
     kernel.door.set_vlans(&[vlan]).unwrap();
-    assert_eq!(ask(&kernel, &to([192, 0, 2, 9], 64), false), Some(PortId(OUT_PORT)));
+    assert_eq!(ask(&kernel, &to([192, 0, 2, 9], 64)), Some(PortId(OUT_PORT)));
 }

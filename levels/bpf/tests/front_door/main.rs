@@ -1,10 +1,11 @@
 //! The front door as the kernel runs it: every frame goes through the loaded
 //! program by `BPF_PROG_TEST_RUN`, and what it did is read from its maps.
 //!
-//! No frame is sent anywhere, but in `pinned`, `kernel`, `waiting`, `by_kernel` and `order`. Each test is in a network namespace of its own
+//! No frame is sent anywhere, but in `arrival`, `pinned`, `kernel`, `waiting`, `by_kernel` and `order`. Each test is in a network namespace of its own
 //! and needs root; without it the tests say so and are counted as skipped.
 
 mod accounts;
+mod arrival;
 mod at_tc;
 mod beyond_ip;
 mod bridge;

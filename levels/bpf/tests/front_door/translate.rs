@@ -1,8 +1,8 @@
 //! Sources that modules change, of packets that the kernel finishes: it has the sender's, and the
 //! wire has the module's.
 
-use bpf::{Answers, Below, QUESTION_PACKET};
-use bpf_maps::{LEVEL_KERNEL, LEVEL_NIC, SLOW_NETFILTER};
+use bpf::{Answers, Below, QUESTION_HEAD, QUESTION_PACKET};
+use bpf_maps::{End, LEVEL_KERNEL, LEVEL_NIC, SLOW_NETFILTER};
 use std::net::Ipv6Addr;
 use std::os::fd::AsFd;
 use units::PortId;
@@ -149,9 +149,11 @@ fn a_cell_has_noted_what_a_packet_leaves_with() {
     let map = kernel.door.answers_map().as_fd().try_clone_to_owned().unwrap();
     let mut answers = Answers::given(&map).unwrap();
     let mut noted = |frame: &[u8]| {
-        let head = answers.note(OUTSIDE.0, OUTSIDE.1.to_be_bytes());
-        let packet = &frame[14..];
-        kernel.up.send(&[&head, &packet[..packet.len().min(QUESTION_PACKET)]].concat());
+        let mut source = End { port_be: OUTSIDE.1.to_be_bytes(), ..End::default() };
+        source.address[..4].copy_from_slice(&OUTSIDE.0);
+        let request = answers.note(None, source);
+        let packet = &frame[14..frame.len().min(14 + QUESTION_PACKET)];
+        kernel.up.send(&[&QUESTION_HEAD, packet, bytemuck::bytes_of(&request)].concat());
         answers.answer().is_some()
     };
     let frame = addressed(from(INSIDE, 64, 64).build());
