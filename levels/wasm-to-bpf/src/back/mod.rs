@@ -17,6 +17,7 @@ mod link;
 mod lower;
 mod plan;
 mod registers;
+mod spills;
 #[cfg(test)]
 mod tests;
 mod vcode;

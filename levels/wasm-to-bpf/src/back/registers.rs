@@ -4,6 +4,7 @@
 use regalloc2::{Algorithm, MachineEnv, Output, PRegSet, RegAllocError, RegallocOptions};
 
 use super::insn::{R0, R5, R6, R9};
+use super::spills;
 use super::vcode::{VCode, physical};
 
 /// Gives each value a register or, where there are too few, a place in the frame.
@@ -22,5 +23,7 @@ pub(crate) fn allocate(vcode: &VCode) -> Result<Output, RegAllocError> {
         validate_ssa: true,
         algorithm: Algorithm::Ion,
     };
-    regalloc2::run(vcode, &environment, &options)
+    let mut output = regalloc2::run(vcode, &environment, &options)?;
+    spills::thin(vcode, &mut output);
+    Ok(output)
 }

@@ -89,7 +89,7 @@ fn find(function: &Function, loops: &Loops, header: usize) -> Option<Vec<Found>>
         };
         let counters = variables.iter().filter(counts);
         let &counter = counters.min_by_key(|counter| !constants.contains_key(&counter.begin))?;
-        let counted = counted(function, loops, header, counter.value, &sums);
+        let counted = counted(function, loops, header, counter, &sums);
         let begin = constants.get(&counter.begin).copied();
         Some(Found { counter, begin, counted, sum, made })
     });
@@ -143,13 +143,18 @@ fn counted(
     function: &Function,
     loops: &Loops,
     header: usize,
-    counter: Value,
+    counter: Variable,
     sums: &HashMap<Value, (Value, i64)>,
 ) -> HashMap<usize, (Value, i64)> {
-    let mut counted = HashMap::from_iter([(header, (counter, 0_i64))]);
+    let mut counted = HashMap::from_iter([(header, (counter.value, 0_i64))]);
+    // Others are made for something else, and perhaps not at all in the end.
+    let is_on_the_way = |by: i64| {
+        by.signum() == counter.step.signum() && by.unsigned_abs() <= counter.step.unsigned_abs()
+    };
     for (index, block) in function.blocks.iter().enumerate() {
         let results = block.instructions.iter().flat_map(|instruction| &instruction.results);
-        let mut made = results.filter_map(|&value| Some((value, moved(sums, value, counter)?)));
+        let made = results.filter_map(|&value| Some((value, moved(sums, value, counter.value)?)));
+        let mut made = made.filter(|(_, by)| is_on_the_way(*by));
         if let Some(last) = made.next_back().filter(|_| is_in(loops, index, header)) {
             counted.insert(index, last);
         }
@@ -285,8 +290,12 @@ impl Computing<'_> {
         let (mut way, less) = match is_plain.filter(|_| is_even && counter.step > 0) {
             Some(first) => (counted, first.wrapping_mul(by)),
             None => {
-                let more = self.number_of(ty, more.cast_unsigned() & fold::ones(ty));
-                let now = self.make(ty, Op::Binary(BinaryOp::Sub, counted, more));
+                let now = if more == 0 {
+                    counted
+                } else {
+                    let more = self.number_of(ty, more.cast_unsigned() & fold::ones(ty));
+                    self.make(ty, Op::Binary(BinaryOp::Sub, counted, more))
+                };
                 let (from, to) = match counter.step > 0 {
                     true => (counter.begin, now),
                     false => (now, counter.begin),

@@ -6,9 +6,11 @@
 //! ```
 
 mod alias;
+mod carried;
 mod compact;
 mod counted;
 mod dead;
+mod ends;
 mod fold;
 mod fuel;
 mod globals;
@@ -68,7 +70,10 @@ pub(crate) fn run(
     }
     if surroundings.window.is_some() {
         (surroundings.is_entry, surroundings.asks_packet) = (true, true);
-        if let Some(entry) = unit.functions.first_mut().filter(|entry| asks_length(entry)) {
+        if let Some(entry) = unit.functions.first_mut()
+            && (carried::run(entry) | asks_length(entry))
+        {
+            tidy(entry);
             simplify::run(entry, &surroundings);
             tidy(entry);
         }

@@ -8,6 +8,7 @@
 
 use foldhash::HashMap;
 
+use super::ends::Ends;
 use super::fold;
 use crate::ir::{BinaryOp, CompareOp, Function, Op, Type, UnaryOp, Value, Width};
 
@@ -17,11 +18,13 @@ pub(super) fn signs(function: &Function, small: &[bool]) -> Vec<bool> {
     let (ranges, ways) = ranges(function, small);
     let compared = compared(function, &constants, small);
     let even = even(function, &constants);
+    let ends = Ends::of(function, &constants);
     let may_be = |value: usize| match ranges[value] {
         Some(Range { least: 0.., most }) if most <= i64::from(i32::MAX) => false,
         Some(Range { least: -1, most: 0 }) => true,
         // It does not know the half of what it knows on one way.
-        _ => compared[value] || ways[value] && small[value] && !even[value],
+        _ if !compared[value] && (!ways[value] || !small[value] || even[value]) => false,
+        _ => ends.may_be_sign(value),
     };
     let mut signs: Vec<bool> = (0..function.types.len()).map(may_be).collect();
     // It looks at the low half of a number, too.

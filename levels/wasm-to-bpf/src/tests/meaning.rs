@@ -285,6 +285,23 @@ fn a_mask_goes_to_no_number_that_may_be_known_as_minus_one_or_zero() {
     ] {
         assert_eq!(masks_in(expression), (0, 0), "{expression}");
     }
+    let upper = |limits: &[u32]| {
+        let ask = |limit: &u32| {
+            format!(
+                "(if (i32.lt_u (local.get 0) (i32.const {limit})) (then (return (i32.const 3))))"
+            )
+        };
+        let asks: String = limits.iter().map(ask).collect();
+        format!(
+            "(local.set 0 (i32.load8_u (local.get 0))) {asks}
+            (i32.and (i32.sub (i32.const 64) (local.get 0))
+                (i32.sub (local.get 0) (i32.const 91)))"
+        )
+    };
+    // No range that it may know begins with 64 or ends with 65; with 90 and 91 it is the same.
+    assert_eq!(masks_in(&upper(&[33, 58])), (0, 0));
+    assert_eq!(masks_in(&upper(&[64, 33])), (0, 0));
+    assert_eq!(masks_in(&upper(&[64, 91])), (1, 0));
     // Each may be the other one's mask.
     let both = "(i32.or (i32.shr_s (local.get 0) (i32.const 31))
         (i32.sub (i32.const 0) (i32.lt_s (local.get 0) (i32.const 9))))";

@@ -6,6 +6,7 @@ mod meaning;
 mod packets;
 mod refusals;
 mod tables;
+mod walks;
 
 use crate::interpret::Machine;
 use crate::{Entry, Flavour, Image, Options, TrapCode, front, ir, passes, unit};

@@ -2,6 +2,7 @@
 
 use super::Simplifier;
 use crate::ir::{BinaryOp, CompareOp, Edge, Op, Terminator, Type, Value};
+use crate::passes::fold::ones;
 
 impl Simplifier<'_> {
     pub(super) fn terminator(&mut self, mut terminator: Terminator) -> Terminator {
@@ -45,9 +46,9 @@ impl Simplifier<'_> {
             return condition;
         };
         let Some(&Op::Compare(op, a, b)) = self.definition(condition) else { return condition };
-        let (op, bytes) = match (self.lengths.contains(&a), self.lengths.contains(&b)) {
-            (false, true) => (op, a),
-            (true, false) => (op.swapped(), b),
+        let (op, bytes, less) = match (self.less_than_length(a), self.less_than_length(b)) {
+            (None, Some(less)) => (op, a, less),
+            (Some(less), None) => (op.swapped(), b, less),
             _ => return condition,
         };
         let one_more = match op {
@@ -62,14 +63,38 @@ impl Simplifier<'_> {
             }
             _ => self.range(bytes).high,
         };
-        if self.constant(bytes).is_some() || high + one_more > u64::from(window) {
+        if self.constant(bytes).is_some() || high + less + one_more > u64::from(window) {
             return condition;
         }
+        let less = self.number(less, Type::I32);
+        let bytes = self.compute(Op::Binary(BinaryOp::Add, bytes, less), Type::I32, None);
         let length = self.compute(Op::PacketLength, Type::I32, None);
         self.compute(Op::Compare(op, bytes, length), Type::I32, None)
     }
 
-    /// A simpler value that is zero where this one is: of 32 bits.
+    /// By how much the value is less than the window's length, if it is that or a difference with
+    /// it that does not wrap.
+    fn less_than_length(&self, value: Value) -> Option<u64> {
+        if self.lengths.contains(&value) {
+            return Some(0);
+        }
+        let Some(Op::Binary(BinaryOp::Add, x, c)) = self.definition(value) else { return None };
+        let less = self.constant(*c)?.wrapping_neg() & ones(Type::I32);
+        (self.lengths.contains(x) && less <= self.range(*x).low).then_some(less)
+    }
+
+    /// The comparison for equality with the window's length, or less than that, of something that
+    /// is never beyond as one for order.
+    pub(super) fn as_order(&self, op: Op) -> Op {
+        let Op::Compare(equality @ (CompareOp::Eq | CompareOp::Ne), a, b) = op else { return op };
+        let (a, b) = if self.less_than_length(a).is_some() { (b, a) } else { (a, b) };
+        if self.less_than_length(b).is_none() {
+            return op;
+        }
+        let order = if equality == CompareOp::Eq { CompareOp::GeU } else { CompareOp::LtU };
+        Op::Compare(order, a, b)
+    }
+
     pub(super) fn condition(&mut self, condition: Value) -> Value {
         let mut condition = self.known(condition);
         while let Some(Op::Compare(CompareOp::Ne, a, b)) = self.definition(condition)

@@ -21,8 +21,12 @@ const CONDITIONS_MAX: usize = 64;
 /// Sums in a row that are taken as one.
 const SUMS_MAX: usize = 4;
 
-/// All loops of a function, by their headers.
-pub(super) struct Inductions(HashMap<BlockId, Loop>);
+/// All loops of a function.
+pub(super) struct Inductions {
+    /// By their headers.
+    loops: HashMap<BlockId, Loop>,
+    dominators: Vec<BlockId>,
+}
 
 /// A loop: what each way back changes and asks.
 struct Loop {
@@ -40,6 +44,11 @@ struct Asked {
     moved: i64,
     op: CompareOp,
     bound: Bound,
+    /// The comparison, and the block that it is made in.
+    comparison: Value,
+    made_in: usize,
+    /// The first block that it is known in, unless the way back itself says it.
+    known_from: Option<usize>,
 }
 
 /// Number that a parameter is compared with.
@@ -73,7 +82,21 @@ impl Inductions {
     pub(super) fn of(function: &Function, graph: &Graph) -> Self {
         let reader = Reader::new(function, graph);
         let headers = function.blocks.iter().enumerate().filter(|(_, block)| block.is_loop_header);
-        Self(headers.filter_map(|(index, _)| reader.read(index)).collect())
+        let loops = headers.filter_map(|(index, _)| reader.read(index)).collect();
+        Self { loops, dominators: graph.dominator.clone() }
+    }
+
+    /// Comparisons for equality of a loop's variables with values that they never go past: each
+    /// says whether the variable is below.
+    pub(super) fn below(
+        &self,
+        header: BlockId,
+        begin: &[Range],
+        mut range: impl FnMut(Value) -> Range,
+    ) -> Vec<Value> {
+        let Some(found) = self.loops.get(&header) else { return Vec::new() };
+        let parameters = 0..found.steps.len();
+        parameters.flat_map(|at| found.below(at, begin[at], &self.dominators, &mut range)).collect()
     }
 
     /// How often a loop goes round at most, and the ranges of its header's parameters, from
@@ -86,7 +109,7 @@ impl Inductions {
         mut range: impl FnMut(Value) -> Range,
     ) -> (Option<u64>, Vec<Range>) {
         let full: Vec<Range> = types.iter().map(|ty| Range::full(*ty)).collect();
-        let Some(found) = self.0.get(&header) else { return (None, full) };
+        let Some(found) = self.loops.get(&header) else { return (None, full) };
         let mut bound = |bound| match bound {
             Bound::Constant(number) => Range::only(number),
             Bound::Value(value, _) => range(value),
@@ -141,6 +164,60 @@ impl Loop {
             self.met(parameter, step, ty, begin),
         ];
         counts.into_iter().flatten().min()
+    }
+
+    /// The comparisons with a value that the parameter reaches in steps of one and never goes
+    /// past: as many numbers in a row are asked for as it goes on by, on each way back, and the
+    /// first of them is not beyond the value when the loop is entered.
+    fn below(
+        &self,
+        parameter: usize,
+        begin: Range,
+        dominators: &[BlockId],
+        range: &mut impl FnMut(Value) -> Range,
+    ) -> Vec<Value> {
+        let Some(step @ 1..=STEPS_MAX_SIGNED) = self.steps[parameter] else { return Vec::new() };
+        let of_it = |way: &[Asked]| -> Vec<Asked> {
+            let is = |asked: &&Asked| {
+                let is_value = matches!(asked.bound, Bound::Value(..));
+                asked.parameter == parameter && asked.op == CompareOp::Ne && is_value
+            };
+            way.iter().filter(is).copied().collect()
+        };
+        let ways: Vec<Vec<Asked>> = self.asked.iter().map(|way| of_it(way)).collect();
+        let Some(first) = ways.first() else { return Vec::new() };
+        let mut found = Vec::new();
+        for begins in first.iter().filter(|asked| (0..=1).contains(&asked.moved)) {
+            let Bound::Value(value, _) = begins.bound else { continue };
+            let by = begins.moved;
+            let asks = |way: &Vec<Asked>, moved: i64| {
+                way.iter()
+                    .find(|asked| asked.moved == moved && asked.bound == begins.bound)
+                    .copied()
+            };
+            let is_met = ways.iter().all(|way| (by..by + step).all(|by| asks(way, by).is_some()));
+            let is_ahead = begin.high.checked_add(by.cast_unsigned());
+            if !is_met || is_ahead.is_none_or(|first| first > range(value).low) {
+                continue;
+            }
+            for way in &ways {
+                let mut above: Option<Asked> = None;
+                for asked in (by..by + step).map_while(|moved| asks(way, moved)) {
+                    // The one before it says so only where it is known.
+                    let is_known = above.is_none_or(|above| {
+                        above
+                            .known_from
+                            .is_some_and(|from| dominates(dominators, from, asked.made_in))
+                    });
+                    if !is_known {
+                        break;
+                    }
+                    found.push(asked.comparison);
+                    above = Some(asked);
+                }
+            }
+        }
+        found
     }
 
     /// How often a way back is taken until the parameter meets a number that stops it on each of
@@ -307,6 +384,7 @@ fn unlike(
 
 /// Steps that are looked at one by one.
 const STEPS_MAX: u64 = 8;
+const STEPS_MAX_SIGNED: i64 = STEPS_MAX.cast_signed();
 /// Times that two is looked for in steps and numbers.
 const GRAIN_MAX: u32 = 16;
 
@@ -322,6 +400,14 @@ fn is_asked(all: &[Asked], bound: Bound, by: u64, sign: i64) -> bool {
             && asked.moved.unsigned_abs() == by
             && (by == 0 || asked.moved.signum() == sign)
     })
+}
+
+/// Returns whether all ways to `block` pass the one `above`.
+fn dominates(dominators: &[BlockId], above: usize, mut block: usize) -> bool {
+    while block > above {
+        block = dominators[block].0 as usize;
+    }
+    block == above
 }
 
 /// An edge back to a header, and what decides on it last.
@@ -424,7 +510,8 @@ impl<'f> Reader<'f> {
 
     /// The comparisons that hold where a way back is taken.
     fn asked(&self, header: BlockId, from: usize, last: Option<(Value, bool)>) -> Vec<Asked> {
-        let mut conditions: Vec<(Value, bool)> = last.into_iter().collect();
+        let at_last = last.map(|(condition, truth)| (condition, truth, None));
+        let mut conditions: Vec<(Value, bool, Option<usize>)> = at_last.into_iter().collect();
         let mut block = from;
         for _ in 0..CONDITIONS_MAX {
             if block == header.0 as usize {
@@ -434,13 +521,17 @@ impl<'f> Reader<'f> {
                 let terminator = &self.function.blocks[before.0 as usize].terminator;
                 let here = crate::passes::graph::id(block);
                 let way = ways(terminator).find(|(edge, _)| edge.target == here);
-                conditions.extend(way.and_then(|(_, condition)| condition));
+                let condition = way.and_then(|(_, condition)| condition);
+                conditions.extend(condition.map(|(value, truth)| (value, truth, Some(block))));
             }
             block = self.graph.dominator[block].0 as usize;
         }
         conditions
             .into_iter()
-            .filter_map(|(condition, truth)| self.question(header, condition, truth))
+            .filter_map(|(condition, truth, from)| {
+                let asked = self.question(header, condition, truth)?;
+                Some(Asked { known_from: from, ..asked })
+            })
             .collect()
     }
 
@@ -450,7 +541,9 @@ impl<'f> Reader<'f> {
             let (of, moved) = self.moved(left)?;
             let parameters = &self.function.blocks[header.0 as usize].parameters;
             let parameter = parameters.iter().position(|parameter| *parameter == of)?;
-            Some(Asked { parameter, moved, op, bound })
+            let made_in = self.made_in[condition.0 as usize];
+            let (comparison, known_from) = (condition, None);
+            Some(Asked { parameter, moved, op, bound, comparison, made_in, known_from })
         };
         // What is made in front of a loop, in order, is not made in it.
         let bound = |value: Value| match self.constants.get(&value) {

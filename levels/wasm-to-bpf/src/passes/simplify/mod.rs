@@ -22,7 +22,7 @@ mod premises;
 mod range;
 mod rules;
 
-use foldhash::{HashMap, HashMapExt};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use super::alias::Aliases;
 use super::graph::Graph;
@@ -124,6 +124,8 @@ struct Simplifier<'s> {
     blocks: Vec<Block>,
     aliases: Aliases,
     inductions: Inductions,
+    /// Comparisons for equality of what never goes past the other operand.
+    below: HashSet<Value>,
     /// The pure operation that defines a value.
     definitions: Vec<Option<Op>>,
     ranges: Vec<Range>,
@@ -172,6 +174,7 @@ impl<'s> Simplifier<'s> {
             blocks,
             aliases,
             inductions,
+            below: HashSet::new(),
             computed: HashMap::new(),
             checked: HashMap::new(),
             scopes: Vec::new(),
@@ -193,8 +196,11 @@ impl<'s> Simplifier<'s> {
                 let types: Vec<Type> =
                     parameters.iter().map(|value| self.type_of(*value)).collect();
                 let (aliases, known) = (&mut self.aliases, &self.ranges);
-                let range = |value| known[aliases.find(value).0 as usize];
-                let (rounds, counted) = self.inductions.of_loop(id, &types, &ranges, range);
+                let mut range = |value| known[aliases.find(value).0 as usize];
+                let (rounds, counted) = self.inductions.of_loop(id, &types, &ranges, &mut range);
+                if self.surroundings.asks_packet {
+                    self.below.extend(self.inductions.below(id, &ranges, range));
+                }
                 (rounds, self.premises.narrowed(id, &ranges, counted))
             }
             false => (None, ranges),
@@ -248,6 +254,7 @@ impl<'s> Simplifier<'s> {
             }
             op if op.is_pure() => {
                 if let [result] = results[..] {
+                    let op = if self.below.contains(&result) { self.as_order(op) } else { op };
                     let value = self.compute(op, self.type_of(result), Some(result));
                     self.aliases.set(result, value);
                 }
