@@ -17,9 +17,11 @@ use std::collections::BTreeMap;
 
 use abi::HostFunction;
 
-use super::plan::{Facts, META_LENGTHS, Needs, Setting, Target, bytes};
+use super::plan::{Facts, META_LENGTHS, Needs, Setting, Target, bytes, moves_packet};
 use crate::Flavour;
-use crate::ir::{BinaryOp, BlockId, CompareOp, Function, Op, Terminator, Unit, Value, Width};
+use crate::ir::{
+    BinaryOp, BlockId, CompareOp, Function, Instruction, Op, Terminator, Unit, Value, Width,
+};
 use crate::passes::graph::Graph;
 
 /// A branch that asks whether the packet has so many bytes.
@@ -40,7 +42,8 @@ pub(crate) struct Guard {
 /// at offsets that only the run knows. Nothing when there are accesses at constant addresses
 /// behind none.
 ///
-/// At tc a packet may be as long and not in one piece; at XDP the window is.
+/// At tc a packet may be as long and not in one piece; at XDP the window is. Behind a call that
+/// moves the packet only questions count that are asked behind it.
 pub(crate) fn guards(
     unit: &Unit,
     setting: &Setting,
@@ -48,15 +51,15 @@ pub(crate) fn guards(
 ) -> Option<BTreeMap<usize, Guard>> {
     let (own, callees) = needs.split_first()?;
     let is_plain = setting.flavour == Flavour::Xdp
-        && !needs.iter().any(|needs| needs.changes_packet)
-        && !callees.iter().any(|needs| needs.pointers)
+        && !callees.iter().any(|needs| needs.pointers || needs.changes_packet)
         && unit.functions.iter().all(|function| keeps_metadata(function, setting));
     let entry = unit.functions.first().filter(|_| is_plain)?;
     let facts = Facts::of(entry);
     let graph = Graph::of(entry);
     let ways_in = ways_in(entry);
+    let epochs = Epochs::of(entry, setting);
     let candidates: Vec<(usize, Guard)> = (0..entry.blocks.len())
-        .filter_map(|number| Some((number, guard(entry, number, setting, &facts)?)))
+        .filter_map(|number| Some((number, guard(entry, number, setting, &facts, &epochs)?)))
         .filter(|(_, guard)| ways_in.get(guard.long) == Some(&1))
         .collect();
     // What a packet is made longer by is not in its length.
@@ -66,13 +69,88 @@ pub(crate) fn guards(
         .copied()
         .collect();
     for number in 0..entry.blocks.len() {
-        let Some(end) = farthest(entry, number, setting, &facts) else { continue };
-        let &(at, guard) = candidates.iter().find(|(_, guard)| {
-            guard.address.is_none() && guard.length >= end && dominates(&graph, guard.long, number)
-        })?;
-        used.insert(at, guard);
+        for (epoch, end) in farthest(entry, number, setting, &facts, &epochs) {
+            let &(at, guard) = candidates.iter().find(|(at, guard)| {
+                guard.address.is_none()
+                    && guard.length >= end
+                    && epochs.ends.get(*at) == Some(&epoch)
+                    && dominates(&graph, guard.long, number)
+            })?;
+            used.insert(at, guard);
+        }
     }
     Some(used)
+}
+
+/// Parts of a function between which the packet may move. Where one place is on all ways to
+/// another one and both are in one epoch, the packet does not move from the first to the other.
+struct Epochs {
+    /// Of the beginning of each block, and of its end.
+    begins: Vec<u32>,
+    ends: Vec<u32>,
+    flavour: Flavour,
+}
+
+impl Epochs {
+    fn of(function: &Function, setting: &Setting) -> Self {
+        let count = function.blocks.len();
+        let flavour = setting.flavour;
+        let mut epochs = Self { begins: vec![0; count], ends: vec![0; count], flavour };
+        let mut predecessors: Vec<Vec<usize>> = vec![Vec::new(); count];
+        for (number, block) in function.blocks.iter().enumerate() {
+            for edge in block.terminator.edges() {
+                if let Some(before) = predecessors.get_mut(edge.target.0 as usize) {
+                    before.push(number);
+                }
+            }
+        }
+        let moves = |number: usize| {
+            function.blocks.get(number).map_or(0, |block| epochs.moves(&block.instructions))
+        };
+        let moves: Vec<u32> = (0..count).map(moves).collect();
+        // An epoch begins behind each call that moves the packet, and where several meet.
+        let mut next = 1;
+        for number in 0..count {
+            let before = predecessors.get(number).map(Vec::as_slice).unwrap_or_default();
+            let from = |from: &usize| epochs.ends.get(*from).copied();
+            let same = before.first().and_then(from);
+            let returns = before.iter().any(|from| *from >= number);
+            let begin = match same {
+                None if number == 0 => 0,
+                Some(same)
+                    if before.iter().all(|before| from(before) == Some(same))
+                        && !(returns && moves.iter().skip(number).any(|moves| *moves > 0)) =>
+                {
+                    same
+                }
+                _ => {
+                    next += 1;
+                    next - 1
+                }
+            };
+            epochs.begins[number] = begin;
+            let moves = moves.get(number).copied().unwrap_or(0);
+            epochs.ends[number] = if moves == 0 { begin } else { next + moves - 1 };
+            next += moves;
+        }
+        epochs
+    }
+
+    /// How often these instructions may move the packet.
+    fn moves(&self, instructions: &[Instruction]) -> u32 {
+        let moves = |instruction: &&Instruction| matches!(&instruction.op, Op::Host(host, _) if moves_packet(*host, self.flavour));
+        instructions.iter().filter(moves).count() as u32
+    }
+
+    /// The epoch in front of an instruction of a block.
+    fn at(&self, function: &Function, number: usize, at: usize) -> Option<u32> {
+        let instructions = &function.blocks.get(number)?.instructions;
+        let ahead = self.moves(instructions.get(at..)?);
+        match self.moves(instructions.get(..at)?) {
+            0 => self.begins.get(number).copied(),
+            _ => Some(self.ends.get(number)? - ahead),
+        }
+    }
 }
 
 /// Whether the metadata is what the front door wrote as long as the function runs.
@@ -91,19 +169,30 @@ fn keeps_metadata(function: &Function, setting: &Setting) -> bool {
     })
 }
 
-/// Where the block's farthest access of the packet at a constant address ends.
-fn farthest(function: &Function, number: usize, setting: &Setting, facts: &Facts) -> Option<u32> {
-    let ends = function.blocks.get(number)?.instructions.iter().filter_map(|instruction| {
+/// Where the block's farthest access of the packet at a constant address ends, for each epoch.
+fn farthest(
+    function: &Function,
+    number: usize,
+    setting: &Setting,
+    facts: &Facts,
+    epochs: &Epochs,
+) -> BTreeMap<u32, u32> {
+    let mut ends = BTreeMap::new();
+    let block = function.blocks.get(number);
+    let instructions = block.map_or(&[][..], |block| &block.instructions);
+    for (at, instruction) in instructions.iter().enumerate() {
         let (Op::Load { access, width, .. } | Op::Store { access, width, .. }) = &instruction.op
         else {
-            return None;
+            continue;
         };
-        match setting.target(access, *width, function, facts) {
-            Target::Packet(at) => Some(at as u32 + bytes(*width)),
-            _ => None,
+        if let Target::Packet(offset) = setting.target(access, *width, function, facts)
+            && let Some(epoch) = epochs.at(function, number, at)
+        {
+            let end: &mut u32 = ends.entry(epoch).or_default();
+            *end = (*end).max(offset as u32 + bytes(*width));
         }
-    });
-    ends.max()
+    }
+    ends
 }
 
 /// Over how many edges each block is entered.
@@ -129,7 +218,13 @@ fn dominates(graph: &Graph, above: usize, mut block: usize) -> bool {
 
 /// What the block's branch asks, if that is whether the packet has so many bytes
 /// of its window, and where longer ones go.
-fn guard(function: &Function, number: usize, setting: &Setting, facts: &Facts) -> Option<Guard> {
+fn guard(
+    function: &Function,
+    number: usize,
+    setting: &Setting,
+    facts: &Facts,
+    epochs: &Epochs,
+) -> Option<Guard> {
     let Terminator::Branch(condition, yes, no) = &function.blocks.get(number)?.terminator else {
         return None;
     };
@@ -152,10 +247,11 @@ fn guard(function: &Function, number: usize, setting: &Setting, facts: &Facts) -
         else {
             return false;
         };
-        matches!(
-            setting.target(access, Width::Four, function, facts),
-            Target::Metadata(at) if META_LENGTHS.contains(&at)
-        )
+        // The packet has that length until it moves.
+        let read_in = facts.made_at(value).and_then(|(block, at)| epochs.at(function, block, at));
+        let is_now = read_in.is_some() && read_in.as_ref() == epochs.ends.get(number);
+        let target = setting.target(access, Width::Four, function, facts);
+        is_now && matches!(target, Target::Metadata(at) if META_LENGTHS.contains(&at))
     };
     let (op, constant) = match (facts.constant(*a), facts.constant(*b)) {
         (None, Some(constant)) if is_length(*a) => (*op, constant),

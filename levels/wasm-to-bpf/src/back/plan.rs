@@ -143,6 +143,13 @@ impl Facts {
         self.constants.get(value.0 as usize).copied().flatten()
     }
 
+    /// The block that the value is made in, and which of its instructions makes it, unless it is a
+    /// parameter.
+    pub(crate) fn made_at(&self, value: Value) -> Option<(usize, usize)> {
+        let (block, at) = self.definitions.get(value.0 as usize).copied().flatten()?;
+        Some((block as usize, at as usize))
+    }
+
     /// What defines it, unless it is a parameter.
     pub(crate) fn definition<'f>(&self, function: &'f Function, value: Value) -> Option<&'f Op> {
         let (block, at) = self.definitions.get(value.0 as usize).copied().flatten()?;

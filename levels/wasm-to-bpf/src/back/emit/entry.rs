@@ -104,7 +104,7 @@ impl Emit<'_> {
             self.compare_reach(reach, pad);
         }
         self.asm.bind(self.entry.ready);
-        if self.needs.changes_packet {
+        if self.keeps_data {
             let at = self.frame.slot(Slot::Data);
             self.asm.push(Insn::store(Width::Eight, FP, R2, at));
         }

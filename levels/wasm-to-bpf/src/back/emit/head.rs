@@ -38,14 +38,17 @@ impl Emit<'_> {
             place,
         };
         let count = i32::from(by);
-        self.asm.hand_over(R1, hand_over::METADATA);
-        self.asm.push(Insn::load(Width::Four, false, R2, R1, 0));
-        let (test, limit) = if by > 0 {
-            (Test::GtU, PACKET_LENGTH_MAX as i32 - count)
-        } else {
-            (Test::LeU, -count)
-        };
-        self.asm.jump(Insn::jump_imm(test, Bits::B32, R2, limit), late.refused);
+        // Without padding the kernel refuses itself to leave less than an Ethernet header.
+        if by > 0 || self.setting.reach > 0 {
+            self.asm.hand_over(R1, hand_over::METADATA);
+            self.asm.push(Insn::load(Width::Four, false, R2, R1, 0));
+            let (test, limit) = if by > 0 {
+                (Test::GtU, PACKET_LENGTH_MAX as i32 - count)
+            } else {
+                (Test::LeU, -count)
+            };
+            self.asm.jump(Insn::jump_imm(test, Bits::B32, R2, limit), late.refused);
+        }
         self.load_slot(R1, Slot::Context);
         self.asm.push(Insn::mov_imm(Bits::B64, R2, -count));
         self.asm.push(Insn::call_helper(helper::XDP_ADJUST_HEAD));
@@ -55,7 +58,7 @@ impl Emit<'_> {
         self.take_ends(self.setting.reach.max(added), late.short);
         self.zero_head(added as i16);
         self.asm.bind(late.done);
-        if self.needs.changes_packet {
+        if self.keeps_data {
             let at = self.frame.slot(Slot::Data);
             self.asm.push(Insn::store(Width::Eight, FP, R2, at));
         }

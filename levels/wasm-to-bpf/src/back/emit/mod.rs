@@ -91,6 +91,8 @@ struct Emit<'a> {
     keeps_context: bool,
     /// and whether that was of use.
     reads_context: bool,
+    /// Whether the packet's address is kept in the frame: something reads it there.
+    keeps_data: bool,
     asm: Assembler,
     /// Labels of the code's blocks, by number.
     labels: Vec<Label>,
@@ -134,6 +136,7 @@ impl<'a> Emit<'a> {
             frame: Frame::new(needs, has_context && keeps_context, output.num_spillslots),
             keeps_context,
             reads_context: false,
+            keeps_data: needs.changes_packet && vcode.loads_slot(Slot::Data),
             asm,
             labels,
             twins: vec![None; vcode.blocks.len()],
@@ -429,7 +432,7 @@ impl<'a> Emit<'a> {
             let short = Condition { test: Test::GtU, bits: Bits::B64, immediate: None };
             self.branch(short, temporary, data_end, trap);
         }
-        if keep {
+        if keep && self.keeps_data {
             let at = self.frame.slot(Slot::Data);
             self.asm.push(Insn::store(Width::Eight, FP, data, at));
         }

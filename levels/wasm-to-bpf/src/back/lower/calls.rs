@@ -11,7 +11,7 @@ use super::super::host::Subprogram;
 use super::super::insn::{Bits, R0, R1, R2, R3, Reg, Test};
 use super::super::plan::moves_packet;
 use super::super::vcode::{Condition, Op as V, defined_at, used, used_in};
-use super::Lower;
+use super::{Lower, PacketEnds};
 use crate::ir::{Value, Width};
 use crate::{Flavour, layout};
 
@@ -159,7 +159,7 @@ impl Lower<'_> {
             &[defined_at(result, R0), defined_at(data, R2), defined_at(data_end, R3)],
         );
         self.forget();
-        self.local.data = Some(data);
+        self.local.packet = PacketEnds { data: Some(data), data_end: Some(data_end) };
         result
     }
 

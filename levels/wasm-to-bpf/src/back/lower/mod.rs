@@ -45,8 +45,8 @@ pub(crate) fn lower(unit: &Unit, plan: &Plan, position: usize) -> Option<VCode> 
         ends_at_end: vec![BTreeMap::new(); function.blocks.len()],
         signs: possible_signs(function),
         moved: moves::moved(function, plan),
-        data_at_end: vec![None; function.blocks.len()],
-        first_data: None,
+        ends_of_packet: vec![PacketEnds::default(); function.blocks.len()],
+        first_ends: PacketEnds::default(),
         facts,
         registers: vec![None; function.types.len()],
         blocks: Vec::new(),
@@ -72,6 +72,13 @@ struct Pointers {
     data_end: VReg,
 }
 
+/// The packet's ends, where they are in registers.
+#[derive(Clone, Copy, Default)]
+struct PacketEnds {
+    data: Option<VReg>,
+    data_end: Option<VReg>,
+}
+
 /// What the current block has at hand, so that it is not made twice.
 #[derive(Default)]
 struct Local {
@@ -84,7 +91,7 @@ struct Local {
     /// Arena pointers, by address and the upper part of the offset.
     bases: Bases,
     hand_over: Option<VReg>,
-    data: Option<VReg>,
+    packet: PacketEnds,
     /// For addresses in the window, a pointer to the end of an access there.
     ends: Ends,
     /// Sums with a constant, by what it was added to.
@@ -130,10 +137,10 @@ struct Lower<'a> {
     signs: Vec<bool>,
     /// For each block, whether the packet may have moved before it.
     moved: Vec<bool>,
-    /// The packet's address at the end of each block, where it is in a register there.
-    data_at_end: Vec<Option<VReg>>,
-    /// The packet's address when the function began.
-    first_data: Option<VReg>,
+    /// The packet's ends at the end of each block.
+    ends_of_packet: Vec<PacketEnds>,
+    /// The packet's ends when the function began.
+    first_ends: PacketEnds,
     registers: Vec<Option<VReg>>,
     /// The code's block for each of the IR's.
     blocks: Vec<regalloc2::Block>,
@@ -168,7 +175,7 @@ impl<'a> Lower<'a> {
             self.inherit(number);
             if number == 0 {
                 self.enter();
-                self.first_data = self.local.data;
+                self.first_ends = self.local.packet;
             } else {
                 let parameters = block.parameters.iter().map(|&value| self.define(value)).collect();
                 self.vcode.blocks[here.index()].parameters = parameters;
@@ -191,8 +198,8 @@ impl<'a> Lower<'a> {
             if let Some(ends) = self.ends_at_end.get_mut(number) {
                 ends.clone_from(&self.local.ends);
             }
-            if let Some(data) = self.data_at_end.get_mut(number) {
-                *data = self.local.data;
+            if let Some(ends) = self.ends_of_packet.get_mut(number) {
+                *ends = self.local.packet;
             }
             match (asked, &block.terminator) {
                 (Some(asked), Terminator::Branch(_, yes, no)) => {
@@ -214,9 +221,9 @@ impl<'a> Lower<'a> {
         let above = self.dominators.get(number).map_or(0, |above| above.0 as usize);
         let is_only_way = self.predecessors.get(number) == Some(&1);
         if self.moved.get(number) == Some(&false) {
-            self.local.data = self.first_data;
+            self.local.packet = self.first_ends;
         } else if is_only_way && above != number {
-            self.local.data = self.data_at_end.get(above).copied().flatten();
+            self.local.packet = self.ends_of_packet.get(above).copied().unwrap_or_default();
         }
         if above == number {
             return;

@@ -9,7 +9,7 @@ use super::super::plan::{Likely, bytes};
 use super::super::vcode::{
     AnyAccess, Op as V, Slot, defined, defined_at, defined_early, used, used_late,
 };
-use super::{End, Lower, Pointers};
+use super::{End, Lower, PacketEnds, Pointers};
 use crate::Flavour;
 use crate::ir::{Access, Value, Width};
 
@@ -58,7 +58,8 @@ impl Lower<'_> {
 
     fn keep_pointers(&mut self, pointers: Pointers) {
         if self.is_in_slot() {
-            self.local.data = Some(pointers.data);
+            let Pointers { data, data_end } = pointers;
+            self.local.packet = PacketEnds { data: Some(data), data_end: Some(data_end) };
         } else {
             self.packet = Some(pointers);
         }
@@ -73,11 +74,11 @@ impl Lower<'_> {
         if let Some(pointers) = self.packet {
             return pointers.data;
         }
-        if let Some(data) = self.local.data {
+        if let Some(data) = self.local.packet.data {
             return data;
         }
         let data = self.slot(Slot::Data);
-        self.local.data = Some(data);
+        self.local.packet.data = Some(data);
         data
     }
 
@@ -85,9 +86,14 @@ impl Lower<'_> {
         if let Some(pointers) = self.packet {
             return pointers.data_end;
         }
+        if let Some(data_end) = self.local.packet.data_end {
+            return data_end;
+        }
         let context = self.slot(Slot::Context);
-        let (_, data_end) = context_fields(self.setting.flavour);
-        self.one(Insn::load(Width::Four, false, 0, 0, data_end), context)
+        let (_, at) = context_fields(self.setting.flavour);
+        let data_end = self.one(Insn::load(Width::Four, false, 0, 0, at), context);
+        self.local.packet.data_end = Some(data_end);
+        data_end
     }
 
     pub(super) fn hand_over(&mut self) -> VReg {
