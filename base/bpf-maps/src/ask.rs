@@ -24,10 +24,12 @@ pub struct Request {
     pub port: u16,
     /// `ASK_*`.
     pub kind: u8,
-    /// Always 0.
-    pub zero: u8,
-    /// The source with which a packet leaves, of [`ASK_NOTE`].
+    /// `CHANGED_*`, of [`ASK_NOTE`]: which of the two are to be noted.
+    pub changed: u8,
+    /// The source with which a packet leaves.
     pub source: End,
+    /// The destination with which it came.
+    pub destination: End,
 }
 
 /// The answer to the last request (`struct tam_answer`).
@@ -42,8 +44,12 @@ pub struct Answer {
 
 /// By which port would the kernel send a packet?
 pub const ASK_EGRESS: u8 = 0;
-/// The same; and it leaves with this source.
+/// The same; and a module has changed ends of it.
 pub const ASK_NOTE: u8 = 1;
+/// The source, with which it leaves.
+pub const CHANGED_SOURCE: u8 = 1;
+/// The destination, which errors of the kernel's quote as it came.
+pub const CHANGED_DESTINATION: u8 = 2;
 /// A frame is to be received by its arrival port's device.
 pub const ASK_ARRIVE: u8 = 2;
 /// The ethertype in front of an IP packet that is asked about.

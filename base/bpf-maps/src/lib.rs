@@ -14,7 +14,10 @@ mod stack;
 
 use bytemuck::{Pod, Zeroable};
 
-pub use ask::{ASK_ARRIVE, ASK_EGRESS, ASK_NOTE, Answer, ETHERTYPE_ASKED, End, Request};
+pub use ask::{
+    ASK_ARRIVE, ASK_EGRESS, ASK_NOTE, Answer, CHANGED_DESTINATION, CHANGED_SOURCE, ETHERTYPE_ASKED,
+    End, Request,
+};
 pub use capture::{
     CAPTURED_NO_PORT, CAPTURED_NONE, Captured, SNAP_MAX, WAY_ARRIVED, WAY_ENDED, WAY_LEFT,
     WAY_LEFT_KERNEL, WAY_STACK_DROPPED,
@@ -235,6 +238,9 @@ pub struct RuleFact {
     pub zero: [u8; 3],
 }
 
+/// [`PacketMeta::egress_port`]: the next hop is the IPv4 source, address and port, with which the
+/// packet came to a module below user level.
+pub const ORIGIN_BELOW: u16 = 0xfffe;
 /// [`PacketMeta::rule`], [`PacketMeta::then`]: none.
 pub const RULE_NONE: u16 = 0xffff;
 
@@ -502,7 +508,7 @@ pub struct PacketMeta {
     pub then: [u16; 2],
     /// The service's number in the cell.
     pub entry: u16,
-    /// The egress port's number, with [`META_ROUTED`].
+    /// The egress port's number, with [`META_ROUTED`]; or [`ORIGIN_BELOW`].
     pub egress_port: u16,
     /// [`VLAN_PRESENT`] and an identifier, or 0; without a route [`VLAN_UNKNOWN`] or 0.
     pub egress_vlan: u16,

@@ -7,8 +7,8 @@
  *
  *   TAM_ASK_EGRESS  │ zero, 12 │ TAM_ETHERTYPE_ASKED │ head of the IP packet │
  *                   by which port would the kernel send it?
- *   TAM_ASK_NOTE    the same, and it leaves with another source than the kernel has it with
- *                   (translate.h)
+ *   TAM_ASK_NOTE    the same, and it leaves with another source than the kernel has it with, or came
+ *                   with another destination (translate.h)
  *   TAM_ASK_ARRIVE  │ frame │ is received by its arrival port's device, as if the front door had
  *                   left it to the kernel (docs/adr/0016)
  *
@@ -28,17 +28,21 @@ struct {
 	__type(value, struct tam_answer);
 } tam_answers SEC(".maps");
 
-/* Notes the source with which a packet leaves; 0: the kernel is to have it as it is. */
+/* Notes what a module has changed of a packet; 0: the kernel is to have it with the module's source. */
 static __always_inline int take_note(struct __sk_buff *ctx, const struct tam_request *request,
 				     __u32 egress)
 {
-	struct tam_end source = request->source;
 	struct tam_ends ends;
 
-	if (read_ends(ctx, TAM_LEVEL_KERNEL, sizeof(struct ethhdr), &ends) ||
-	    !is_translated_at(egress, &ends))
+	if (read_ends(ctx, TAM_LEVEL_KERNEL, sizeof(struct ethhdr), &ends))
 		return 0;
-	note(&ends.key, &source);
+	if (request->changed & TAM_CHANGED_DESTINATION)
+		note_destination(&ends.key, &request->destination);
+	if (!(request->changed & TAM_CHANGED_SOURCE))
+		return 1;
+	if (!is_translated_at(egress, &ends))
+		return 0;
+	note(&ends.key, &request->source);
 	return 1;
 }
 

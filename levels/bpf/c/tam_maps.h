@@ -296,7 +296,7 @@ struct tam_meta {
 	__u16 rule;		/* whose service has it, or TAM_RULE_NONE */
 	__u16 then[2];		/* the rules of the stages behind that, or TAM_RULE_NONE: tam_rule_fact */
 	__u16 entry;
-	__u16 egress_port;	/* its number, when TAM_META_ROUTED */
+	__u16 egress_port;	/* its number, when TAM_META_ROUTED; or TAM_ORIGIN_BELOW */
 	__u16 egress_vlan;	/* TAM_VLAN_PRESENT | identifier, or 0; without a route TAM_VLAN_UNKNOWN or 0 */
 	__u8 next_hop[6];
 	__u16 arrival_port;
@@ -308,6 +308,7 @@ struct tam_meta {
 				 * way to tc its tc_epoch */
 };
 #define TAM_OFFSET_NONE 0xffff
+#define TAM_ORIGIN_BELOW 0xfffe	/* no port: next_hop is the IPv4 source with which it came to a module, address and port */
 #define TAM_RULE_NONE 0xffff
 
 /* Metadata of a packet that was with a module already. */
@@ -590,9 +591,12 @@ struct tam_request {
 	__u32 number;
 	__u16 port;		/* by which the packet is received; 0xffff: by the node's own device */
 	__u8 kind;		/* TAM_ASK_* */
-	__u8 zero;
-	struct tam_end source;	/* TAM_ASK_NOTE: with which */
+	__u8 changed;		/* TAM_CHANGED_*, of TAM_ASK_NOTE: which of the two are to be noted */
+	struct tam_end source;	/* with which it leaves */
+	struct tam_end destination;	/* with which it came */
 };
+#define TAM_CHANGED_SOURCE 1
+#define TAM_CHANGED_DESTINATION 2
 #define TAM_ASK_EGRESS 0
 #define TAM_ASK_NOTE 1
 #define TAM_ASK_ARRIVE 2

@@ -6,6 +6,12 @@
  *   comes in      module         give_back_source()          kernel        tam_translate, at tcx egress
  *   A:1 > B:2 ──▶ R:9 > B:2 ──▶ A:1 > B:2, and R:9 noted ──▶ routes it ──▶ R:9 > B:2
  *
+ * An error of the kernel's own quotes the packet as the kernel had it. Where a module has changed the
+ * destination, tam_translate gives the quoted packet the one with which it came:
+ *
+ *   comes in      module         kernel                        tam_translate
+ *   C:5 > R:9 ──▶ C:5 > A:1 ──▶ R > C: too big (C:5 > A:1) ──▶ R > C: too big (C:5 > R:9)
+ *
  * So no source is an address of the router's own, which the kernel drops as martian (RFC 1812,
  * 5.3.8); filters and routing rules see the sender; and ICMP errors go to it and quote its packet.
  * Rejected ways: docs/adr/0015.
@@ -41,7 +47,7 @@ struct tam_translation_key {
 };
 
 struct tam_translation {
-	struct tam_end source;	/* what it leaves with */
+	struct tam_end end;	/* the source that it leaves with, or the destination that it came with */
 	__u32 noted;		/* jiffies */
 };
 
@@ -59,6 +65,7 @@ struct tam_ends {
 /* How a packet came that a module may change; ip_version 0: its source is not to be put back. */
 struct tam_origin {
 	struct tam_end source;
+	struct tam_end destination;
 	__u8 protocol;
 	__u8 ip_version;
 	__u8 later;
@@ -82,10 +89,20 @@ struct {
 	__type(value, struct tam_translation);
 } tam_translations SEC(".maps");
 
-/* The jiffies of the last note: without one of late nothing is looked for at egress. */
+/* Destinations with which packets came, for errors that quote them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, TAM_TRANSLATIONS_MAX);
+	__type(key, struct tam_translation_key);
+	__type(value, struct tam_translation);
+} tam_quoted SEC(".maps");
+
+/* The jiffies of the last note of each kind: without one of late nothing is looked for at egress. */
+#define TAM_NOTED_SOURCE 0
+#define TAM_NOTED_DESTINATION 1
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, __u32);
 	__type(value, __u32);
 } tam_translated SEC(".maps");
@@ -252,22 +269,53 @@ static __always_inline long set_source(void *ctx, enum tam_level level, int leav
 	return failed | bpf_l4_csum_replace(ctx, check_at, 0, port, udp);
 }
 
-/* Notes that packets with this key leave with this source. */
-static __always_inline void note(const struct tam_translation_key *key, const struct tam_end *source)
+/* Notes what becomes of one end of packets with this key. */
+static __always_inline void note_in(void *notes, __u32 kind, const struct tam_translation_key *key,
+				    const struct tam_end *end)
 {
-	__u32 zero = 0, now = bpf_jiffies64();
-	__u32 *last = bpf_map_lookup_elem(&tam_translated, &zero);
-	const struct tam_translation *known = bpf_map_lookup_elem(&tam_translations, key);
+	__u32 now = bpf_jiffies64();
+	__u32 *last = bpf_map_lookup_elem(&tam_translated, &kind);
+	const struct tam_translation *known = bpf_map_lookup_elem(notes, key);
 
 	if (last && now - *(volatile __u32 *)last > TAM_TRANSLATION_RENEWAL)
 		*(volatile __u32 *)last = now;
-	if (known && same_end(&known->source, source) &&
-	    now - known->noted < TAM_TRANSLATION_RENEWAL)
+	if (known && same_end(&known->end, end) && now - known->noted < TAM_TRANSLATION_RENEWAL)
 		return;
 
-	struct tam_translation fresh = { .source = *source, .noted = now };
+	struct tam_translation fresh = { .end = *end, .noted = now };
 
-	bpf_map_update_elem(&tam_translations, key, &fresh, BPF_ANY);
+	bpf_map_update_elem(notes, key, &fresh, BPF_ANY);
+}
+
+/* Notes that packets with this key leave with this source. */
+static __always_inline void note(const struct tam_translation_key *key, const struct tam_end *source)
+{
+	note_in(&tam_translations, TAM_NOTED_SOURCE, key, source);
+}
+
+/* Notes that packets with this key came with this destination. */
+static __noinline int note_destination(const struct tam_translation_key *key,
+				       const struct tam_end *destination)
+{
+	if (key && destination)
+		note_in(&tam_quoted, TAM_NOTED_DESTINATION, key, destination);
+	return 0;
+}
+
+/* Lets a packet's way have the IPv4 source with which it came, for modules at the levels above; or
+ * takes it from there, if another level has put it there. */
+static __always_inline void share_origin(struct tam_meta *meta, struct tam_end *source)
+{
+	__u8 *address = meta->next_hop, *port = meta->next_hop + sizeof(__be32);
+
+	if (meta->egress_port == TAM_ORIGIN_BELOW) {
+		__builtin_memcpy(source->address, address, sizeof(__be32));
+		__builtin_memcpy(&source->port_be, port, sizeof(source->port_be));
+		return;
+	}
+	meta->egress_port = TAM_ORIGIN_BELOW;
+	__builtin_memcpy(address, source->address, sizeof(__be32));
+	__builtin_memcpy(port, &source->port_be, sizeof(source->port_be));
 }
 
 /* Keeps the source of a packet that the kernel may have to finish, before the first module that
@@ -275,7 +323,7 @@ static __always_inline void note(const struct tam_translation_key *key, const st
 static __always_inline int keep_origin(void *ctx, enum tam_level level)
 {
 	__u32 zero = 0;
-	const struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
+	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
 	struct tam_origin *origin = bpf_map_lookup_elem(&tam_origins, &zero);
 
 	if (!way || !origin)
@@ -288,9 +336,12 @@ static __always_inline int keep_origin(void *ctx, enum tam_level level)
 	    read_ends(ctx, level, way->meta.l3_offset, ends))
 		return 0;
 	origin->source = ends->key.source;
+	origin->destination = ends->key.destination;
 	origin->protocol = ends->key.protocol;
 	origin->later = ends->key.later;
 	origin->ip_version = ends->key.ip_version;
+	if (origin->ip_version == 4)
+		share_origin(&way->meta, &origin->source);
 	return 0;
 }
 
@@ -319,13 +370,13 @@ static __always_inline int is_translated_at(__u32 egress, const struct tam_ends 
 	return config && !(config->flags & TAM_PORT_PACKET);
 }
 
-/* Puts the source back with which a packet came, and notes the one that its module gave it; 0, or
- * an error. The IP header is at `l3`. */
+/* Puts the source back with which a packet came, and notes the one that its module gave it, and the
+ * destination that it came with; 0, or an error. The IP header is at `l3`. */
 static __always_inline long give_back(void *ctx, enum tam_level level, __u32 l3)
 {
 	__u32 zero = 0;
 	struct tam_origin *origin = bpf_map_lookup_elem(&tam_origins, &zero);
-	long failed;
+	long failed = 0;
 
 	if (!origin || !origin->ip_version)
 		return 0;
@@ -333,15 +384,17 @@ static __always_inline long give_back(void *ctx, enum tam_level level, __u32 l3)
 	struct tam_ends *ends = &origin->ends;
 
 	if (read_ends(ctx, level, l3, ends) || ends->key.ip_version != origin->ip_version ||
-	    ends->key.protocol != origin->protocol || ends->key.later != origin->later ||
-	    same_end(&ends->key.source, &origin->source))
+	    ends->key.protocol != origin->protocol || ends->key.later != origin->later)
 		return 0;
-	if (!is_translated_at(egress_at(ctx, level, l3), ends))
-		return 0;
-	origin->given = ends->key.source;
-	failed = set_source(ctx, level, 0, l3, ends, &origin->source);
-	ends->key.source = origin->source;
-	note(&ends->key, &origin->given);
+	if (!same_end(&ends->key.source, &origin->source) &&
+	    is_translated_at(egress_at(ctx, level, l3), ends)) {
+		origin->given = ends->key.source;
+		failed = set_source(ctx, level, 0, l3, ends, &origin->source);
+		ends->key.source = origin->source;
+		note(&ends->key, &origin->given);
+	}
+	if (!same_end(&ends->key.destination, &origin->destination))
+		note_destination(&ends->key, &origin->destination);
 	return failed;
 }
 
@@ -376,28 +429,114 @@ static __always_inline int l3_of_leaving(struct __sk_buff *ctx)
 	return l3 ? (int)l3 : -1;
 }
 
-/* Gives what leaves by the kernel the source that its module gave it. */
+/* Writes a part of a quoted packet, at an even offset, and has the checksum at `check_at` of the
+ * message around it follow; 0, or an error. `bytes` are 2, with 2 more of zero behind, or a multiple
+ * of 4. */
+static __always_inline long mend(struct __sk_buff *ctx, __u32 check_at, __u32 at, const void *to,
+				 __u32 bytes)
+{
+	__u32 old[4] = {}, whole = bytes < 4 ? 4 : bytes;
+
+	if (bpf_skb_load_bytes(ctx, at, old, bytes) || bpf_skb_store_bytes(ctx, at, to, bytes, 0))
+		return -1;
+	return bpf_l4_csum_replace(ctx, check_at, 0,
+				   bpf_csum_diff(old, whole, (void *)to, whole, 0), 0);
+}
+
+/* The same of a quoted checksum that follows a difference; one that was cut off needs nothing. */
+static __always_inline long mend_check(struct __sk_buff *ctx, __u32 check_at, __u32 at,
+				       __u32 difference, int may_be_0)
+{
+	__u16 check[2] = {};
+
+	if (bpf_skb_load_bytes(ctx, at, check, sizeof(*check)) || (may_be_0 && !check[0]))
+		return 0;
+	check[0] = ~folded((__u16)~check[0] + (difference & 0xffff) + (difference >> 16));
+	if (may_be_0 && !check[0])
+		check[0] = 0xffff;
+	return mend(ctx, check_at, at, check, sizeof(*check));
+}
+
+/* Where the ICMP header of the kernel's own error begins; 0: it is none. */
+static __always_inline __u32 find_error(struct __sk_buff *ctx, __u32 l3)
+{
+	struct ipv6hdr ip6;
+	const struct iphdr *ip = (void *)&ip6;
+	__u32 icmp = l3 + sizeof(ip6);
+	__u8 type, is_v4;
+
+	if (bpf_skb_load_bytes(ctx, l3, &ip6, sizeof(*ip)))
+		return 0;
+	is_v4 = ip->version == 4;
+	if (is_v4 ? ip->protocol != IPPROTO_ICMP || ip->frag_off & bpf_htons(0x1fff)
+		  : ip6.nexthdr != IPPROTO_ICMPV6)
+		return 0;
+	if (is_v4)
+		icmp = l3 + ip->ihl * 4;
+	if (bpf_skb_load_bytes(ctx, icmp, &type, sizeof(type)))
+		return 0;
+	/* Unreachable, time exceeded, parameter problem; too big. */
+	return (is_v4 ? type == 3 || type == 11 || type == 12 : type >= 1 && type <= 4) ? icmp : 0;
+}
+
+/* Gives the packet that an error of the kernel's quotes the destination with which it came. */
+static __noinline int mend_quoted(struct __sk_buff *ctx)
+{
+	int l3 = l3_of_leaving(ctx);
+	__u32 icmp = l3 < 0 ? 0 : find_error(ctx, l3), now = bpf_jiffies64(), quoted = icmp + 8;
+	const struct tam_translation *found;
+	struct tam_ends ends;
+	struct tam_end to;
+	__u32 address, port, check_at = icmp + 2;
+	long failed;
+
+	if (!icmp || read_ends(ctx, TAM_LEVEL_KERNEL, quoted, &ends))
+		return TAM_EGRESS_NEXT;
+	found = bpf_map_lookup_elem(&tam_quoted, &ends.key);
+	if (!found || now - found->noted > TAM_TRANSLATION_LIFE)
+		return TAM_EGRESS_NEXT;
+	to = found->end;
+	address = bpf_csum_diff((void *)ends.key.destination.address, 16, (void *)to.address, 16, 0);
+	port = bpf_csum_diff((void *)&ends.key.destination.port_be, 4, (void *)&to.port_be, 4, 0);
+	if (ends.key.ip_version == 4)
+		failed = mend(ctx, check_at, quoted + 16, to.address, 4) ||
+			 mend_check(ctx, check_at, quoted + 10, address, 0);
+	else
+		failed = mend(ctx, check_at, quoted + 24, to.address, 16);
+	if (ends.is_pseudo && ends.port_at && ends.key.protocol != IPPROTO_ICMPV6)
+		failed |= mend(ctx, check_at, quoted + ends.port_at + 2, &to.port_be,
+			       sizeof(to.port_be));
+	if (ends.is_pseudo && ends.check_at)
+		failed |= mend_check(ctx, check_at, quoted + ends.check_at,
+				     folded(port) + folded(address), ends.may_be_0);
+	return failed ? TC_ACT_SHOT : TAM_EGRESS_NEXT;	/* nobody else counts it: as the kernel's own */
+}
+
+/* Gives what leaves by the kernel the source that its module gave it, and what the kernel says of a
+ * packet the destination with which that came. */
 SEC("tcx/egress")
 int tam_translate(struct __sk_buff *ctx)
 {
-	__u32 zero = 0, now = bpf_jiffies64();
-	const __u32 *last = bpf_map_lookup_elem(&tam_translated, &zero);
+	__u32 kind = ctx->ingress_ifindex ? TAM_NOTED_SOURCE : TAM_NOTED_DESTINATION;
+	__u32 now = bpf_jiffies64();
+	const __u32 *last = bpf_map_lookup_elem(&tam_translated, &kind);
 	const struct tam_translation *found;
 	struct tam_ends ends;
 	struct tam_end source;
 	int l3;
 
-	/* What was not forwarded has not been with a module. */
-	if (!ctx->ingress_ifindex || !last ||
-	    now - *(volatile const __u32 *)last > TAM_TRANSLATION_LIFE)
+	if (!last || now - *(volatile const __u32 *)last > TAM_TRANSLATION_LIFE)
 		return TAM_EGRESS_NEXT;
+	/* What was not forwarded has not been with a module. */
+	if (kind == TAM_NOTED_DESTINATION)
+		return mend_quoted(ctx);
 	l3 = l3_of_leaving(ctx);
 	if (l3 < 0 || read_ends(ctx, TAM_LEVEL_KERNEL, l3, &ends))
 		return TAM_EGRESS_NEXT;
 	found = bpf_map_lookup_elem(&tam_translations, &ends.key);
 	if (!found || now - found->noted > TAM_TRANSLATION_LIFE)
 		return TAM_EGRESS_NEXT;
-	source = found->source;
+	source = found->end;
 	if (set_source(ctx, TAM_LEVEL_KERNEL, 1, l3, &ends, &source))
 		return TC_ACT_SHOT;	/* nobody else counts it: as the kernel's own */
 	if (ends.is_first) {

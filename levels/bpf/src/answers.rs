@@ -5,7 +5,10 @@ use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-use bpf_maps::{ASK_ARRIVE, ASK_NOTE, Answer, ETHERTYPE_ASKED, End, Request};
+use bpf_maps::{
+    ASK_ARRIVE, ASK_NOTE, Answer, CHANGED_DESTINATION, CHANGED_SOURCE, ETHERTYPE_ASKED, End,
+    Request,
+};
 use units::PortId;
 
 use crate::mapped::MappedWords;
@@ -44,10 +47,24 @@ impl Answers {
         Request { number: self.number, port, ..Request::default() }
     }
 
-    /// Begins a note that a packet leaves with this source; it is written as the kernel gets it, as
-    /// of [`Answers::ask`]. The answer is a port, of no meaning, when it was taken.
-    pub fn note(&mut self, arrival: Option<PortId>, source: End) -> Request {
-        Request { kind: ASK_NOTE, source, ..self.ask(arrival) }
+    /// Begins a note that a packet leaves with another source, or came with another destination, than
+    /// the kernel has it with; it is written as the kernel gets it, as of [`Answers::ask`]. The answer
+    /// is a port, of no meaning, when it was taken.
+    pub fn note(
+        &mut self,
+        arrival: Option<PortId>,
+        source: Option<End>,
+        destination: Option<End>,
+    ) -> Request {
+        let changed =
+            source.map_or(0, |_| CHANGED_SOURCE) | destination.map_or(0, |_| CHANGED_DESTINATION);
+        Request {
+            kind: ASK_NOTE,
+            changed,
+            source: source.unwrap_or_default(),
+            destination: destination.unwrap_or_default(),
+            ..self.ask(arrival)
+        }
     }
 
     /// Begins the arrival of a frame by a port, to be written behind the frame. The answer is that

@@ -167,7 +167,7 @@ pub struct FrontDoor {
 }
 
 /// Maps that every copy of the program shares.
-const SHARED_MAPS: [&str; 37] = [
+const SHARED_MAPS: [&str; 38] = [
     "tam_shared",
     "tam_ports",
     "tam_stats",
@@ -204,6 +204,7 @@ const SHARED_MAPS: [&str; 37] = [
     "tam_cycles",
     ORIGINS,
     "tam_translations",
+    "tam_quoted",
     "tam_translated",
 ];
 /// The large flow cache, and the tags of its entries.

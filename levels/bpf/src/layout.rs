@@ -156,7 +156,7 @@ fn layout_of_services_matches_header() {
     same!(object, "tam_account", Account, left, ticked, per_tick, full, sent, packets, unused,);
     same!(object, "tam_line", Line, account, up, dropped, gone, sent_up, sent_above, unused,);
     same!(object, "tam_end", End, address, port_be, zero);
-    same!(object, "tam_request", Request, number, port, kind, zero, source);
+    same!(object, "tam_request", Request, number, port, kind, changed, source, destination);
     same!(object, "tam_answer", Answer, value, unused);
     same!(
         object,
@@ -389,8 +389,11 @@ fn numbers_match_header() {
         ASK_EGRESS,
         ASK_NOTE,
         ASK_ARRIVE,
+        CHANGED_SOURCE,
+        CHANGED_DESTINATION,
         ETHERTYPE_ASKED,
         RULE_NONE,
+        ORIGIN_BELOW,
         STACK_REASONS_MAX,
         STACK_OTHER,
         STACK_OWN,

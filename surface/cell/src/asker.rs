@@ -4,7 +4,8 @@
 //! * By which port would it send this packet? Asked only while sessions have shares of ports: a
 //!   packet that the kernel routes for a service pays where it leaves, like those that leave from
 //!   here.
-//! * This packet, which the kernel gets with another source, leaves with that one.
+//! * This packet, which the kernel gets with another source, leaves with that one; this came with
+//!   another destination.
 //! * This frame has come in by that port.
 
 use crate::deliver::l3_offset;
@@ -28,10 +29,16 @@ impl Asker {
     }
 
     /// Notes that a frame's IP packet, which the kernel receives by this port, leaves with this source,
-    /// which its module gave it, when the kernel sends it. False when the kernel would send it by no port of the node, where nobody
-    /// gives it that source.
-    pub(crate) fn note(&mut self, packet: &Packet, arrival: Option<PortId>, source: End) -> bool {
-        let request = self.answers.note(arrival, source);
+    /// which its module gave it, when the kernel sends it, and came with that destination. False when
+    /// the kernel would send it by no port of the node, where nobody gives it the source.
+    pub(crate) fn note(
+        &mut self,
+        packet: &Packet,
+        arrival: Option<PortId>,
+        source: Option<End>,
+        destination: Option<End>,
+    ) -> bool {
+        let request = self.answers.note(arrival, source, destination);
         self.question(packet, request).is_some()
     }
 

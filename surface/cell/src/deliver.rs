@@ -259,22 +259,27 @@ impl Exits<'_> {
 
     /// Puts the source back with which a packet came, and notes the one that its module gave it;
     /// as by the kernel's own NAT the source changes last. Of what leaves by no port of the node it
-    /// stays the module's. Returns whether the packet has the source with which it came.
+    /// stays the module's. A destination that its module changed is noted, too, for errors that quote
+    /// the packet. Returns whether the packet has the source with which it came.
     fn give_back_source(&mut self, packet: &mut Packet, meta: &PacketMeta) -> bool {
         let Some(l3) = l3_offset(packet.head()) else { return false };
-        match source::put_back(packet, l3, meta) {
-            Source::Same => true,
-            Source::PutBack(given) => {
-                let receives = self.ports.receives(meta.arrival_port);
-                let arrival = receives.then_some(PortId(meta.arrival_port));
-                let is_noted = self.egress.note_source(packet, arrival, given);
-                if !is_noted {
-                    source::give_again(packet, l3, meta, given);
-                }
-                is_noted
-            }
-            Source::Other => false,
+        let (source, destination) = source::put_back(packet, l3, meta);
+        let given = match source {
+            Source::PutBack(given) => Some(given),
+            Source::Same | Source::Other => None,
+        };
+        if given.is_none() && destination.is_none() {
+            return source == Source::Same;
         }
+        let receives = self.ports.receives(meta.arrival_port);
+        let arrival = receives.then_some(PortId(meta.arrival_port));
+        let is_noted = self.egress.note(packet, arrival, given, destination);
+        match given {
+            Some(given) if !is_noted => source::give_again(packet, l3, meta, given),
+            Some(_) => return true,
+            None => {}
+        }
+        source == Source::Same
     }
 
     /// Into the kernel's stack by the port that it came in by, or without one.

@@ -243,15 +243,15 @@ impl Egress {
         self.shares(port).then_some(port)
     }
 
-    /// Notes the source with which a packet leaves that the kernel gets, by this port, with another:
-    /// false when nobody would give it back.
-    pub(crate) fn note_source(
+    /// Notes what its module changed of a packet that the kernel gets by this port, as [`Asker::note`].
+    pub(crate) fn note(
         &mut self,
         packet: &Packet,
         arrival: Option<PortId>,
-        source: End,
+        source: Option<End>,
+        destination: Option<End>,
     ) -> bool {
-        self.asker.as_mut().is_some_and(|asker| asker.note(packet, arrival, source))
+        self.asker.as_mut().is_some_and(|asker| asker.note(packet, arrival, source, destination))
     }
 
     /// Gives a packet to the kernel; whether that took it.

@@ -1,10 +1,11 @@
-//! Sources of packets that a module changes and the kernel finishes: the kernel has the one with
-//! which a packet came, and what it sends has the module's (`levels/bpf/c/translate.h`).
+//! Ends of packets that a module changes and the kernel finishes: the kernel has the source with
+//! which a packet came, and what it sends has the module's; what it says of a packet quotes the
+//! destination with which that came (`levels/bpf/c/translate.h`).
 //!
 //! Until then it lies beside the packet ([`Packet::set_aside`]); the metadata, whose egress says
 //! nothing without a route, says that it does.
 
-use bpf_maps::{End, META_BRIDGED, META_ROUTED, PacketMeta};
+use bpf_maps::{End, META_BRIDGED, META_ROUTED, ORIGIN_BELOW, PacketMeta};
 use bytemuck::{Pod, Zeroable};
 use wire::checksum::update_u16;
 use wire::protocol::{DCCP, ICMP, ICMPV6, TCP, UDP, UDP_LITE};
@@ -22,6 +23,7 @@ const ICMPV6_QUERIES: [u8; 2] = [128, 129];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub(crate) struct Origin {
     source: End,
+    destination: End,
     version: u8,
     protocol: u8,
     is_later: u8,
@@ -67,7 +69,13 @@ pub(crate) fn keep(packet: &mut Packet, meta: &mut PacketMeta) {
 #[cold]
 fn keep_unrouted(packet: &mut Packet, meta: &mut PacketMeta) {
     let ip = packet.head().get(usize::from(meta.l3_offset)..);
-    let Some(found) = ip.and_then(find) else { return };
+    let Some(mut found) = ip.and_then(find) else { return };
+    if meta.egress_port == ORIGIN_BELOW && found.origin.version == 4 {
+        // As a module below may have changed it already.
+        let source = &mut found.origin.source;
+        source.address[..4].copy_from_slice(&meta.next_hop[..4]);
+        source.port_be.copy_from_slice(&meta.next_hop[4..]);
+    }
     let mut aside = [0; ASIDE_LENGTH];
     aside[..size_of::<Origin>()].copy_from_slice(bytemuck::bytes_of(&found.origin));
     if let Some(number) = packet.set_aside(&aside) {
@@ -86,10 +94,15 @@ fn kept(packet: &Packet, meta: &PacketMeta) -> Option<Origin> {
     Some(bytemuck::pod_read_unaligned(&aside[..size_of::<Origin>()]))
 }
 
-/// Puts the source back with which a packet came, whose IP header is at `l3` now.
-pub(crate) fn put_back(packet: &mut Packet, l3: usize, meta: &PacketMeta) -> Source {
-    let Some(came) = kept(packet, meta) else { return Source::Other };
-    packet.head_mut().get_mut(l3..).map_or(Source::Other, |ip| replace(ip, &came, came.source))
+/// Puts the source back with which a packet came, whose IP header is at `l3` now; returns what has
+/// become of it, and the destination with which the packet came, if its module has changed that.
+pub(crate) fn put_back(packet: &mut Packet, l3: usize, meta: &PacketMeta) -> (Source, Option<End>) {
+    let found = kept(packet, meta).and_then(|came| Some((came, find(packet.head().get(l3..)?)?)));
+    let Some((came, Found { origin: now, .. })) = found else { return (Source::Other, None) };
+    let is_of_a_kind = Origin { source: came.source, destination: came.destination, ..now } == came;
+    let is_changed = is_of_a_kind && now.is_movable != 0 && now.destination != came.destination;
+    let source = replace(&mut packet.head_mut()[l3..], &came, came.source);
+    (source, is_changed.then_some(came.destination))
 }
 
 /// Gives a packet whose source was put back the one again that its module gave it.
@@ -107,7 +120,9 @@ fn replace(ip: &mut [u8], came: &Origin, to: End) -> Source {
     if now.version == came.version && now.source == to {
         return Source::Same;
     }
-    if (Origin { source: came.source, ..now }) != *came || now.is_movable == 0 {
+    let is_of_a_kind =
+        Origin { source: came.source, destination: came.destination, ..now } == *came;
+    if !is_of_a_kind || now.is_movable == 0 {
         return Source::Other;
     }
     let (from, length) = (now.source, if is_v4 { 4 } else { 16 });
@@ -157,14 +172,20 @@ fn find(ip: &[u8]) -> Option<Found> {
     if header < 20 || ip.len() < header {
         return None;
     }
-    let mut address = [0; 16];
-    address[..length].copy_from_slice(&ip[address_at..][..length]);
+    let address = |at: usize| {
+        let mut address = [0; 16];
+        address[..length].copy_from_slice(&ip[at..][..length]);
+        address
+    };
     let is_later = version == 4 && word(ip, 6) & 0x1fff != 0;
     let l4 = if is_later { Some((Some(4), None)) } else { find_l4(ip, header, version, protocol) };
     let (port_at, check) = l4.unwrap_or_default();
     let port_be = port_at.map_or([0; 2], |at| [ip[at], ip[at + 1]]);
+    let has_ports = !is_later && l4.is_some() && matches!(protocol, TCP | UDP);
+    let to_port = if has_ports { [ip[header + 2], ip[header + 3]] } else { [0; 2] };
     let origin = Origin {
-        source: End { address, port_be, zero: 0 },
+        source: End { address: address(address_at), port_be, zero: 0 },
+        destination: End { address: address(address_at + length), port_be: to_port, zero: 0 },
         version,
         protocol,
         is_later: u8::from(is_later),
@@ -277,9 +298,9 @@ mod tests {
             };
             for (came, left) in of(inside).into_iter().zip(of(outside)) {
                 let (mut packet, meta) = kept_then(&came, &left);
-                assert_eq!(put_back(&mut packet, L3, &meta), Source::PutBack(outside));
+                assert_eq!(put_back(&mut packet, L3, &meta), (Source::PutBack(outside), None));
                 assert_eq!(packet.head(), came);
-                assert_eq!(put_back(&mut packet, L3, &meta), Source::Same);
+                assert_eq!(put_back(&mut packet, L3, &meta), (Source::Same, None));
                 give_again(&mut packet, L3, &meta, outside);
                 assert_eq!(packet.head(), left);
             }
@@ -293,7 +314,7 @@ mod tests {
             from(source).udp(77, 9).payload(&[7; 64]).build_fragments(40).pop().unwrap()
         };
         let (mut packet, meta) = kept_then(&later(inside), &later(outside));
-        assert_eq!(put_back(&mut packet, L3, &meta), Source::PutBack(outside));
+        assert_eq!(put_back(&mut packet, L3, &meta), (Source::PutBack(outside), None));
         assert_eq!(packet.head(), later(inside));
     }
 
@@ -303,7 +324,7 @@ mod tests {
         let (came, mut left) = (of(v4(1, 77)), of(v4(9, 78)));
         left[40..42].copy_from_slice(&[0, 0]);
         let (mut packet, meta) = kept_then(&came, &left);
-        assert_eq!(put_back(&mut packet, L3, &meta), Source::PutBack(v4(9, 78)));
+        assert_eq!(put_back(&mut packet, L3, &meta), (Source::PutBack(v4(9, 78)), None));
         assert_eq!(packet.head()[40..42], [0, 0]);
     }
 
@@ -316,9 +337,10 @@ mod tests {
         };
         let (came, left) = (options(v6(1, 0)).build(), options(v6(9, 0)).build());
         let (mut packet, meta) = kept_then(&came, &left);
-        assert_eq!((put_back(&mut packet, L3, &meta), packet.head()), (Source::Other, &left[..]));
+        assert_eq!(put_back(&mut packet, L3, &meta), (Source::Other, None));
+        assert_eq!(packet.head(), left);
         let (mut packet, meta) = kept_then(&came, &came);
-        assert_eq!(put_back(&mut packet, L3, &meta), Source::Same);
+        assert_eq!(put_back(&mut packet, L3, &meta), (Source::Same, None));
         // Of another protocol, and of the other version.
         let came = from(v4(1, 77)).udp(77, 9).payload(&[0; 40]).build();
         for mut left in
@@ -326,8 +348,37 @@ mod tests {
         {
             left.resize(came.len(), 0);
             let (mut packet, meta) = kept_then(&came, &left);
-            assert_eq!(put_back(&mut packet, L3, &meta), Source::Other);
+            assert_eq!(put_back(&mut packet, L3, &meta), (Source::Other, None));
         }
+    }
+
+    #[test]
+    fn a_source_that_a_module_below_has_changed_is_the_one_before() {
+        let of = |source: End| from(source).udp(port(source), 9).build();
+        let (inside, outside) = (v4(1, 77), v4(9, 78));
+        let parsed = parse_frame(&of(outside)).unwrap();
+        let [high, low] = inside.port_be;
+        let mut meta = PacketMeta {
+            l3_offset: parsed.l3_offset,
+            flags: 4 << 8 | u32::from(parsed.protocol) << 16,
+            egress_port: ORIGIN_BELOW,
+            next_hop: [10, 0, 0, 1, high, low],
+            ..PacketMeta::default()
+        };
+        let mut packet = packet_of(&of(outside));
+        keep(&mut packet, &mut meta);
+        assert_eq!(put_back(&mut packet, L3, &meta), (Source::PutBack(outside), None));
+        assert_eq!(packet.head(), of(inside));
+    }
+
+    #[test]
+    fn a_destination_is_told_that_its_module_changed() {
+        let of = |last: u8, port: u16| {
+            FrameBuilder::new().ipv4([203, 0, 113, 9], [10, 0, 0, last], 64).udp(9, port).build()
+        };
+        let (mut packet, meta) = kept_then(&of(1, 77), &of(2, 78));
+        assert_eq!(put_back(&mut packet, L3, &meta), (Source::Same, Some(v4(1, 77))));
+        assert_eq!(packet.head(), of(2, 78));
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use crate::common::{Line, PROGRAM_TIME_MAX, SOON};
 use crate::flows::{Conversation, LEVELS, fetches, iperf, move_about, pings};
 use crate::netfilter::{nft, wait_noticed};
-use testkit::{Running, Service, root_or_skip, service_module, wait_for};
+use testkit::{RawPort, Running, Service, root_or_skip, service_module, wait_for};
+use wire::protocol;
 
 /// NAT on the way, with the client inside; and the address, which is the router's own.
 fn translated(level: &str) -> (Line, IpAddr) {
@@ -74,6 +75,30 @@ fn a_udp_conversation_and_an_error_about_it_are_translated() {
         assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "{level}");
         let counters = line.node.service("nat").unwrap().stats.counters;
         assert_eq!((counters["errors"], counters["mapped"]), (1, 1), "{level}: {counters:?}");
+    }
+}
+
+#[test]
+fn an_error_about_an_answer_quotes_the_address_that_the_server_knows() {
+    if !root_or_skip("NAT and errors that quote") {
+        return;
+    }
+    for level in LEVELS {
+        let (line, address) = translated(level);
+        let (server, client) = (line.udp("server", 7000), line.udp("client", 0));
+        client.send_to(b"there", line.server(7000)).unwrap();
+        let (_, from) = server.recv_from(&mut [0; 8]).unwrap();
+        let cable = RawPort::open(&line.net, "server", "r1").unwrap();
+        server.set_ttl(1).unwrap();
+        server.send_to(b"too late", from).unwrap();
+        let is_error = |frame: &[u8]| frame.get(23) == Some(&protocol::ICMP) && frame[34] == 11;
+        let error = cable.receive(SOON, is_error).unwrap().expect("time exceeded");
+        let (quoted, IpAddr::V4(address)) = (&error[42..], address) else { unreachable!() };
+        let known = (&address.octets()[..], &from.port().to_be_bytes()[..]);
+        assert_eq!((&quoted[16..20], &quoted[22..24]), known, "{level}");
+        let parsed = wire::parse_frame(&error).unwrap();
+        assert!(wire::checksum::verify_l4(&error, &parsed), "{level}");
+        assert_eq!(wire::checksum::checksum(&quoted[..20]), 0, "{level}");
     }
 }
 

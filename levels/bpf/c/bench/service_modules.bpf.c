@@ -18,6 +18,9 @@ struct script {
 	__u32 source_be;	/* when not 0: of IPv4 the source, of IPv6 its last 4 bytes, */
 	__be16 source_port_be;	/* and the UDP port that goes with it */
 	__u16 zero;
+	__u32 destination_be;	/* the same of the destination */
+	__be16 destination_port_be;
+	__u16 zero_end;
 };
 
 enum growth {
@@ -81,23 +84,28 @@ static __always_inline void follow(__u16 *check, __u32 old, __u32 new, __u32 old
 	*check = ~((sum & 0xffff) + (sum >> 16));
 }
 
-/* Gives a UDP packet another source. */
-static __always_inline void translate(const struct script *script, void *data, void *data_end)
+/* Gives a UDP packet another source, or another destination. */
+static __always_inline void translate(__u32 address_be, __be16 port_be, int is_destination, void *data,
+				      void *data_end)
 {
 	struct ethhdr *eth = data;
 	struct iphdr *ip = (void *)(eth + 1);
 	int is_v4 = eth->h_proto == bpf_htons(ETH_P_IP);
-	__u32 *source = is_v4 ? &ip->saddr : data + sizeof(*eth) + 20;
+	__u32 *address = is_v4 ? &ip->saddr : data + sizeof(*eth) + 20;
 	struct udphdr *udp = data + sizeof(*eth) + (is_v4 ? 20 : 40);
-	__u32 old = *source;
+	__be16 *port = is_destination ? &udp->dest : &udp->source;
+	__u32 old;
 
 	if ((void *)(udp + 1) > data_end)
 		return;
-	follow(&udp->check, old, script->source_be, udp->source, script->source_port_be);
+	if (is_destination)
+		address += is_v4 ? 1 : 4;
+	old = *address;
+	follow(&udp->check, old, address_be, *port, port_be);
 	if (is_v4)
-		follow(&ip->check, old, script->source_be, 0, 0);
-	*source = script->source_be;
-	udp->source = script->source_port_be;
+		follow(&ip->check, old, address_be, 0, 0);
+	*address = address_be;
+	*port = port_be;
 }
 
 static __always_inline void change(const struct script *script, void *data, void *data_end)
@@ -112,7 +120,9 @@ static __always_inline void change(const struct script *script, void *data, void
 	if (script->ttl)
 		ip->ttl = script->ttl - 1;
 	if (script->source_be)
-		translate(script, data, data_end);
+		translate(script->source_be, script->source_port_be, 0, data, data_end);
+	if (script->destination_be)
+		translate(script->destination_be, script->destination_port_be, 1, data, data_end);
 }
 
 static __always_inline void grow(struct __sk_buff *ctx, __u32 growth)

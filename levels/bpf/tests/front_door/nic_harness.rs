@@ -34,6 +34,10 @@ pub struct Script {
     /// The UDP port that goes with it.
     pub source_port_be: [u8; 2],
     pub zero: u16,
+    /// The same of the destination.
+    pub destination: [u8; 4],
+    pub destination_port_be: [u8; 2],
+    pub zero_end: u16,
 }
 
 /// The hand-over of [`ENTRY`].

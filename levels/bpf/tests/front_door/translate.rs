@@ -2,7 +2,9 @@
 //! wire has the module's.
 
 use bpf::{Answers, Below, QUESTION_HEAD, QUESTION_PACKET};
-use bpf_maps::{End, LEVEL_KERNEL, LEVEL_NIC, SLOW_NETFILTER};
+use bpf_maps::{
+    End, LEVEL_KERNEL, LEVEL_NIC, META_TO_TC, ORIGIN_BELOW, PacketMeta, SLOW_NETFILTER,
+};
 use std::net::Ipv6Addr;
 use std::os::fd::AsFd;
 use units::PortId;
@@ -120,6 +122,106 @@ fn the_kernels_errors_go_to_the_sender_and_quote_what_it_sent() {
 }
 
 #[test]
+fn a_source_changed_at_nic_is_put_back_by_the_level_that_hands_the_packet_over() {
+    if !enter("a_source_changed_at_nic_is_put_back_by_the_level_that_hands_the_packet_over") {
+        return;
+    }
+    let (came, changed) = (from(INSIDE, 64, 64), from(OUTSIDE, 64, 64));
+    let [high, low] = INSIDE.1.to_be_bytes();
+    let [a, b, c, d] = INSIDE.0;
+    let kernel = translating("tt-trlevels", LEVEL_KERNEL);
+    // A module at `kernel` changes the source, and has the packet go up.
+    kernel.add_tap();
+    let raise = Script { verdict: 4, ..to_outside() };
+    kernel.run(&addressed(came.build()), raise);
+    let up = kernel.up.receive(ours);
+    let (meta, frame) = up.split_at(size_of::<PacketMeta>());
+    let meta: PacketMeta = bytemuck::pod_read_unaligned(meta);
+    assert_eq!(meta.egress_port, ORIGIN_BELOW);
+    assert_eq!((meta.next_hop, frame), ([a, b, c, d, high, low], &addressed(changed.build())[..]));
+    drop(kernel);
+    clean_up();
+    // One at `nic` has changed it, and the one at `kernel` passes the packet.
+    let kernel = translating("tt-trlevels", LEVEL_KERNEL);
+    kernel.mark(&PacketMeta {
+        entry: crate::nic_harness::ENTRY,
+        arrival_port: PORT,
+        l3_offset: 14,
+        l4_offset: 34,
+        egress_port: ORIGIN_BELOW,
+        next_hop: [a, b, c, d, high, low],
+        flags: META_TO_TC | 4 << 8 | 17 << 16,
+        ..PacketMeta::default()
+    });
+    let changed = from(OUTSIDE, 64, 64);
+    kernel.run(&addressed(changed.build()), Script::default());
+    assert_eq!(kernel.far.receive(ours), routed(&addressed(from(OUTSIDE, 64, 64).build())));
+}
+
+/// The router's own address, and what a module chooses in its place.
+const OWN: ([u8; 4], u16) = ([10, 0, 0, 254], 40_000);
+const CHOSEN: ([u8; 4], u16) = ([203, 0, 113, 9], 80);
+
+/// An IPv6 address of the tests that ends so.
+fn v6(last: [u8; 4]) -> [u8; 16] {
+    let mut address = Ipv6Addr::new(0x2001, 0x0db8, 0, 0, 0, 0, 0, 0).octets();
+    address[12..].copy_from_slice(&last);
+    address
+}
+
+fn between(to: ([u8; 4], u16), is_v6: bool, hops: u8, length: usize) -> Vec<u8> {
+    let builder = FrameBuilder::new().identification(77);
+    let builder = match is_v6 {
+        true => builder.ipv6(v6(INSIDE.0), v6(to.0), hops),
+        false => builder.ipv4(INSIDE.0, to.0, hops),
+    };
+    let mut frame =
+        addressed(builder.udp(INSIDE.1, to.1).payload(&MARK.repeat(length / 8)).build());
+    if !is_v6 {
+        // Not to be fragmented; its checksum follows.
+        frame[20] = 0x40;
+        frame[24..26].copy_from_slice(&[0, 0]);
+        let sum = wire::checksum::checksum(&frame[14..34]);
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    }
+    frame
+}
+
+#[test]
+fn the_kernels_errors_quote_the_destination_with_which_a_packet_came() {
+    if !enter("the_kernels_errors_quote_the_destination_with_which_a_packet_came") {
+        return;
+    }
+    let (destination, port) = CHOSEN;
+    let script =
+        Script { destination, destination_port_be: port.to_be_bytes(), ..Script::default() };
+    for (node, level) in [("tt-trqnic", LEVEL_NIC), ("tt-trqtc", LEVEL_KERNEL)] {
+        let kernel = translating(node, level);
+        ip("address add 2001:db8::a00:fe/128 dev in nodad");
+        ip("-6 route add 2001:db8::a00:1/128 dev in");
+        ip("neigh add 2001:db8::a00:1 lladdr 02:00:00:00:bb:02 dev in nud permanent");
+        ip("link set out mtu 1300");
+        for (is_v6, hops, length) in
+            [(false, 1, 64), (false, 64, 1400), (true, 1, 64), (true, 64, 1400)]
+        {
+            let frame = between(OWN, is_v6, hops, length);
+            kernel.run(&frame, script);
+            let error = kernel.near.receive(ours);
+            let (header, quoted) = if is_v6 { (40, 14 + 40 + 8) } else { (20, 14 + 20 + 8) };
+            // All that it quotes: addresses, ports and checksums.
+            let quote = &error[quoted..];
+            assert!(
+                quote.len() > header + 8 && frame[14..].starts_with(quote),
+                "{node} {error:x?}"
+            );
+            let whole = parse_frame(&error).unwrap();
+            assert!(wire::checksum::verify_l4(&error, &whole), "{node}: of the message");
+        }
+        clean_up();
+    }
+}
+
+#[test]
 fn fragments_that_the_kernel_makes_all_have_the_modules_source() {
     if !enter("fragments_that_the_kernel_makes_all_have_the_modules_source") {
         return;
@@ -150,19 +252,25 @@ fn a_cell_has_noted_what_a_packet_leaves_with() {
     let mut answers = Answers::given(&map).unwrap();
     let mut noted = |frame: &[u8]| {
         let mut source = End { port_be: OUTSIDE.1.to_be_bytes(), ..End::default() };
-        source.address[..4].copy_from_slice(&OUTSIDE.0);
-        let request = answers.note(None, source);
+        match frame[14] >> 4 {
+            6 => source.address = v6(OUTSIDE.0),
+            _ => source.address[..4].copy_from_slice(&OUTSIDE.0),
+        }
+        let request = answers.note(None, Some(source), None);
         let packet = &frame[14..frame.len().min(14 + QUESTION_PACKET)];
         kernel.up.send(&[&QUESTION_HEAD, packet, bytemuck::bytes_of(&request)].concat());
         answers.answer().is_some()
     };
-    let frame = addressed(from(INSIDE, 64, 64).build());
-    kernel.run(&frame, Script::default());
-    assert_eq!(kernel.far.receive(ours), routed(&frame), "nothing is noted");
-    assert!(noted(&frame));
-    kernel.run(&frame, Script::default());
-    let leaves = routed(&addressed(from(OUTSIDE, 64, 64).build()));
-    assert_eq!(kernel.far.receive(ours), leaves);
+    for (came, leaves) in
+        [(from(INSIDE, 64, 64), from(OUTSIDE, 64, 64)), (from_v6(INSIDE), from_v6(OUTSIDE))]
+    {
+        let (frame, leaves) = (addressed(came.build()), addressed(leaves.build()));
+        kernel.run(&frame, Script::default());
+        assert_eq!(kernel.far.receive(ours), routed(&frame), "nothing is noted");
+        assert!(noted(&frame));
+        kernel.run(&frame, Script::default());
+        assert_eq!(kernel.far.receive(ours), routed(&leaves));
+    }
     // It is answered, and is to be with the source that it came with.
     assert!(noted(&addressed(from(INSIDE, 1, 64).build())));
     // By no port: to the router itself.
