@@ -1,8 +1,8 @@
 //! TUN and TAP devices: packets between a process and the kernel, through a descriptor.
 //!
-//! The node uses a TUN device for packets that only the kernel can route: addressed
-//! to the node itself, to a neighbour not yet resolved, or with a TTL that ran out.
-//! By a TAP device frames come up from modules at kernel level.
+//! By a TAP device frames come up from modules at kernel level, and those that only the kernel can
+//! finish go to their arrival port: addressed to the node itself, to a neighbour not yet resolved,
+//! or with a TTL that ran out. A TUN device takes those that cannot arrive there once more.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, open};
