@@ -2,7 +2,8 @@
 /* Packets that the node has left to the kernel and the kernel drops: which of all they are.
  *
  *   port --XDP_PASS, tc--> stack --> kfree_skb: skb, reason --> kind of the reason --> arrival
- *   cell --TUN device----> stack ------^                                            |
+ *   cell --to a port's device---^      ^                                            |
+ *   cell --TUN device----> stack ------+                                            |
  *                                                port's number, or TAM_STACK_OWN <--+
  *
  * The tracepoint is the machine's: programs here look at every buffer that the kernel drops

@@ -724,8 +724,8 @@ pub struct CellStats {
     /// some batches of 64, comes to that.
     #[serde(default)]
     pub lost_with_cells: u64,
-    /// Packets that the cell gave to the kernel's stack and that were dropped there, by the
-    /// kernel's own reason.
+    /// Packets that the cell gave to the kernel's stack by the node's own device and that were
+    /// dropped there, by the kernel's own reason; those that arrived by a port are the port's.
     #[serde(default)]
     pub stack_dropped: BTreeMap<String, u64>,
     /// Packets that waited to be sent when their egress port vanished: dropped.
