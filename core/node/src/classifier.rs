@@ -13,6 +13,7 @@
 //! stage ([`Stage`]); the best rule of each stage counts. [`RuleSet::decide`] is precisely the
 //! algorithm of `levels/bpf/c/search.h`.
 
+mod cover;
 mod hidden;
 
 use std::collections::btree_map::Entry;
@@ -26,6 +27,7 @@ use bpf_maps::{
 use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, PortId, RuleId, SessionId};
 
+use cover::Packets;
 use hidden::HiddenKeys;
 pub use hidden::HiddenRules;
 
@@ -237,7 +239,8 @@ pub enum RuleSetError {
 
 /// Compiles rules, in any order, for the front door.
 ///
-/// A rule whose keys better rules have, or wider ones, is in [`RuleSet::shadowed`] and nowhere else.
+/// A rule whose packets better rules have, alone or together, is in [`RuleSet::shadowed`] and nowhere
+/// else, as far as that is found ([`cover`]).
 ///
 /// # Errors
 /// When a name is unknown or a limit of the front door's maps is exceeded.
@@ -249,7 +252,8 @@ pub fn compile<'a>(
     ranked.sort_by_key(|rule| (core::cmp::Reverse(rule.spec.priority), rule.id));
 
     let mut set = RuleSet::default();
-    let mut keys = Keys::default();
+    let packets = Packets::new(lookup.ports.values().map(|port| port.0));
+    let mut keys = Keys { packets, ..Keys::default() };
     for (rank, rule) in (0u32..).zip(ranked) {
         if rank as usize >= RULES_MAX || rule.id.0 as usize >= RULES_MAX {
             return Err(RuleSetError::TooManyRules { rule: rule.id });
@@ -260,7 +264,8 @@ pub fn compile<'a>(
         if let Some(flows) = &rule.spec.flows {
             let template = compile_match(rule, matched, lookup)?;
             let nothing = PortPrefix { value: 0, mask: 0 };
-            if let Some(better) = set.cover(&keys, rule, template, &[(nothing, nothing)]) {
+            let found = set.cover(&mut keys, rule.spec.stage(), template, &[(nothing, nothing)]);
+            if let Some(better) = found {
                 set.shadowed.push((rule.id, better));
                 continue;
             }
@@ -288,6 +293,7 @@ struct Keys {
     masks: BTreeMap<(Stage, [u8; KEY_LENGTH]), u16>,
     entries: BTreeMap<[u8; KEY_LENGTH], bpf_maps::Rule>,
     hidden: HiddenKeys,
+    packets: Packets,
 }
 
 impl RuleSet {
@@ -308,10 +314,10 @@ impl RuleSet {
             let needed = ports.len();
             return Err(RuleSetError::TooManyEntries { rule: rule.id, text, needed, left });
         }
-        if let Some(better) = self.cover(keys, rule, (bits, key), &ports) {
+        let stage = rule.spec.stage();
+        if let Some(better) = self.cover(keys, stage, (bits, key), &ports) {
             return Ok(Some(better));
         }
-        let stage = rule.spec.stage();
         let (mut installed, mut better) = (false, None);
         let whole = (bits, key);
         for &(source, destination) in &ports {
@@ -338,45 +344,6 @@ impl RuleSet {
         }
         Ok(better.filter(|_| !installed))
     }
-}
-
-impl RuleSet {
-    /// Returns a rule that has a packet of the match, if better ones have each of them: for every
-    /// key one with the same bits, or fewer. Rules that have a key's packets only together, such
-    /// as one for each version of IP, are not looked for.
-    fn cover(
-        &self,
-        keys: &Keys,
-        rule: &Rule,
-        (bits, key): (Key, Key),
-        ports: &[(PortPrefix, PortPrefix)],
-    ) -> Option<RuleId> {
-        let stage = rule.spec.stage().number();
-        let masks = || (0u16..).zip(&self.masks).filter(move |(_, mask)| mask.stage == stage);
-        let mut better = None;
-        for &(source, destination) in ports {
-            let (bits, key) = with_ports(bits, key, source, destination);
-            let found = masks().filter(|(_, mask)| is_wider(&mask.bits, &bits)).find_map(
-                |(index, mask)| {
-                    let mut wide = masked(&key, &mask.bits);
-                    wide.mask = index;
-                    let found = keys.entries.get(&bytes_of(&wide))?;
-                    // It leaves to the kernel what is no connection of its service.
-                    (found.action != bpf_maps::ACTION_INTERCEPT_BACK).then_some(RuleId(found.rule))
-                },
-            );
-            better = better.or(Some(found?));
-        }
-        better
-    }
-}
-
-/// Returns true when a mask looks at nothing that the other one does not look at. One without
-/// an ethertype is for IP, and so not wider than one for something else.
-fn is_wider(one: &Key, other: &Key) -> bool {
-    let bytes = |key: &Key| bytes_of(&Key { mask: 0, ..*key });
-    let is_within = bytes(one).iter().zip(bytes(other)).all(|(one, other)| one & !other == 0);
-    is_within && (one.ethertype_be == other.ethertype_be)
 }
 
 /// What comes back to who sent what is matched: wherever it comes in, and however it is marked.

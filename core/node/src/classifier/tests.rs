@@ -318,10 +318,80 @@ fn a_worse_rule_whose_packets_better_ones_have_is_shadowed() {
     ] {
         assert_eq!(by(&[better], worse), [], "'{better}' does not have '{worse}'");
     }
-    let both = ["proto tcp dport 1000-1003", "proto tcp dport 1004-1007"];
-    assert_eq!(by(&both, "proto tcp dport 1000-1007"), [(RuleId(9), RuleId(1))]);
+    for (better, worse) in [
+        (&["proto tcp dport 1000-1003", "proto tcp dport 1004-1007"], "proto tcp dport 1000-1007"),
+        (&["ip 4", "ip 6"], "any"),
+        (&["dst 10.0.0.0/25", "dst 10.0.0.128/25"], "dst 10.0.0.0/24 proto udp dport 53"),
+        (&["proto tcp flags syn", "proto tcp flags !syn"], "proto tcp flags ack"),
+    ] {
+        let shadowed: Vec<RuleId> = by(better, worse).into_iter().map(|(rule, _)| rule).collect();
+        assert_eq!(shadowed, [RuleId(9)], "{better:?} have '{worse}'");
+    }
+    for (better, worse) in [
+        (&["dst 10.0.0.0/25", "dst 10.0.0.128/26"], "dst 10.0.0.0/24"),
+        (&["proto tcp dport 1000-1003", "proto tcp dport 1004-1007"], "proto tcp dport 1000-1008"),
+        // A packet may hide what both of them look at.
+        (&["proto tcp flags syn", "proto tcp flags !syn"], "proto tcp dport 80"),
+    ] {
+        assert_eq!(by(better, worse), [], "{better:?} do not have '{worse}'");
+    }
     let rules = [rule(1, 10, "any"), rule(2, 10, "any"), rule(3, 20, "proto udp")];
     assert_eq!(compile(&rules, &names()).unwrap().shadowed, [(RuleId(2), RuleId(1))]);
+}
+
+/// Rules of a world in which a packet has a port, one of four sources, and a fragment, in all of
+/// their combinations.
+fn rules_of_a_small_world() -> impl Strategy<Value = Vec<Rule>> {
+    let port = prop_oneof![
+        Just(String::new()),
+        (0..PORTS.len()).prop_map(|at| format!(" in {}", PORTS[at]))
+    ];
+    let fragment = prop_oneof!["", " fragment none", " fragment first", " fragment later"];
+    let text = (port, 0..4u8, 30..=32u8, fragment).prop_map(|(port, last, length, fragment)| {
+        let last = last & !(3 >> (length - 30));
+        format!("src 10.0.0.{last}/{length}{port}{fragment}")
+    });
+    prop::collection::vec(text, 1..24)
+        .prop_map(|texts| (0..).zip(&texts).map(|(id, text)| rule(id, 1, text)).collect())
+}
+
+fn packets_of_a_small_world() -> impl Iterator<Item = Key> {
+    let ports = 0..PORTS.len() as u16;
+    let packet = |(port, last, fragment)| {
+        let mut key = Key { ip_version: 4, port, fragment, ..Key::default() };
+        key.source[..4].copy_from_slice(&[10, 0, 0, last]);
+        key
+    };
+    ports
+        .flat_map(|port| (0..4).map(move |last| (port, last)))
+        .flat_map(|(port, last)| (0..3).map(move |fragment| (port, last, fragment)))
+        .map(packet)
+}
+
+proptest! {
+    #[test]
+    fn a_rule_is_shadowed_if_and_only_if_no_packet_reaches_it(rules in rules_of_a_small_world()) {
+        let set = compile(&rules, &names()).unwrap();
+        let found = packets_of_a_small_world().filter_map(|packet| set.lookup(Stage::Service, &packet));
+        let reached: BTreeSet<u32> = found.map(|rule| rule.rule).collect();
+        let shadowed: BTreeSet<u32> = set.shadowed.iter().map(|(rule, _)| rule.0).collect();
+        for rule in &rules {
+            let id = rule.id.0;
+            prop_assert_eq!(shadowed.contains(&id), !reached.contains(&id), "{}", rule.spec.r#match);
+        }
+    }
+}
+
+#[test]
+fn what_takes_too_long_to_find_counts_as_reached() {
+    // The better rules have it all, each an address.
+    let rules = |length: u8| {
+        let each = (0..1u32 << (32 - length))
+            .map(|at| rule(at, 20, &format!("src 10.0.{}.{}", at >> 8, at & 255)));
+        each.chain([rule(9999, 10, &format!("src 10.0.0.0/{length}"))]).collect::<Vec<_>>()
+    };
+    assert_eq!(compile(&rules(26), &names()).unwrap().shadowed, [(RuleId(9999), RuleId(0))]);
+    assert_eq!(compile(&rules(22), &names()).unwrap().shadowed, []);
 }
 
 #[test]

@@ -127,8 +127,8 @@ fn rules_of(file: &Path) -> Result<RulesRequest, Failure> {
 /// Says that a rule has no packets, and what to do.
 pub(super) fn shadowed_text(rule: u32, better: u32) -> String {
     format!(
-        "no packet reaches rule {rule}: rule {better} is better, and has them; give it a higher \
-         priority, or join the two services with --then"
+        "no packet reaches rule {rule}: better rules have them all, among them rule {better}; give it \
+         a higher priority, or join its service with theirs by --then"
     )
 }
 

@@ -236,7 +236,8 @@ impl Resolved {
                 format!("'{}' ({}, priority {})", spec.r#match, spec.action, spec.priority)
             })
         };
-        format!("no packet reaches the rule {}: {} is better", shown(rule), shown(by))
+        let (rule, by) = (shown(rule), shown(by));
+        format!("no packet reaches the rule {rule}: better ones have them all, among them {by}")
     }
 
     fn span(&self, place: &Place, refusal: &Refusal) -> Range<usize> {
