@@ -44,6 +44,8 @@ pub(crate) struct Target {
     pub(crate) confirm: Option<Duration>,
     /// Rules that no packet can reach, in words.
     pub(crate) shadowed: Vec<String>,
+    /// What its services of streams lack, in words.
+    pub(crate) lacks: Vec<String>,
     /// Services that begin empty, with the reason.
     pub(crate) losses: BTreeMap<Name, String>,
     /// What becomes of what services know.
@@ -149,7 +151,8 @@ impl Daemon {
             ..Facts::default()
         };
         let state = resolved.state.with_owned_of(&self.desired.state);
-        Ok(Target { state, facts, confirm, shadowed, losses, memory })
+        let lacks = self.all_lack(&state);
+        Ok(Target { state, facts, confirm, shadowed, lacks, losses, memory })
     }
 
     /// Notes the versions that run from now on.
@@ -189,6 +192,7 @@ impl Daemon {
             generation: self.desired.generation,
             changes: changes.iter().map(|it| self.shown_change(it, &target.losses)).collect(),
             shadowed: target.shadowed.clone(),
+            lacks: target.lacks.clone(),
             confirm_within_s: target.confirm.map(|within| within.as_secs()),
             took_ms: millis(since),
         }
@@ -231,6 +235,7 @@ impl Daemon {
         };
         let target = self.generation(wanted).map(|state| Target {
             losses: self.losses(&state),
+            lacks: self.all_lack(&state),
             state,
             facts: Facts::of(format!("rollback to generation {wanted}")),
             confirm: None,

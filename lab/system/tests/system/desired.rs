@@ -110,6 +110,26 @@ fn a_file_is_applied_as_a_whole_and_what_stays_is_not_touched() {
 }
 
 #[test]
+fn what_an_applied_service_lacks_is_said() {
+    if !root_or_skip("apply") {
+        return;
+    }
+    let line = Line::up();
+    line.store(&testkit::service_module("compress").unwrap());
+    let without = "[[service]]\nmodule = \"compress\"\nrules = [\"proto tcp dport 80\"]\n";
+    let would = line.try_apply(without, |request| request.dry_run = true).unwrap();
+    let applied = line.apply(without);
+    assert_eq!(applied.lacks.len(), 1, "{:?}", applied.lacks);
+    for words in ["service 'compress'", "tamandua_code_response", "code-responses"] {
+        assert!(applied.lacks[0].contains(words), "{:?}", applied.lacks);
+    }
+    let again = line.apply(without);
+    assert_eq!((would.lacks, again.lacks), (applied.lacks.clone(), applied.lacks));
+    let with = format!("{without}parameters = {{ capabilities = \"code-responses\" }}\n");
+    assert_eq!(line.apply(&with).lacks, [""; 0]);
+}
+
+#[test]
 fn no_packet_is_lost_while_states_are_applied() {
     if !root_or_skip("apply under traffic") {
         return;

@@ -226,7 +226,8 @@ fn ink_of(line: &str) -> Ink {
 }
 
 fn notes(applied: &Applied) -> String {
-    applied.shadowed.iter().map(|note| format!("note: {note}\n")).collect()
+    let said = applied.shadowed.iter().chain(&applied.lacks);
+    said.map(|note| format!("note: {note}\n")).collect()
 }
 
 pub(super) fn applied_text(applied: &Applied) -> String {
