@@ -441,7 +441,7 @@ impl Daemon {
     fn programs_of(&self, entry: EntryId) -> Option<Programs> {
         let digest: Digest = self.node.service_of(entry)?.module.digest.parse().ok()?;
         let shared = self.shared.get(&entry)?;
-        let compiled = self.modules.get(&digest)?.compiled.as_ref()?;
+        let compiled = self.modules.get(&digest)?.code(self.bpf_now())?;
         matches!(shared.programs, Programs::Module(_))
             .then(|| Programs::Compiled(Arc::clone(compiled)))
     }

@@ -13,7 +13,7 @@
 use crate::cell_work::Pending;
 use crate::code_cache::CodeCache;
 use crate::daemon::{Daemon, Done};
-use crate::deploy;
+use crate::deploy::{self, Code};
 use cell::Compiled;
 use registry::Digest;
 use std::collections::{BTreeMap, VecDeque};
@@ -116,7 +116,8 @@ impl Drop for Running {
 impl Daemon {
     /// Lets a service begin as soon as its module is compiled.
     pub(crate) fn begin_when_compiled(&mut self, digest: Digest, pending: Pending) {
-        if let Some(compiled) = self.modules.get(&digest).and_then(|it| it.compiled.clone()) {
+        if let Some(compiled) = self.modules.get(&digest).and_then(|it| it.code(self.bpf_now())) {
+            let compiled = Arc::clone(compiled);
             return self.begin_in_cell(pending, &compiled);
         }
         self.compile(digest, self.node.bpf());
@@ -144,8 +145,9 @@ impl Daemon {
     pub(crate) fn compile_what_runs(&mut self) {
         let digests = self.node.services().filter_map(|it| it.module.digest.parse().ok());
         let digests: Vec<Digest> = digests.collect();
+        let bpf = self.bpf_now();
         for digest in digests {
-            if self.modules.get(&digest).is_some_and(|module| module.compiled.is_none()) {
+            if self.modules.get(&digest).is_some_and(|module| module.code(bpf).is_none()) {
                 self.compile(digest, self.node.bpf());
             }
         }
@@ -173,7 +175,7 @@ impl Daemon {
         let Some(held) = self.modules.get(&module) else {
             // Nobody has wanted it for long.
             let reason = format!("the module {module} is no longer held");
-            return drop(self.done.send(Done::Compiled(module, Err(reason))));
+            return drop(self.done.send(Done::Compiled(module, bpf, Err(reason))));
         };
         self.compilers.counts.0 += 1;
         let (wasm, done, cache) =
@@ -182,7 +184,7 @@ impl Daemon {
             let mut made = None;
             running.took = deploy::compile(&wasm, bpf, |result| {
                 made = result.as_ref().ok().cloned();
-                let _ = done.send(Done::Compiled(module, result));
+                let _ = done.send(Done::Compiled(module, bpf, result));
             });
             drop(running);
             if let (Some(compiled), Some(cache)) = (made, cache) {
@@ -198,7 +200,7 @@ impl Daemon {
         match code {
             Some(code) => {
                 self.compilers.counts.1 += 1;
-                self.compiled(module, &Ok(code));
+                self.compiled(module, bpf, &Ok(code));
             }
             None => self.compilers.compilations.waiting.push_back(Job { module, bpf }),
         }
@@ -230,26 +232,40 @@ impl Daemon {
         was_to_start
     }
 
-    fn compiles_below(&self, wanted: bool) -> bool {
+    /// Returns whether code is made for the levels below user, too, where it is wanted.
+    pub(crate) fn compiles_below(&self, wanted: bool) -> bool {
         self.no_bpf.is_none() && self.bpf_allowed && wanted
+    }
+
+    /// Returns whether what begins now may run below user level.
+    pub(crate) fn bpf_now(&self) -> bool {
+        self.compiles_below(self.node.bpf())
     }
 
     /// Makes a compiler wait for the first module.
     pub(crate) fn prepare_compiler(&self) {
-        let bpf = self.compiles_below(self.node.bpf());
+        let bpf = self.bpf_now();
         tokio::task::spawn_blocking(move || deploy::prepare(bpf));
     }
 
-    /// A compiler is done.
-    pub(crate) fn compiled(&mut self, digest: Digest, result: &Result<Arc<Compiled>, String>) {
+    /// Takes in what a compiler has made, for the levels below user too if `bpf` says so. Who
+    /// waits for it begins, or has it compiled anew if that was switched meanwhile.
+    pub(crate) fn compiled(
+        &mut self,
+        digest: Digest,
+        bpf: bool,
+        result: &Result<Arc<Compiled>, String>,
+    ) {
         let waiting = self.compilers.pending.remove(&digest).unwrap_or_default();
         self.compiled_for(digest, waiting.first().map(|pending| pending.facts.entry()));
         self.work_compiled(&digest, result.as_ref().err());
         if let (Ok(compiled), Some(module)) = (result, self.modules.get_mut(&digest)) {
-            module.compiled = Some(Arc::clone(compiled));
+            module.compiled = Some(Code { bpf, compiled: Arc::clone(compiled) });
         }
+        let is_for_now = bpf == self.bpf_now();
         for pending in waiting {
             match result {
+                _ if !is_for_now => self.begin_when_compiled(digest, pending),
                 Ok(compiled) => self.begin_in_cell(pending, compiled),
                 Err(reason) => {
                     let (entry, replaces) = (pending.facts.entry(), pending.replaces);

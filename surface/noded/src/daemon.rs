@@ -730,7 +730,7 @@ impl Daemon {
 
     fn finish(&mut self, done: Done) {
         match done {
-            Done::Compiled(digest, result) => self.compiled(digest, &result),
+            Done::Compiled(digest, bpf, result) => self.compiled(digest, bpf, &result),
             Done::Stored(digest, stored, reply) => self.stored(digest, stored, reply),
             Done::Loaded(loaded) => self.loaded(*loaded),
             Done::Landed(entry) => self.tell(&ToCell::Settle(entry), &[]),

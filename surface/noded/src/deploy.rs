@@ -23,12 +23,20 @@ const PREPARE_AFTER: Duration = Duration::from_millis(100);
 /// has been replaced by a newer version since.
 pub(crate) const PROGRAM: &str = "/proc/self/exe";
 
+/// Compiled code of a module.
+#[derive(Clone, Debug)]
+pub(crate) struct Code {
+    /// For the levels below user, too.
+    pub(crate) bpf: bool,
+    pub(crate) compiled: Arc<Compiled>,
+}
+
 /// A module that the ABI's check accepted.
 #[derive(Clone, Debug)]
 pub(crate) struct Module {
     pub(crate) wasm: Vec<u8>,
     pub(crate) checked: Checked,
-    pub(crate) compiled: Option<Arc<Compiled>>,
+    pub(crate) compiled: Option<Code>,
     /// Whom the node believes has signed it, as far as it has looked.
     pub(crate) signers: BTreeSet<Signer>,
     /// How often modules have been let go of since a service last ran it.
@@ -49,8 +57,13 @@ impl Module {
         Self { wasm, checked, compiled: None, signers, idle: 0 }
     }
 
+    /// Returns its code as it is made now: for the levels below user too if `bpf` says so.
+    pub(crate) fn code(&self, bpf: bool) -> Option<&Arc<Compiled>> {
+        self.compiled.as_ref().filter(|code| code.bpf == bpf).map(|code| &code.compiled)
+    }
+
     fn bytes(&self) -> usize {
-        self.wasm.len() + self.compiled.as_ref().map_or(0, |compiled| compiled.bytes())
+        self.wasm.len() + self.compiled.as_ref().map_or(0, |code| code.compiled.bytes())
     }
 }
 

@@ -15,7 +15,8 @@ use units::EntryId;
 
 /// What was done, and what became of it.
 pub(crate) enum Done {
-    Compiled(Digest, Result<Arc<Compiled>, String>),
+    /// A module is compiled, for the levels below user too if so, or why not.
+    Compiled(Digest, bool, Result<Arc<Compiled>, String>),
     /// The disk has a module's code, for the levels below user if so, or none that verifies.
     CodeRead(Digest, bool, Option<Arc<Compiled>>),
     /// The store has a module, or not.

@@ -73,8 +73,8 @@ impl Daemon {
             let _ = written.send(stored.clone());
             let _ = done.send(Done::Stored(digest, stored.map(|()| answer), reply));
         });
-        let held = self.modules.entry(digest).or_insert(module);
-        let is_compiled = held.compiled.is_some();
+        let bpf = self.bpf_now();
+        let is_compiled = self.modules.entry(digest).or_insert(module).code(bpf).is_some();
         // One at a time: a whole repository may be on its way to this store. What may not run is
         // not compiled, either.
         if !is_compiled && self.compilers.is_idle() && self.permit(&digest).is_ok() {

@@ -78,7 +78,7 @@ impl Spares {
 impl Daemon {
     /// Has the next service begin where there is a spare of its module.
     pub(crate) fn prefer_spare(&mut self, digest: &Digest) {
-        let compiled = self.modules.get(digest).and_then(|module| module.compiled.as_ref());
+        let compiled = self.modules.get(digest).and_then(|module| module.code(self.bpf_now()));
         let is_free = |entry| self.node.service_of(entry).is_none();
         let entry = compiled.and_then(|compiled| self.spares.entry_of(compiled, is_free));
         self.node.prefer_entry(entry);

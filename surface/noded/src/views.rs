@@ -269,8 +269,6 @@ impl Daemon {
         if let Some(reason) = self.no_bpf.as_ref().filter(|_| enabled) {
             anyhow::bail!("{reason}");
         }
-        // What was compiled for user level only is compiled anew when it starts again.
-        self.modules.values_mut().for_each(|module| module.compiled = None);
         match self.command(Command::Bpf { enabled }) {
             Ok(Outcome::Bpf { moving }) => {
                 let may = if enabled { "may run" } else { "do not run any more" };
@@ -368,7 +366,7 @@ impl Daemon {
     ) -> Answer<Begun> {
         self.check_billing()?;
         let digest = self.resolve(&request.module)?;
-        if self.modules.get(&digest).is_some_and(|module| module.compiled.is_some()) {
+        if self.modules.get(&digest).is_some_and(|module| module.code(self.bpf_now()).is_some()) {
             self.tell(&ToCell::Expect, &[]);
         }
         let mut module = self.hold(&digest)?;

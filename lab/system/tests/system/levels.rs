@@ -402,3 +402,30 @@ mod alone {
         assert!(are_gone.is_some(), "{:?} beside {others:?}", programs());
     }
 }
+
+#[test]
+fn a_module_that_compiles_while_levels_are_switched_runs_at_the_level_that_is_wanted() {
+    if !root_or_skip("switching levels") {
+        return;
+    }
+    let line = Line::up();
+    let client = line.node.client();
+    let modules: [(&str, &[(&str, &str)]); 2] =
+        [("monitor", &[]), ("firewall", &[("inside", "10.0.0.0/8")])];
+    for (name, parameters) in modules {
+        client.set_bpf(false).unwrap();
+        // Its compiler begins, for user level alone.
+        let digest = client.store_module(service_module(name).unwrap()).unwrap().digest;
+        client.set_bpf(true).unwrap();
+        let text = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let request = api::DeployRequest {
+            module: digest,
+            level: Some("nic".to_owned()),
+            parameters: parameters.iter().map(text).collect(),
+            ..api::DeployRequest::default()
+        };
+        let deployed = client.deploy(&request).unwrap();
+        assert_eq!(deployed.service.level, "nic", "{name}: {:?}", deployed.service.level_reason);
+        line.node.remove(name).unwrap();
+    }
+}

@@ -188,9 +188,9 @@ impl Daemon {
             let Some(desired) = work.target.services.get(service) else { continue };
             let digest: Digest = desired.digest.parse().map_err(failed)?;
             self.hold(&digest)?;
-            let compiled =
-                self.modules.get(&digest).is_some_and(|module| module.compiled.is_some());
-            if !compiled && work.compiling.insert(digest) {
+            let bpf = self.compiles_below(work.target.bpf);
+            let compiled = self.modules.get(&digest).and_then(|module| module.code(bpf));
+            if compiled.is_none() && work.compiling.insert(digest) {
                 self.compile(digest, work.target.bpf);
             }
         }
