@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The command line so far does not say which node it will ask: names are of all nodes that
-//! answer, each once. Nothing here fails: where nobody answers there is nothing to complete.
+//! answer within [`ASK_TIME_MAX`], each once. Nothing here fails: where nobody answers there is
+//! nothing to complete.
 
 use crate::commands::key;
 use crate::nodes;
@@ -16,12 +17,16 @@ use clap_complete::engine::{
 };
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 use units::Name;
 
 /// Most nodes that are asked for one completion: a lab of a screen.
 const NODES_ASKED_MAX: usize = 16;
 /// Most candidates of one completion: more are no help to anybody.
 const CANDIDATES_MAX: usize = 1000;
+/// Longest wait for all nodes together: somebody has pressed a key.
+const ASK_TIME_MAX: Duration = Duration::from_secs(1);
 
 type Candidates = Vec<CompletionCandidate>;
 
@@ -86,7 +91,7 @@ fn with_candidates(argument: Arg, command: &str) -> Arg {
 
 /// Returns the nodes that run here and those of `nodes.toml`.
 fn of_nodes() -> Candidates {
-    let (running, _) = nodes::found();
+    let running = nodes::found().0;
     let mut names: BTreeSet<String> = running.iter().map(Name::to_string).collect();
     names.extend(nodes::all_written_down());
     candidates(names)
@@ -94,28 +99,30 @@ fn of_nodes() -> Candidates {
 
 /// Returns the services that run here.
 fn of_services() -> Candidates {
-    asked(|client| Ok(client.services()?.services.into_iter().map(|it| it.name).collect()))
+    asked_here(|client| Ok(client.services()?.services.into_iter().map(|it| it.name).collect()))
 }
 
 /// Returns the sessions of the nodes here.
 fn of_sessions() -> Candidates {
-    asked(|client| Ok(client.sessions()?.sessions.into_iter().map(|it| it.name).collect()))
+    asked_here(|client| Ok(client.sessions()?.sessions.into_iter().map(|it| it.name).collect()))
 }
 
 /// Returns the ports of the nodes here.
 fn of_ports() -> Candidates {
-    asked(|client| Ok(client.node()?.ports.into_iter().map(|it| it.name).collect()))
+    asked_here(|client| Ok(client.node()?.ports.into_iter().map(|it| it.name).collect()))
 }
 
 /// Returns the numbers of rules.
 fn of_rules() -> Candidates {
-    asked(|client| Ok(client.rules()?.rules.into_iter().map(|it| it.id.to_string()).collect()))
+    asked_here(|client| Ok(client.rules()?.rules.into_iter().map(|it| it.id.to_string()).collect()))
 }
 
 /// Returns the modules in the stores of the nodes here, as `NAME:VERSION`.
 fn of_modules() -> Candidates {
-    let tag = |module: api::ModuleStored| format!("{}:{}", module.name, module.version);
-    asked(|client| Ok(client.modules()?.modules.into_iter().map(tag).collect()))
+    fn tag(module: api::ModuleStored) -> String {
+        format!("{}:{}", module.name, module.version)
+    }
+    asked_here(|client| Ok(client.modules()?.modules.into_iter().map(tag).collect()))
 }
 
 /// Returns the labs that are up.
@@ -149,11 +156,27 @@ fn candidates(names: impl IntoIterator<Item = String>) -> Candidates {
 }
 
 /// Asks every node that runs here.
-fn asked(names: impl Fn(&Client) -> Result<Vec<String>, ClientError>) -> Candidates {
-    let (running, _) = nodes::found();
-    let clients = running.iter().take(NODES_ASKED_MAX).map(Client::of);
-    let all: BTreeSet<String> =
-        clients.filter_map(|client| names(&client).ok()).flatten().collect();
+fn asked_here(names: fn(&Client) -> Result<Vec<String>, ClientError>) -> Candidates {
+    let running = || nodes::found().0.iter().take(NODES_ASKED_MAX).map(Client::of).collect();
+    asked(running, names)
+}
+
+/// Asks all nodes at the same time; who does not answer in time is left out, and its thread ends
+/// with this program.
+fn asked(
+    nodes: impl FnOnce() -> Vec<Client> + Send + 'static,
+    names: fn(&Client) -> Result<Vec<String>, ClientError>,
+) -> Candidates {
+    let end = Instant::now() + ASK_TIME_MAX;
+    let (answers, answered) = mpsc::channel();
+    std::thread::spawn(move || {
+        for client in nodes() {
+            let answers = answers.clone();
+            std::thread::spawn(move || answers.send(names(&client).unwrap_or_default()));
+        }
+    });
+    let next = || answered.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
+    let all: BTreeSet<String> = std::iter::from_fn(next).flatten().collect();
     candidates(all)
 }
 
@@ -161,8 +184,10 @@ fn asked(names: impl Fn(&Client) -> Result<Vec<String>, ClientError>) -> Candida
 mod tests {
     use super::*;
     use crate::arguments::Arguments;
+    use api::client::ANSWER_TIME_MAX;
     use clap::CommandFactory;
     use std::ffi::OsString;
+    use std::os::unix::net::UnixListener;
 
     /// Completes the last word.
     fn completed(words: &[&str]) -> Vec<String> {
@@ -180,6 +205,26 @@ mod tests {
         assert_eq!(completed(&["tam", "move", "monitor", "--to", "n"]), ["nic"]);
         assert_eq!(completed(&["tam", "deploy", "m.wasm", "--level", "k"]), ["kernel"]);
         assert!(completed(&["tam", "deploy", "m.wasm", "--lev"]).contains(&"--level".to_owned()));
+    }
+
+    #[test]
+    fn a_node_that_hangs_is_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["hangs", "ended", "closes"].map(|name| folder.path().join(name));
+        // It takes connections, since the kernel does, and never reads one.
+        let _hangs = UnixListener::bind(&paths[0]).unwrap();
+        let closes = UnixListener::bind(&paths[2]).unwrap();
+        std::thread::spawn(move || closes.incoming().for_each(drop));
+        let (still, asking) = mpsc::channel();
+        std::thread::spawn(move || {
+            let nodes = move || paths.map(Client::new).to_vec();
+            let names = asked(nodes, |client| {
+                Ok(client.services()?.services.into_iter().map(|it| it.name).collect())
+            });
+            still.send(names.len())
+        });
+        // Far less than a client waits, and far more than it takes.
+        assert_eq!(asking.recv_timeout(ANSWER_TIME_MAX / 2), Ok(0));
     }
 
     #[test]
