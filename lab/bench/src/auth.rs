@@ -15,6 +15,7 @@ use crate::line::{self, Line};
 use crate::measure::{Reading, Window};
 use crate::report::{Better, Measured};
 use crate::rounds::{Pair, Rounds, median};
+use crate::started::with_nodes;
 use crate::{Calls, Options, Service, Subject, Vouched};
 
 /// Payloads in bytes, and most that a packet of an association costs against one from anyone. The
@@ -52,23 +53,9 @@ pub(crate) fn run(
         crate::Plan { is_called: true, ..lines[0].plan(NODES[0], None) },
         lines[1].plan(NODES[1], Some(Service::Reception)),
     ];
-    let mut started = Vec::new();
-    let mut measured = Ok(Measured::default());
-    for plan in &plans {
-        progress(&format!("starting the node {}", plan.name));
-        if let Err(error) = subject.start(plan, 0) {
-            measured = Err(error);
-            break;
-        }
-        started.push(plan.name.clone());
-    }
-    if measured.is_ok() {
-        measured = take_turns(options, &lines, subject, progress);
-    }
-    for name in started {
-        subject.stop(&name)?;
-    }
-    measured
+    with_nodes(&plans, subject, progress, |subject, progress| {
+        take_turns(options, &lines, subject, progress)
+    })
 }
 
 fn take_turns(

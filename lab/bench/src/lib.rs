@@ -43,6 +43,7 @@ pub mod reproduce;
 mod rounds;
 mod scale;
 mod sink;
+mod started;
 mod streams;
 #[cfg(test)]
 mod tests;

@@ -24,6 +24,7 @@ use crate::measure::{Reading, Window, measure};
 use crate::report::{Better, Measured, Measurement};
 use crate::rounds::{Pair, Rounds};
 use crate::sink::{Kind, Sink};
+use crate::started::with_nodes;
 use crate::{Options, Service, Subject};
 
 const LENGTH: usize = 64;
@@ -67,16 +68,11 @@ pub(crate) fn run(
     nft(&ways.kernel.node, MASQUERADE)?;
     let plans = [("bench-nat-slow", &ways.slow), ("bench-nat-fast", &ways.fast)]
         .map(|(name, line)| line.plan(name, Some(Service::Nat)));
-    for plan in &plans {
-        progress(&format!("starting {}", plan.name));
-        subject.start(plan, 0)?;
-    }
-    std::thread::sleep(NOTICED_WITHIN);
     let names = plans.each_ref().map(|plan| plan.name.as_str());
-    let measured = take_turns(options, &ways, names, subject, progress);
-    for name in names {
-        subject.stop(name)?;
-    }
+    let measured = with_nodes(&plans, subject, progress, |subject, progress| {
+        std::thread::sleep(NOTICED_WITHIN);
+        take_turns(options, &ways, names, subject, progress)
+    });
     let notes = vec![format!(
         "{LENGTH}-byte datagrams of {FLOWS} flows from inside to outside; a fast port's packets \
          leave by the front door, a slow one's by the kernel"
