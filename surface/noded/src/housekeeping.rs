@@ -2,6 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::events::Note;
+use crate::kernel_settings;
 use crate::ports::{self, LivePort, Mode};
 use anyhow::Result;
 use api::EventKind;
@@ -25,6 +26,7 @@ impl Daemon {
     }
 
     fn refresh_ports(&mut self) -> Result<()> {
+        kernel_settings::let_in_sources(&ports::device_name(ports::KERNEL_DEVICE, &self.file.name));
         let links = self.netlink.links()?;
         (0..self.ports.len()).for_each(|index| self.refresh_port(index, &links));
         self.mark_cabled(&links);

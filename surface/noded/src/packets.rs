@@ -104,9 +104,7 @@ pub(crate) fn make_entry(netlink: &Netlink, node: &Name) -> Result<FrameSocket> 
     netlink.create_veth(ends, ports::DEVICE_MTU)?;
     let [ours, theirs] = [netlink.link(&names[0])?.index, netlink.link(&names[1])?.index];
     ports::set_if_there(&format!("net/ipv6/conf/{}/disable_ipv6", names[0]), "1");
-    // It has no addresses of its own; packets come with foreign sources.
-    ports::set_if_there(&format!("net/ipv6/conf/{}/addr_gen_mode", names[1]), "1");
-    ports::set_if_there(&format!("net/ipv4/conf/{}/rp_filter", names[1]), "0");
+    ports::takes_foreign_sources(netlink, &names[1], theirs)?;
     netlink.set_mac(theirs, KERNEL_MAC)?;
     netlink.set_up(theirs)?;
     netlink.set_up(ours)?;

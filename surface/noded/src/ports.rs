@@ -12,12 +12,13 @@ use bpf_maps::{
     QUEUES_MAX, RPF_LOOSE, RPF_NONE, RPF_STRICT, SLOW_NO_REDIRECT,
 };
 use node::{Node, Port, PortKind, PortMode, PortSpec};
-use os::netlink::{Link, Netlink, NetlinkError, open_ingress};
+use os::netlink::{AddressPrefix, DuplicateDetection, Link, Netlink, NetlinkError, open_ingress};
 use os::offload::{self, Offload, OffloadState, Restore};
 use os::sysctl;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use units::{BitsPerSecond, Name, PortId};
 
@@ -616,13 +617,28 @@ pub(crate) fn kernel_device(netlink: &Netlink, node: &Name) -> Result<std::os::f
     let device = device_name(KERNEL_DEVICE, node);
     let fd = os::tun::create(&device, os::tun::Kind::Packets)
         .with_context(|| format!("making the TUN device {device} (is /dev/net/tun there?)"))?;
-    // It has no addresses of its own; packets come with foreign sources.
-    set_if_there(&format!("net/ipv6/conf/{device}/addr_gen_mode"), "1");
-    set_if_there(&format!("net/ipv4/conf/{device}/rp_filter"), "0");
-    let link = netlink.link(&device)?;
-    netlink.set_mtu(link.index, DEVICE_MTU)?;
-    netlink.set_up(link.index)?;
+    let index = netlink.link(&device)?.index;
+    takes_foreign_sources(netlink, &device, index)?;
+    netlink.set_mtu(index, DEVICE_MTU)?;
+    netlink.set_up(index)?;
     Ok(fd)
+}
+
+/// Address of the device by which packets go from the cell to the kernel: of this machine alone,
+/// and nobody sends from it. Without one, a loose reverse path filter lets nothing in whose route
+/// back is by another device (`__fib_validate_source`, Linux).
+const KERNEL_DEVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 84, 65, 77);
+
+/// Prepares a device by which packets come in from foreign sources.
+pub(crate) fn takes_foreign_sources(netlink: &Netlink, device: &str, index: u32) -> Result<()> {
+    set_if_there(&format!("net/ipv6/conf/{device}/addr_gen_mode"), "1");
+    let address = AddressPrefix::new(KERNEL_DEVICE_ADDRESS.into(), 32);
+    let address = address.context("an address of the node's device")?;
+    if let Err(error) = netlink.add_address(index, address, DuplicateDetection::Skip) {
+        tracing::warn!(device, %error, "with a loose rp_filter the kernel drops what it is given there");
+    }
+    kernel_settings::let_in_sources(device);
+    Ok(())
 }
 
 /// The device by which packets come up to the cell from modules at kernel level; its index,

@@ -76,6 +76,7 @@ mod radio;
 mod radio_peers;
 mod refusals;
 mod replace;
+mod reverse_path;
 mod rights;
 mod routing;
 mod runaways;

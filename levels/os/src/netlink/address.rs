@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NlasIterator};
 use rtnetlink::packet_route::RouteNetlinkMessage;
-use rtnetlink::packet_route::address::AddressHeaderFlags;
+use rtnetlink::packet_route::address::{AddressHeaderFlags, AddressScope};
 use rtnetlink::{AddressMessageBuilder, RouteMessageBuilder};
 use serde::{Deserialize, Serialize};
 
@@ -181,6 +181,7 @@ impl NeighbourState {
 
 impl Netlink {
     /// Gives a device an address; the route to its network comes with it when the device is up.
+    /// One of 127.0.0.0/8 is of this machine alone, and nothing is sent from it.
     ///
     /// # Errors
     /// When the device has it already, or IPv6 is off there.
@@ -202,6 +203,9 @@ impl Netlink {
         };
         if prefix.address.is_ipv6() && detection == DuplicateDetection::Skip {
             message.header.flags |= AddressHeaderFlags::Nodad;
+        }
+        if prefix.address.is_loopback() {
+            message.header.scope = AddressScope::Host;
         }
         let request = format!("add the address {prefix} to the network device number {index}");
         let message = RouteNetlinkMessage::NewAddress(message);
