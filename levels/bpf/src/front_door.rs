@@ -50,7 +50,7 @@ pub use explain::{EXPLAINED_LENGTH_MAX, Explained, Explainer};
 pub use lists::FlowsOfRule;
 pub use rules::{place, place_behind, salted, salted_behind};
 pub use services::{Below, hand_over_at};
-pub use stack::{Arrival, StackDrops, StackTap};
+pub use stack::{Arrival, StackCounter, StackDrops, StackTap};
 
 /// Where nodes pin what they keep in the kernel.
 pub const PIN_DIRECTORY: &str = "/sys/fs/bpf/tamandua";

@@ -90,8 +90,9 @@ impl Daemon {
             }
         };
         let mut front = Door::of(front);
-        front.set_devices(up_ifindex, ports::kernel_index(&netlink, &file.name)?)?;
-        front.count_stack_drops();
+        let kernel_ifindex = ports::kernel_index(&netlink, &file.name)?;
+        front.set_devices(up_ifindex, kernel_ifindex)?;
+        front.count_stack_drops(&ports, kernel_ifindex);
         let parts = Parts {
             started,
             desired,

@@ -433,10 +433,9 @@ impl Daemon {
             }
             Err(_) => (KernelWay::Frames(packets::make_entry(&netlink, &file.name)?), 0, None),
         };
-        if up.is_some() {
-            front.set_devices(up_ifindex, ports::kernel_index(&netlink, &file.name)?)?;
-        }
-        front.count_stack_drops();
+        let kernel_ifindex = ports::kernel_index(&netlink, &file.name)?;
+        front.set_devices(up_ifindex, kernel_ifindex)?;
+        front.count_stack_drops(&ports, kernel_ifindex);
         front.heartbeat()?;
         node.handle_timeout(Nanos::ZERO);
         let started = Instant::now();

@@ -12,7 +12,7 @@
 use crate::config::NodeFile;
 use crate::ports::LivePort;
 use anyhow::{Context, Result, bail};
-use bpf::front_door::{Arrival, Explainer, FlowsOfRule, FrontDoorError, StackDrops};
+use bpf::front_door::{Arrival, Explainer, FlowsOfRule, FrontDoorError, StackCounter, StackDrops};
 use bpf::{FrontDoor, Lane, VlanDevice, XdpMode};
 use bpf_maps::{PortConfig, PortStats, RuleStats};
 use cell::DoorCounts;
@@ -36,6 +36,8 @@ pub(crate) struct Door {
     first: RuleSet,
     /// All ports were there once: what kind of node it is does not change any more.
     is_settled: bool,
+    /// Without a front door, where the kernel lets us have it.
+    counter: Option<StackCounter>,
     uncounted: Option<String>,
 }
 
@@ -77,14 +79,21 @@ impl Door {
             false => None,
         };
         let (first, is_settled) = (RuleSet::default(), false);
-        Ok(Self { front, without, packets, first, is_settled, uncounted: None })
+        Ok(Self { front, without, packets, first, is_settled, counter: None, uncounted: None })
     }
 
     /// Of the front door that a daemon before left; there were no packet ports.
     pub(crate) fn of(front: FrontDoor) -> Self {
         let first = RuleSet::default();
-        let front = Some(front);
-        Self { front, without: None, packets: None, first, is_settled: true, uncounted: None }
+        Self {
+            front: Some(front),
+            without: None,
+            packets: None,
+            first,
+            is_settled: true,
+            counter: None,
+            uncounted: None,
+        }
     }
 
     /// Has those rules of the desired state hold that need no service, before a port is there:
@@ -175,6 +184,7 @@ impl Door {
 
     /// Takes XDP off a port; of a packet port there is none.
     pub(crate) fn detach(&mut self, port: PortId, ifindex: u32) -> Result<(), FrontDoorError> {
+        self.counter.as_ref().map_or(Ok(()), |counter| counter.forget(ifindex))?;
         self.front.as_mut().map_or(Ok(()), |front| front.detach(port, ifindex))
     }
 
@@ -198,6 +208,7 @@ impl Door {
     }
 
     pub(crate) fn set_vlans(&mut self, vlans: &[VlanDevice]) -> Result<(), FrontDoorError> {
+        self.counter.as_mut().map_or(Ok(()), |counter| counter.set_vlans(vlans))?;
         self.front.as_mut().map_or(Ok(()), |front| front.set_vlans(vlans))
     }
 
@@ -229,12 +240,19 @@ impl Door {
     }
 
     /// Has what the kernel drops of what it is left counted, where that can be
-    /// ([`Door::uncounted`]).
-    pub(crate) fn count_stack_drops(&mut self) {
-        self.uncounted = match &mut self.front {
-            Some(front) => front.count_stack_drops().err().map(|problem| problem.to_string()),
-            None => self.without.clone(),
+    /// ([`Door::uncounted`]). Without a front door these are the ports, and `device` the one by
+    /// which the cell hands packets to the kernel.
+    pub(crate) fn count_stack_drops(&mut self, ports: &[LivePort], device: u32) {
+        let counted = match &mut self.front {
+            Some(front) => front.count_stack_drops(),
+            None => StackCounter::start(device).and_then(|counter| {
+                let mut there = ports.iter().filter(|port| port.away.is_none());
+                there.try_for_each(|port| counter.know(port.port.id, &port.config))?;
+                self.counter = Some(counter);
+                Ok(())
+            }),
         };
+        self.uncounted = counted.err().map(|problem| problem.to_string());
     }
 
     /// Why nobody counts what the kernel drops of what it is left.
@@ -245,7 +263,10 @@ impl Door {
     /// Reads the kernel's drops of what came in there.
     pub(crate) fn stack_drops(&self, arrival: Arrival) -> StackDrops {
         // Refused by no map that is there.
-        self.with_front(|front| front.stack_drops(arrival)).unwrap_or_default()
+        match &self.counter {
+            Some(counter) => counter.drops(arrival).unwrap_or_default(),
+            None => self.with_front(|front| front.stack_drops(arrival)).unwrap_or_default(),
+        }
     }
 
     /// Has packets leave by a packet port, if there is a front door that could send them there.
@@ -254,6 +275,7 @@ impl Door {
         port: PortId,
         config: &PortConfig,
     ) -> Result<(), FrontDoorError> {
+        self.counter.as_ref().map_or(Ok(()), |counter| counter.know(port, config))?;
         self.with_front(|front| front.know(port, config))
     }
 

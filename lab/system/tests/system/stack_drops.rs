@@ -3,6 +3,7 @@
 use crate::capture::packets_of_request;
 use crate::common::{Line, SOON, is_udp_to, module};
 use crate::netfilter::{nft, wait_noticed};
+use crate::packet::packet_line;
 use api::EventKind;
 use testkit::{Service, root_or_skip, wait_for};
 
@@ -23,6 +24,31 @@ const DATAGRAMS: usize = 3;
 fn bytes_of(digits: &str) -> Vec<u8> {
     let pairs = digits.as_bytes().chunks_exact(2);
     pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+#[test]
+fn what_the_kernel_drops_of_what_packet_ports_leave_it_is_counted_without_a_front_door() {
+    if !root_or_skip("drops of the kernel's") {
+        return;
+    }
+    let line = packet_line(1500);
+    line.acquaint();
+    nft(&line.net, FILTER);
+    let wasm = module("rerouting", "window = 64", REROUTING);
+    line.node.deploy(&wasm, &Service { rules: RULES, ..Service::default() }).unwrap();
+    let before = line.books();
+    let sender = line.udp("client", 0);
+    for port in [PLAIN, SERVED] {
+        (0..DATAGRAMS).for_each(|_| drop(sender.send_to(b"drop me", line.server(port))));
+    }
+    let there = DATAGRAMS as u64;
+    let balance = line.balance_since(&before);
+    let places = ["cell", "left"].map(|place| (format!("{place}.{DROPPED}"), there));
+    assert_eq!(balance.drops, places.into(), "{balance}");
+    let stats = line.node.stats().unwrap();
+    let left = stats.ports.iter().find(|port| port.port == "left").unwrap();
+    assert_eq!(left.stack_dropped, [(DROPPED.to_owned(), there)].into(), "{left:#?}");
+    assert_eq!(stats.cell.stack_dropped.get(DROPPED), Some(&there), "{:#?}", stats.cell);
 }
 
 #[test]

@@ -12,6 +12,8 @@
 //!      stack_link     the program at the tracepoint
 //! ```
 //!
+//! A node of packet ports alone, which has no front door, has the same in a [`StackCounter`].
+//!
 //! A part that a node can be without: a kernel that has no BTF, or does not let the daemon trace,
 //! runs the front door all the same.
 
@@ -20,13 +22,16 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use bpf_maps::{STACK_ARRIVALS, STACK_OTHER, STACK_OWN, STACK_REASONS_MAX, StackKind, StackStats};
+use bpf_maps::{
+    Config, PortConfig, STACK_ARRIVALS, STACK_OTHER, STACK_OWN, STACK_REASONS_MAX, StackKind,
+    StackStats, VLAN_UP, Vlan, VlanKey,
+};
 use units::PortId;
 
 use super::capture::{TapRing, TapSpec};
-use super::{FrontDoor, FrontDoorError};
+use super::{FrontDoor, FrontDoorError, VlanDevice};
 use crate::btf::KernelBtf;
-use crate::map::Map;
+use crate::map::{Map, Update};
 use crate::mapped::MappedArray;
 use crate::object::{Object, OpenObject};
 use crate::objects;
@@ -43,6 +48,9 @@ const COUNTING: [&str; 2] = ["tam_stack_drops_old", "tam_stack_drops"];
 const TAPPING: [&str; 2] = ["tam_tap_stack_old", "tam_tap_stack"];
 /// Arguments of the tracepoint with that socket.
 const ARGUMENTS_WITH_SOCKET: usize = 4;
+/// Drops to which the kernel gives no reason: those of drivers, and IPv6 multicast that nobody
+/// here listens to, which every link has.
+const UNSPECIFIED: &str = "not_specified";
 /// Prefix of the kernel's names of reasons.
 const PREFIX: &str = "SKB_DROP_REASON_";
 
@@ -119,6 +127,15 @@ impl Reasons {
         std::array::from_fn(|at| kind_of(&self.names[at]) as u8)
     }
 
+    /// The same, with a reason that does not count.
+    fn kinds_without(&self, reason: &str) -> [u8; STACK_REASONS_MAX] {
+        let mut kinds = self.kinds();
+        for (kind, _) in kinds.iter_mut().zip(&self.names).filter(|(_, name)| *name == reason) {
+            *kind = StackKind::Not as u8;
+        }
+        kinds
+    }
+
     /// The name of a reason.
     fn name(&self, reason: u32) -> &str {
         let at = usize::try_from(reason).unwrap_or(STACK_OTHER).min(STACK_OTHER);
@@ -155,10 +172,11 @@ fn namespace() -> io::Result<u32> {
 fn prepare(
     object: &mut OpenObject,
     reasons: &Reasons,
+    kinds: &[u8; STACK_REASONS_MAX],
     programs: [&'static str; 2],
 ) -> Result<&'static str, FrontDoorError> {
     object.set_global("stack_namespace", &namespace().map_err(FrontDoorError::Stack)?)?;
-    object.set_global("stack_kinds", &reasons.kinds())?;
+    object.set_global("stack_kinds", kinds)?;
     let [chosen, other] = match reasons.has_socket {
         true => [programs[1], programs[0]],
         false => programs,
@@ -178,6 +196,21 @@ impl Stack {
         let reasons = Reasons::of_kernel().map_err(FrontDoorError::Stack)?;
         Ok(Some(Self { counts, reasons, _link }))
     }
+
+    /// Reads the drops of what came in there.
+    fn drops(&self, arrival: Arrival) -> Result<StackDrops, FrontDoorError> {
+        let values: Option<Vec<StackStats>> = self.counts.lookup_percpu(&arrival.index())?;
+        let mut drops = StackDrops::default();
+        for one in values.unwrap_or_default() {
+            drops.device += one.device;
+            let counted = one.reasons.iter().enumerate().filter(|(_, count)| **count > 0);
+            for (reason, count) in counted {
+                let name = self.reasons.names[reason].clone();
+                *drops.reasons.entry(name).or_default() += count;
+            }
+        }
+        Ok(drops)
+    }
 }
 
 impl FrontDoor {
@@ -194,7 +227,7 @@ impl FrontDoor {
         let reasons = Reasons::of_kernel().map_err(FrontDoorError::Stack)?;
         let mut object = Object::open(objects::STACK, "tam")?;
         self.share_maps(&mut object)?;
-        let program = prepare(&mut object, &reasons, COUNTING)?;
+        let program = prepare(&mut object, &reasons, &reasons.kinds(), COUNTING)?;
         let object = object.load()?;
         let (counts, link) = (object.map(COUNTS)?, object.program(program)?.attach_tracing()?);
         for name in [COUNTS_PIN, LINK_PIN] {
@@ -215,18 +248,7 @@ impl FrontDoor {
     /// # Errors
     /// When the map cannot be read.
     pub fn stack_drops(&self, arrival: Arrival) -> Result<StackDrops, FrontDoorError> {
-        let Some(stack) = &self.stack else { return Ok(StackDrops::default()) };
-        let values: Option<Vec<StackStats>> = stack.counts.lookup_percpu(&arrival.index())?;
-        let mut drops = StackDrops::default();
-        for one in values.unwrap_or_default() {
-            drops.device += one.device;
-            let counted = one.reasons.iter().enumerate().filter(|(_, count)| **count > 0);
-            for (reason, count) in counted {
-                let name = stack.reasons.names[reason].clone();
-                *drops.reasons.entry(name).or_default() += count;
-            }
-        }
-        Ok(drops)
+        self.stack.as_ref().map_or_else(|| Ok(StackDrops::default()), |it| it.drops(arrival))
     }
 
     /// Has what the kernel drops of these arrivals' packets come to `ring`, too; nothing is where
@@ -249,7 +271,8 @@ impl FrontDoor {
             bits[index as usize / 64] |= 1 << (index % 64);
         }
         object.set_global("stack_wanted", &bits)?;
-        let program = prepare(&mut object, &stack.reasons, TAPPING)?;
+        let kinds = stack.reasons.kinds();
+        let program = prepare(&mut object, &stack.reasons, &kinds, TAPPING)?;
         let object = object.load()?;
         let lost = object.map(".data.tap_lost")?.map_array::<u64>()?;
         let _link = object.program(program)?.attach_tracing()?;
@@ -260,6 +283,83 @@ impl FrontDoor {
     #[must_use]
     pub fn stack_reason(&self, reason: u32) -> &str {
         self.stack.as_ref().map_or("", |stack| stack.reasons.name(reason))
+    }
+}
+
+/// Counters of what the kernel drops of what a node without a front door leaves to it, in the
+/// calling thread's network namespace, but for those without a reason; they end when dropped.
+#[derive(Debug)]
+pub struct StackCounter {
+    stack: Stack,
+    ports: Map,
+    /// Ports' numbers, by their device.
+    numbers: Map,
+    vlans: Map,
+    above: Vec<VlanKey>,
+}
+
+impl StackCounter {
+    /// Begins without ports; `device` is the one by which the cell hands packets to the kernel.
+    ///
+    /// # Errors
+    /// When the kernel has no BTF, or does not let us trace.
+    pub fn start(device: u32) -> Result<Self, FrontDoorError> {
+        let reasons = Reasons::of_kernel().map_err(FrontDoorError::Stack)?;
+        let mut object = Object::open(objects::STACK, "tam")?;
+        let kinds = reasons.kinds_without(UNSPECIFIED);
+        let program = prepare(&mut object, &reasons, &kinds, COUNTING)?;
+        let object = object.load()?;
+        let shared = object.map("tam_shared")?.map_array::<Config>()?;
+        shared.store(0, &Config { kernel_ifindex: device, ..Config::default() });
+        let (ports, numbers, vlans) =
+            (object.map("tam_ports")?, object.map("tam_egress")?, object.map("tam_vlans")?);
+        let (counts, link) = (object.map(COUNTS)?, object.program(program)?.attach_tracing()?);
+        let stack = Stack { counts, reasons, _link: link };
+        Ok(Self { stack, ports, numbers, vlans, above: Vec::new() })
+    }
+
+    /// Counts what comes in by a port, too.
+    ///
+    /// # Errors
+    /// When a map cannot be changed.
+    pub fn know(&self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
+        let number = u32::from(port.0);
+        self.ports.update(&number, config, Update::Any)?;
+        Ok(self.numbers.update(&config.ifindex, &number, Update::Any)?)
+    }
+
+    /// Forgets the device of a port.
+    ///
+    /// # Errors
+    /// When the map cannot be changed.
+    pub fn forget(&self, ifindex: u32) -> Result<(), FrontDoorError> {
+        self.numbers.delete(&ifindex)?;
+        Ok(())
+    }
+
+    /// Replaces the VLAN devices above ports, whose packets are the ports'.
+    ///
+    /// # Errors
+    /// When the map cannot be changed.
+    pub fn set_vlans(&mut self, devices: &[VlanDevice]) -> Result<(), FrontDoorError> {
+        for key in self.above.drain(..) {
+            self.vlans.delete(&key)?;
+        }
+        for device in devices {
+            let key = VlanKey { ifindex: device.device, vlan: VLAN_UP };
+            let below = Vlan { ifindex: device.port, vlan: device.vlan, rpf: 0, flags: 0 };
+            self.vlans.update(&key, &below, Update::Any)?;
+            self.above.push(key);
+        }
+        Ok(())
+    }
+
+    /// Reads the kernel's drops of what came in there.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn drops(&self, arrival: Arrival) -> Result<StackDrops, FrontDoorError> {
+        self.stack.drops(arrival)
     }
 }
 
