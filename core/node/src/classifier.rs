@@ -29,7 +29,7 @@ use units::{EntryId, Name, PortId, RuleId, SessionId};
 
 use cover::Packets;
 use hidden::HiddenKeys;
-pub use hidden::HiddenRules;
+pub use hidden::{FLOWS_HIDDEN_MAX, HiddenRules};
 
 use crate::ethernet::Ethertype;
 use crate::flows::FlowList;
@@ -269,7 +269,7 @@ pub fn compile<'a>(
                 set.shadowed.push((rule.id, better));
                 continue;
             }
-            keys.hidden.add_list(rule.spec.stage(), template.0, template.1, compiled);
+            keys.hidden.add_list(rule.spec.stage(), template, flows, compiled);
             add_list(&mut set, rule, template, flows, compiled)?;
             continue;
         }

@@ -11,6 +11,9 @@
 //!
 //! Where the best of these is better than the best rule that needs nothing hidden, the packet is
 //! dropped. [`bpf_maps::HIDDEN_MASKS_MAX`] is enough for all masks.
+//!
+//! A list of flows has such keys for each flow, too, as long as there are no more than
+//! [`FLOWS_HIDDEN_MAX`] in all lists; a longer one has those of what stands beside it.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +21,13 @@ use bpf_maps::{FLOW_KEY_LENGTH, Key, MASKS_MAX, Mask};
 use wire::Hidden;
 
 use super::{KEY_LENGTH, bytes_of, masked, with_ports};
+use crate::flows::FlowList;
 use crate::l4::PortPrefix;
 use crate::rule::Stage;
+
+/// Flows of lists, from the best rule on, that packets may belong to one by one: each has two
+/// keys, which every change of rules writes anew.
+pub const FLOWS_HIDDEN_MAX: usize = 4096;
 
 /// Parts of L4 that packets may hide.
 const ALL: [Hidden; 3] = [Hidden::Flags, Hidden::Ports, Hidden::Protocol];
@@ -65,6 +73,8 @@ pub(super) struct HiddenKeys {
     masks: BTreeMap<(Stage, [u8; KEY_LENGTH]), u16>,
     found: HiddenRules,
     entries: BTreeMap<[u8; KEY_LENGTH], bpf_maps::Rule>,
+    /// Flows of lists that have keys of their own.
+    flows: usize,
 }
 
 impl HiddenKeys {
@@ -96,21 +106,32 @@ impl HiddenKeys {
         }
     }
 
-    /// Adds those of a list of flows: by what its match looks at beside the flows.
+    /// Adds those of a list of flows; `bits` and `template` are what its match has beside them.
     pub(super) fn add_list(
         &mut self,
         stage: Stage,
-        bits: Key,
-        template: Key,
+        (mut bits, template): (Key, Key),
+        flows: &FlowList,
         rule: bpf_maps::Rule,
     ) {
         if rule.action == bpf_maps::ACTION_FORWARD {
             return;
         }
-        let mut beside = bits;
-        bytemuck::bytes_of_mut(&mut beside)[..FLOW_KEY_LENGTH].fill(0);
+        let is_each = self.flows + flows.count() <= FLOWS_HIDDEN_MAX;
+        self.flows += if is_each { flows.count() } else { 0 };
+        let of_flow = if is_each { u8::MAX } else { 0 };
+        bytemuck::bytes_of_mut(&mut bits)[..FLOW_KEY_LENGTH].fill(of_flow);
         for hidden in [Hidden::Ports, Hidden::Protocol] {
-            self.insert(stage, beside, masked(&template, &beside), hidden, rule);
+            let bits = without(bits, hidden);
+            if !is_each {
+                self.insert(stage, bits, masked(&template, &bits), hidden, rule);
+                continue;
+            }
+            for flow in flows.keys().iter() {
+                let mut key = template;
+                bytemuck::bytes_of_mut(&mut key)[..FLOW_KEY_LENGTH].copy_from_slice(flow);
+                self.insert(stage, bits, masked(&key, &bits), hidden, rule);
+            }
         }
     }
 

@@ -253,17 +253,53 @@ proptest! {
     }
 }
 
+/// A rule that drops the flows of a list, of this DSCP.
+fn drops_listed(id: u32, list: &str) -> Rule {
+    let spec = RuleSpec::new("dscp 7".parse().unwrap(), Action::Drop);
+    Rule { id: RuleId(id), spec: RuleSpec { flows: Some(list.parse().unwrap()), ..spec } }
+}
+
 #[test]
-fn a_list_stops_what_hides_its_l4_ports_by_what_stands_beside_it() {
-    let listed = RuleSpec {
-        flows: Some("udp 10.0.0.1 4000 10.0.1.2 53".parse().unwrap()),
-        ..RuleSpec::new("dscp 7".parse().unwrap(), Action::Drop)
+fn a_list_stops_what_hides_its_l4_ports_if_it_may_be_one_of_its_flows() {
+    let list = "udp 10.0.0.1 4000 10.0.1.2 53\nudp 10.0.0.1 4001 10.0.1.2 53\n\
+                tcp 2001:db8::1 4000 2001:db8::2 53";
+    let set = compile(&[drops_listed(3, list)], &names()).unwrap();
+    assert_eq!((set.hidden.masks.len(), set.hidden.entries.len()), (2, 4));
+    let address = |bytes: [u8; 4]| -> [u8; 16] {
+        let mut all = [0; 16];
+        all[..4].copy_from_slice(&bytes);
+        all
     };
-    let set = compile(&[Rule { id: RuleId(3), spec: listed }], &names()).unwrap();
+    let (source, destination) = (address([10, 0, 0, 1]), address([10, 0, 1, 2]));
+    let protocol = Protocol::UDP.0;
+    let packet = Key { ip_version: 4, protocol, dscp: 7, source, destination, ..Key::default() };
+    for hidden in 0..=3 {
+        let is_stopped = |packet: Key| set.decide(&Key { hidden, ..packet }).hidden;
+        assert_eq!(is_stopped(packet), hidden >= 2, "{hidden}");
+        assert_eq!(is_stopped(Key { protocol: 6, ..packet }), hidden == 3, "{hidden}");
+        for other in [
+            Key { dscp: 8, ..packet },
+            Key { source: destination, destination: source, ..packet },
+            Key { ip_version: 6, ..packet },
+        ] {
+            assert!(!is_stopped(other), "{hidden}: {other:?}");
+        }
+    }
+    let better = rule(9, 101, "src 10.0.0.1");
+    let set = compile(&[drops_listed(3, list), better], &names()).unwrap();
+    assert!(!set.decide(&Key { hidden: 2, ..packet }).hidden, "a better rule knows it");
+}
+
+#[test]
+fn a_list_that_is_too_long_stops_by_what_stands_beside_it() {
+    let flow = |at: usize| format!("udp 10.0.{}.{} 4000 10.9.0.1 53\n", at >> 8, at & 255);
+    let long: String = (0..=FLOWS_HIDDEN_MAX).map(flow).collect();
+    let set = compile(&[drops_listed(3, &long), drops_listed(4, &flow(0))], &names()).unwrap();
+    // One key for each part of L4, and two for the flow of the other list.
+    assert_eq!(set.hidden.entries.len(), 4);
     let packet = Key { ip_version: 4, protocol: Protocol::UDP.0, dscp: 7, ..Key::default() };
     for hidden in 0..=3 {
-        let decision = set.decide(&Key { hidden, ..packet });
-        assert_eq!(decision.hidden, hidden >= 2, "{hidden}");
+        assert_eq!(set.decide(&Key { hidden, ..packet }).hidden, hidden >= 2, "{hidden}");
     }
     assert!(!set.decide(&Key { hidden: 3, dscp: 8, ..packet }).hidden);
 }
