@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 
 /// Prefix of the names of the node's functions.
 const PREFIX: &[u8] = b"tamandua_";
-/// Functions of the node, and the capabilities of which one grants them.
-const FUNCTIONS: [(&str, &[&str]); 3] = [
+/// A function of the node, and the capabilities of which one grants it.
+type Function = (&'static str, &'static [&'static str]);
+const FUNCTIONS: [Function; 3] = [
     ("tamandua_code_response", &["code-responses"]),
     (filter::REFLECT, &["reflect", "reflect-no-store"]),
     (filter::TRANSCODE, &["transcode"]),
@@ -22,65 +23,77 @@ const FUNCTIONS: [(&str, &[&str]); 3] = [
 impl Daemon {
     /// Returns what a service that has been deployed lacks, a sentence for each.
     pub(crate) fn lacks(&self, service: &ServiceInfo) -> Vec<String> {
-        let lacks = self.lacks_of(&service.digest, &service.parameters);
+        let named = self.named_by(&service.digest);
         let said = |(function, capability)| {
             format!(
                 "the module names '{function}', which this service may not call: deploy it with \
                  --param capabilities={capability}, or it goes without"
             )
         };
-        lacks.into_iter().map(said).collect()
+        missing(&named, &service.parameters).map(said).collect()
     }
 
     /// Returns what the services of a state lack, a sentence for each, as far as their modules are
     /// here.
     pub(crate) fn all_lack(&mut self, state: &DesiredState) -> Vec<String> {
+        let mut named: BTreeMap<&str, Vec<Function>> = BTreeMap::new();
         let mut said = Vec::new();
         for (name, service) in &state.services {
-            // One that is not to be had is refused, or comes with the change.
-            if service.digest.parse().is_ok_and(|digest| self.take_in(&digest).is_ok()) {
-                let lacks = self.lacks_of(&service.digest, &service.parameters);
-                said.extend(lacks.into_iter().map(|(function, capability)| {
-                    format!(
-                        "the module of the service '{name}' names '{function}', which it may not \
-                         call: add {capability} to its parameter 'capabilities', or it goes without"
-                    )
-                }));
-            }
+            let named = named.entry(&service.digest).or_insert_with(|| {
+                // One that is not to be had is refused, or comes with the change.
+                let digest = service.digest.parse().ok();
+                let is_here = digest.is_some_and(|digest| self.take_in(&digest).is_ok());
+                if is_here { self.named_by(&service.digest) } else { Vec::new() }
+            });
+            said.extend(missing(named, &service.parameters).map(|(function, capability)| {
+                format!(
+                    "the module of the service '{name}' names '{function}', which it may not call: \
+                     add {capability} to its parameter 'capabilities', or it goes without"
+                )
+            }));
         }
         self.forget_modules();
         said
     }
 
-    fn lacks_of(&self, digest: &str, parameters: &BTreeMap<String, String>) -> Vec<Missing> {
+    /// Returns the functions of the node that a module for streams names.
+    fn named_by(&self, digest: &str) -> Vec<Function> {
         let digest: Option<Digest> = digest.parse().ok();
         let module = digest.and_then(|digest| self.modules.get(&digest));
-        let Some(module) = module.filter(|module| module.checked.kind == Kind::Streams) else {
-            return Vec::new();
-        };
-        lacks(&module.wasm, parameters.get("capabilities").map_or("", String::as_str))
+        let module = module.filter(|module| module.checked.kind == Kind::Streams);
+        module.map_or_else(Vec::new, |module| named(&module.wasm))
     }
 }
 
-/// A function that a module names, and the capability that grants it.
-type Missing = (&'static str, &'static str);
-
-fn lacks(wasm: &[u8], granted: &str) -> Vec<Missing> {
-    let granted: Vec<&str> = granted.split(',').map(str::trim).collect();
+fn named(wasm: &[u8]) -> Vec<Function> {
     let names: Vec<&[u8]> = (wasm.windows(PREFIX.len()).enumerate())
         .filter(|(_, window)| *window == PREFIX)
         .map(|(at, _)| &wasm[at..])
         .collect();
     let is_named = |function: &str| names.iter().any(|name| name.starts_with(function.as_bytes()));
-    let missing = FUNCTIONS.iter().filter(|(function, capabilities)| {
-        is_named(function) && !capabilities.iter().any(|one| granted.contains(one))
-    });
-    missing.map(|(function, capabilities)| (*function, capabilities[0])).collect()
+    FUNCTIONS.into_iter().filter(|(function, _)| is_named(function)).collect()
+}
+
+/// Returns those of the functions that a service may not call, each with what grants it.
+fn missing(
+    named: &[Function],
+    parameters: &BTreeMap<String, String>,
+) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let granted = parameters.get("capabilities").map_or("", String::as_str);
+    let granted: Vec<&str> = granted.split(',').map(str::trim).collect();
+    let is_granted = move |grants: &[&str]| grants.iter().any(|one| granted.contains(one));
+    let missing = named.iter().filter(move |(_, grants)| !is_granted(grants));
+    missing.map(|(function, grants)| (*function, grants[0]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn lacks(wasm: &[u8], granted: &str) -> Vec<(&'static str, &'static str)> {
+        let parameters = [("capabilities".to_owned(), granted.to_owned())].into();
+        missing(&named(wasm), &parameters).collect()
+    }
 
     #[test]
     fn the_functions_are_those_of_the_streams_host() {
