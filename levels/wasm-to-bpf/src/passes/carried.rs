@@ -14,8 +14,8 @@
 use super::graph::{id, predecessors};
 use crate::ir::{Block, BlockId, Edge, Function, Instruction, Op, Region, Terminator, Value};
 
-/// Carries what is loaded. Returns whether anything has changed; blocks are not in order then.
-pub(super) fn run(function: &mut Function) -> bool {
+/// Carries what is loaded. Blocks are not in order afterwards.
+pub(super) fn run(function: &mut Function) {
     let uses = uses(function);
     let found: Vec<Found> = (0..function.blocks.len())
         .filter(|&header| function.blocks[header].is_loop_header)
@@ -24,7 +24,6 @@ pub(super) fn run(function: &mut Function) -> bool {
     for found in &found {
         carry(function, found);
     }
-    !found.is_empty()
 }
 
 /// A load at the beginning of a loop, of an address that the loop's header gets.

@@ -21,19 +21,75 @@ const WAY_MAX: u64 = 1 << 31;
 /// Sums in a row that are taken as one.
 const SUMS_MAX: usize = 8;
 
+/// Times that a block is looked at, in the mean: where more loops lie within each other than
+/// that, the rest are left as they are.
+const LOOKS_MAX: usize = 64;
+
 /// Takes out of each loop what is only needed behind it.
 pub(super) fn run(function: &mut Function) {
-    let loops = enclosing_loops(&function.blocks);
-    let graph = Graph::of(function);
+    let code = Code::of(function);
     let mut changed = false;
+    let mut looks = LOOKS_MAX * function.blocks.len();
     for header in 0..function.blocks.len() {
-        for found in find(function, &loops, header).unwrap_or_default() {
-            compute_behind(function, &loops, &graph, header, &found);
+        if function.blocks[header].rounds_max.is_none() {
+            continue;
+        }
+        let Some(left) = looks.checked_sub(code.last[header] + 1 - header) else { break };
+        looks = left;
+        for found in find(function, &code, header).unwrap_or_default() {
+            compute_behind(function, &code, header, &found);
             changed = true;
         }
     }
     if changed {
         dead::run(function);
+    }
+}
+
+/// The function as it was in the beginning: what is computed behind a loop changes nothing of
+/// what is asked here of another one.
+struct Code {
+    loops: Loops,
+    graph: Graph,
+    constants: HashMap<Value, u64>,
+    sums: HashMap<Value, (Value, i64)>,
+    /// The last block of each header's loop; the loop's blocks stand together.
+    last: Vec<usize>,
+    /// The blocks that use each value.
+    users: Vec<Vec<usize>>,
+}
+
+impl Code {
+    fn of(function: &Function) -> Self {
+        let loops = enclosing_loops(&function.blocks);
+        let constants = fold::constants(function);
+        let sums = sums(function, &constants);
+        let mut last: Vec<usize> = (0..function.blocks.len()).collect();
+        for block in (0..function.blocks.len()).rev() {
+            if let Some(header) = loops.enclosing[block] {
+                let header = header.0 as usize;
+                last[header] = last[header].max(last[block]);
+            }
+        }
+        let mut users: Vec<Vec<usize>> = vec![Vec::new(); function.types.len()];
+        for (index, block) in function.blocks.iter().enumerate() {
+            let mut note = |value: Value| {
+                let users = &mut users[value.0 as usize];
+                if users.last() != Some(&index) {
+                    users.push(index);
+                }
+            };
+            for instruction in &block.instructions {
+                instruction.op.for_each_use(&mut note);
+            }
+            block.terminator.for_each_use(&mut note);
+        }
+        Self { loops, graph: Graph::of(function), constants, sums, last, users }
+    }
+
+    /// The blocks of that header's loop.
+    fn inside(&self, header: usize) -> impl Iterator<Item = usize> {
+        (header..=self.last[header]).filter(move |&block| is_in(&self.loops, block, header))
     }
 }
 
@@ -59,20 +115,23 @@ struct Found {
 }
 
 /// All that a loop only adds up for its end.
-fn find(function: &Function, loops: &Loops, header: usize) -> Option<Vec<Found>> {
+fn find(function: &Function, code: &Code, header: usize) -> Option<Vec<Found>> {
+    let Code { loops, graph, constants, sums, .. } = code;
     let block = &function.blocks[header];
     let rounds = block.rounds_max?;
-    let constants = fold::constants(function);
-    let sums = sums(function, &constants);
     let mut ways_in: Vec<&Edge> = Vec::new();
     let mut ways_back: Vec<&Edge> = Vec::new();
-    for (from, block) in function.blocks.iter().enumerate() {
+    let mut predecessors = graph.predecessors[header].clone();
+    predecessors.dedup();
+    for from in predecessors {
+        let block = &function.blocks[from.0 as usize];
         let edges = block.terminator.edges().filter(|edge| edge.target == id(header));
-        if is_in(loops, from, header) { ways_back.extend(edges) } else { ways_in.extend(edges) }
+        let is_back = is_in(loops, from.0 as usize, header);
+        if is_back { ways_back.extend(edges) } else { ways_in.extend(edges) }
     }
     let [way_in] = ways_in[..] else { return None };
     let variable = |(at, &value): (usize, &Value)| {
-        let moved = |edge: &&Edge| moved(&sums, *edge.arguments.get(at)?, value);
+        let moved = |edge: &&Edge| moved(sums, *edge.arguments.get(at)?, value);
         let step = ways_back.first().and_then(moved)?;
         let agree = ways_back.iter().all(|way| moved(way) == Some(step));
         let begin = *way_in.arguments.get(at)?;
@@ -82,14 +141,14 @@ fn find(function: &Function, loops: &Loops, header: usize) -> Option<Vec<Found>>
         block.parameters.iter().enumerate().filter_map(variable).collect();
     let found = variables.iter().filter_map(|&sum| {
         let is_wide = function.types[sum.value.0 as usize] == Type::I64;
-        let made = only_behind(function, loops, header, sum.value, &sums).filter(|_| is_wide)?;
+        let made = only_behind(function, code, header, sum.value).filter(|_| is_wide)?;
         let counts = |counter: &&Variable| {
             let way = counter.step.unsigned_abs().checked_mul(rounds);
             counter.value != sum.value && way.is_some_and(|way| way < WAY_MAX)
         };
         let counters = variables.iter().filter(counts);
         let &counter = counters.min_by_key(|counter| !constants.contains_key(&counter.begin))?;
-        let counted = counted(function, loops, header, counter, &sums);
+        let counted = counted(function, code, header, counter);
         let begin = constants.get(&counter.begin).copied();
         Some(Found { counter, begin, counted, sum, made })
     });
@@ -141,21 +200,22 @@ fn moved(sums: &HashMap<Value, (Value, i64)>, value: Value, from: Value) -> Opti
 /// For blocks of the loop the last sum with the counter that is made there.
 fn counted(
     function: &Function,
-    loops: &Loops,
+    code: &Code,
     header: usize,
     counter: Variable,
-    sums: &HashMap<Value, (Value, i64)>,
 ) -> HashMap<usize, (Value, i64)> {
     let mut counted = HashMap::from_iter([(header, (counter.value, 0_i64))]);
     // Others are made for something else, and perhaps not at all in the end.
     let is_on_the_way = |by: i64| {
         by.signum() == counter.step.signum() && by.unsigned_abs() <= counter.step.unsigned_abs()
     };
-    for (index, block) in function.blocks.iter().enumerate() {
-        let results = block.instructions.iter().flat_map(|instruction| &instruction.results);
-        let made = results.filter_map(|&value| Some((value, moved(sums, value, counter.value)?)));
+    for index in code.inside(header) {
+        let instructions = &function.blocks[index].instructions;
+        let results = instructions.iter().flat_map(|instruction| &instruction.results);
+        let moved = |value: Value| moved(&code.sums, value, counter.value);
+        let made = results.filter_map(|&value| Some((value, moved(value)?)));
         let mut made = made.filter(|(_, by)| is_on_the_way(*by));
-        if let Some(last) = made.next_back().filter(|_| is_in(loops, index, header)) {
+        if let Some(last) = made.next_back() {
             counted.insert(index, last);
         }
     }
@@ -166,19 +226,16 @@ fn counted(
 /// them to its next round.
 fn only_behind(
     function: &Function,
-    loops: &Loops,
+    code: &Code,
     header: usize,
     parameter: Value,
-    sums: &HashMap<Value, (Value, i64)>,
 ) -> Option<HashMap<Value, i64>> {
     let at = function.blocks[header].parameters.iter().position(|value| *value == parameter)?;
     let mut made = HashMap::from_iter([(parameter, 0_i64)]);
-    for (index, block) in function.blocks.iter().enumerate() {
-        if !is_in(loops, index, header) {
-            continue;
-        }
+    for index in code.inside(header) {
+        let block = &function.blocks[index];
         for instruction in &block.instructions {
-            let sum = instruction.results.first().and_then(|result| sums.get(result));
+            let sum = instruction.results.first().and_then(|result| code.sums.get(result));
             if let (Some((of, by)), [result]) = (sum, &instruction.results[..])
                 && let Some(before) = made.get(of)
             {
@@ -209,17 +266,15 @@ fn only_behind(
 
 /// Puts in each block behind the loop that uses the sum, or what was made of it, the same number
 /// computed from the counter.
-fn compute_behind(
-    function: &mut Function,
-    loops: &Loops,
-    graph: &Graph,
-    header: usize,
-    found: &Found,
-) {
-    for index in 0..function.blocks.len() {
-        if is_in(loops, index, header) {
-            continue;
-        }
+fn compute_behind(function: &mut Function, code: &Code, header: usize, found: &Found) {
+    let mut behind: Vec<usize> = Vec::new();
+    for made in found.made.keys() {
+        behind.extend(&code.users[made.0 as usize]);
+    }
+    behind.sort_unstable();
+    behind.dedup();
+    behind.retain(|&block| !is_in(&code.loops, block, header));
+    for index in behind {
         let block = &function.blocks[index];
         let mut used: Vec<Value> = Vec::new();
         let mut note = |value: Value| {
@@ -241,7 +296,7 @@ fn compute_behind(
         let counted = loop {
             match found.counted.get(&above) {
                 Some(counted) => break *counted,
-                None => above = graph.dominator[above].0 as usize,
+                None => above = code.graph.dominator[above].0 as usize,
             }
         };
         let (sum, less) = computing.sum(found, counted);

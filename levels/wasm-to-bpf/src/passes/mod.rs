@@ -70,10 +70,7 @@ pub(crate) fn run(
     }
     if surroundings.window.is_some() {
         (surroundings.is_entry, surroundings.asks_packet) = (true, true);
-        if let Some(entry) = unit.functions.first_mut()
-            && (carried::run(entry) | asks_length(entry))
-        {
-            tidy(entry);
+        if let Some(entry) = unit.functions.first_mut().filter(|entry| asks_length(entry)) {
             simplify::run(entry, &surroundings);
             tidy(entry);
         }
@@ -122,9 +119,12 @@ fn simplify_all(function: &mut Function, surroundings: &Surroundings, kept: Opti
     tidy(function);
     switch::run(function);
     order::run(function);
-    for _ in 0..ROUNDS {
+    for round in 1..=ROUNDS {
         globals::run(function, known);
         simplify::run(function, surroundings);
+        if is_packet && round < ROUNDS {
+            carried::run(function);
+        }
         tidy(function);
     }
     fuel::join(function);

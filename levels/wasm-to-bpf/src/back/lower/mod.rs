@@ -98,6 +98,10 @@ struct Local {
     sums: BTreeMap<Value, (VReg, i32)>,
 }
 
+/// Pointers that a block takes over from the one above it; beyond, it takes none, or each block of
+/// a long function would hold all of those before it.
+const HANDED_MAX: usize = 64;
+
 type Bases = BTreeMap<(Base, u32), VReg>;
 type Ends = BTreeMap<Value, End>;
 
@@ -228,11 +232,12 @@ impl<'a> Lower<'a> {
         if above == number {
             return;
         }
-        if let Some(bases) = self.bases_at_end.get(above) {
+        if let Some(bases) = self.bases_at_end.get(above).filter(|bases| bases.len() <= HANDED_MAX)
+        {
             self.local.bases.clone_from(bases);
         }
         if !self.needs.changes_packet
-            && let Some(ends) = self.ends_at_end.get(above)
+            && let Some(ends) = self.ends_at_end.get(above).filter(|ends| ends.len() <= HANDED_MAX)
         {
             self.local.ends.clone_from(ends);
             // The branch that leads here has shown that the packet goes as far as that.
