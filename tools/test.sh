@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the checks and the tests; the last line is "N passed, N failed, N skipped".
 #
-#   tools/test.sh            format, clippy, tidy, every test
+#   tools/test.sh            format, tidy, every test, and clippy beside the system tests
 #   tools/test.sh --peers    only the system tests: ping, curl, iperf3 through a node
 #
 # Ends with 1 when a check or a test failed, when the tests left something
@@ -29,7 +29,8 @@ SYSTEM_JOBS=${SYSTEM_JOBS:-4} # system tests at a time: a node waits for its pac
 SLOWEST=20                    # tests named at the end, of those that took over two seconds
 
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+lints= # process group of the lints while they run
+trap '[ -z "$lints" ] || kill -- "-$lints"; rm -rf "$scratch"' EXIT
 export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-7051}
 output=$scratch/output
 seconds=$scratch/seconds # lines "SECONDS STEP"
@@ -104,15 +105,43 @@ as_root() {
     [ "$(id -u)" = 0 ] || root=(sudo -n --preserve-env)
 }
 
-# Runs system tests, so many at a time. With --workspace, so that dependencies keep the features,
-# and so the builds, of the other tests; the variable, which Cargo itself must not see, lets the
-# test library of a stable Rust print the time of each test.
+# Lists the system tests' programs, which it builds. With --workspace, so that dependencies keep the
+# features, and so the builds, of the other tests.
+system_programs() {
+    cargo test --release --workspace --test system --test intercepted --no-run \
+        --message-format=json-render-diagnostics | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'
+}
+
+# Runs system tests, so many at a time. Not by Cargo, which would wait for the lints beside them. The
+# variable lets the test library of a stable Rust print the time of each test.
 system() {
-    local jobs=$1 runner=("${root[@]}" env RUSTC_BOOTSTRAP=1)
+    local jobs=$1 program failed=0
     shift
-    cargo --config "target.'cfg(unix)'.runner='${runner[*]}'" \
-        test --release --workspace --test system --test intercepted --no-fail-fast -- \
-        -Zunstable-options --report-time --test-threads="$jobs" "$@"
+    for program in $programs; do
+        (cd lab/system && "${root[@]}" env RUSTC_BOOTSTRAP=1 "$program" \
+            -Zunstable-options --report-time --test-threads="$jobs" "$@") || failed=1
+    done
+    return "$failed"
+}
+
+# Starts the lints, in a process group of their own. They take what the system tests leave of the
+# processors: these wait for packets most of the time.
+begin_lints() {
+    set -m
+    (renice -n 19 "$BASHPID" >/dev/null && clippy && echo clean) >"$scratch/lints" 2>&1 &
+    lints=$!
+    set +m
+}
+
+# Waits for what is left of the lints, and prints what they found.
+end_lints() {
+    step "cargo clippy, what the system tests left"
+    wait "$lints" || true
+    lints=
+    [ "$(tail -n 1 "$scratch/lints")" = clean ] || {
+        cat "$scratch/lints" >&2
+        problems+=("cargo clippy")
+    }
 }
 
 # A test that skipped itself says "ok" all the same.
@@ -155,7 +184,6 @@ main() {
         check "cargo fmt --check" format
         check "cargo xtask tidy" cargo xtask tidy
         must_build
-        check "cargo clippy" clippy
         tests workspace cargo xtask test "${root[@]}"
         tests "examples of documents" cargo test --release --workspace --doc --quiet --no-fail-fast
         for manifest in $OUTSIDE; do
@@ -168,7 +196,12 @@ main() {
         exit 2
         ;;
     esac
+    step "system tests' programs"
+    programs=$(system_programs)
+    [ -n "$programs" ] || problems+=("system tests' programs")
+    [ -n "${1-}" ] || begin_lints
     tests system system "$SYSTEM_JOBS" --skip alone::
+    [ -n "${1-}" ] || end_lints
     # Those that look at the whole machine, or end what others made.
     tests "system, one at a time" system 1 alone::
     report

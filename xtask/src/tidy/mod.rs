@@ -13,12 +13,14 @@
 //! | [`timers`] | no timer begins anew because something else has happened |
 //! | [`features`] | builds and tests resolve the same features |
 //! | [`dependencies`] | each external dependency has its line in the docs |
+//! | [`examples`] | libraries whose comments have no example take no time of rustdoc's |
 //! | [`documents`] | ARCHITECTURE.md and SPECIFICATION.md agree with the tree; the glossary |
 
 pub mod arrows;
 pub mod dependencies;
 pub mod determinism;
 pub mod documents;
+pub mod examples;
 pub mod features;
 pub mod rust;
 pub mod text;
@@ -35,12 +37,13 @@ use tree::Tree;
 
 /// Runs every check.
 pub fn check(tree: &Tree, listings: &Listings) -> Report {
-    let checks: [fn(&Tree) -> Vec<Finding>; 7] = [
+    let checks: [fn(&Tree) -> Vec<Finding>; 8] = [
         arrows::check,
         unsafety::check,
         determinism::check,
         text::check,
         timers::check,
+        examples::check,
         dependencies::check,
         documents::check,
     ];
