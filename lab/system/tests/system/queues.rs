@@ -43,7 +43,8 @@ impl Line {
         line
     }
 
-    fn signal_cell(&self, signal: Signal) {
+    /// Sends a signal to the cell's process.
+    pub fn signal_cell(&self, signal: Signal) {
         let pid = self.node.cell().unwrap();
         kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
     }
