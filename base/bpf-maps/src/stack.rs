@@ -30,6 +30,8 @@ pub enum StackKind {
     ByDevice = 4,
     /// Netfilter dropped it; at a packet port this takes from the kernel what the cell has.
     Netfilter = 5,
+    /// As [`Self::ByDevice`], but IPv6 multicast that nobody listens to is no drop.
+    Unspecified = 6,
 }
 
 /// Counters of kernel drops of what came in by one port, on one CPU (`struct tam_stack_stats`).

@@ -63,6 +63,8 @@ struct sk_buff {
 	__u32 mark;
 	__be16 vlan_proto;
 	__u16 vlan_tci;
+	__be16 protocol;
+	__u8 pkt_type : 3;
 	__u16 network_header;
 	__u16 mac_header;
 	unsigned int end;
@@ -71,6 +73,7 @@ struct sk_buff {
 } KERNEL_TYPE;
 
 #define SKB_DST_NOREF 1UL	/* in the lowest bit of _skb_refdst (include/linux/skbuff.h) */
+#define PACKET_MULTICAST 2	/* of pkt_type (include/uapi/linux/if_packet.h) */
 #define SKB_MAC_HEADER_NOT_SET 0xffff	/* of mac_header: ~0 */
 
 /* Set before loading: the inode of the node's network namespace, and each reason's kind. */
@@ -130,6 +133,14 @@ static __always_inline int is_sent(const struct sk_buff *skb)
 	return skb->mac_header < skb->network_header && skb->data == skb->head + skb->mac_header;
 }
 
+/* Whether a buffer is IPv6 multicast: what nobody here listens to ends without a reason
+ * (ip6_mc_input, net/ipv6/ip6_input.c), and every link has it, as reports of MLD. */
+static __always_inline int is_multicast_v6(const struct sk_buff *skb)
+{
+	return skb->protocol == bpf_htons(ETH_P_IPV6) &&
+	       BPF_CORE_READ_BITFIELD(skb, pkt_type) == PACKET_MULTICAST;
+}
+
 /* Whether it counts what a reason of this kind ended. */
 static __always_inline int counts(const struct sk_buff *skb, enum tam_stack_kind kind,
 				  __u32 arrival)
@@ -143,6 +154,8 @@ static __always_inline int counts(const struct sk_buff *skb, enum tam_stack_kind
 		return skb->mark != TAM_MARK_ENDED;
 	case TAM_STACK_BY_DEVICE:
 		return !is_sent(skb);
+	case TAM_STACK_UNSPECIFIED:
+		return !is_sent(skb) && !is_multicast_v6(skb);
 	case TAM_STACK_NETFILTER:
 		config = bpf_map_lookup_elem(&tam_ports, &arrival);
 		return !config || !(config->flags & TAM_PORT_PACKET) || skb->_skb_refdst;

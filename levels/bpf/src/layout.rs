@@ -307,6 +307,7 @@ fn numbers_match_header() {
         StackKind::AtTc,
         StackKind::ByDevice,
         StackKind::Netfilter,
+        StackKind::Unspecified,
     ];
     assert_eq!(kinds, expected.map(|kind| kind as i64));
 

@@ -48,9 +48,6 @@ const COUNTING: [&str; 2] = ["tam_stack_drops_old", "tam_stack_drops"];
 const TAPPING: [&str; 2] = ["tam_tap_stack_old", "tam_tap_stack"];
 /// Arguments of the tracepoint with that socket.
 const ARGUMENTS_WITH_SOCKET: usize = 4;
-/// Drops to which the kernel gives no reason: those of drivers, and IPv6 multicast that nobody
-/// here listens to, which every link has.
-const UNSPECIFIED: &str = "not_specified";
 /// Prefix of the kernel's names of reasons.
 const PREFIX: &str = "SKB_DROP_REASON_";
 
@@ -127,15 +124,6 @@ impl Reasons {
         std::array::from_fn(|at| kind_of(&self.names[at]) as u8)
     }
 
-    /// The same, with a reason that does not count.
-    fn kinds_without(&self, reason: &str) -> [u8; STACK_REASONS_MAX] {
-        let mut kinds = self.kinds();
-        for (kind, _) in kinds.iter_mut().zip(&self.names).filter(|(_, name)| *name == reason) {
-            *kind = StackKind::Not as u8;
-        }
-        kinds
-    }
-
     /// The name of a reason.
     fn name(&self, reason: u32) -> &str {
         let at = usize::try_from(reason).unwrap_or(STACK_OTHER).min(STACK_OTHER);
@@ -153,10 +141,9 @@ fn kind_of(name: &str) -> StackKind {
         "unhandled_proto" | "cpu_backlog" | "pfmemalloc" => StackKind::AtDevice,
         "tc_ingress" | "tc_egress" => StackKind::AtTc,
         // Of drivers, and of `validate_xmit_skb` and what is around it.
-        "not_specified" | "full_ring" | "skb_csum" | "skb_gso_seg" | "skb_ucopy_fault"
-        | "dev_hdr" | "dev_ready" | "nomem" | "recursion_limit" | "tap_filter" | "tap_txfilter" => {
-            StackKind::ByDevice
-        }
+        "not_specified" => StackKind::Unspecified,
+        "full_ring" | "skb_csum" | "skb_gso_seg" | "skb_ucopy_fault" | "dev_hdr" | "dev_ready"
+        | "nomem" | "recursion_limit" | "tap_filter" | "tap_txfilter" => StackKind::ByDevice,
         "netfilter_drop" => StackKind::Netfilter,
         _ => StackKind::Drop,
     }
@@ -306,8 +293,7 @@ impl StackCounter {
     pub fn start(device: u32) -> Result<Self, FrontDoorError> {
         let reasons = Reasons::of_kernel().map_err(FrontDoorError::Stack)?;
         let mut object = Object::open(objects::STACK, "tam")?;
-        let kinds = reasons.kinds_without(UNSPECIFIED);
-        let program = prepare(&mut object, &reasons, &kinds, COUNTING)?;
+        let program = prepare(&mut object, &reasons, &reasons.kinds(), COUNTING)?;
         let object = object.load()?;
         let shared = object.map("tam_shared")?.map_array::<Config>()?;
         shared.store(0, &Config { kernel_ifindex: device, ..Config::default() });
@@ -397,7 +383,7 @@ mod tests {
         let kinds = reasons.kinds();
         let kind = |at: usize| kinds[at];
         assert_eq!((reasons.name(200), kind(200)), ("of_tomorrow", StackKind::Drop as u8));
-        assert_eq!((reasons.name(2), kind(2)), ("not_specified", StackKind::ByDevice as u8));
+        assert_eq!((reasons.name(2), kind(2)), ("not_specified", StackKind::Unspecified as u8));
         assert_eq!((reasons.name(0x1_0003), kind(STACK_OTHER)), ("other", StackKind::Drop as u8));
         for ignored in [0, 1, 5, 77] {
             assert_eq!(kind(ignored), StackKind::Not as u8, "{ignored}");

@@ -7,7 +7,7 @@ use bpf_maps::{CAPTURED_NO_PORT, WAY_STACK_DROPPED};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use units::PortId;
-use wire::FrameBuilder;
+use wire::{FrameBuilder, protocol};
 
 use crate::harness::{PORT, addressed};
 use crate::kernel_harness::Kernel;
@@ -74,6 +74,30 @@ fn what_the_kernel_drops_counts_once_by_its_own_reason_and_where_it_came_in() {
     kernel.up.send(&martian());
     let own = dropped(&kernel, Arrival::Own, 1);
     assert_eq!((own.reasons, own.device), (counted(&[("otherhost", 1)]), 0));
+}
+
+/// To all routers of MLDv2 (RFC 9777), which every host of a link sends and nobody here listens to.
+fn report() -> Vec<u8> {
+    FrameBuilder::new()
+        .ethernet([2, 0, 0, 0, 0, 9], [0x33, 0x33, 0, 0, 0, 0x16])
+        .ipv6([0xfe80, 0, 0, 0, 0, 0, 0, 9], [0xff02, 0, 0, 0, 0, 0, 0, 0x16], 1)
+        .protocol(protocol::ICMPV6)
+        .payload(&[143, 0, 0, 0, 0, 0, 0, 0])
+        .build()
+}
+
+#[test]
+fn ipv6_multicast_that_nobody_listens_to_is_no_drop() {
+    if !enter("ipv6_multicast_that_nobody_listens_to_is_no_drop") {
+        return;
+    }
+    let mut kernel = Kernel::load("tt-stack-multicast");
+    kernel.door.count_stack_drops().unwrap();
+    for _ in 0..3 {
+        kernel.near.send(&report());
+    }
+    kernel.near.send(&lldp());
+    assert_eq!(dropped(&kernel, AT_PORT, 1).reasons, counted(&[("unhandled_proto", 1)]));
 }
 
 #[test]
