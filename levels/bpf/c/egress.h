@@ -70,28 +70,33 @@ static __always_inline int ask_v6(const struct ipv6hdr *ip, const void *end, str
  * number of the port, TAM_NO_EGRESS or TAM_ANSWERED. */
 static __always_inline __u32 egress_of(void *ctx, enum tam_level level, __u32 l3, __u32 ifindex)
 {
-	struct bpf_fib_lookup fib = {};
+	__u32 zero = 0;
+	struct tam_scratch *scratch = bpf_map_lookup_elem(&tam_scratch, &zero);
 	const void *data = first_byte(ctx, level), *end = last_byte(ctx, level);
 	const struct iphdr *ip;
 	long answer;
 
-	if (l3 > TAM_L3_OFFSET_MAX)
+	if (!scratch || l3 > TAM_L3_OFFSET_MAX)
 		return TAM_NO_EGRESS;
+
+	struct bpf_fib_lookup *fib = &scratch->fib;
+
+	__builtin_memset(fib, 0, sizeof(*fib));
 	ip = data + l3;
 	if ((const void *)(ip + 1) > end)
 		return TAM_NO_EGRESS;
-	if (ip->version == 4 ? !ask_v4(ip, end, &fib) : !ask_v6((const void *)ip, end, &fib))
+	if (ip->version == 4 ? !ask_v4(ip, end, fib) : !ask_v6((const void *)ip, end, fib))
 		return TAM_NO_EGRESS;
 
 	int may_be_cut = ip->version == 4 && !(ip->frag_off & bpf_htons(0x4000));
 
-	fib.ifindex = ifindex;
-	answer = bpf_fib_lookup(ctx, &fib, sizeof(fib), BPF_FIB_LOOKUP_SKIP_NEIGH);
+	fib->ifindex = ifindex;
+	answer = bpf_fib_lookup(ctx, fib, sizeof(*fib), BPF_FIB_LOOKUP_SKIP_NEIGH);
 	if (answer == BPF_FIB_LKUP_RET_FRAG_NEEDED && may_be_cut) {
 		/* The MTU is in the place of the length, and the device has not been said. */
-		fib.tot_len = 0;
-		fib.ifindex = ifindex;
-		answer = bpf_fib_lookup(ctx, &fib, sizeof(fib), BPF_FIB_LOOKUP_SKIP_NEIGH);
+		fib->tot_len = 0;
+		fib->ifindex = ifindex;
+		answer = bpf_fib_lookup(ctx, fib, sizeof(*fib), BPF_FIB_LOOKUP_SKIP_NEIGH);
 		/* At tc the length is compared all the same, with the device. */
 		if (answer == BPF_FIB_LKUP_RET_FRAG_NEEDED)
 			answer = BPF_FIB_LKUP_RET_SUCCESS;
@@ -101,7 +106,7 @@ static __always_inline __u32 egress_of(void *ctx, enum tam_level level, __u32 l3
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS)
 		return TAM_NO_EGRESS;
 
-	__u32 device = fib.ifindex;
+	__u32 device = fib->ifindex;
 	struct tam_vlan_key up = { .ifindex = device, .vlan = TAM_VLAN_UP };
 	struct tam_vlan *below = bpf_map_lookup_elem(&tam_vlans, &up);
 
