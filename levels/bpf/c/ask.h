@@ -42,7 +42,7 @@ static __always_inline int take_note(struct __sk_buff *ctx, const struct tam_req
 		return 1;
 	if (!is_translated_at(egress, &ends))
 		return 0;
-	note(&ends.key, &request->source);
+	note(&ends, &request->source);
 	return 1;
 }
 

@@ -49,6 +49,9 @@ struct tam_translation_key {
 struct tam_translation {
 	struct tam_end end;	/* the source that it leaves with, or the destination that it came with */
 	__u32 noted;		/* jiffies */
+	__u8 tos;		/* traffic class with which the FIB was asked */
+	__u8 zero[7];
+	__u64 generation;	/* the node's, by whose routes it leaves by a port */
 };
 
 /* What is read of a packet. Offsets begin at the IP header. */
@@ -60,6 +63,7 @@ struct tam_ends {
 	__u8 may_be_0;		/* UDP over IPv4: 0 says that there is none */
 	__u8 ttl;
 	__u8 is_first;		/* fragments follow */
+	__u8 tos;		/* traffic class */
 };
 
 /* How a packet came that a module may change; ip_version 0: its source is not to be put back. */
@@ -178,6 +182,7 @@ static __always_inline int read_ends(void *ctx, enum tam_level level, __u32 l3,
 		ends->key.ip_version = 4;
 		ends->key.protocol = ip->protocol;
 		ends->ttl = ip->ttl;
+		ends->tos = ip->tos;
 		__builtin_memcpy(ends->key.source.address, &ip->saddr, sizeof(ip->saddr));
 		__builtin_memcpy(ends->key.destination.address, &ip->daddr, sizeof(ip->daddr));
 		if (offset & 0x1fff) {
@@ -192,6 +197,7 @@ static __always_inline int read_ends(void *ctx, enum tam_level level, __u32 l3,
 		ends->key.ip_version = 6;
 		ends->key.protocol = ip6.nexthdr;
 		ends->ttl = ip6.hop_limit;
+		ends->tos = ip6.priority << 4 | ip6.flow_lbl[0] >> 4;
 		__builtin_memcpy(ends->key.source.address, &ip6.saddr, sizeof(ip6.saddr));
 		__builtin_memcpy(ends->key.destination.address, &ip6.daddr, sizeof(ip6.daddr));
 	}
@@ -269,28 +275,53 @@ static __always_inline long set_source(void *ctx, enum tam_level level, int leav
 	return failed | bpf_l4_csum_replace(ctx, check_at, 0, port, udp);
 }
 
+/* Returns whether it is noted that such packets leave with this source, and by a port as routes are
+ * now: the FIB need not be asked again. */
+static __always_inline int is_noted(const struct tam_ends *ends, const struct tam_end *source)
+{
+	__u32 zero = 0;
+	__u64 now = bpf_jiffies64();
+	const struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
+	const struct tam_translation *known = bpf_map_lookup_elem(&tam_translations, &ends->key);
+
+	return known && shared && same_end(&known->end, source) && known->tos == ends->tos &&
+	       (__u32)now - known->noted < TAM_TRANSLATION_RENEWAL &&
+	       known->generation == *(volatile const __u64 *)&shared->generation &&
+	       now - *(volatile const __u64 *)&shared->routes_heard < TAM_ROUTES_LEASE;
+}
+
 /* Notes what becomes of one end of packets with this key. */
 static __always_inline void note_in(void *notes, __u32 kind, const struct tam_translation_key *key,
-				    const struct tam_end *end)
+				    __u8 tos, const struct tam_end *end)
 {
-	__u32 now = bpf_jiffies64();
+	__u32 now = bpf_jiffies64(), zero = 0;
+	const struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
+	__u64 generation = shared ? *(volatile const __u64 *)&shared->generation : 0;
 	__u32 *last = bpf_map_lookup_elem(&tam_translated, &kind);
 	const struct tam_translation *known = bpf_map_lookup_elem(notes, key);
 
 	if (last && now - *(volatile __u32 *)last > TAM_TRANSLATION_RENEWAL)
 		*(volatile __u32 *)last = now;
-	if (known && same_end(&known->end, end) && now - known->noted < TAM_TRANSLATION_RENEWAL)
+	if (known && same_end(&known->end, end) && now - known->noted < TAM_TRANSLATION_RENEWAL &&
+	    known->generation == generation && known->tos == tos)
 		return;
 
-	struct tam_translation fresh = { .end = *end, .noted = now };
+	struct tam_translation fresh = {
+		.end = *end,
+		.noted = now,
+		.tos = tos,
+		.generation = generation,
+	};
 
 	bpf_map_update_elem(notes, key, &fresh, BPF_ANY);
 }
 
-/* Notes that packets with this key leave with this source. */
-static __always_inline void note(const struct tam_translation_key *key, const struct tam_end *source)
+/* Notes that such packets leave with this source. */
+static __noinline int note(const struct tam_ends *ends, const struct tam_end *source)
 {
-	note_in(&tam_translations, TAM_NOTED_SOURCE, key, source);
+	if (ends && source)
+		note_in(&tam_translations, TAM_NOTED_SOURCE, &ends->key, ends->tos, source);
+	return 0;
 }
 
 /* Notes that packets with this key came with this destination. */
@@ -298,7 +329,7 @@ static __noinline int note_destination(const struct tam_translation_key *key,
 				       const struct tam_end *destination)
 {
 	if (key && destination)
-		note_in(&tam_quoted, TAM_NOTED_DESTINATION, key, destination);
+		note_in(&tam_quoted, TAM_NOTED_DESTINATION, key, 0, destination);
 	return 0;
 }
 
@@ -386,12 +417,19 @@ static __always_inline long give_back(void *ctx, enum tam_level level, __u32 l3)
 	if (read_ends(ctx, level, l3, ends) || ends->key.ip_version != origin->ip_version ||
 	    ends->key.protocol != origin->protocol || ends->key.later != origin->later)
 		return 0;
-	if (!same_end(&ends->key.source, &origin->source) &&
-	    is_translated_at(egress_at(ctx, level, l3), ends)) {
+	if (!same_end(&ends->key.source, &origin->source)) {
 		origin->given = ends->key.source;
-		failed = set_source(ctx, level, 0, l3, ends, &origin->source);
 		ends->key.source = origin->source;
-		note(&ends->key, &origin->given);
+
+		int known = is_noted(ends, &origin->given);
+
+		ends->key.source = origin->given;
+		if (known || is_translated_at(egress_at(ctx, level, l3), ends)) {
+			failed = set_source(ctx, level, 0, l3, ends, &origin->source);
+			ends->key.source = origin->source;
+			if (!known)
+				note(ends, &origin->given);
+		}
 	}
 	if (!same_end(&ends->key.destination, &origin->destination))
 		note_destination(&ends->key, &origin->destination);
@@ -542,7 +580,7 @@ int tam_translate(struct __sk_buff *ctx)
 	if (ends.is_first) {
 		key_of_later(ctx, l3, &ends.key);
 		source.port_be = ends.key.source.port_be;
-		note(&ends.key, &source);
+		note(&ends, &source);
 	}
 	return TAM_EGRESS_NEXT;
 }

@@ -14,6 +14,7 @@ use crate::harness::{PORT, addressed};
 use crate::kernel_harness::{Kernel, MARK, ours};
 use crate::namespace::{NEXT_HOP, OUT_MAC, enter, ifindex, ip};
 use crate::nic_harness::Script;
+use crate::wire_end::WireEnd;
 
 /// Inside, and the router's own address and a port that nobody inside has.
 const INSIDE: ([u8; 4], u16) = ([10, 0, 0, 1], 1);
@@ -91,6 +92,38 @@ fn a_packet_that_waits_for_its_next_hop_leaves_with_the_modules_source() {
     ip(&format!("neigh replace 198.51.100.2 lladdr {mac} dev out nud permanent"));
     let leaves = routed(&addressed(from(OUTSIDE, 64, 64).build()));
     assert_eq!(kernel.far.receive(ours), leaves);
+}
+
+#[test]
+fn a_flow_that_leaves_by_no_port_any_more_keeps_the_modules_source() {
+    if !enter("a_flow_that_leaves_by_no_port_any_more_keeps_the_modules_source") {
+        return;
+    }
+    // No address of the router's own, which the kernel would not send on.
+    let given = ([198, 51, 100, 77], OUTSIDE.1);
+    let script = || Script { source: given.0, ..to_outside() };
+    for (node, level) in [("tt-trgonenic", LEVEL_NIC), ("tt-trgonetc", LEVEL_KERNEL)] {
+        let kernel = translating(node, level);
+        let came = addressed(from(INSIDE, 64, 64).build());
+        for _ in 0..2 {
+            kernel.run(&came, script());
+            let leaves = routed(&addressed(from(given, 64, 64).build()));
+            assert_eq!(kernel.far.receive(ours), leaves, "{node}");
+        }
+        ip("link add aside type veth peer name beyond");
+        ip("link set aside up");
+        ip("link set beyond up");
+        let beyond = WireEnd::of_device("beyond");
+        ip("route replace 203.0.113.9/32 dev aside");
+        ip("neigh replace 203.0.113.9 lladdr 02:00:00:00:cc:01 dev aside nud permanent");
+        // As the daemon does when it hears of a route.
+        kernel.door.invalidate();
+        kernel.run(&came, script());
+        let left = beyond.receive(ours);
+        assert_eq!((&left[26..30], &left[34..36]), (&given.0[..], &given.1.to_be_bytes()[..]));
+        ip("link del aside");
+        clean_up();
+    }
 }
 
 #[test]
