@@ -120,6 +120,7 @@ struct tam_scratch {
 	struct bpf_fib_lookup fib;
 	struct tam_datagram datagram;
 	struct tam_l4_ports ports;
+	struct ipv6hdr ip;	/* or of IPv4, as read_ends() has read it */
 };
 
 struct {

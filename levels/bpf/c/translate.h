@@ -111,15 +111,37 @@ struct {
 	__type(value, __u32);
 } tam_translated SEC(".maps");
 
+/* Where the packet's bytes from `at` on lie, or 0: not all of them in its linear part. */
+static __always_inline void *linear_at(void *ctx, enum tam_level level, __u32 at, __u32 bytes)
+{
+	void *from = first_byte(ctx, level) + at;
+
+	return at <= TAM_HEADERS_MAX && from + bytes <= last_byte(ctx, level) ? from : 0;
+}
+
 static __always_inline long load_at(void *ctx, enum tam_level level, __u32 at, void *to, __u32 bytes)
 {
+	const void *from = linear_at(ctx, level, at, bytes);
+
+	if (from) {
+		__builtin_memcpy(to, from, bytes);
+		return 0;
+	}
 	return level == TAM_LEVEL_NIC ? bpf_xdp_load_bytes(ctx, at, to, bytes)
 				      : bpf_skb_load_bytes(ctx, at, to, bytes);
 }
 
-static __always_inline long store_at(void *ctx, enum tam_level level, __u32 at, const void *from,
-				     __u32 bytes)
+/* Writes into a packet that comes in, or (`leaves`) is at tc egress: a program that writes there where
+ * bytes lie has every packet copied that a local sender may send again (tc_cls_act_prologue). */
+static __always_inline long store_at(void *ctx, enum tam_level level, int leaves, __u32 at,
+				     const void *from, __u32 bytes)
 {
+	void *to = leaves ? 0 : linear_at(ctx, level, at, bytes);
+
+	if (to) {
+		__builtin_memcpy(to, from, bytes);
+		return 0;
+	}
 	return level == TAM_LEVEL_NIC ? bpf_xdp_store_bytes(ctx, at, (void *)from, bytes)
 				      : bpf_skb_store_bytes(ctx, at, from, bytes, 0);
 }
@@ -164,16 +186,20 @@ static __always_inline int read_l4(void *ctx, enum tam_level level, __u32 l4, __
 	return 0;
 }
 
-/* Reads what a packet's translation is found by; 0, or -1 where its source cannot be changed. */
-static __always_inline int read_ends(void *ctx, enum tam_level level, __u32 l3,
-				     struct tam_ends *ends)
+static __always_inline int read_ends_at(void *ctx, enum tam_level level, __u32 l3,
+					struct tam_ends *ends)
 {
-	struct ipv6hdr ip6;
-	const struct iphdr *ip = (void *)&ip6;
-	__u32 header = sizeof(ip6);
+	__u32 zero = 0, header = sizeof(struct ipv6hdr);
+	struct tam_scratch *scratch = bpf_map_lookup_elem(&tam_scratch, &zero);
+
+	if (!scratch)
+		return -1;	/* the map has it: not reached */
+
+	struct ipv6hdr *ip6 = &scratch->ip;
+	const struct iphdr *ip = (void *)ip6;
 
 	__builtin_memset(ends, 0, sizeof(*ends));
-	if (load_at(ctx, level, l3, &ip6, sizeof(*ip)))
+	if (load_at(ctx, level, l3, ip6, sizeof(*ip)))
 		return -1;
 	if (ip->version == 4) {
 		__u32 offset = bpf_ntohs(ip->frag_off);
@@ -192,16 +218,33 @@ static __always_inline int read_ends(void *ctx, enum tam_level level, __u32 l3,
 		}
 		ends->is_first = offset >> 13 & 1;
 	} else {
-		if (ip->version != 6 || load_at(ctx, level, l3, &ip6, sizeof(ip6)))
+		if (ip->version != 6 || load_at(ctx, level, l3, ip6, sizeof(*ip6)))
 			return -1;
 		ends->key.ip_version = 6;
-		ends->key.protocol = ip6.nexthdr;
-		ends->ttl = ip6.hop_limit;
-		ends->tos = ip6.priority << 4 | ip6.flow_lbl[0] >> 4;
-		__builtin_memcpy(ends->key.source.address, &ip6.saddr, sizeof(ip6.saddr));
-		__builtin_memcpy(ends->key.destination.address, &ip6.daddr, sizeof(ip6.daddr));
+		ends->key.protocol = ip6->nexthdr;
+		ends->ttl = ip6->hop_limit;
+		ends->tos = ip6->priority << 4 | ip6->flow_lbl[0] >> 4;
+		__builtin_memcpy(ends->key.source.address, &ip6->saddr, sizeof(ip6->saddr));
+		__builtin_memcpy(ends->key.destination.address, &ip6->daddr, sizeof(ip6->daddr));
 	}
 	return read_l4(ctx, level, l3 + header, header, ends);
+}
+
+static __noinline int read_ends_nic(struct xdp_md *ctx, __u32 l3, struct tam_ends *ends)
+{
+	return read_ends_at(ctx, TAM_LEVEL_NIC, l3, ends);
+}
+
+static __noinline int read_ends_tc(struct __sk_buff *ctx, __u32 l3, struct tam_ends *ends)
+{
+	return read_ends_at(ctx, TAM_LEVEL_KERNEL, l3, ends);
+}
+
+/* Reads what a packet's translation is found by; 0, or -1 where its source cannot be changed. */
+static __always_inline int read_ends(void *ctx, enum tam_level level, __u32 l3,
+				     struct tam_ends *ends)
+{
+	return level == TAM_LEVEL_NIC ? read_ends_nic(ctx, l3, ends) : read_ends_tc(ctx, l3, ends);
 }
 
 /* The key of the later fragments of the datagram whose first one has this. */
@@ -227,8 +270,8 @@ static __always_inline __u16 folded(__u32 sum)
 }
 
 /* Has a checksum in the packet follow a difference (RFC 1624); 0, or an error. */
-static __always_inline long follow(void *ctx, enum tam_level level, __u32 at, __u32 difference,
-				   int may_be_0)
+static __always_inline long follow(void *ctx, enum tam_level level, int leaves, __u32 at,
+				   __u32 difference, int may_be_0)
 {
 	__u16 check;
 	__u32 sum;
@@ -243,7 +286,7 @@ static __always_inline long follow(void *ctx, enum tam_level level, __u32 at, __
 	check = ~folded(sum);
 	if (may_be_0 && !check)
 		check = 0xffff;
-	return store_at(ctx, level, at, &check, sizeof(check));
+	return store_at(ctx, level, leaves, at, &check, sizeof(check));
 }
 
 /* Gives a packet another source, with every checksum that covers it. What leaves may have an L4
@@ -259,17 +302,18 @@ static __always_inline long set_source(void *ctx, enum tam_level level, int leav
 	long failed;
 
 	if (ends->key.ip_version == 4)
-		failed = store_at(ctx, level, l3 + 12, to->address, 4) ||
-			 follow(ctx, level, l3 + 10, address, 0);
+		failed = store_at(ctx, level, leaves, l3 + 12, to->address, 4) ||
+			 follow(ctx, level, leaves, l3 + 10, address, 0);
 	else
-		failed = store_at(ctx, level, l3 + 8, to->address, 16);
+		failed = store_at(ctx, level, leaves, l3 + 8, to->address, 16);
 	if (ends->port_at)
-		failed |= store_at(ctx, level, l3 + ends->port_at, &to->port_be, sizeof(to->port_be));
+		failed |= store_at(ctx, level, leaves, l3 + ends->port_at, &to->port_be,
+				   sizeof(to->port_be));
 	if (!ends->check_at || failed)
 		return failed;
 	if (!leaves)
-		return follow(ctx, level, check_at, folded(port) + (ends->is_pseudo ? folded(address) : 0),
-			      ends->may_be_0);
+		return follow(ctx, level, 0, check_at,
+			      folded(port) + (ends->is_pseudo ? folded(address) : 0), ends->may_be_0);
 	if (ends->is_pseudo)
 		failed = bpf_l4_csum_replace(ctx, check_at, 0, address, BPF_F_PSEUDO_HDR | udp);
 	return failed | bpf_l4_csum_replace(ctx, check_at, 0, port, udp);
