@@ -199,15 +199,19 @@ fn a_counted_loop_stays_in_the_window() {
 /// How often a loop goes round at most whose counter begins with that number and goes on by that
 /// step to that end, and how often it does.
 fn rounds(begin: i64, step: i64, end: i64) -> (Option<u64>, u64) {
+    rounds_of("i32", begin, step, end)
+}
+
+fn rounds_of(ty: &str, begin: i64, step: i64, end: i64) -> (Option<u64>, u64) {
     let text = format!(
         r#"(module (memory (export "memory") 1)
-        (func (export "on_packet") (result i32) (local $i i32) (local $rounds i32)
-            (local.set $i (i32.const {begin}))
+        (func (export "on_packet") (result i32) (local $i {ty}) (local $rounds i32)
+            (local.set $i ({ty}.const {begin}))
             (loop $next
                 (i32.store (i32.const 0x9000)
                     (local.tee $rounds (i32.add (local.get $rounds) (i32.const 1))))
-                (br_if $next (i32.ne (i32.const {end})
-                    (local.tee $i (i32.add (local.get $i) (i32.const {step}))))))
+                (br_if $next ({ty}.ne ({ty}.const {end})
+                    (local.tee $i ({ty}.add (local.get $i) ({ty}.const {step}))))))
             (local.get $rounds)))"#
     );
     let (unit, image) = unit(&bytes(&text), &packet(WINDOW)).expect("it compiles");
@@ -226,6 +230,20 @@ fn a_counter_that_goes_past_zero_counts_rounds() {
     assert_eq!(rounds(-3, 1, 5), (Some(3), 8));
     assert_eq!(rounds(-6, 3, 6), (Some(1), 4));
     assert_eq!(rounds(1, -1, 0), (None, 1), "no loop is left");
+}
+
+#[test]
+fn a_counter_of_any_width_goes_round_as_often_as_it_is_written() {
+    for ty in ["i32", "i64"] {
+        for begin in -3..=3 {
+            for step in [-65_537, -5, -2, -1, 1, 2, 5, 65_537] {
+                for rounds in [1, 2, 3, 8, 14] {
+                    let (_, counted) = rounds_of(ty, begin, step, begin + step * rounds);
+                    assert_eq!(counted, rounds as u64, "{ty} from {begin} by {step}");
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -283,11 +283,12 @@ fn counted(
         true if !is_end && begin.high.max(last).checked_add(size.checked_mul(2)?)? > ones(ty) => {
             return None;
         }
-        true => (last + 1).saturating_sub(begin.low),
+        true => last.checked_sub(begin.low),
         false if last < size => return None,
-        false => begin.high.saturating_add(1).saturating_sub(last),
+        false => begin.high.checked_sub(last),
     };
-    Some(way.div_ceil(size))
+    // Both ends are passed; a way of all 64 bits has no number.
+    way.map_or(Some(0), |way| (way / size).checked_add(1))
 }
 
 /// The last number with which a parameter passes a question, the number of which lies in `range`;
