@@ -56,7 +56,7 @@ pub(crate) enum Exit {
     Arrival {
         port: u16,
         is_ip: bool,
-        /// Whether the kernel may have it by the node's own device in place of that.
+        /// Whether the kernel may have it by the node's own device where nothing can be asked.
         or_own: bool,
     },
     /// The same by the packet port that it came in by.
@@ -82,12 +82,15 @@ impl Departing {
         let Self { mut packet, by } = self;
         let back = match by {
             Exit::Back { arrival, is_ip } => ports.give_back(arrival, &mut packet, is_ip),
-            Exit::Arrival { port, is_ip, or_own } => {
-                let is_ready = !is_ip || ports.address(port, &mut packet);
-                let is_received = |asker: &mut Asker| asker.arrive(&packet, PortId(port));
-                let is_received = is_ready && asker.is_some_and(is_received);
-                (is_received || !or_own).then_some(is_received)
-            }
+            // What the port's device does not take has no other way: by the node's own device it would
+            // pass filters that are for its arrival.
+            Exit::Arrival { port, is_ip, or_own } => match asker {
+                Some(asker) => {
+                    let is_ready = !is_ip || ports.address(port, &mut packet);
+                    Some(is_ready && asker.arrive(&packet, PortId(port)))
+                }
+                None => (!or_own).then_some(false),
+            },
             Exit::Port | Exit::Kernel => None,
         };
         let is_taken = back.or_else(|| kernel.and_then(|kernel| kernel.take_packet(&packet)));
