@@ -143,7 +143,7 @@ static __always_inline int is_multicast_v6(const struct sk_buff *skb)
 
 /* Whether it counts what a reason of this kind ended. */
 static __always_inline int counts(const struct sk_buff *skb, enum tam_stack_kind kind,
-				  __u32 arrival)
+				  __u32 arrival, const struct sock *receiver)
 {
 	const struct tam_port_config *config;
 
@@ -155,7 +155,8 @@ static __always_inline int counts(const struct sk_buff *skb, enum tam_stack_kind
 	case TAM_STACK_BY_DEVICE:
 		return !is_sent(skb);
 	case TAM_STACK_UNSPECIFIED:
-		return !is_sent(skb) && !is_multicast_v6(skb);
+		/* A socket took it: TCP ends an acknowledgment so when it has read it. */
+		return !receiver && !is_sent(skb) && !is_multicast_v6(skb);
 	case TAM_STACK_NETFILTER:
 		config = bpf_map_lookup_elem(&tam_ports, &arrival);
 		return !config || !(config->flags & TAM_PORT_PACKET) || skb->_skb_refdst;
@@ -179,7 +180,7 @@ static __always_inline __u32 stack_arrival(const struct sk_buff *skb, __u32 reas
 	if (kind == TAM_STACK_NOT || !is_here(skb, receiver))
 		return TAM_STACK_ARRIVALS;
 	arrival = arrival_by(device);
-	return arrival < TAM_STACK_ARRIVALS && counts(skb, kind, arrival) ? arrival
+	return arrival < TAM_STACK_ARRIVALS && counts(skb, kind, arrival, receiver) ? arrival
 									  : TAM_STACK_ARRIVALS;
 }
 

@@ -90,13 +90,16 @@ impl Capture {
             snap: Some(self.snap),
         };
         let interrupted = on_interrupt()?;
-        let is_piped = self.write.as_ref().is_some_and(|path| path.as_os_str() == "-");
-        let file = match &self.write {
-            _ if is_piped => Some(CaptureFile::to_standard_output()?),
-            Some(path) => Some(CaptureFile::create(path)?),
-            None => None,
-        };
         let started = client.capture(&request)?;
+        // Not before the node has taken the request: a file that is there is replaced.
+        let file = match self.open() {
+            Ok(file) => file,
+            Err(failure) => {
+                client.end_capture(started.id)?;
+                return Err(failure);
+            }
+        };
+        let is_piped = self.is_piped();
         let mut sink = Sink { context, file, is_piped, packets: 0, bytes: 0 };
         if let Some(file) = &mut sink.file {
             file.begin(&started)?;
@@ -122,6 +125,20 @@ impl Capture {
             self.give(&mut sink, &rest.packets)?;
         }
         self.tell(sink, &started, rest.lost, ended)
+    }
+
+    /// Returns whether packets go to standard output.
+    fn is_piped(&self) -> bool {
+        self.write.as_ref().is_some_and(|path| path.as_os_str() == "-")
+    }
+
+    /// Opens what packets are written to.
+    fn open(&self) -> Result<Option<CaptureFile>, Failure> {
+        match &self.write {
+            _ if self.is_piped() => CaptureFile::to_standard_output().map(Some),
+            Some(path) => CaptureFile::create(path).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Hands packets on; why the capture ends, if it does.
