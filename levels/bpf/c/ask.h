@@ -30,7 +30,7 @@ struct {
 
 /* Notes what a module has changed of a packet; 0: the kernel is to have it with the module's source. */
 static __always_inline int take_note(struct __sk_buff *ctx, const struct tam_request *request,
-				     __u32 egress)
+				     __u32 egress, __u32 arrival)
 {
 	struct tam_ends ends;
 
@@ -42,6 +42,7 @@ static __always_inline int take_note(struct __sk_buff *ctx, const struct tam_req
 		return 1;
 	if (!is_translated_at(egress, &ends))
 		return 0;
+	ends.key.arrival = 1 + arrival;
 	note(&ends, &request->source);
 	return 1;
 }
@@ -63,7 +64,7 @@ static __always_inline __u32 answer_question(struct __sk_buff *ctx, const struct
 	__u32 port = egress_at_tc(ctx, sizeof(struct ethhdr), device);
 
 	if (request->kind == TAM_ASK_NOTE)
-		return take_note(ctx, request, port);
+		return take_note(ctx, request, port, arrival_by(device));
 	return port == TAM_ANSWERED ? TAM_NO_EGRESS : port;
 }
 

@@ -105,28 +105,6 @@ static __always_inline int is_here(const struct sk_buff *skb, const struct sock 
 	return route && BPF_CORE_READ(route, dev, nd_net.net, ns.inum) == stack_namespace;
 }
 
-/* The number of the port by which the device's packets come, TAM_STACK_OWN, or
- * TAM_STACK_ARRIVALS: they are nobody's here. */
-static __always_inline __u32 arrival_by(__u32 device)
-{
-	__u32 zero = 0;
-	const struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
-	const __u32 *port = bpf_map_lookup_elem(&tam_egress, &device);
-	struct tam_vlan_key above = { .ifindex = device, .vlan = TAM_VLAN_UP };
-	const struct tam_vlan *vlan;
-
-	if (port)
-		return *port;
-	if (shared && *(volatile const __u32 *)&shared->kernel_ifindex == device)
-		return TAM_STACK_OWN;
-	vlan = bpf_map_lookup_elem(&tam_vlans, &above);
-	if (!vlan)
-		return TAM_STACK_ARRIVALS;
-	device = vlan->ifindex;
-	port = bpf_map_lookup_elem(&tam_egress, &device);
-	return port ? *port : TAM_STACK_ARRIVALS;
-}
-
 /* Whether a buffer is on its way out of a device, its link's header in front of it again. */
 static __always_inline int is_sent(const struct sk_buff *skb)
 {

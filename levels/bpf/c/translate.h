@@ -43,8 +43,9 @@ struct tam_translation_key {
 	__u8 protocol;
 	__u8 ip_version;
 	__u8 later;		/* 1: a later fragment */
-	__u8 zero;
+	__u8 arrival;		/* 1 + arrival_by() of the device where it came in; 0: of a quoted one */
 };
+_Static_assert(TAM_STACK_ARRIVALS < 255, "arrivals have room in the key");
 
 struct tam_translation {
 	struct tam_end end;	/* the source that it leaves with, or the destination that it came with */
@@ -73,7 +74,7 @@ struct tam_origin {
 	__u8 protocol;
 	__u8 ip_version;
 	__u8 later;
-	__u8 zero;
+	__u8 arrival;		/* as in the key of a note */
 	/* Working memory: the packet as it is now, and the source that its module gave it. */
 	struct tam_ends ends;
 	struct tam_end given;
@@ -414,6 +415,7 @@ static __always_inline int keep_origin(void *ctx, enum tam_level level)
 	origin->destination = ends->key.destination;
 	origin->protocol = ends->key.protocol;
 	origin->later = ends->key.later;
+	origin->arrival = 1 + way->meta.arrival_port;
 	origin->ip_version = ends->key.ip_version;
 	if (origin->ip_version == 4)
 		share_origin(&way->meta, &origin->source);
@@ -462,6 +464,7 @@ static __always_inline long give_back(void *ctx, enum tam_level level, __u32 l3)
 	    ends->key.protocol != origin->protocol || ends->key.later != origin->later)
 		return 0;
 	if (!same_end(&ends->key.source, &origin->source)) {
+		ends->key.arrival = origin->arrival;
 		origin->given = ends->key.source;
 		ends->key.source = origin->source;
 
@@ -475,6 +478,7 @@ static __always_inline long give_back(void *ctx, enum tam_level level, __u32 l3)
 				note(ends, &origin->given);
 		}
 	}
+	ends->key.arrival = 0;
 	if (!same_end(&ends->key.destination, &origin->destination))
 		note_destination(&ends->key, &origin->destination);
 	return failed;
@@ -615,6 +619,7 @@ int tam_translate(struct __sk_buff *ctx)
 	l3 = l3_of_leaving(ctx);
 	if (l3 < 0 || read_ends(ctx, TAM_LEVEL_KERNEL, l3, &ends))
 		return TAM_EGRESS_NEXT;
+	ends.key.arrival = 1 + arrival_by(ctx->ingress_ifindex);
 	found = bpf_map_lookup_elem(&tam_translations, &ends.key);
 	if (!found || now - found->noted > TAM_TRANSLATION_LIFE)
 		return TAM_EGRESS_NEXT;

@@ -127,6 +127,30 @@ fn a_flow_that_leaves_by_no_port_any_more_keeps_the_modules_source() {
 }
 
 #[test]
+fn a_note_is_for_what_comes_in_by_the_same_port() {
+    if !enter("a_note_is_for_what_comes_in_by_the_same_port") {
+        return;
+    }
+    for (node, level) in [("tt-trspoofnic", LEVEL_NIC), ("tt-trspooftc", LEVEL_KERNEL)] {
+        let kernel = translating(node, level);
+        let came = addressed(from(INSIDE, 64, 64).build());
+        kernel.run(&came, to_outside());
+        kernel.far.receive(ours);
+        // The same comes in by another device, of which the node knows nothing.
+        ip("link add beside type veth peer name victim");
+        ip("link set beside up address 02:00:00:00:dd:01");
+        ip("link set victim up");
+        let victim = WireEnd::of_device("victim");
+        let mut frame = came.clone();
+        frame[..6].copy_from_slice(&[2, 0, 0, 0, 0xdd, 1]);
+        victim.send(&frame);
+        assert_eq!(kernel.far.receive(ours), routed(&came), "{node}: its own source");
+        ip("link del beside");
+        clean_up();
+    }
+}
+
+#[test]
 fn the_kernels_errors_go_to_the_sender_and_quote_what_it_sent() {
     if !enter("the_kernels_errors_go_to_the_sender_and_quote_what_it_sent") {
         return;
