@@ -92,6 +92,23 @@ impl Setting {
 }
 
 #[test]
+fn a_file_stays_as_it_is_when_the_node_refuses_the_capture() {
+    if !root_or_skip("captures that are refused") {
+        return;
+    }
+    let line = Line::up();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "precious").unwrap();
+    let (program, name) = (tam(), line.node.name().to_string());
+    let path = file.path().to_str().unwrap();
+    let argv =
+        [program.to_str().unwrap(), "capture", "--node", &name, "--port", "nope", "-w", path];
+    let output = line.net.run("r1", &argv, PROGRAM_TIME_MAX).unwrap();
+    assert!(output.stderr.contains("there is no port 'nope'"), "{output:#?}");
+    assert_eq!(std::fs::read_to_string(file.path()).unwrap(), "precious");
+}
+
+#[test]
 fn packets_are_captured_as_they_came_and_left_and_tcpdump_reads_the_file() {
     if !root_or_skip("captures") {
         return;
