@@ -57,6 +57,25 @@ fn to_server() -> FrameBuilder {
     FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64).udp(1, 2).payload(&MARK)
 }
 
+/// The kernel takes no bytes off the end of a frame whose headers claim to reach that far
+/// (`__bpf_skb_min_len`, net/core/filter.c), so the request stays: the cell hears that it was not taken.
+#[test]
+fn a_frame_whose_inner_header_claims_more_than_is_there_is_not_received() {
+    if !enter("a_frame_whose_inner_header_claims_more_than_is_there_is_not_received") {
+        return;
+    }
+    let mut asked = Asked::load("tt-arrive-short");
+    let device = WireEnd::of_device("in");
+    let mut inner = [0; 20];
+    inner[0] = 0x4f; // 60 bytes of header, of which 20 are there
+    let ip = || FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64);
+    let within = addressed(ip().protocol(4).payload(&inner).build());
+    assert!(!asked.arrives_by(PORT, &within));
+    let plain = addressed(to_server().build());
+    assert!(asked.arrives_by(PORT, &plain));
+    assert_eq!(device.receive(|frame| frame[12..14] == [8, 0]), plain, "the first that came");
+}
+
 #[test]
 fn a_frame_arrives_whole_by_its_port_and_meets_the_node_no_second_time() {
     if !enter("a_frame_arrives_whole_by_its_port_and_meets_the_node_no_second_time") {
