@@ -1,4 +1,4 @@
-//! What the cell asks of the kernel by its TAP device (`levels/bpf/c/ask.h`).
+//! Requests of the cell to the kernel, by its TAP device (`levels/bpf/c/ask.h`).
 
 use bytemuck::{Pod, Zeroable};
 
@@ -18,7 +18,7 @@ pub struct End {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Request {
-    /// Its answer has the same number.
+    /// Number of the request, which its answer has, too.
     pub number: u32,
     /// The port by which the packet is received; `u16::MAX`: by the node's own device.
     pub port: u16,
@@ -42,9 +42,9 @@ pub struct Answer {
     pub unused: [u64; 7],
 }
 
-/// By which port would the kernel send a packet?
+/// Question by which port the kernel would send a packet.
 pub const ASK_EGRESS: u8 = 0;
-/// The same; and a module has changed ends of it.
+/// Question as [`ASK_EGRESS`], of a packet of which a module has changed ends.
 pub const ASK_NOTE: u8 = 1;
 /// The source, with which it leaves.
 pub const CHANGED_SOURCE: u8 = 1;

@@ -30,7 +30,7 @@ pub enum StackKind {
     ByDevice = 4,
     /// Netfilter dropped it; at a packet port this takes from the kernel what the cell has.
     Netfilter = 5,
-    /// As [`Self::ByDevice`], but IPv6 multicast that nobody listens to is no drop.
+    /// A drop as [`Self::ByDevice`], but of IPv6 multicast and what a socket has read it is none.
     Unspecified = 6,
 }
 

@@ -111,7 +111,7 @@ static __always_inline int is_sent(const struct sk_buff *skb)
 	return skb->mac_header < skb->network_header && skb->data == skb->head + skb->mac_header;
 }
 
-/* Whether a buffer is IPv6 multicast: what nobody here listens to ends without a reason
+/* Returns whether a buffer is IPv6 multicast: what nobody here listens to ends without a reason
  * (ip6_mc_input, net/ipv6/ip6_input.c), and every link has it, as reports of MLD. */
 static __always_inline int is_multicast_v6(const struct sk_buff *skb)
 {
@@ -119,7 +119,7 @@ static __always_inline int is_multicast_v6(const struct sk_buff *skb)
 	       BPF_CORE_READ_BITFIELD(skb, pkt_type) == PACKET_MULTICAST;
 }
 
-/* Whether it counts what a reason of this kind ended. */
+/* Returns whether a buffer counts that a reason of this kind ended. */
 static __always_inline int counts(const struct sk_buff *skb, enum tam_stack_kind kind,
 				  __u32 arrival, const struct sock *receiver)
 {

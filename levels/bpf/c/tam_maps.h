@@ -602,7 +602,7 @@ struct tam_request {
 #define TAM_ASK_ARRIVE 2
 #define TAM_ETHERTYPE_ASKED 0x88b5	/* of IEEE 802 for local experiments: the kernel reads nothing behind it */
 
-/* What became of the last request. */
+/* Answer to the last request. */
 struct tam_answer {
 	__u64 value;		/* its number << 32 | 1 + the number of a port, or 0: none */
 	__u64 unused[7];	/* a cache line */

@@ -112,7 +112,7 @@ struct {
 	__type(value, __u32);
 } tam_translated SEC(".maps");
 
-/* Where the packet's bytes from `at` on lie, or 0: not all of them in its linear part. */
+/* Returns where the packet's bytes from `at` on lie, or 0: not all of them in its linear part. */
 static __always_inline void *linear_at(void *ctx, enum tam_level level, __u32 at, __u32 bytes)
 {
 	void *from = first_byte(ctx, level) + at;
@@ -529,7 +529,7 @@ static __always_inline long mend(struct __sk_buff *ctx, __u32 check_at, __u32 at
 				   bpf_csum_diff(old, whole, (void *)to, whole, 0), 0);
 }
 
-/* The same of a quoted checksum that follows a difference; one that was cut off needs nothing. */
+/* Adds a difference to a quoted checksum, as mend(); one that was cut off needs nothing. */
 static __always_inline long mend_check(struct __sk_buff *ctx, __u32 check_at, __u32 at,
 				       __u32 difference, int may_be_0)
 {
@@ -543,7 +543,7 @@ static __always_inline long mend_check(struct __sk_buff *ctx, __u32 check_at, __
 	return mend(ctx, check_at, at, check, sizeof(*check));
 }
 
-/* Where the ICMP header of the kernel's own error begins; 0: it is none. */
+/* Returns where the ICMP header of the kernel's own error begins; 0: it is none. */
 static __always_inline __u32 find_error(struct __sk_buff *ctx, __u32 l3)
 {
 	struct ipv6hdr ip6;
@@ -613,7 +613,7 @@ int tam_translate(struct __sk_buff *ctx)
 
 	if (!last || now - *(volatile const __u32 *)last > TAM_TRANSLATION_LIFE)
 		return TAM_EGRESS_NEXT;
-	/* What was not forwarded has not been with a module. */
+	/* A packet that was not forwarded has not been with a module. */
 	if (kind == TAM_NOTED_DESTINATION)
 		return mend_quoted(ctx);
 	l3 = l3_of_leaving(ctx);

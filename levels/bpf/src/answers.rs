@@ -13,7 +13,7 @@ use units::PortId;
 
 use crate::mapped::MappedWords;
 
-/// What goes in front of an IP packet that is asked about: an Ethernet header.
+/// Ethernet header in front of an IP packet that is asked about.
 pub const QUESTION_HEAD: [u8; 14] = {
     let [high, low] = ETHERTYPE_ASKED.to_be_bytes();
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low]

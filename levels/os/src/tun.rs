@@ -1,7 +1,7 @@
 //! TUN and TAP devices: packets between a process and the kernel, through a descriptor.
 //!
-//! By a TAP device frames come up from modules at kernel level, and those that only the kernel can
-//! finish go to their arrival port: addressed to the node itself, to a neighbour not yet resolved,
+//! Frames come up by a TAP device from modules at kernel level, and those that only the kernel can
+//! finish go by it to their arrival port: addressed to the node itself, to a neighbour not yet resolved,
 //! or with a TTL that ran out. A TUN device takes those that cannot arrive there once more.
 
 use rustix::fd::OwnedFd;

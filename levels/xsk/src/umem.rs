@@ -192,7 +192,7 @@ impl Frame {
         (self.0.get() as u64 - 1) * FRAME_LENGTH as u64
     }
 
-    /// Its number, from 1 on.
+    /// Returns the frame's number, from 1 on.
     pub(crate) const fn number(&self) -> u32 {
         self.0.get()
     }

@@ -64,7 +64,7 @@ pub struct Applied {
     pub changes: Vec<DesiredChange>,
     /// Rules that no packet can reach, in words.
     pub shadowed: Vec<String>,
-    /// What services of streams ask of the node and are not granted, in words.
+    /// Functions that services of streams ask of the node and are not granted, in words.
     #[serde(default)]
     pub lacks: Vec<String>,
     /// Seconds within which it must be confirmed, if it must.

@@ -50,7 +50,7 @@ impl Asker {
         self.question(packet, request)
     }
 
-    /// Has a port's device receive a frame; whether it did.
+    /// Makes a port's device receive a frame, and returns whether it did.
     pub(crate) fn arrive(&mut self, packet: &Packet, port: PortId) -> bool {
         let request = self.answers.arrive(port);
         let mut pieces = [IoSlice::new(&[]); SEGMENTS_MAX + 1];

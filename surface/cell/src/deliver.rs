@@ -335,7 +335,7 @@ impl Exits<'_> {
     }
 }
 
-/// Whether a packet came as IP.
+/// Returns whether a packet came as IP.
 const fn is_ip(meta: &PacketMeta) -> bool {
     meta.flags >> 8 & 0xff != 0
 }

@@ -28,7 +28,7 @@ pub(crate) struct Port {
     pub(crate) raw: bool,
     /// What leaves by it can come in by a port of the same node.
     pub(crate) cabled: bool,
-    /// Its device may receive a frame once more, without meeting the front door.
+    /// Set where its device may receive a frame once more, without meeting the front door.
     in_driver: bool,
     pub(crate) sockets: Vec<Socket>,
     /// The queue of each socket.
@@ -160,7 +160,7 @@ impl Ports {
         Some(send_frame(&frames.back, packet).is_ok())
     }
 
-    /// Whether a port's device receives what it is given for the kernel.
+    /// Returns whether a port's device receives what it is given for the kernel.
     pub(crate) fn receives(&self, port: u16) -> bool {
         let port = self.all.get(usize::from(port)).and_then(Option::as_ref);
         port.is_some_and(|port| port.in_driver)

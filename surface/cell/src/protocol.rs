@@ -181,7 +181,7 @@ pub struct PortFacts {
     pub raw: bool,
     /// What leaves by it can come in by a port of the same node.
     pub cabled: bool,
-    /// Its front door is in its driver: what its device receives otherwise does not meet it.
+    /// Set where its front door is in its driver: what its device receives otherwise does not meet it.
     pub in_driver: bool,
     /// How much it sends in a second, if anybody knows: shares are of it.
     pub rate: Option<BitsPerSecond>,

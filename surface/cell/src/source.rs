@@ -2,8 +2,8 @@
 //! which a packet came, and what it sends has the module's; what it says of a packet quotes the
 //! destination with which that came (`levels/bpf/c/translate.h`).
 //!
-//! Until then it lies beside the packet ([`Packet::set_aside`]); the metadata, whose egress says
-//! nothing without a route, says that it does.
+//! Both ends lie beside the packet until then ([`Packet::set_aside`]); the metadata, whose egress
+//! says nothing without a route, says that they do.
 
 use bpf_maps::{End, META_BRIDGED, META_ROUTED, ORIGIN_BELOW, PacketMeta};
 use bytemuck::{Pod, Zeroable};
@@ -15,10 +15,10 @@ use xsk::{ASIDE_LENGTH, Packet};
 const KEPT: u16 = u16::MAX;
 /// Queries of ICMP, which have an identifier: echo and timestamps, replies and requests.
 const ICMP_QUERIES: [u8; 4] = [0, 8, 13, 14];
-/// The same of ICMPv6.
+/// Queries of ICMPv6, which have an identifier: echo replies and requests.
 const ICMPV6_QUERIES: [u8; 2] = [128, 129];
 
-/// How a packet came.
+/// Ends and protocol of a packet as it came.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub(crate) struct Origin {
@@ -27,18 +27,18 @@ pub(crate) struct Origin {
     version: u8,
     protocol: u8,
     is_later: u8,
-    /// Whether its source can be changed.
+    /// Set where its source can be changed.
     is_movable: u8,
 }
 
-/// What has become of a packet's source.
+/// State of a packet's source when the kernel gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The packet has the one with which it came.
     Same,
-    /// Its module gave it this one, and it has the first again.
+    /// The packet has it again, after its module gave it this one.
     PutBack(End),
-    /// It has another one, or nobody knows.
+    /// The packet has another one, or nobody knows.
     Other,
 }
 

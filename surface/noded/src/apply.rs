@@ -44,7 +44,7 @@ pub(crate) struct Target {
     pub(crate) confirm: Option<Duration>,
     /// Rules that no packet can reach, in words.
     pub(crate) shadowed: Vec<String>,
-    /// What its services of streams lack, in words.
+    /// Functions that its services of streams lack, in words.
     pub(crate) lacks: Vec<String>,
     /// Services that begin empty, with the reason.
     pub(crate) losses: BTreeMap<Name, String>,

@@ -26,7 +26,7 @@ pub(crate) const PROGRAM: &str = "/proc/self/exe";
 /// Compiled code of a module.
 #[derive(Clone, Debug)]
 pub(crate) struct Code {
-    /// For the levels below user, too.
+    /// Set where it is compiled for the levels below user, too.
     pub(crate) bpf: bool,
     pub(crate) compiled: Arc<Compiled>,
 }

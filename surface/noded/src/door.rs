@@ -36,7 +36,7 @@ pub(crate) struct Door {
     first: RuleSet,
     /// All ports were there once: what kind of node it is does not change any more.
     is_settled: bool,
-    /// Without a front door, where the kernel lets us have it.
+    /// Counter of kernel drops of a node without a front door, where the kernel lets us have it.
     counter: Option<StackCounter>,
     uncounted: Option<String>,
 }

@@ -41,7 +41,7 @@ const NAMESPACE: &[&str] = &[
 ];
 /// Counts beside that of each device.
 const ACCEPT_LOCAL: &str = "net/ipv4/conf/all/accept_local";
-/// Of `rp_filter`: the route back leads to the device itself.
+/// Value of `rp_filter`: the route back leads to the device itself.
 const STRICT: i32 = 1;
 /// The one that counts for IPv6, whatever that of a device says (`ip6_forward`, Linux).
 const V6_FORWARDING: &str = "net/ipv6/conf/all/forwarding";
@@ -86,7 +86,7 @@ impl KernelSettings {
     }
 }
 
-/// Has the kernel let in at a device what a cell gives it there, from whatever source it came:
+/// Lets the kernel take what a cell gives it by a device, from whatever source it came:
 /// sources are judged at the ports. Where the namespace's filter is strict the device's has to be
 /// loose, as the larger number counts.
 pub(crate) fn let_in_sources(device: &str) {

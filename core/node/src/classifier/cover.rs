@@ -98,7 +98,7 @@ struct Search<'a> {
     set: &'a RuleSet,
     keys: &'a Keys,
     stage: Stage,
-    /// How much its packets may hide ([`Hidden`]).
+    /// Most that its packets hide of L4 ([`Hidden`]).
     hidden: u16,
     /// Packets that may be looked up yet.
     left: u32,

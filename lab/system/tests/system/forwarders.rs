@@ -1,6 +1,6 @@
 //! Two routers fed the same packets: a node and plain Linux, in namespaces of the same shape.
 //!
-//! What leaves either must be equal, errors and answers included.
+//! Everything that leaves either must be equal, errors and answers included.
 //! 3,000 packets with `make soak`, a tenth of them in each run of the others.
 
 use std::collections::BTreeMap;

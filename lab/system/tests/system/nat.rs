@@ -30,7 +30,7 @@ fn translated_to(line: Line, address: Ipv4Addr, level: &str) -> (Line, IpAddr) {
     (line, address.into())
 }
 
-/// The same with an address that the world outside routes to the router.
+/// A line as [`translated`], with an address that the world outside routes to the router.
 fn translated_to_routed(level: &str) -> (Line, IpAddr) {
     let address = Ipv4Addr::new(198, 51, 100, 7);
     let line = Line::up();

@@ -206,7 +206,7 @@ impl FrontDoor {
     /// thread's network namespace; goes on when this process ends.
     ///
     /// # Errors
-    /// When the kernel has no BTF, or does not let us trace.
+    /// [`FrontDoorError::Stack`] when the kernel has no BTF, or does not let us trace.
     pub fn count_stack_drops(&mut self) -> Result<(), FrontDoorError> {
         if self.stack.is_some() {
             return Ok(());
@@ -233,7 +233,7 @@ impl FrontDoor {
     /// Reads the kernel's drops of what came in there; nothing where they are not counted.
     ///
     /// # Errors
-    /// When the map cannot be read.
+    /// [`FrontDoorError::Map`] when the kernel refuses to read the map.
     pub fn stack_drops(&self, arrival: Arrival) -> Result<StackDrops, FrontDoorError> {
         self.stack.as_ref().map_or_else(|| Ok(StackDrops::default()), |it| it.drops(arrival))
     }
@@ -289,7 +289,7 @@ impl StackCounter {
     /// Begins without ports; `device` is the one by which the cell hands packets to the kernel.
     ///
     /// # Errors
-    /// When the kernel has no BTF, or does not let us trace.
+    /// [`FrontDoorError::Stack`] when the kernel has no BTF, or does not let us trace.
     pub fn start(device: u32) -> Result<Self, FrontDoorError> {
         let reasons = Reasons::of_kernel().map_err(FrontDoorError::Stack)?;
         let mut object = Object::open(objects::STACK, "tam")?;
@@ -307,7 +307,7 @@ impl StackCounter {
     /// Counts what comes in by a port, too.
     ///
     /// # Errors
-    /// When a map cannot be changed.
+    /// [`FrontDoorError::Map`] when the kernel refuses to change a map.
     pub fn know(&self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
         let number = u32::from(port.0);
         self.ports.update(&number, config, Update::Any)?;
@@ -317,7 +317,7 @@ impl StackCounter {
     /// Forgets the device of a port.
     ///
     /// # Errors
-    /// When the map cannot be changed.
+    /// [`FrontDoorError::Map`] when the kernel refuses to change the map.
     pub fn forget(&self, ifindex: u32) -> Result<(), FrontDoorError> {
         self.numbers.delete(&ifindex)?;
         Ok(())
@@ -326,7 +326,7 @@ impl StackCounter {
     /// Replaces the VLAN devices above ports, whose packets are the ports'.
     ///
     /// # Errors
-    /// When the map cannot be changed.
+    /// [`FrontDoorError::Map`] when the kernel refuses to change the map.
     pub fn set_vlans(&mut self, devices: &[VlanDevice]) -> Result<(), FrontDoorError> {
         for key in self.above.drain(..) {
             self.vlans.delete(&key)?;
@@ -343,7 +343,7 @@ impl StackCounter {
     /// Reads the kernel's drops of what came in there.
     ///
     /// # Errors
-    /// When the map cannot be read.
+    /// [`FrontDoorError::Map`] when the kernel refuses to read the map.
     pub fn drops(&self, arrival: Arrival) -> Result<StackDrops, FrontDoorError> {
         self.stack.drops(arrival)
     }

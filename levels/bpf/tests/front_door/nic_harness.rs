@@ -34,7 +34,7 @@ pub struct Script {
     /// The UDP port that goes with it.
     pub source_port_be: [u8; 2],
     pub zero: u16,
-    /// The same of the destination.
+    /// Destination that the packet gets, with its UDP port; zero: as it was.
     pub destination: [u8; 4],
     pub destination_port_be: [u8; 2],
     pub zero_end: u16,

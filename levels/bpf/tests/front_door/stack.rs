@@ -76,7 +76,7 @@ fn what_the_kernel_drops_counts_once_by_its_own_reason_and_where_it_came_in() {
     assert_eq!((own.reasons, own.device), (counted(&[("otherhost", 1)]), 0));
 }
 
-/// To all routers of MLDv2 (RFC 9777), which every host of a link sends and nobody here listens to.
+/// Report of MLDv2 (RFC 9777), which every host of a link sends and nobody here listens to.
 fn report() -> Vec<u8> {
     FrameBuilder::new()
         .ethernet([2, 0, 0, 0, 0, 9], [0x33, 0x33, 0, 0, 0, 0x16])

@@ -1,5 +1,5 @@
-//! How much the kernel's verifier goes through to load the programs of the front doors: each port's
-//! program is loaded by itself when a node starts, and a capture loads them anew.
+//! Instructions that the kernel's verifier goes through to load the programs of the front doors: each
+//! port's program is loaded by itself when a node starts, and a capture loads them anew.
 
 use bpf::Object;
 use bpf::objects;

@@ -42,7 +42,7 @@ pub(crate) struct Guard {
 /// at offsets that only the run knows. Nothing when there are accesses at constant addresses
 /// behind none.
 ///
-/// At tc a packet may be as long and not in one piece; at XDP the window is. Behind a call that
+/// A packet at tc may be as long and not in one piece; at XDP the window is. Behind a call that
 /// moves the packet only questions count that are asked behind it.
 pub(crate) fn guards(
     unit: &Unit,
@@ -85,7 +85,7 @@ pub(crate) fn guards(
 /// Parts of a function between which the packet may move. Where one place is on all ways to
 /// another one and both are in one epoch, the packet does not move from the first to the other.
 struct Epochs {
-    /// Of the beginning of each block, and of its end.
+    /// Epochs at the beginning of each block, and at its end.
     begins: Vec<u32>,
     ends: Vec<u32>,
     flavour: Flavour,
@@ -136,7 +136,7 @@ impl Epochs {
         epochs
     }
 
-    /// How often these instructions may move the packet.
+    /// Counts the instructions that may move the packet.
     fn moves(&self, instructions: &[Instruction]) -> u32 {
         let moves = |instruction: &&Instruction| matches!(&instruction.op, Op::Host(host, _) if moves_packet(*host, self.flavour));
         instructions.iter().filter(moves).count() as u32
@@ -169,7 +169,7 @@ fn keeps_metadata(function: &Function, setting: &Setting) -> bool {
     })
 }
 
-/// Where the block's farthest access of the packet at a constant address ends, for each epoch.
+/// Returns where the block's farthest access of the packet at a constant address ends, for each epoch.
 fn farthest(
     function: &Function,
     number: usize,

@@ -110,7 +110,7 @@ impl<'a> Walk<'a> {
         useless
     }
 
-    /// What a step leaves of which registers hold what slots do.
+    /// Follows which registers hold what slots do, across a step.
     fn hold(&self, step: Step, state: &mut [u16]) {
         let Step::Move { from, to, .. } = step else {
             let Step::Inst(inst) = step else { return };

@@ -262,7 +262,7 @@ impl VCode {
         (inst.op, inst.place)
     }
 
-    /// Whether some operation reads that slot of the frame.
+    /// Returns whether some operation reads that slot of the frame.
     pub(crate) fn loads_slot(&self, slot: Slot) -> bool {
         let loads = |inst: &VInst| matches!(inst.op, Op::LoadSlot(read) if read == slot);
         self.instructions.iter().any(loads)

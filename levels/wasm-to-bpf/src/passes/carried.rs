@@ -9,7 +9,7 @@
 //!   if asked for p: round with (p)
 //! ```
 //!
-//! Only reads of the window that are certain to lie there move: none of them can trap.
+//! Reads move that are certain to lie in the window, and no others: none of them can trap.
 
 use super::graph::{id, predecessors};
 use crate::ir::{Block, BlockId, Edge, Function, Instruction, Op, Region, Terminator, Value};
@@ -51,7 +51,7 @@ fn find(function: &Function, uses: &[u32], header: usize) -> Vec<Found> {
     block.instructions.iter().take_while(begins).filter_map(load).collect()
 }
 
-/// How often each value is used.
+/// Counts the uses of each value.
 fn uses(function: &Function) -> Vec<u32> {
     let mut uses = vec![0; function.types.len()];
     let mut count = |value: Value| uses[value.0 as usize] += 1;

@@ -17,9 +17,9 @@ const CONSTANT_MAX: u64 = 1 << 30;
 
 /// Loaded numbers, and where ranges of them may end.
 pub(super) struct Ends {
-    /// What each value is made of, if it is such a sum or difference.
+    /// Parts of each value that is such a sum or difference.
     parts: Vec<Option<Part>>,
-    /// For each loaded number where ranges of it may end, or nothing if that is not known.
+    /// Ends that ranges of each loaded number may have, or nothing if they are not known.
     ends: HashMap<Value, Option<Vec<i64>>>,
 }
 
@@ -61,7 +61,7 @@ impl Ends {
         ends
     }
 
-    /// Whether the verifier may know the value to be -1 or 0, and not which of the two.
+    /// Returns whether the verifier may know the value to be -1 or 0, and not which of the two.
     pub(super) fn may_be_sign(&self, value: usize) -> bool {
         let Some(part) = self.parts[value] else { return true };
         let Some(Some(ends)) = self.ends.get(&part.of) else { return true };

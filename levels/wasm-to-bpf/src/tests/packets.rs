@@ -196,8 +196,8 @@ fn a_counted_loop_stays_in_the_window() {
     }
 }
 
-/// How often a loop goes round at most whose counter begins with that number and goes on by that
-/// step to that end, and how often it does.
+/// Counts the most rounds that are known of a loop whose counter begins with that number and goes on
+/// by that step to that end, and the rounds that it goes.
 fn rounds(begin: i64, step: i64, end: i64) -> (Option<u64>, u64) {
     rounds_of("i32", begin, step, end)
 }

@@ -19,7 +19,7 @@ fn module(body: &str) -> Vec<u8> {
     ))
 }
 
-/// What the module returns for a packet, before the passes and after them.
+/// Runs a module on a packet before the passes and after them, and returns its result.
 fn result(module: &[u8], packet_bytes: &[u8]) -> u64 {
     let all = [plain(module, &packet(WINDOW)), unit(module, &packet(WINDOW)).expect("it compiles")];
     let results = all.map(|(unit, image)| {
@@ -127,7 +127,7 @@ fn a_loop_that_never_passes_the_end_asks_for_it_once() {
     assert_eq!(result(&to_end(0, 40), &[1; 30]), 22);
 }
 
-/// Whether a module with this body, which may call `$resize`, makes packets longer.
+/// Returns whether a module with this body, which may call `$resize`, makes packets longer.
 fn pads(body: &str) -> bool {
     const XDP_ADJUST_TAIL: u64 = 65;
     const CALL: u64 = 0x85;

@@ -91,7 +91,7 @@ struct Emit<'a> {
     keeps_context: bool,
     /// and whether that was of use.
     reads_context: bool,
-    /// Whether the packet's address is kept in the frame: something reads it there.
+    /// Set where the packet's address is kept in the frame: something reads it there.
     keeps_data: bool,
     asm: Assembler,
     /// Labels of the code's blocks, by number.

@@ -202,7 +202,7 @@ impl Lower<'_> {
         self.alu(Alu::And, Bits::B64, mask, sum)
     }
 
-    /// Whether the verifier may know the value to be -1 or 0: no mask goes to its register.
+    /// Returns whether the verifier may know the value to be -1 or 0: no mask goes to its register.
     pub(super) fn is_sign(&self, value: Value) -> bool {
         self.signs.get(value.0 as usize).is_none_or(|&is_sign| is_sign)
     }

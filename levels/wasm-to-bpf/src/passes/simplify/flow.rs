@@ -72,7 +72,7 @@ impl Simplifier<'_> {
         self.compute(Op::Compare(op, bytes, length), Type::I32, None)
     }
 
-    /// By how much the value is less than the window's length, if it is that or a difference with
+    /// Returns what the value is less than the window's length, if it is that or a difference with
     /// it that does not wrap.
     fn less_than_length(&self, value: Value) -> Option<u64> {
         if self.lengths.contains(&value) {

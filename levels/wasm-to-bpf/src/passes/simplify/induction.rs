@@ -21,9 +21,9 @@ const CONDITIONS_MAX: usize = 64;
 /// Sums in a row that are taken as one.
 const SUMS_MAX: usize = 4;
 
-/// All loops of a function.
+/// Loops of a function.
 pub(super) struct Inductions {
-    /// By their headers.
+    /// Loops, by their headers.
     loops: HashMap<BlockId, Loop>,
     dominators: Vec<BlockId>,
 }
@@ -220,8 +220,8 @@ impl Loop {
         found
     }
 
-    /// How often a way back is taken until the parameter meets a number that stops it on each of
-    /// them, modulo two to the power of its width: `0, -1, ... -8` meets -8 in the ninth round.
+    /// Counts how often a way back is taken until the parameter meets a number that stops it on each
+    /// of them, modulo two to the power of its width: `0, -1, ... -8` meets -8 in the ninth round.
     fn met(&self, parameter: usize, step: i64, ty: Type, begin: Range) -> Option<u64> {
         let begin = begin.constant()?;
         let size = step.unsigned_abs();
