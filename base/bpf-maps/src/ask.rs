@@ -46,11 +46,11 @@ pub struct Answer {
 pub const ASK_EGRESS: u8 = 0;
 /// Question as [`ASK_EGRESS`], of a packet of which a module has changed ends.
 pub const ASK_NOTE: u8 = 1;
+/// Order to receive a frame by its arrival port's device.
+pub const ASK_ARRIVE: u8 = 2;
 /// The source, with which it leaves.
 pub const CHANGED_SOURCE: u8 = 1;
 /// The destination, which errors of the kernel's quote as it came.
 pub const CHANGED_DESTINATION: u8 = 2;
-/// A frame is to be received by its arrival port's device.
-pub const ASK_ARRIVE: u8 = 2;
 /// The ethertype in front of an IP packet that is asked about.
 pub const ETHERTYPE_ASKED: u16 = 0x88b5;

@@ -273,9 +273,10 @@ impl Exits<'_> {
         }
         let receives = self.ports.receives(meta.arrival_port);
         let arrival = receives.then_some(PortId(meta.arrival_port));
-        let is_noted = self.egress.note(packet, arrival, given, destination);
+        let asker = self.egress.asker();
+        let is_noted = asker.is_some_and(|asker| asker.note(packet, arrival, given, destination));
         match given {
-            Some(given) if !is_noted => source::give_again(packet, l3, meta, given),
+            Some(given) if !is_noted => source::give_again(packet, l3, given),
             Some(_) => return true,
             None => {}
         }
@@ -298,13 +299,13 @@ impl Exits<'_> {
             true => self.give_back_source(&mut packet, meta),
             false => meta.flags & META_ROUTED == 0,
         };
-        // By the node's own device tags are taken off: the kernel would route what it has to drop.
-        let or_own = !is_of_unknown_vlan(packet.head(), meta);
-        let (port, is_ip) = (meta.arrival_port, is_ip(meta));
-        let by = match is_as_it_came && self.ports.receives(port) {
-            true => Exit::Arrival { port, is_ip, or_own },
-            false if or_own => Exit::Kernel,
-            false => return self.unknown_vlan(packet),
+        let port = meta.arrival_port;
+        let arrives = is_as_it_came && self.ports.receives(port) && self.egress.asker().is_some();
+        let by = match arrives {
+            true => Exit::Arrival { port, is_ip: is_ip(meta) },
+            // By the node's own device tags are taken off: the kernel would route what it has to drop.
+            false if is_of_unknown_vlan(packet.head(), meta) => return self.unknown_vlan(packet),
+            false => Exit::Kernel,
         };
         self.give_to_kernel(Departing { packet, by })
     }
@@ -318,7 +319,7 @@ impl Exits<'_> {
         if departing.by == Exit::Kernel && l3_offset(departing.packet.head()).is_none() {
             return self.malformed(departing.packet);
         }
-        match self.egress.leave_to_kernel(departing, self.ports, self.kernel, self.pool) {
+        match departing.leave(self.ports, self.kernel, self.egress.asker(), self.pool) {
             true => End::ToKernel,
             false => End::KernelRefused,
         }

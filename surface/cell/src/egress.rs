@@ -25,7 +25,6 @@ use crate::port::{Ports, SendFailure};
 use crate::protocol::{HEADER_LENGTH_MAX, PortFacts, SessionFacts};
 use crate::sessions::Sessions;
 use abi::PacketBytes;
-use bpf_maps::End;
 use session::Reservation;
 use session::egress::{Next, Outcome, Port, Schedule, Terms};
 use session::memory::queue_default;
@@ -52,13 +51,8 @@ pub(crate) enum Exit {
     Port,
     /// Into the kernel, which routes it.
     Kernel,
-    /// The same by the device of the port that it came in by, as it came.
-    Arrival {
-        port: u16,
-        is_ip: bool,
-        /// Whether the kernel may have it by the node's own device where nothing can be asked.
-        or_own: bool,
-    },
+    /// Into the kernel by the device of the port that it came in by, as it came.
+    Arrival { port: u16, is_ip: bool },
     /// The same by the packet port that it came in by.
     Back { arrival: u16, is_ip: bool },
 }
@@ -84,13 +78,10 @@ impl Departing {
             Exit::Back { arrival, is_ip } => ports.give_back(arrival, &mut packet, is_ip),
             // What the port's device does not take has no other way: by the node's own device it would
             // pass filters that are for its arrival.
-            Exit::Arrival { port, is_ip, or_own } => match asker {
-                Some(asker) => {
-                    let is_ready = !is_ip || ports.address(port, &mut packet);
-                    Some(is_ready && asker.arrive(&packet, PortId(port)))
-                }
-                None => (!or_own).then_some(false),
-            },
+            Exit::Arrival { port, is_ip } => {
+                let is_ready = !is_ip || ports.address(port, &mut packet);
+                Some(is_ready && asker.is_some_and(|asker| asker.arrive(&packet, PortId(port))))
+            }
             Exit::Port | Exit::Kernel => None,
         };
         let is_taken = back.or_else(|| kernel.and_then(|kernel| kernel.take_packet(&packet)));
@@ -246,38 +237,9 @@ impl Egress {
         self.shares(port).then_some(port)
     }
 
-    /// Notes what its module changed of a packet that the kernel gets by this port, as [`Asker::note`].
-    pub(crate) fn note(
-        &mut self,
-        packet: &Packet,
-        arrival: Option<PortId>,
-        source: Option<End>,
-        destination: Option<End>,
-    ) -> bool {
-        self.asker.as_mut().is_some_and(|asker| asker.note(packet, arrival, source, destination))
-    }
-
-    /// Gives a packet to the kernel; whether that took it.
-    pub(crate) fn leave_to_kernel(
-        &mut self,
-        departing: Departing,
-        ports: &Ports,
-        kernel: Option<&KernelWay>,
-        pool: &mut FramePool,
-    ) -> bool {
-        departing.leave(ports, kernel, self.asker.as_mut(), pool)
-    }
-
-    /// Gives a packet that need not wait to whoever has it next, as [`Departing::send`].
-    pub(crate) fn send(
-        &mut self,
-        departing: Departing,
-        port: u16,
-        ports: &mut Ports,
-        kernel: Option<&KernelWay>,
-        pool: &mut FramePool,
-    ) -> Result<(), (Option<Departing>, SendFailure)> {
-        departing.send(port, ports, kernel, self.asker.as_mut(), pool)
+    /// Returns what does requests to the kernel, if the node has given it.
+    pub(crate) fn asker(&mut self) -> Option<&mut Asker> {
+        self.asker.as_mut()
     }
 
     /// A session pays from this account at a port, or from that of all without a share.

@@ -98,34 +98,34 @@ fn kept(packet: &Packet, meta: &PacketMeta) -> Option<Origin> {
 /// become of it, and the destination with which the packet came, if its module has changed that.
 pub(crate) fn put_back(packet: &mut Packet, l3: usize, meta: &PacketMeta) -> (Source, Option<End>) {
     let found = kept(packet, meta).and_then(|came| Some((came, find(packet.head().get(l3..)?)?)));
-    let Some((came, Found { origin: now, .. })) = found else { return (Source::Other, None) };
+    let Some((came, found)) = found else { return (Source::Other, None) };
+    let now = found.origin;
     let is_of_a_kind = Origin { source: came.source, destination: came.destination, ..now } == came;
-    let is_changed = is_of_a_kind && now.is_movable != 0 && now.destination != came.destination;
-    let source = replace(&mut packet.head_mut()[l3..], &came, came.source);
+    let is_changeable = is_of_a_kind && now.is_movable != 0;
+    let is_changed = is_changeable && now.destination != came.destination;
+    let source = if now.version == came.version && now.source == came.source {
+        Source::Same
+    } else if is_changeable {
+        set_source(&mut packet.head_mut()[l3..], &found, came.source);
+        Source::PutBack(now.source)
+    } else {
+        Source::Other
+    };
     (source, is_changed.then_some(came.destination))
 }
 
 /// Gives a packet whose source was put back the one again that its module gave it.
-pub(crate) fn give_again(packet: &mut Packet, l3: usize, meta: &PacketMeta, given: End) {
-    if let Some(came) = kept(packet, meta) {
-        replace(&mut packet.head_mut()[l3..], &came, given);
+pub(crate) fn give_again(packet: &mut Packet, l3: usize, given: End) {
+    if let Some(found) = packet.head().get(l3..).and_then(find) {
+        set_source(&mut packet.head_mut()[l3..], &found, given);
     }
 }
 
 /// Gives the packet whose IP header `ip` begins with another source, with every checksum that
-/// covers it, if it still is of the kind that came.
-fn replace(ip: &mut [u8], came: &Origin, to: End) -> Source {
-    let Some(Found { origin: now, port_at, check }) = find(ip) else { return Source::Other };
-    let is_v4 = now.version == 4;
-    if now.version == came.version && now.source == to {
-        return Source::Same;
-    }
-    let is_of_a_kind =
-        Origin { source: came.source, destination: came.destination, ..now } == *came;
-    if !is_of_a_kind || now.is_movable == 0 {
-        return Source::Other;
-    }
-    let (from, length) = (now.source, if is_v4 { 4 } else { 16 });
+/// covers it.
+fn set_source(ip: &mut [u8], found: &Found, to: End) {
+    let (from, is_v4) = (found.origin.source, found.origin.version == 4);
+    let length = if is_v4 { 4 } else { 16 };
     let addresses =
         (0..length).step_by(2).map(|at| (word(&from.address, at), word(&to.address, at)));
     let ports = (word(&from.port_be, 0), word(&to.port_be, 0));
@@ -134,13 +134,13 @@ fn replace(ip: &mut [u8], came: &Origin, to: End) -> Source {
     }
     let address_at = if is_v4 { 12 } else { 8 };
     ip[address_at..][..length].copy_from_slice(&to.address[..length]);
-    if let Some(at) = port_at {
+    if let Some(at) = found.port_at {
         ip[at..at + 2].copy_from_slice(&to.port_be);
     }
-    if let Some(Check { at, covers_addresses, is_optional }) = check
+    if let Some(Check { at, covers_addresses, is_optional }) = found.check
         && !(is_optional && word(ip, at) == 0)
     {
-        follow(ip, at, port_at.map(|_| ports).into_iter());
+        follow(ip, at, found.port_at.map(|_| ports).into_iter());
         if covers_addresses {
             follow(ip, at, addresses);
         }
@@ -148,14 +148,13 @@ fn replace(ip: &mut [u8], came: &Origin, to: End) -> Source {
             ip[at..at + 2].copy_from_slice(&[0xff; 2]);
         }
     }
-    Source::PutBack(from)
 }
 
 fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Has the checksum at `at` follow words that become others.
+/// Updates the checksum at `at` for words that become others.
 fn follow(bytes: &mut [u8], at: usize, changes: impl Iterator<Item = (u16, u16)>) {
     let sum = changes.fold(word(bytes, at), |sum, (old, new)| update_u16(sum, old, new));
     bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
@@ -301,7 +300,7 @@ mod tests {
                 assert_eq!(put_back(&mut packet, L3, &meta), (Source::PutBack(outside), None));
                 assert_eq!(packet.head(), came);
                 assert_eq!(put_back(&mut packet, L3, &meta), (Source::Same, None));
-                give_again(&mut packet, L3, &meta, outside);
+                give_again(&mut packet, L3, outside);
                 assert_eq!(packet.head(), left);
             }
         }

@@ -159,11 +159,10 @@ fn namespace() -> io::Result<u32> {
 fn prepare(
     object: &mut OpenObject,
     reasons: &Reasons,
-    kinds: &[u8; STACK_REASONS_MAX],
     programs: [&'static str; 2],
 ) -> Result<&'static str, FrontDoorError> {
     object.set_global("stack_namespace", &namespace().map_err(FrontDoorError::Stack)?)?;
-    object.set_global("stack_kinds", kinds)?;
+    object.set_global("stack_kinds", &reasons.kinds())?;
     let [chosen, other] = match reasons.has_socket {
         true => [programs[1], programs[0]],
         false => programs,
@@ -214,7 +213,7 @@ impl FrontDoor {
         let reasons = Reasons::of_kernel().map_err(FrontDoorError::Stack)?;
         let mut object = Object::open(objects::STACK, "tam")?;
         self.share_maps(&mut object)?;
-        let program = prepare(&mut object, &reasons, &reasons.kinds(), COUNTING)?;
+        let program = prepare(&mut object, &reasons, COUNTING)?;
         let object = object.load()?;
         let (counts, link) = (object.map(COUNTS)?, object.program(program)?.attach_tracing()?);
         for name in [COUNTS_PIN, LINK_PIN] {
@@ -258,8 +257,7 @@ impl FrontDoor {
             bits[index as usize / 64] |= 1 << (index % 64);
         }
         object.set_global("stack_wanted", &bits)?;
-        let kinds = stack.reasons.kinds();
-        let program = prepare(&mut object, &stack.reasons, &kinds, TAPPING)?;
+        let program = prepare(&mut object, &stack.reasons, TAPPING)?;
         let object = object.load()?;
         let lost = object.map(".data.tap_lost")?.map_array::<u64>()?;
         let _link = object.program(program)?.attach_tracing()?;
@@ -293,7 +291,7 @@ impl StackCounter {
     pub fn start(device: u32) -> Result<Self, FrontDoorError> {
         let reasons = Reasons::of_kernel().map_err(FrontDoorError::Stack)?;
         let mut object = Object::open(objects::STACK, "tam")?;
-        let program = prepare(&mut object, &reasons, &reasons.kinds(), COUNTING)?;
+        let program = prepare(&mut object, &reasons, COUNTING)?;
         let object = object.load()?;
         let shared = object.map("tam_shared")?.map_array::<Config>()?;
         shared.store(0, &Config { kernel_ifindex: device, ..Config::default() });

@@ -133,8 +133,8 @@ impl Cell {
     }
 
     fn send_now(&mut self, port: u16, departing: Departing) {
-        let kernel = self.kernel.as_ref();
-        let sent = self.egress.send(departing, port, &mut self.ports, kernel, &mut self.pool);
+        let (kernel, asker) = (self.kernel.as_ref(), self.egress.asker());
+        let sent = departing.send(port, &mut self.ports, kernel, asker, &mut self.pool);
         if let Err((left, _)) = sent {
             left.into_iter().for_each(|left| left.packet.recycle(&mut self.pool));
             self.report.egress_gone += 1;
