@@ -56,8 +56,10 @@ pub struct Lane {
     pub left_tc: u64,
     /// Packets of the `tc_epoch` before that did not come yet.
     pub tc_awaited: u64,
-    /// Jiffies at which `tc_epoch` began.
-    pub tc_began: u64,
+    /// Jiffies at which `tc_epoch` began, their low half.
+    pub tc_began: u32,
+    /// Jiffies at which nothing was under way to tc at last, their low half.
+    pub tc_drained: u32,
     /// `PATH_*`.
     pub path: u32,
     /// The epoch that packets to tc carry.

@@ -152,7 +152,7 @@ static __always_inline int is_tc_drained(struct tam_lane *lane)
 	if (lane->left_tc == lane->sent_tc && !lane->tc_awaited)
 		return 1;
 
-	__u64 now = bpf_jiffies64();
+	__u32 now = bpf_jiffies64();
 
 	if (now - lane->tc_began <= TAM_TC_PATIENCE)
 		return 0;
@@ -161,6 +161,18 @@ static __always_inline int is_tc_drained(struct tam_lane *lane)
 	lane->tc_epoch = (lane->tc_epoch + 1) & 0xff;
 	lane->tc_began = now;
 	return !lane->tc_awaited;
+}
+
+/* Gives up what is lost on its way to tc while the lane stays there, so that it can leave when it
+ * shall: a move does not wait for that long. */
+static __always_inline void give_up_lost(struct tam_lane *lane)
+{
+	__u32 now = bpf_jiffies64();
+
+	if (lane->left_tc == lane->sent_tc && !lane->tc_awaited)
+		lane->tc_drained = now;
+	else if (now - lane->tc_drained > TAM_TC_PATIENCE)
+		is_tc_drained(lane);
 }
 
 /* Takes a lane below that was found drained, by writing where it is now: `field` is
@@ -194,7 +206,11 @@ static __noinline int choose_among_all(struct tam_lane *lane, int complete, int 
 	__u32 target = *(volatile __u32 *)&lane->target;
 
 	if (lane->path == TAM_PATH_TC) {
-		if (target == TAM_LEVEL_KERNEL || !is_tc_drained(lane) || !is_drained(lane))
+		if (target == TAM_LEVEL_KERNEL) {
+			give_up_lost(lane);
+			return TAM_WAY_TC;
+		}
+		if (!is_tc_drained(lane) || !is_drained(lane))
 			return TAM_WAY_TC;
 		lane->path = TAM_PATH_DIRECT;
 	}
@@ -204,6 +220,7 @@ static __noinline int choose_among_all(struct tam_lane *lane, int complete, int 
 		return take_below(lane, &lane->level, TAM_LEVEL_NIC) ? TAM_WAY_NIC : TAM_WAY_UP;
 	if (!whole || lane->level == TAM_LEVEL_NIC)
 		return TAM_WAY_UP;
+	lane->tc_drained = bpf_jiffies64();
 	return take_below(lane, &lane->path, TAM_PATH_TC) ? TAM_WAY_TC : TAM_WAY_UP;
 }
 

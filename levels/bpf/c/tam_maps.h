@@ -399,7 +399,8 @@ enum tam_over {
  * epoch_start + what has left of this epoch.
  *
  * The same between XDP and tc (no memory for its buffer, no way into the lane):
- * XDP begins another tc_epoch when it wants to leave the way TC and waits in vain.
+ * XDP begins another tc_epoch when it wants to leave the way TC and waits in vain, or when
+ * something has been under way for TAM_TC_PATIENCE jiffies.
  * What was not there by then is `tc_awaited`; TAM_TC_PATIENCE jiffies later it is
  * lost for certain. */
 struct tam_lane {
@@ -421,7 +422,8 @@ struct tam_lane {
 	__u64 sent_tc;		/* packets given to the stack on their way to tc */
 	__u64 left_tc;		/* packets that came there, or are lost */
 	__u64 tc_awaited;	/* packets of the tc_epoch before that did not come yet */
-	__u64 tc_began;		/* jiffies at which tc_epoch began */
+	__u32 tc_began;		/* jiffies at which tc_epoch began, their low half */
+	__u32 tc_drained;	/* the same of when nothing was under way to tc at last */
 	__u32 path;		/* enum tam_path */
 	__u32 tc_epoch;		/* that packets to tc carry; 8 bits */
 	__u16 next[TAM_EDGES_MAX];	/* the entry at the end of each edge, or TAM_NEXT_DOWN */

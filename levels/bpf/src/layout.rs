@@ -144,6 +144,7 @@ fn layout_of_services_matches_header() {
         left_tc,
         tc_awaited,
         tc_began,
+        tc_drained,
         path,
         tc_epoch,
         next,

@@ -388,3 +388,32 @@ fn packets_lost_on_the_way_to_tc_do_not_hold_the_lane_for_ever() {
     assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_nic", "they are lost");
     assert!(nic.lane().settled(LEVEL_NIC));
 }
+
+#[test]
+fn a_packet_lost_on_the_way_to_tc_is_given_up_while_the_lane_stays_there() {
+    if !enter("a_packet_lost_on_the_way_to_tc_is_given_up_while_the_lane_stays_there") {
+        return;
+    }
+    let mut nic = at_user();
+    nic.lane().set_target(LEVEL_KERNEL);
+    to_tc(&mut nic, &frame());
+    assert_eq!((nic.record().sent_tc, nic.record().left_tc), (1, 0), "it never comes");
+    // Each time as if it had been away for longer than anybody waits.
+    let later = |nic: &Nic| {
+        nic.change_record(|lane| {
+            // The packet before this one has come.
+            lane.left_tc += u64::from(lane.sent_tc > 1);
+            lane.tc_drained -= 1001;
+            lane.tc_began = lane.tc_began.saturating_sub(1001);
+        });
+    };
+    for awaited in [1, 0] {
+        later(&nic);
+        to_tc(&mut nic, &frame());
+        assert_eq!(nic.record().tc_awaited, awaited);
+    }
+    later(&nic);
+    nic.lane().set_target(LEVEL_NIC);
+    assert!(nic.lane().settled(LEVEL_NIC), "{:?}", nic.record());
+    assert_eq!(nic.verdict(&frame(), DROP).outcome, "to_nic");
+}
