@@ -540,7 +540,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             Method::Post,
             "/v1/revocations",
             json::<Revoked>(),
-            "Let capabilities count no more, and stop what runs under them",
+            "Let capabilities count no more, and stop what runs under them; answers when it has stopped",
         )
     },
     endpoint(

@@ -28,6 +28,7 @@ use crate::moves::{self, Move};
 use crate::packets::{self, PacketQueue};
 use crate::ports::{self, LivePort};
 use crate::record::{self, Record, RecordView};
+use crate::removals::Removals;
 use crate::replace::Replacing;
 use crate::sessions::{self, SessionQuestion, Sessions};
 use crate::spares::Spares;
@@ -218,8 +219,8 @@ pub(crate) struct Daemon {
     pub(crate) no_bpf: Option<String>,
     pub(crate) waiting: BTreeMap<Name, Waiting>,
     pub(crate) movers: BTreeMap<Name, Vec<Mover>>,
-    /// Removals whose service the cell has not stopped yet.
-    pub(crate) removing: BTreeMap<Name, (Reply<api::Removed>, api::Removed)>,
+    /// Who waits until the cell has stopped a service.
+    pub(crate) removals: Removals,
     /// Who waits for what a service answers to a message, first come first.
     pub(crate) messages: VecDeque<(EntryId, Reply<api::MessageAnswers>)>,
     pub(crate) reports: BTreeMap<EntryId, ServiceReport>,
@@ -510,7 +511,7 @@ impl Daemon {
             no_bpf,
             waiting: BTreeMap::new(),
             movers: BTreeMap::new(),
-            removing: BTreeMap::new(),
+            removals: Removals::default(),
             messages: VecDeque::new(),
             reports: BTreeMap::new(),
             cell_report: CellReport::default(),

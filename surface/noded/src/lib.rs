@@ -66,6 +66,7 @@ mod pull;
 mod reasons;
 mod record;
 mod remote;
+mod removals;
 mod replace;
 mod revoke;
 mod server;

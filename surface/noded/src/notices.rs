@@ -98,9 +98,7 @@ impl Daemon {
                 self.refuse_movers(&service, &removed);
                 self.refuse_waiting(&service, removed);
                 self.called_ended(&service);
-                if let Some((reply, removed)) = self.removing.remove(&service) {
-                    drop(reply.send(Ok(removed)));
-                }
+                self.removals.handle_stopped(&service);
                 self.forget_modules();
             }
             Notice::SessionRemoved { session } => self.session_gone(&session),

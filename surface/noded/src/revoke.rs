@@ -98,7 +98,7 @@ impl Daemon {
         })
     }
 
-    /// Answers `POST /v1/revocations`.
+    /// Answers `POST /v1/revocations` when the services that ran under them have stopped.
     pub(crate) fn revoke(&mut self, request: &RevokeRequest, reply: Reply<api::Revoked>) {
         let wanted = match self.revocable(request) {
             Ok(wanted) => wanted,
@@ -117,9 +117,13 @@ impl Daemon {
             rules: ended.rules.iter().map(|rule| rule.0).collect(),
         };
         let time = self.capability_time().0;
+        let stopping = ended.services.into_keys().filter(|it| self.node.service(it).is_some());
+        let stopped = self.removals.wait_for(stopping.collect());
         self.in_journal(
             move |journal| journal.revoke(&new, time),
             move |written| {
+                // Without a daemon nothing is left to wait for.
+                let _ = stopped.blocking_recv();
                 let written = written.map_err(|problem| ErrorInfo {
                     code: ErrorCode::Partial,
                     message: format!(

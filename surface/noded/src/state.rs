@@ -349,7 +349,7 @@ impl Daemon {
         self.work.is_none()
             && !self.desired.is_recording()
             && self.waiting.is_empty()
-            && self.removing.is_empty()
+            && self.removals.is_empty()
             && self.sessions.removing.is_empty()
             && self.movers.is_empty()
     }

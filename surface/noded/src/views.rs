@@ -547,7 +547,7 @@ impl Daemon {
                 daemon.note_rules(EventKind::RulesRemoved, &numbers(&rules));
                 let removed = removed(&service, &rules);
                 if stopping {
-                    daemon.removing.insert(service, (reply, removed));
+                    daemon.removals.remove_service(service, reply, removed);
                 } else {
                     drop(reply.send(Ok(removed)));
                 }
