@@ -32,6 +32,8 @@ pub enum StackKind {
     Netfilter = 5,
     /// A drop as [`Self::ByDevice`], but of IPv6 multicast and what a socket has read it is none.
     Unspecified = 6,
+    /// No socket is there for it; of an ICMP echo reply it is none.
+    NoSocket = 7,
 }
 
 /// Counters of kernel drops of what came in by one port, on one CPU (`struct tam_stack_stats`).

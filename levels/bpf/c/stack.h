@@ -74,6 +74,8 @@ struct sk_buff {
 
 #define SKB_DST_NOREF 1UL	/* in the lowest bit of _skb_refdst (include/linux/skbuff.h) */
 #define PACKET_MULTICAST 2	/* of pkt_type (include/uapi/linux/if_packet.h) */
+#define TAM_ICMP_ECHO_REPLY 0	/* RFC 792 */
+#define TAM_ICMPV6_ECHO_REPLY 129	/* RFC 4443, 4.2 */
 #define SKB_MAC_HEADER_NOT_SET 0xffff	/* of mac_header: ~0 */
 
 /* Set before loading: the inode of the node's network namespace, and each reason's kind. */
@@ -119,6 +121,24 @@ static __always_inline int is_multicast_v6(const struct sk_buff *skb)
 	       BPF_CORE_READ_BITFIELD(skb, pkt_type) == PACKET_MULTICAST;
 }
 
+/* Returns whether a buffer is an ICMP echo reply: raw sockets (those of ping, say) have copies of
+ * it, and what is left finds none of the other kind (ping_rcv, net/ipv4/ping.c). */
+static __always_inline int is_echo_reply(const struct sk_buff *skb)
+{
+	const unsigned char *ip = skb->head + skb->network_header;
+	__u8 header[10], type;
+
+	if (bpf_probe_read_kernel(header, sizeof(header), ip))
+		return 0;
+	if (header[0] >> 4 == 4)
+		return header[9] == IPPROTO_ICMP &&
+		       !bpf_probe_read_kernel(&type, 1, ip + (header[0] & 0xf) * 4) &&
+		       type == TAM_ICMP_ECHO_REPLY;
+	return header[0] >> 4 == 6 && header[6] == IPPROTO_ICMPV6 &&
+	       !bpf_probe_read_kernel(&type, 1, ip + sizeof(struct ipv6hdr)) &&
+	       type == TAM_ICMPV6_ECHO_REPLY;
+}
+
 /* Returns whether a buffer counts that a reason of this kind ended. */
 static __always_inline int counts(const struct sk_buff *skb, enum tam_stack_kind kind,
 				  __u32 arrival, const struct sock *receiver)
@@ -135,6 +155,8 @@ static __always_inline int counts(const struct sk_buff *skb, enum tam_stack_kind
 	case TAM_STACK_UNSPECIFIED:
 		/* A socket took it: TCP ends an acknowledgment so when it has read it. */
 		return !receiver && !is_sent(skb) && !is_multicast_v6(skb);
+	case TAM_STACK_NO_SOCKET:
+		return !is_echo_reply(skb);
 	case TAM_STACK_NETFILTER:
 		config = bpf_map_lookup_elem(&tam_ports, &arrival);
 		return !config || !(config->flags & TAM_PORT_PACKET) || skb->_skb_refdst;

@@ -671,6 +671,7 @@ enum tam_stack_kind {
 	TAM_STACK_BY_DEVICE = 4,	/* when it was being sent, the device counts it */
 	TAM_STACK_NETFILTER = 5,	/* at a packet port this takes from the kernel what the cell has */
 	TAM_STACK_UNSPECIFIED = 6,	/* as TAM_STACK_BY_DEVICE; IPv6 multicast is no drop */
+	TAM_STACK_NO_SOCKET = 7,	/* an ICMP echo reply is no drop */
 };
 
 /* What the kernel dropped of what came in by one port, on one CPU. */

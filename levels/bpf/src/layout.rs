@@ -309,6 +309,7 @@ fn numbers_match_header() {
         StackKind::ByDevice,
         StackKind::Netfilter,
         StackKind::Unspecified,
+        StackKind::NoSocket,
     ];
     assert_eq!(kinds, expected.map(|kind| kind as i64));
 

@@ -145,6 +145,7 @@ fn kind_of(name: &str) -> StackKind {
         "full_ring" | "skb_csum" | "skb_gso_seg" | "skb_ucopy_fault" | "dev_hdr" | "dev_ready"
         | "nomem" | "recursion_limit" | "tap_filter" | "tap_txfilter" => StackKind::ByDevice,
         "netfilter_drop" => StackKind::Netfilter,
+        "no_socket" => StackKind::NoSocket,
         _ => StackKind::Drop,
     }
 }

@@ -101,6 +101,25 @@ fn ipv6_multicast_that_nobody_listens_to_is_no_drop() {
 }
 
 #[test]
+fn an_answer_to_ping_that_only_its_raw_socket_wants_is_no_drop() {
+    if !enter("an_answer_to_ping_that_only_its_raw_socket_wants_is_no_drop") {
+        return;
+    }
+    let mut kernel = Kernel::load("tt-stack-ping");
+    ip("addr add 10.66.0.1/24 dev in");
+    ip("addr add fd66::1/64 dev in nodad");
+    kernel.door.count_stack_drops().unwrap();
+    let v4 = || FrameBuilder::new().ipv4([10, 66, 0, 2], [10, 66, 0, 1], 64);
+    let fd66 = |last| std::net::Ipv6Addr::new(0xfd66, 0, 0, 0, 0, 0, 0, last);
+    let v6 = || FrameBuilder::new().ipv6(fd66(2), fd66(1), 64);
+    // Answers to nobody, and a datagram to a port where nobody listens.
+    for packet in [v4().icmp_echo_reply(1, 6), v6().icmp_echo_reply(1, 6), v4().udp(7, 7000)] {
+        kernel.verdict(&addressed(packet.build()), REROUTE);
+    }
+    assert_eq!(dropped(&kernel, AT_PORT, 1).reasons, counted(&[("no_socket", 1)]));
+}
+
+#[test]
 fn what_another_network_namespace_drops_is_not_counted() {
     if !enter("what_another_network_namespace_drops_is_not_counted") {
         return;
