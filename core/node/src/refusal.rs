@@ -215,6 +215,12 @@ pub enum Refusal {
         /// What the module declares.
         levels: Vec<Level>,
     },
+    /// A service of streams is to leave user level.
+    #[error("'{service}' is a service of streams, which run at user level alone")]
+    LevelOfStreams {
+        /// The service.
+        service: Name,
+    },
     /// A service is to run below user level while nothing may.
     #[error("nothing runs at {level} on this node at present; 'tam node --bpf on' allows it")]
     BpfOff {
@@ -476,6 +482,7 @@ impl Refusal {
             ) => RefusalClass::Limit,
             Self::Level { .. }
             | Self::LevelNotDeclared { .. }
+            | Self::LevelOfStreams { .. }
             | Self::Parameter(_)
             | Self::SessionDiffers { .. }
             | Self::StageNotOfSession { .. }
@@ -524,6 +531,7 @@ impl Refusal {
             Self::TooManyBelow { .. } => "too_many_below",
             Self::Level { .. } => "level",
             Self::LevelNotDeclared { .. } => "level_not_declared",
+            Self::LevelOfStreams { .. } => "level_of_streams",
             Self::BpfOff { .. } => "bpf_off",
             Self::ServiceNotRunning { .. } => "service_not_running",
             Self::Parameter(_) => "parameter",

@@ -1,6 +1,6 @@
 //! A VM: an instance of a module, its contexts and their streams.
 
-use crate::abi::CALLBACKS;
+use crate::abi::{CALLBACKS, LogLevel};
 use crate::call::watch;
 use crate::effect::Effect;
 use crate::host::{Exited, Host, ROOT};
@@ -70,6 +70,18 @@ pub struct StartFailure {
     pub error: StartError,
     /// What it left.
     pub effects: Vec<Effect>,
+}
+
+impl StartFailure {
+    /// Returns why, with the last error that the module has logged, if it has: its own words.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        let said = self.effects.iter().rev().find_map(|effect| match effect {
+            Effect::Log { level, text } if *level >= LogLevel::Error => Some(text.as_str()),
+            _ => None,
+        });
+        said.map_or_else(|| self.error.to_string(), |said| format!("{}: {said}", self.error))
+    }
 }
 
 /// How far a start has come.

@@ -683,6 +683,13 @@ impl PortStatsInfo {
         self.outcomes.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, n)| n).sum()
     }
 
+    /// Frames that the node dropped, for whatever reason, or the kernel's stack of what it was left.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        let by_stack: u64 = self.stack_dropped.values().sum();
+        self.outcomes_of("drop_") + self.socket_ring_full + self.socket_dropped + by_stack
+    }
+
     /// Frames that a service had: of packets, or of streams.
     #[must_use]
     pub fn to_services(&self) -> u64 {
@@ -776,6 +783,6 @@ pub fn reach_text(reach: &Reach) -> String {
         Reach::Installed => "installed".to_owned(),
         Reach::Waiting => "waiting for its service".to_owned(),
         Reach::Closed => "closed: its service is down, its packets are dropped".to_owned(),
-        Reach::Shadowed { by } => format!("shadowed by rule {by}"),
+        Reach::Shadowed { by } => format!("shadowed: better rules have its packets, see rule {by}"),
     }
 }

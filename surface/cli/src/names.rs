@@ -45,7 +45,7 @@ const fn names(argument: &'static str, candidates: fn() -> Candidates) -> Names 
     Names { argument, command: "", or_file: false, candidates }
 }
 
-const ARGUMENTS: [Names; 16] = [
+const ARGUMENTS: [Names; 20] = [
     names("asked_node", of_nodes),
     names("service", of_services),
     names("then", of_services),
@@ -57,6 +57,10 @@ const ARGUMENTS: [Names; 16] = [
     Names { command: "why", ..names("port", of_ports) },
     Names { command: "add", ..names("out", of_ports) },
     Names { command: "remove", ..names("id", of_rules) },
+    Names { command: "deploy", ..names("on_failure", of_failure_policies) },
+    Names { command: "deploy", ..names("over", of_over_policies) },
+    Names { command: "rollback", ..names("generation", of_generations) },
+    Names { command: "exec", ..names("inside", of_hosts) },
     Names { command: "deploy", or_file: true, ..names("module", of_modules) },
     Names { or_file: true, ..names("lab", of_labs) },
     Names { or_file: true, ..names("key", of_keys) },
@@ -146,6 +150,33 @@ fn of_figures() -> Candidates {
     candidates(figures.chain(["all".to_owned()]))
 }
 
+/// Returns the generations that the nodes here keep.
+fn of_generations() -> Candidates {
+    asked_here(|client| {
+        let kept = client.desired()?.generations.into_iter();
+        Ok(kept.map(|it| it.generation.to_string()).collect())
+    })
+}
+
+/// Returns the hosts and routers of the labs that are up.
+fn of_hosts() -> Candidates {
+    let labs = topology::list().unwrap_or_default();
+    let plans = labs.iter().filter_map(|lab| Some(topology::load(lab).ok()?.plan));
+    let names: BTreeSet<String> =
+        plans.flat_map(|plan| plan.nodes).map(|node| node.name.to_string()).collect();
+    candidates(names)
+}
+
+/// Returns what may become of packets while their service is down.
+fn of_failure_policies() -> Candidates {
+    candidates(["open", "closed", "bypass"].map(str::to_owned))
+}
+
+/// Returns what may become of packets beyond a limit.
+fn of_over_policies() -> Candidates {
+    candidates(["drop", "raise"].map(str::to_owned))
+}
+
 /// Returns the levels that a service can run at in this version.
 fn of_levels() -> Candidates {
     candidates(["nic", "kernel", "user"].map(str::to_owned))
@@ -204,6 +235,7 @@ mod tests {
         assert_eq!(completed(&["tam", "bench", "forw"]), ["forward"]);
         assert_eq!(completed(&["tam", "move", "monitor", "--to", "n"]), ["nic"]);
         assert_eq!(completed(&["tam", "deploy", "m.wasm", "--level", "k"]), ["kernel"]);
+        assert_eq!(completed(&["tam", "deploy", "m.wasm", "--on-failure", "c"]), ["closed"]);
         assert!(completed(&["tam", "deploy", "m.wasm", "--lev"]).contains(&"--level".to_owned()));
     }
 

@@ -245,6 +245,7 @@ impl Runner {
             }
             Started::Ended(Err(failure)) => {
                 let again = Nanos::from_millis(self.restart.crashed(self.now.as_millis()));
+                let reason = failure.reason();
                 self.sort(failure.effects, None);
                 self.go_down(again);
                 self.fallen = Some(Fallen {
@@ -255,7 +256,7 @@ impl Runner {
                 });
                 let mut report = self.report();
                 report.counters.starts_failed += 1;
-                report.push(Event::StartFailed { reason: failure.error.to_string(), again });
+                report.push(Event::StartFailed { reason, again });
             }
         }
     }

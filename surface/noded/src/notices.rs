@@ -103,7 +103,12 @@ impl Daemon {
             }
             Notice::SessionRemoved { session } => self.session_gone(&session),
             Notice::CellLost { reason, closed, .. } => {
-                let text = "the cell is lost, packets of services go plainly";
+                let text = match closed.is_empty() {
+                    true => "the cell is lost: until it is back, packets of services go plainly",
+                    false => {
+                        "the cell is lost: until it is back, packets of open services go plainly, and those of closed ones are dropped"
+                    }
+                };
                 self.note(Note::new(EventKind::CellLost, text).reason(&reason));
                 for service in closed {
                     let text = format!("packets of '{service}' are dropped until it runs again");

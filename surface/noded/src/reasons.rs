@@ -83,7 +83,10 @@ fn of_stack(name: &str) -> (String, String) {
 
 /// What to do about outcomes of the front door; their meaning is in `bpf_maps::OUTCOMES`.
 const ADVICE: &[(&str, &str)] = &[
-    ("kernel_not_for_us", "a node routes: senders must use the port's MAC as their next hop"),
+    (
+        "kernel_not_for_us",
+        "nothing for multicast and broadcast; of unicast senders must use the port's MAC as their next hop: a node routes",
+    ),
     (
         "kernel_local",
         "if these should be forwarded: `ip route get ADDRESS` in the node's namespace, and `sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1`",

@@ -653,7 +653,7 @@ impl Daemon {
             [first, .., last] => (first, last),
         };
         let text = format!("{} rules were {did}, {first} to {last}", rules.len());
-        self.note(Note::new(kind, text).count(rules.len() as u64));
+        self.note(Note::new(kind, text));
     }
 
     /// Rules that are going, with the sessions for which they counted.
@@ -789,6 +789,6 @@ pub(crate) fn level(text: &str) -> Answer<Level> {
         let known = Level::ALL.iter().map(|level| level.name());
         let meant = abi::manifest::Meant::new(text, known);
         let shown: String = text.chars().take(40).flat_map(char::escape_default).collect();
-        usage(format!("'{shown}' is no level{meant}; levels are nic, kernel, user and cluster"))
+        usage(format!("'{shown}' is no level{meant}"))
     })
 }

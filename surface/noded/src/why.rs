@@ -217,14 +217,15 @@ impl Daemon {
                 "when the module passes it, it leaves by the other end of the bridge".into()
             }
             (None, _) if given => {
-                "when the module passes it, the kernel routes it: it came without a route".into()
+                "when the module passes it, the kernel has the rest: a route, a next hop, or what keeps a port from the fast path is the kernel's to find"
+                    .into()
             }
             _ => meaning.clone(),
         });
-        if found.outcome == "kernel_slow" {
+        if found.outcome == "kernel_slow" || (given && out.is_none()) {
             let slow = |p: &LivePort| {
                 let words = ports::slow_reasons_of(p).join("; ");
-                (!words.is_empty()).then(|| format!("port '{}': {words}", p.port.spec.name))
+                (!words.is_empty()).then(|| format!("port '{}' is slow: {words}", p.port.spec.name))
             };
             steps.extend(self.ports.iter().filter_map(slow));
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use abi::Level;
+use abi::check::Kind;
 use abi::manifest::{Meant, ParameterValue};
 use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos, RuleId, SessionId};
@@ -465,6 +466,9 @@ impl Node {
         level: Level,
     ) -> Result<(), Refusal> {
         let declared = &module.manifest.levels;
+        if level != Level::User && module.kind == Kind::Streams {
+            return Err(Refusal::LevelOfStreams { service: service.clone() });
+        }
         if level != Level::User && !declared.contains(&level) {
             let (service, levels) = (service.clone(), declared.clone());
             return Err(Refusal::LevelNotDeclared { service, level, levels });

@@ -136,7 +136,7 @@ fn a_configuration_that_says_nothing_known_is_refused_with_its_line() {
     let spec = Service::spec("level 1\nlevle 2", BTreeMap::new());
     let failure = Tried::start(module(), spec).err().unwrap();
     assert_eq!(failure.error, StartError::Refused("proxy_on_configure"));
-    let said = format!("{:?}", failure.effects);
+    let said = failure.reason();
     assert!(said.contains("configuration, line 2: there is no levle"), "{said}");
 }
 

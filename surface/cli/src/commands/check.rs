@@ -72,7 +72,7 @@ fn fits(bytes: &[u8], checked: &Checked) -> Vec<Fit> {
             return match (level, proxy_wasm::check(bytes)) {
                 (Level::User, Ok(_)) => simple(true, "the module keeps to the proxy-wasm ABI"),
                 (Level::User, Err(error)) => simple(false, &error.to_string()),
-                _ => simple(false, "a module for streams (proxy-wasm) has its bytes at user level"),
+                _ => simple(false, "a module for streams runs at user level alone"),
             };
         }
         match level {
@@ -203,17 +203,20 @@ fn text(checked: &Checked, size: usize, fits: &[Fit]) -> String {
     let manifest = &checked.manifest;
     let mut rows = Rows::pairs();
     let mut add = |name: &str, value: String| rows.add([name.to_owned(), value]);
-    add(
-        "module",
-        format!("{} {}, {size} bytes, ABI {}", manifest.name, manifest.version, manifest.abi),
-    );
+    let abi = match checked.kind {
+        Kind::Packets => format!("ABI {}", manifest.abi),
+        Kind::Streams => "for streams (proxy-wasm)".to_owned(),
+    };
+    add("module", format!("{} {}, {size} bytes, {abi}", manifest.name, manifest.version));
     if !manifest.description.is_empty() {
         add("about", manifest.description.clone());
     }
-    add("window", format!("{} bytes", manifest.window));
     let memory = checked.memory;
     add("memory", format!("{} KiB, at most {} KiB", memory.pages_min * 64, memory.pages_max * 64));
-    add("lanes", manifest.lanes.to_string());
+    if checked.kind == Kind::Packets {
+        add("window", format!("{} bytes", manifest.window));
+        add("lanes", manifest.lanes.to_string());
+    }
     for pool in &manifest.pools {
         let events: Vec<_> = pool.events.iter().map(|event| event.name()).collect();
         let (name, lanes, processor) = (&pool.name, pool.lanes, pool.processor);
@@ -224,15 +227,19 @@ fn text(checked: &Checked, size: usize, fits: &[Fit]) -> String {
         let fields: Vec<_> = manifest.flows_by.iter().map(|field| field.name()).collect();
         add("flows by", fields.join(" "));
     }
-    add("hooks", hooks(checked).join(" "));
-    add("imports", or_none(&imports(checked)));
-    let counters: Vec<_> = checked.counters.iter().map(|c| c.name.as_str()).collect();
-    add("counters", or_none(&counters));
+    if checked.kind == Kind::Packets {
+        add("hooks", hooks(checked).join(" "));
+        add("imports", or_none(&imports(checked)));
+        let counters: Vec<_> = checked.counters.iter().map(|c| c.name.as_str()).collect();
+        add("counters", or_none(&counters));
+    }
     for (name, parameter) in &manifest.parameters {
-        let default = parameter
-            .default
-            .as_ref()
-            .map_or("must be set".to_owned(), |value| format!("default {value}"));
+        let default = parameter.default.as_ref().map_or("must be set".to_owned(), |value| {
+            match value.to_string() {
+                empty if empty.is_empty() => "empty by default".to_owned(),
+                value => format!("default {value}"),
+            }
+        });
         let kind = format!("{:?}", parameter.kind).to_lowercase();
         add("parameter", format!("{name}: {kind}, {default}; {}", parameter.description));
     }

@@ -30,7 +30,7 @@ pub struct Show {
 pub struct Remove {
     /// The service
     service: String,
-    /// Remove the rules that lead to it, too
+    /// Remove also the rules that were added for it later; those that came with it always go
     #[arg(long)]
     cascade: bool,
 }
@@ -341,8 +341,9 @@ fn slow_text(ports: &[PortInfo]) -> String {
         return text;
     }
     format!(
-        "\n{text}The fast path would skip what these ask of the kernel. Packets that a rule takes are not\n\
-         affected; fast_path = \"always\" in the node file forwards without them.\n"
+        "\n{text}The fast path would skip what these ask of the kernel. Rules and services take their packets\n\
+         as ever; what they pass goes through the kernel, too. fast_path = \"always\" in the node file\n\
+         forwards without them.\n"
     )
 }
 

@@ -85,7 +85,7 @@ fn ports(now: &Counters, before: Option<&Counters>) -> Rows {
             outcome("forwarded").to_string(),
             port.to_services().to_string(),
             port.outcomes_of("kernel_").to_string(),
-            (port.outcomes_of("drop_") + port.socket_ring_full + port.socket_dropped).to_string(),
+            port.dropped().to_string(),
             port.cache_hits.to_string(),
         ]);
     }

@@ -157,10 +157,6 @@ impl Sample {
     }
 }
 
-fn dropped(port: &PortStatsInfo) -> u64 {
-    port.outcomes_of("drop_") + port.socket_ring_full + port.socket_dropped
-}
-
 fn ports(before: &Reading, now: &Reading, rate: &impl Fn(u64, u64) -> u64) -> Vec<PortRates> {
     let nothing = PortStatsInfo::default();
     now.stats
@@ -178,7 +174,7 @@ fn ports(before: &Reading, now: &Reading, rate: &impl Fn(u64, u64) -> u64) -> Ve
                 forwarded_per_second: of(&|port| port.outcomes_of("forwarded")),
                 to_service_per_second: of(&PortStatsInfo::to_services),
                 to_kernel_per_second: of(&|port| port.outcomes_of("kernel_")),
-                dropped_per_second: of(&dropped),
+                dropped_per_second: of(&PortStatsInfo::dropped),
                 slow_reasons: info.map(|info| info.slow_reasons.clone()).unwrap_or_default(),
             }
         })
