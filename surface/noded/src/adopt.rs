@@ -11,6 +11,7 @@
 //! done is brought to one of its two ends: see `node::state`'s `resume`.
 
 use crate::cell_link::{self, CellLink};
+use crate::config::NodeFile;
 use crate::daemon::{Daemon, Done, KernelWay, Parts, Queue, Start};
 use crate::door::Door;
 use crate::packets;
@@ -226,6 +227,36 @@ impl Daemon {
 
 /// The ports whose devices are still those that their programs are on; others are away, and
 /// come back like any port.
+/// Checks that a node can start here, before anything that it has left is touched.
+///
+/// # Errors
+/// When ports that go on are another network namespace's, or devices of ports are not here and
+/// there is nothing that could be adopted without them.
+pub(crate) fn check_place(file: &NodeFile) -> Result<()> {
+    // One that cannot be read is taken down.
+    if let Ok(Some(record)) = Record::read(&file.name) {
+        if record.namespace != 0 && record.namespace != record::namespace() {
+            let (name, namespace) = (&file.name, record.namespace);
+            ensure!(
+                !has_devices(name, record)?,
+                "the ports of the node '{name}' are in another network namespace, net:[{namespace}], and go on there: start it there, or take them down with 'tam node --cleanup {name}'"
+            );
+        } else if record.ports == file.ports && record.fingerprint == record::fingerprint()? {
+            return Ok(());
+        }
+    }
+    ports::check_there(&file.ports)
+}
+
+/// Returns true when a port of what was recorded still has its device.
+fn has_devices(name: &Name, record: Record) -> Result<bool> {
+    let node = Node::restore(name.clone(), record.ports, record.node)?;
+    let ports: Vec<PortId> = node.ports().iter().map(|port| port.id).collect();
+    // Of another version, or taken down in part: nothing goes on that could be lost.
+    let Ok(front) = FrontDoor::adopt(name, &ports) else { return Ok(false) };
+    Ok(ports.into_iter().any(|port| front.device_of(port).is_some()))
+}
+
 fn adopt_ports(
     netlink: &Netlink,
     front: &mut FrontDoor,

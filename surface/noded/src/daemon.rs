@@ -573,6 +573,7 @@ impl Daemon {
         let written = self.node.with_snapshot(|node| {
             let record = RecordView {
                 fingerprint: &self.fingerprint,
+                namespace: record::namespace(),
                 clock_zero_ns: record::on_machine_clock(self.started),
                 ports: &self.file.ports,
                 cell: self.cell.as_ref().map(CellLink::pid),

@@ -113,6 +113,7 @@ pub fn run(options: Options) -> Result<()> {
     let file = NodeFile::parse(&text, &options.config.display().to_string())?;
     // Before anything that runs is asked to end: a node without its key does not start.
     let key = node_key::open(&file.state)?;
+    adopt::check_place(&file)?;
     // The guest core is the cell's: what the daemon, its compilers and the verifier do for it
     // takes no time there, if there is another core.
     let guest_core = file.guest_core.unwrap_or_else(os::cores::last);

@@ -719,6 +719,18 @@ pub(crate) fn slow_words(slow: u32) -> Vec<String> {
     words.iter().filter(|(flag, _)| slow & flag != 0).map(|(_, word)| (*word).to_owned()).collect()
 }
 
+/// Checks that the devices of all ports are here, but for those that the node makes itself.
+///
+/// # Errors
+/// The first one that is not: the node file is another network namespace's, say.
+pub(crate) fn check_there(ports: &[PortSpec]) -> Result<()> {
+    let netlink = Netlink::open().context("opening netlink")?;
+    for port in ports.iter().filter(|port| port.kind != PortKind::Tun) {
+        netlink.link(&port.device).with_context(|| format!("port '{}'", port.name))?;
+    }
+    Ok(())
+}
+
 /// Attaches the front door to every port; all of them or none.
 pub(crate) fn bring_up(
     netlink: &Netlink,

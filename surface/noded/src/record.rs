@@ -37,6 +37,7 @@ const VERSION: u32 = 1;
 #[derive(Debug, Serialize)]
 pub(crate) struct RecordView<'a> {
     pub(crate) fingerprint: &'a str,
+    pub(crate) namespace: u64,
     pub(crate) clock_zero_ns: u64,
     pub(crate) ports: &'a [PortSpec],
     pub(crate) cell: Option<u32>,
@@ -55,6 +56,9 @@ pub(crate) struct RecordView<'a> {
 pub(crate) struct Record {
     /// Of what the next daemon shares with programs, maps and cell: [`fingerprint`].
     pub(crate) fingerprint: String,
+    /// Inode of the network namespace where it runs; 0: not known.
+    #[serde(default)]
+    pub(crate) namespace: u64,
     /// When the node's clock was zero, on the machine's.
     pub(crate) clock_zero_ns: u64,
     pub(crate) ports: Vec<PortSpec>,
@@ -124,6 +128,12 @@ pub(crate) fn fingerprint() -> Result<String> {
     hash.update(streams.compatibility().to_le_bytes());
     let digest = hash.finalize();
     Ok(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Returns the inode of this process's network namespace; 0 where the kernel does not say it.
+pub(crate) fn namespace() -> u64 {
+    let namespace = os::netns::NetNs::current().ok();
+    namespace.and_then(|it| it.inode().ok()).unwrap_or(0)
 }
 
 impl RecordView<'_> {
@@ -214,6 +224,7 @@ mod tests {
         let bytes = node.with_snapshot(|node| {
             let record = RecordView {
                 fingerprint: &fingerprint().unwrap(),
+                namespace: 9,
                 clock_zero_ns: on_machine_clock(zero),
                 ports: &[],
                 cell: Some(7),

@@ -12,12 +12,17 @@ const END_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Starts a node that must fail; what it said.
 fn fails(net: &Net, text: &str) -> String {
+    fails_in(net, "r1", text)
+}
+
+/// Starts a node that must fail in one of the namespaces.
+fn fails_in(net: &Net, inside: &str, text: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("node.toml");
     std::fs::write(&file, text).unwrap();
     let program = tam();
     let argv = [program.to_str().unwrap(), "node", "--config", file.to_str().unwrap()];
-    let Output { status, stdout, stderr } = net.run("r1", &argv, END_TIME_MAX).unwrap();
+    let Output { status, stdout, stderr } = net.run(inside, &argv, END_TIME_MAX).unwrap();
     assert!(!status.success(), "{stdout}{stderr}");
     assert!(status.code().is_some_and(|code| code != 101), "no panic: {stderr}");
     stderr
@@ -40,6 +45,26 @@ fn a_missing_device_is_named() {
     assert!(said.contains("to-nowhere") && said.contains("right"), "{said}");
     assert_eq!(leftovers(&name), [""; 0]);
     assert_no_xdp(&net);
+}
+
+#[test]
+fn a_node_that_cannot_start_leaves_what_a_dead_one_left() {
+    if !root_or_skip("a dead node's ports") {
+        return;
+    }
+    let mut line = Line::up();
+    line.node.kill().unwrap();
+    let name = line.node.name().clone();
+    let left = leftovers(&name);
+    assert!(!left.is_empty(), "its front door goes on");
+    let text = std::fs::read_to_string(line.node.node_file()).unwrap();
+    let said = fails(&line.net, &text.replace("\"to-server\"", "\"to-nowhere\""));
+    assert!(said.contains("to-nowhere"), "{said}");
+    let said = fails_in(&line.net, "client", &text);
+    assert!(said.contains("another network namespace"), "{said}");
+    assert_eq!(leftovers(&name), left);
+    line.node.start_again(&line.net, "r1").unwrap();
+    line.acquaint();
 }
 
 #[test]
