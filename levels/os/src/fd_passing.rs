@@ -238,18 +238,20 @@ pub fn read_sealed_memory(fd: BorrowedFd<'_>, length_max: u64) -> io::Result<Vec
 /// # Errors
 /// What the kernel says.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], time: Option<Nanos>) -> io::Result<()> {
-    wait_for(fds, PollFlags::IN, time)
+    wait_for(fds, PollFlags::IN, time).map(drop)
 }
 
-/// The same for a socket with a message to hear, or with room for one again.
+/// Waits until a socket has a message to hear, or room for one again. False when it has neither
+/// within the time; true also after a signal.
 ///
 /// # Errors
 /// What the kernel says.
-pub fn wait_either_way(socket: BorrowedFd<'_>) -> io::Result<()> {
-    wait_for(&[socket], PollFlags::IN | PollFlags::OUT, None)
+pub fn wait_either_way(socket: BorrowedFd<'_>, time: Nanos) -> io::Result<bool> {
+    wait_for(&[socket], PollFlags::IN | PollFlags::OUT, Some(time))
 }
 
-fn wait_for(fds: &[BorrowedFd<'_>], what: PollFlags, time: Option<Nanos>) -> io::Result<()> {
+/// False when the time is over.
+fn wait_for(fds: &[BorrowedFd<'_>], what: PollFlags, time: Option<Nanos>) -> io::Result<bool> {
     let mut polled: Vec<PollFd<'_>> =
         fds.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), what)).collect();
     let timeout = time.map(|time| Timespec {
@@ -257,7 +259,8 @@ fn wait_for(fds: &[BorrowedFd<'_>], what: PollFlags, time: Option<Nanos>) -> io:
         tv_nsec: (time.0 % 1_000_000_000) as i64,
     });
     match poll(&mut polled, timeout.as_ref()) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(true),
         Err(error) => Err(error.into()),
     }
 }
@@ -348,14 +351,15 @@ mod tests {
         assert!(sent > 0);
         let mut buffer = vec![0; MESSAGE_LENGTH_MAX];
         // What the other end says is heard meanwhile.
+        assert!(!wait_either_way(a.as_fd(), Nanos::from_millis(1)).unwrap());
         send(b.as_fd(), b"wait", &[]).unwrap();
-        wait_either_way(a.as_fd()).unwrap();
+        assert!(wait_either_way(a.as_fd(), Nanos::from_millis(60_000)).unwrap());
         assert!(matches!(receive(a.as_fd(), &mut buffer), Ok(Received::Message(4, _))));
         for _ in 0..sent {
             let heard = receive(b.as_fd(), &mut buffer);
             assert!(matches!(heard, Ok(Received::Message(MESSAGE_LENGTH_MAX, _))));
         }
-        wait_either_way(a.as_fd()).unwrap();
+        assert!(wait_either_way(a.as_fd(), Nanos::from_millis(60_000)).unwrap());
         assert!(try_send(a.as_fd(), &message, &[]).unwrap());
         drop(b);
         assert!(try_send(a.as_fd(), &message, &[]).is_err(), "nobody is there");

@@ -52,6 +52,8 @@ pub enum EventKind {
     CellReady,
     /// The cell is lost.
     CellLost,
+    /// The cell does not answer, or does again.
+    CellSilent,
     /// A service takes packets, for the first time or again.
     ServiceStarted,
     /// A service never ran, and is gone.

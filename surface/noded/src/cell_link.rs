@@ -1,11 +1,13 @@
 //! The daemon's end of its cell: a process and a socket. The process is a child, or one
 //! that a daemon before left.
 
-use anyhow::{Context, Result, ensure};
+use crate::cell_watch::CellWatch;
+use anyhow::{Context, Result, bail, ensure};
 use cell::protocol::{FromCell, ToCell, decode, encode};
 use os::fd_passing::{self, Received};
 use os::process::Stranger;
-use std::cell::RefCell;
+use rustix::net::Shutdown;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,11 +16,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tokio::io::Interest;
 use tokio::time::Duration;
+use units::Nanos;
 use zeroize::Zeroizing;
 
 /// Messages that are heard while there is no room to send: a cell that has so much to say, and
 /// reads nothing, is broken.
 const HEARD_MAX: usize = 65_536;
+
+/// A cell that has not read for so long what it is told is ended: the daemon does nothing else
+/// meanwhile.
+const READ_WITHIN: Nanos = Nanos::from_millis(10_000);
+
+/// Why a cell was given up.
+const NOT_READ: &str = "it has not read what it was told for 10 s";
 
 /// How much a process of the node logs.
 const LOG_VARIABLE: &str = "TAM_LOG";
@@ -45,6 +55,10 @@ pub(crate) struct CellLink {
     buffer: RefCell<Vec<u8>>,
     /// Heard while there was no room to send.
     heard: RefCell<VecDeque<FromCell>>,
+    /// Whether it answers.
+    pub(crate) watch: CellWatch,
+    /// It does not read, and nobody listens to it any more.
+    is_given_up: Cell<bool>,
 }
 
 /// What there was to hear.
@@ -91,17 +105,32 @@ impl CellLink {
         let socket =
             tokio::net::UnixStream::from_std(socket).context("having the cell's socket watched")?;
         let buffer = RefCell::new(vec![0; fd_passing::MESSAGE_LENGTH_MAX]);
-        Ok(Self { process, known_at, socket, buffer, heard: RefCell::default() })
+        Ok(Self {
+            process,
+            known_at,
+            socket,
+            buffer,
+            heard: RefCell::default(),
+            watch: CellWatch::default(),
+            is_given_up: Cell::new(false),
+        })
     }
 
     /// Sends a message. While there is no room for it what the cell says is heard: it may be
-    /// waiting for room itself.
+    /// waiting for room itself. One that says nothing and reads nothing for [`READ_WITHIN`] is
+    /// given up: [`CellLink::receive`] says so.
     pub(crate) fn send(&self, message: &ToCell, fds: &[BorrowedFd<'_>]) -> Result<()> {
         // Some are secret.
         let bytes = Zeroizing::new(encode(message)?);
         let socket = self.socket.as_fd();
         while !fd_passing::try_send(socket, &bytes, fds).context("telling the cell")? {
-            fd_passing::wait_either_way(socket).context("waiting for room to tell the cell")?;
+            let waited = fd_passing::wait_either_way(socket, READ_WITHIN);
+            if !waited.context("waiting for room to tell the cell")? {
+                self.is_given_up.set(true);
+                // Whoever listens to it hears that it is gone.
+                rustix::net::shutdown(socket, Shutdown::Both).context("leaving the cell")?;
+                bail!(NOT_READ);
+            }
             if let Heard::Message(message) = self.hear().context("hearing the cell")? {
                 let mut heard = self.heard.borrow_mut();
                 ensure!(heard.len() < HEARD_MAX, "the cell does not read what it is told");
@@ -125,6 +154,7 @@ impl CellLink {
             });
             match heard {
                 Ok(Heard::Message(message)) => return Ok(Some(*message)),
+                Ok(Heard::Gone) if self.is_given_up.get() => bail!(NOT_READ),
                 Ok(Heard::Gone) => return Ok(None),
                 Ok(Heard::Nothing) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -2,6 +2,7 @@
 
 use crate::below::Begin;
 use crate::cell_link::CellLink;
+use crate::cell_watch::{ENDED_AFTER, Look};
 use crate::daemon::{Daemon, Done, KernelWay, Queue};
 use crate::events::Note;
 use crate::ports::Mode;
@@ -269,6 +270,9 @@ impl Daemon {
             Ok(None) => return self.cell_lost(String::new()),
             Err(error) => return self.cell_lost(format!("{error:#}")),
         };
+        if self.cell.as_mut().is_some_and(|cell| cell.watch.handle_word()) {
+            self.note(Note::new(EventKind::CellSilent, "the cell answers again"));
+        }
         match message {
             FromCell::PortReady(port, queue) => self.bound(port, queue, Ok(())),
             FromCell::PortFailed(port, queue, reason) => self.bound(port, queue, Err(reason)),
@@ -380,6 +384,23 @@ impl Daemon {
         let text = format!("the cell, process {pid}, takes packets");
         self.note(Note::new(EventKind::CellReady, text));
         self.event(Event::CellReady);
+    }
+
+    /// Looks whether the cell still answers. Called once a second.
+    pub(crate) fn watch_cell(&mut self) {
+        let Some(cell) = &mut self.cell else { return };
+        let pid = cell.pid();
+        match cell.watch.look() {
+            Look::Ask => self.tell(&ToCell::MemoryOf(None), &[]),
+            Look::Wait => {}
+            Look::Tell => {
+                let text = format!(
+                    "the cell, process {pid}, does not answer: packets for its services wait, and so does whatever changes them; it is ended if it is silent for {ENDED_AFTER} s"
+                );
+                self.note(Note::new(EventKind::CellSilent, text));
+            }
+            Look::End => self.cell_lost(format!("it has not answered for {ENDED_AFTER} s")),
+        }
     }
 
     fn cell_lost(&mut self, why: String) {

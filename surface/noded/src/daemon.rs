@@ -661,13 +661,7 @@ impl Daemon {
                 }
                 _ = drops.tick() => self.look_at_drops(),
                 _ = look.tick() => self.look_at_kernel()?,
-                _ = tidy.tick() => {
-                    self.try_again()?;
-                    self.help_down();
-                    self.look_at_capabilities();
-                    self.end_associations_without_right();
-                    self.look_at_demand();
-                }
+                _ = tidy.tick() => self.tidy()?,
                 _ = uses.tick() => self.look_at_use(),
                 _ = bills.tick() => {
                     self.bill();

@@ -428,7 +428,8 @@ fn log(event: &Event) {
         EventKind::CellLost | EventKind::ServiceFailed | EventKind::PortGone => {
             tracing::error!(kind, "{line}");
         }
-        EventKind::ServiceNotStarted
+        EventKind::CellSilent
+        | EventKind::ServiceNotStarted
         | EventKind::ServiceTrapped
         | EventKind::ServicePolicy
         | EventKind::ServicePutBack

@@ -13,6 +13,17 @@ use os::netlink::Change;
 use units::Name;
 
 impl Daemon {
+    /// Looks at what nothing depends on at once. Called once a second.
+    pub(crate) fn tidy(&mut self) -> Result<()> {
+        self.try_again()?;
+        self.watch_cell();
+        self.help_down();
+        self.look_at_capabilities();
+        self.end_associations_without_right();
+        self.look_at_demand();
+        Ok(())
+    }
+
     /// Something changed that cached routes came from, or a port itself.
     pub(crate) fn changed(&mut self, change: Change) -> Result<()> {
         self.front.invalidate();

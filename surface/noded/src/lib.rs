@@ -27,6 +27,7 @@ mod budgets;
 mod cables;
 mod capture;
 mod cell_link;
+mod cell_watch;
 mod cell_work;
 mod code_cache;
 mod codecs;

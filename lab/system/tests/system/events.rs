@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::clean_end::kill;
 use crate::common::{Line, SOON, module};
 use api::{Event, EventKind};
+use rustix::process::Signal;
 use testkit::{NodeUnderTest, Service, root_or_skip, wait_for};
 
 const PORT: u16 = 7000;
@@ -120,6 +121,21 @@ fn events_of_modules_come_with_their_count_and_what_is_left_out_is_counted() {
     let event = told.iter().find(|event| event.kind == EventKind::ModuleEvent).unwrap();
     assert_eq!(event.reason.as_deref(), Some("code 9"));
     assert_eq!(event.service.as_deref(), Some("telling"));
+}
+
+#[test]
+fn a_cell_that_does_not_answer_is_told_of() {
+    if !root_or_skip("a cell that hangs") {
+        return;
+    }
+    let line = Line::up();
+    line.signal_cell(Signal::STOP);
+    let told = wait_until(&line.node, EventKind::CellSilent, |seen| !seen.is_empty());
+    assert!(told[0].text.contains("does not answer"), "{told:?}");
+    line.signal_cell(Signal::CONT);
+    let told = wait_until(&line.node, EventKind::CellSilent, |seen| seen.len() > 1);
+    assert_eq!(told[1].text, "the cell answers again");
+    line.acquaint();
 }
 
 #[test]

@@ -121,6 +121,7 @@ fn ink(kind: EventKind) -> Ink {
         | EventKind::CapabilityEnded
         | EventKind::ModuleMissed => Ink::Bad,
         EventKind::Drops
+        | EventKind::CellSilent
         | EventKind::PortSlow
         | EventKind::PortFallback
         | EventKind::DropsUncounted
