@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn each_frame_is_new_doubled_or_overtaken() {
         if !rustix::process::geteuid().is_root() {
-            return testkit::skip_this("loading BPF programs needs root");
+            return testbase::skip_this("loading BPF programs needs root");
         }
         let object = load(2, 42, (1, 0)).unwrap();
         let arrivals = Arrivals::of(&object, None).unwrap();
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn flows_of_others_are_not_looked_at() {
         if !rustix::process::geteuid().is_root() {
-            return testkit::skip_this("loading BPF programs needs root");
+            return testbase::skip_this("loading BPF programs needs root");
         }
         let object = load(1, 42, (8, 3)).unwrap();
         let arrivals = Arrivals::of(&object, None).unwrap();
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn delays_and_pauses_are_told_by_the_stamps() {
         if !rustix::process::geteuid().is_root() {
-            return testkit::skip_this("loading BPF programs needs root");
+            return testbase::skip_this("loading BPF programs needs root");
         }
         let object = load(1, 42, (1, 0)).unwrap();
         let arrivals = Arrivals::of(&object, None).unwrap();

@@ -19,7 +19,7 @@ const WINDOW: Window =
 fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        testkit::skip_this("network namespaces and BPF programs need root");
+        testbase::skip_this("network namespaces and BPF programs need root");
     }
     root
 }

@@ -14,7 +14,7 @@ fn all() -> Vec<(&'static Function, Vectors)> {
             functions.iter().map(|f| (f, Vectors::parse(f.vectors).unwrap())).collect()
         }
         Err(error) => {
-            testkit::skip_this(&error.to_string());
+            testbase::skip_this(&error.to_string());
             Vec::new()
         }
     }
@@ -23,7 +23,7 @@ fn all() -> Vec<(&'static Function, Vectors)> {
 fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        testkit::skip_this("BPF programs need root");
+        testbase::skip_this("BPF programs need root");
     }
     root
 }
@@ -42,7 +42,7 @@ fn both_sets_are_there_and_each_function_has_packets_to_measure() {
     }
     let functions = match functions() {
         Ok(functions) => functions,
-        Err(error) => return testkit::skip_this(&error.to_string()),
+        Err(error) => return testbase::skip_this(&error.to_string()),
     };
     let of = |set| functions.iter().filter(|function| function.set == set).count();
     assert_eq!((of(Set::First), of(Set::Unseen)), (14, 12));

@@ -61,13 +61,13 @@ const REFUSED: [&str; 3] = ["ipip", "vxlan_decap", "gre_decap"];
 /// The functions that run there; none, and a note, where nothing can be run.
 fn all() -> Vec<&'static Function> {
     if !rustix::process::geteuid().is_root() {
-        testkit::skip_this("BPF programs need root");
+        testbase::skip_this("BPF programs need root");
         return Vec::new();
     }
     match functions() {
         Ok(functions) => functions.iter().filter(|f| !REFUSED.contains(&f.name)).collect(),
         Err(error) => {
-            testkit::skip_this(&error.to_string());
+            testbase::skip_this(&error.to_string());
             Vec::new()
         }
     }

@@ -12,12 +12,12 @@ use levels_user::User;
 #[test]
 fn random_packets_meet_the_same_fate_everywhere() {
     if !rustix::process::geteuid().is_root() {
-        testkit::skip_this("BPF programs need root");
+        testbase::skip_this("BPF programs need root");
         return;
     }
     let functions = match functions() {
         Ok(functions) => functions,
-        Err(error) => return testkit::skip_this(&error.to_string()),
+        Err(error) => return testbase::skip_this(&error.to_string()),
     };
     let engine = Engine::new().unwrap();
     for function in functions {

@@ -22,14 +22,14 @@ fn every_case_ends_as_the_table_says() {
 
 #[test]
 fn every_case_ends_at_nic_as_the_table_says_or_is_refused_as_declared() {
-    if testkit::root_or_skip("the conformance table at nic") {
+    if testbase::root_or_skip("the conformance table at nic") {
         run_table(&mut Below::nic().unwrap(), REFUSED_AT_NIC);
     }
 }
 
 #[test]
 fn every_case_ends_at_kernel_as_the_table_says_or_is_refused_as_declared() {
-    if testkit::root_or_skip("the conformance table at kernel") {
+    if testbase::root_or_skip("the conformance table at kernel") {
         run_table(&mut Below::kernel().unwrap(), REFUSED_AT_KERNEL);
     }
 }
@@ -57,7 +57,7 @@ fn run_table(level: &mut dyn Level, refused: usize) {
     println!("at level {word}: {conform} conform, {refusals} refused as declared");
     assert!(failures.is_empty(), "at level {word}:\n{}", failures.join("\n"));
     assert_eq!(refusals, refused, "cases refused at {word}: lower the number if it is less");
-    not_built.iter().for_each(|why| testkit::skip_this(why));
+    not_built.iter().for_each(|why| testbase::skip_this(why));
 }
 
 enum Checked {

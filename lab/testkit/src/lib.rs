@@ -13,36 +13,14 @@
 #![forbid(unsafe_code)]
 
 mod books;
-mod go;
 mod net;
 mod node;
 mod raw_port;
 mod run;
-mod skip;
 
 pub use books::{Balance, Books, inconsistencies};
-pub use go::go_filter;
 pub use net::Net;
 pub use node::{NodeUnderTest, Service, leftovers, node_file, service_module, tam};
 pub use raw_port::RawPort;
 pub use run::{Output, Running, run};
-pub use skip::{root_or_skip, skip, skip_this};
-
-use std::time::{Duration, Instant};
-
-/// How often a condition is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
-
-/// Waits until `look` gives something; none when it did not within `limit`.
-pub fn wait_for<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let end = Instant::now() + limit;
-    loop {
-        if let Some(found) = look() {
-            return Some(found);
-        }
-        if Instant::now() >= end {
-            return None;
-        }
-        std::thread::sleep(LOOK_AGAIN);
-    }
-}
+pub use testbase::{go_filter, root_or_skip, skip, skip_this, wait_for};

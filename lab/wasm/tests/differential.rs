@@ -19,7 +19,7 @@ const REFUSED_MAX_PERCENT: u64 = 1;
 
 #[test]
 fn modules_that_once_showed_a_fault_agree() {
-    if !testkit::root_or_skip("modules that once showed a fault") {
+    if !testbase::root_or_skip("modules that once showed a fault") {
         return;
     }
     let engines = Engines::new().unwrap();
@@ -32,7 +32,7 @@ fn modules_that_once_showed_a_fault_agree() {
 
 #[test]
 fn random_modules_agree_in_kernel_wasmtime_and_wasmi() {
-    if !testkit::root_or_skip("random modules in the kernel") {
+    if !testbase::root_or_skip("random modules in the kernel") {
         return;
     }
     let modules = if std::env::var_os("TAM_SOAK").is_some() { 100_000 } else { 2_000 };

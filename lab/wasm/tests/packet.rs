@@ -555,7 +555,7 @@ fn identity(a: u32) -> u64 {
 
 #[test]
 fn addresses_are_decided_when_they_are_known() {
-    if testkit::root_or_skip("accesses decided at run time") {
+    if testbase::root_or_skip("accesses decided at run time") {
         compare(&module("$a", "", COPY), identity, Flavour::Xdp, COPY);
         compare(&module("$a", "", COPY), identity, Flavour::Tc, COPY);
     }
@@ -563,7 +563,7 @@ fn addresses_are_decided_when_they_are_known() {
 
 #[test]
 fn addresses_counted_from_the_window_try_it_first() {
-    if testkit::root_or_skip("accesses decided at run time") {
+    if testbase::root_or_skip("accesses decided at run time") {
         let address = "(i32.add $a (i32.const 0x8102))";
         let sum = |a: u32| u64::from(a.wrapping_add(0x8102));
         // The operands are drawn around edges; only few of the sums are.
@@ -577,7 +577,7 @@ fn addresses_counted_from_the_window_try_it_first() {
 
 #[test]
 fn accesses_of_one_address_each_end_where_the_packet_does() {
-    if testkit::root_or_skip("accesses of the window in the kernel") {
+    if testbase::root_or_skip("accesses of the window in the kernel") {
         for flavour in [Flavour::Xdp, Flavour::Tc] {
             compare_sequences(flavour, false);
             compare_sequences(flavour, true);
@@ -587,7 +587,7 @@ fn accesses_of_one_address_each_end_where_the_packet_does() {
 
 #[test]
 fn host_functions_do_what_byte_arrays_do() {
-    if testkit::root_or_skip("host functions in the kernel") {
+    if testbase::root_or_skip("host functions in the kernel") {
         compare(&module("$a", "", OPERATIONS), identity, Flavour::Xdp, OPERATIONS);
         compare(&module("$a", "", RESIZE_HEAD), identity, Flavour::Tc, RESIZE_HEAD);
     }

@@ -84,7 +84,7 @@ fn results<const N: usize>(instance: &Instance) -> [i32; N] {
 
 #[test]
 fn events_and_frames_reach_the_reader_whole_and_in_order() {
-    if !testkit::root_or_skip("events and frames of programs") {
+    if !testbase::root_or_skip("events and frames of programs") {
         return;
     }
     let frame: Vec<u8> = (0..FRAME_LENGTH).map(|at| (at / 5) as u8).collect();
@@ -118,7 +118,7 @@ fn events_and_frames_reach_the_reader_whole_and_in_order() {
 
 #[test]
 fn a_full_ring_refuses_frames_and_counts_what_it_lost() {
-    if !testkit::root_or_skip("events and frames of programs") {
+    if !testbase::root_or_skip("events and frames of programs") {
         return;
     }
     let (instance, program) = loaded(GREEDY, Flavour::Xdp);

@@ -8,7 +8,7 @@ const LENGTH: usize = 60_000;
 
 #[test]
 fn large_tables_and_segments_move_in_the_kernel_as_elsewhere() {
-    if !testkit::root_or_skip("large tables in the kernel") {
+    if !testbase::root_or_skip("large tables in the kernel") {
         return;
     }
     let bytes: String = (0..LENGTH).map(|at| format!("\\{:02x}", at * 7 % 256)).collect();

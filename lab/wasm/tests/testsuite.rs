@@ -11,7 +11,7 @@ const SHARE_MIN: f64 = 99.0;
 
 #[test]
 fn every_assertion_is_right_or_refused_as_written_down() {
-    if !testkit::root_or_skip("the official test suite in the kernel") {
+    if !testbase::root_or_skip("the official test suite in the kernel") {
         return;
     }
     let tally = suite::run("").unwrap();

@@ -412,7 +412,7 @@ mod tests {
 
     fn lanes() -> Option<(Map, Lanes)> {
         if !rustix::process::geteuid().is_root() {
-            testkit::skip("lanes", "making BPF maps needs root");
+            testbase::skip("lanes", "making BPF maps needs root");
             return None;
         }
         let map = Map::create("lanes", &MapSpec::mappable_array(LANE, ENTRIES_MAX as u32)).unwrap();

@@ -26,7 +26,7 @@ const XDP_TX: u32 = 3;
 pub(crate) fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        testkit::skip_this("loading BPF programs needs root");
+        testbase::skip_this("loading BPF programs needs root");
     }
     root
 }
@@ -281,5 +281,5 @@ fn an_inventory_has_a_map_and_a_program_while_they_are_there() {
     assert!(new.iter().any(|it| it.starts_with("program ")), "{new:?}");
     drop(object);
     let gone = || (!Inventory::take().unwrap().maps.contains_key(&map)).then_some(());
-    assert!(testkit::wait_for(std::time::Duration::from_secs(5), gone).is_some());
+    assert!(testbase::wait_for(std::time::Duration::from_secs(5), gone).is_some());
 }

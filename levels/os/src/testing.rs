@@ -30,7 +30,7 @@ impl Drop for Scratch {
 pub(crate) fn root_or_reason() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
-        testkit::skip_this("making network namespaces needs root");
+        testbase::skip_this("making network namespaces needs root");
     }
     root
 }

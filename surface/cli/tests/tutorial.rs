@@ -53,7 +53,7 @@ impl Drop for LabDown {
 
 #[test]
 fn the_tutorial_does_what_it_says() {
-    if !testkit::root_or_skip("the tutorial") {
+    if !testbase::root_or_skip("the tutorial") {
         return;
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tutorial.md");

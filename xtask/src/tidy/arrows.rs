@@ -26,7 +26,7 @@ const ROOTS: [&str; 9] = [
 /// What of `lab` the command line may use, it alone of all that is not `lab`.
 const CLI_USES_OF_LAB: [&str; 2] = ["lab/topology", "lab/bench"];
 /// What every crate's tests may use beside what the crate may.
-const TESTS_MAY_USE: [&str; 1] = ["lab/testkit"];
+const TESTS_MAY_USE: [&str; 1] = ["lab/testbase"];
 /// The tables of a Cargo.toml that name dependencies.
 const TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
@@ -201,8 +201,8 @@ mod tests {
     }
 
     #[test]
-    fn tests_may_use_the_test_kit_and_nothing_else_of_the_lab() {
-        for (to, count) in [("lab/testkit", 0), ("lab/topology", 1)] {
+    fn tests_may_use_the_test_base_and_nothing_else_of_the_lab() {
+        for (to, count) in [("lab/testbase", 0), ("lab/testkit", 1)] {
             let manifest = format!("[dev-dependencies]\n{} = {{}}\n", name(to));
             let package = format!("[package]\nname = \"{}\"\n", name(to));
             let tree = Tree::of(&[

@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn the_first_packet_with_the_mark_is_noted_and_no_other() {
         if !rustix::process::geteuid().is_root() {
-            return testkit::skip_this("network namespaces and BPF programs need root");
+            return testbase::skip_this("network namespaces and BPF programs need root");
         }
         let line = Line::new("t-first").unwrap();
         let first = First::new(&line).unwrap();

@@ -216,7 +216,7 @@ mod tests {
             crowd.listen(LOOK_INTERVAL).unwrap();
             crowd.heard().iter().zip(&before).all(|(after, before)| after > before).then_some(())
         };
-        testkit::wait_for(JOIN_TIME_MAX, heard_more).unwrap();
+        testbase::wait_for(JOIN_TIME_MAX, heard_more).unwrap();
         assert_eq!(crowd.joins().len(), 20);
         // A frame begins before all of it has been played.
         let played = (RATE * begun.elapsed().as_secs_f64()) as u64 + 417;

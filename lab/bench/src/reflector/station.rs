@@ -317,7 +317,7 @@ mod tests {
         let station = Station::asked(&here, at, 1).unwrap();
         let attentive = Attentive::start(&here, at, "/").unwrap();
         assert!(attentive.end().unwrap() > 0);
-        testkit::wait_for(ASK_TIME_MAX, || (station.listeners() == 0).then_some(())).unwrap();
+        testbase::wait_for(ASK_TIME_MAX, || (station.listeners() == 0).then_some(())).unwrap();
         drop(station);
         assert!(TcpStream::connect(at).is_err());
         assert!((RATE * 8.0 - 128_000.0).abs() < 500.0, "{RATE}");

@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn all_three_hash_alike() {
-        if !testkit::root_or_skip("BPF programs") {
+        if !testbase::root_or_skip("BPF programs") {
             return;
         }
         let mut hashers = Hashers::new().unwrap();

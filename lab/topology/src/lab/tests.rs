@@ -30,7 +30,7 @@ impl Scratch {
 
     fn planned(purpose: &str, body: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            testkit::skip_this("making network namespaces needs root");
+            testbase::skip_this("making network namespaces needs root");
             return None;
         }
         let name = format!("tt-topo-{}-{purpose}", std::process::id());

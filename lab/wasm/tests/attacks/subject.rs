@@ -120,7 +120,7 @@ impl Witness {
 pub fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        testkit::skip_this("BPF programs need root");
+        testbase::skip_this("BPF programs need root");
     }
     root
 }

@@ -7,7 +7,7 @@ use super::*;
 fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        testkit::skip_this("making BPF maps needs root");
+        testbase::skip_this("making BPF maps needs root");
     }
     root
 }

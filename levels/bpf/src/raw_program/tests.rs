@@ -12,7 +12,7 @@ const XDP: RawKind = RawKind::Xdp { fragments: false };
 fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        testkit::skip_this("loading BPF programs needs root");
+        testbase::skip_this("loading BPF programs needs root");
     }
     root
 }

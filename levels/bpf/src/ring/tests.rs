@@ -214,7 +214,7 @@ fn is_ready(ring: &RingBuffer) -> bool {
 #[test]
 fn what_programs_write_is_read_round_and_round() {
     if !rustix::process::geteuid().is_root() {
-        return testkit::skip_this("making BPF maps needs root");
+        return testbase::skip_this("making BPF maps needs root");
     }
     let map = Map::create("tam_test", &MapSpec::ring_buffer(LENGTH)).unwrap();
     let writer = writer(&map);

@@ -45,7 +45,7 @@ impl Asked {
     /// Waits until so many frames that came in by the port have been dropped by the kernel.
     fn dropped(&self, frames: u64) -> BTreeMap<String, u64> {
         let reasons = || self.kernel.door.stack_drops(Arrival::Port(PortId(PORT))).unwrap().reasons;
-        testkit::wait_for(PATIENCE, || {
+        testbase::wait_for(PATIENCE, || {
             let reasons = reasons();
             (reasons.values().sum::<u64>() >= frames).then_some(reasons)
         })

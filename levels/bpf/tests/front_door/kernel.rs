@@ -344,7 +344,7 @@ fn a_packet_that_finds_the_lane_taken_at_tc_is_dropped_and_counted() {
     kernel.change_record(|lane| (lane.busy, lane.sent_tc) = (1000, 1));
     kernel.near.send(&frame);
     let dropped = || (kernel.stats().drop_lane == 1).then(|| kernel.stats());
-    let stats = testkit::wait_for(std::time::Duration::from_secs(5), dropped).expect("a drop");
+    let stats = testbase::wait_for(std::time::Duration::from_secs(5), dropped).expect("a drop");
     assert_eq!((stats.packets, stats.bytes), (1, frame.len() as u64));
     assert_eq!((kernel.record().busy, kernel.record().left_tc), (1000, 0), "untouched");
     kernel.change_record(|lane| lane.busy = 0);

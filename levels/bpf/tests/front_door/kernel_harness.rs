@@ -158,7 +158,7 @@ impl Kernel {
             (ended(&stats) == packets && stats.packets == packets && self.lane().is_free())
                 .then_some(stats)
         };
-        testkit::wait_for(PATIENCE, all)
+        testbase::wait_for(PATIENCE, all)
             .unwrap_or_else(|| panic!("{packets} packets, not {:?}", self.stats()))
     }
 

@@ -17,7 +17,7 @@ pub const OUT_MTU: u32 = 1500;
 /// skipped, where this process may not.
 pub fn enter(test: &str) -> bool {
     if !rustix::process::geteuid().is_root() {
-        testkit::skip(test, "loading BPF programs needs root");
+        testbase::skip(test, "loading BPF programs needs root");
         return false;
     }
     // SAFETY: unshare of the network namespace shares no memory or descriptors anew.

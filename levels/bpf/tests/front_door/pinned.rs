@@ -79,7 +79,7 @@ fn a_module_runs_on_frames_that_arrive() {
         let stats = door.service_stats(ENTRY).unwrap();
         (stats.packets >= u64::from(FRAMES)).then_some(stats)
     };
-    let stats = testkit::wait_for(Duration::from_secs(5), arrived).expect("all arrive");
+    let stats = testbase::wait_for(Duration::from_secs(5), arrived).expect("all arrive");
     assert_eq!((stats.packets, stats.drop_module), (FRAMES.into(), FRAMES.into()));
     assert_eq!(stats.bytes, u64::from(FRAMES) * frame.len() as u64);
     assert_eq!(door.drop_reasons(ENTRY).unwrap(), [(0, u64::from(FRAMES))].into());

@@ -3,7 +3,7 @@
 
 use bpf::Object;
 use bpf::objects;
-use testkit::root_or_skip;
+use testbase::root_or_skip;
 
 /// Instructions that the verifier may go through for one program, each counted as often as it does:
 /// some ten milliseconds for a hundred thousand. It gives up at a million.

@@ -140,7 +140,7 @@ impl WireEnd {
     /// are thrown away.
     pub fn receive(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         let next = || std::iter::from_fn(|| self.receive_now()).find(|frame| wanted(frame));
-        testkit::wait_for(PATIENCE, next).expect("a frame")
+        testbase::wait_for(PATIENCE, next).expect("a frame")
     }
 
     /// That no such frame comes for a while.

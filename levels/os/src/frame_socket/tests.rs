@@ -101,7 +101,7 @@ fn a_taken_frame_is_the_kernels_when_it_comes_back_and_not_before() {
     // A child of another test has a copy until it runs its program.
     let again = || {
         let take = || Taken::take("port", port, TAKEN_MARK);
-        in_namespace(&scratch.ns, || testkit::wait_for(PATIENCE, || take().ok())).unwrap()
+        in_namespace(&scratch.ns, || testbase::wait_for(PATIENCE, || take().ok())).unwrap()
     };
     assert!(again().is_some(), "it is free when the last copy is gone");
 }
@@ -152,7 +152,7 @@ fn what_is_closed_stays_so_without_whoever_closed_it_and_lets_marked_frames_thro
     drop(taken);
     assert_eq!(passed(), (0, 1), "and held");
     drop(held);
-    assert!(testkit::wait_for(PATIENCE, || (passed() == (1, 1)).then_some(())).is_some());
+    assert!(testbase::wait_for(PATIENCE, || (passed() == (1, 1)).then_some(())).is_some());
     in_it(&|| close_ingress("port", port, TAKEN_MARK).unwrap());
     netlink.delete_link(port).unwrap();
     in_it(&|| open_ingress(port).unwrap());

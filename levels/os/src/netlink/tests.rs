@@ -299,7 +299,7 @@ fn netfilter_is_in_use_from_the_first_chain_on_a_hook() {
     let mut command = Command::new("nft");
     match command_in(&scratch.ns, command.args(["add", "table", "inet", "t"])).unwrap().output() {
         Ok(output) if output.status.success() => {}
-        other => return testkit::skip_this(&format!("nft cannot make a table: {other:?}")),
+        other => return testbase::skip_this(&format!("nft cannot make a table: {other:?}")),
     }
     run(&scratch, "nft add chain inet t unused");
     assert!(!in_use(), "no packet comes to a chain without a hook");

@@ -11,7 +11,7 @@ use std::rc::Rc;
 /// One test, since the module takes seconds to build and to compile.
 #[test]
 fn a_go_filter_runs_unchanged() {
-    let wasm = testkit::go_filter().unwrap();
+    let wasm = testbase::go_filter().unwrap();
     let mut spec = spec();
     spec.memory_bytes_max = 64 << 20;
     let shared = Rc::clone(&spec.shared);

@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_machine_has_a_speed_that_is_no_bound() {
-        if !testkit::root_or_skip("the speed of programs") {
+        if !testbase::root_or_skip("the speed of programs") {
             return;
         }
         let speed = measure_speed().unwrap();

@@ -68,7 +68,7 @@ fn modules_of_then_do_the_same_at_every_level() {
         }
     }
     if !root {
-        testkit::skip_this("programs in the kernel need root");
+        testbase::skip_this("programs in the kernel need root");
     }
 }
 

@@ -20,7 +20,7 @@ const NOBODY: u32 = 65_534;
 fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        testkit::skip_this("programs in the kernel need root");
+        testbase::skip_this("programs in the kernel need root");
     }
     root
 }

@@ -57,7 +57,7 @@ fn runs_as_its_page_says(name: &str) {
         }
     }
     if !is_root {
-        testkit::skip_this("programs in the kernel need root");
+        testbase::skip_this("programs in the kernel need root");
     }
 }
 

@@ -17,7 +17,7 @@ use video::{Header, Splitter, Wish};
 pub(crate) fn has_ffmpeg() -> bool {
     let has = Command::new("ffmpeg").arg("-version").output().is_ok_and(|it| it.status.success());
     if !has {
-        testkit::skip_this("there is no ffmpeg on the path");
+        testbase::skip_this("there is no ffmpeg on the path");
     }
     has
 }

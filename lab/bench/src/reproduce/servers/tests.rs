@@ -50,7 +50,7 @@ fn one_that_was_not_loaded_both_ways_is_not_compared() {
 
 #[test]
 fn servers_answer_from_as_far_as_they_are() {
-    if !testkit::root_or_skip("servers_answer_from_as_far_as_they_are") {
+    if !testbase::root_or_skip("servers_answer_from_as_far_as_they_are") {
         return;
     }
     let line = Line::of_tcp("t-servers").unwrap();

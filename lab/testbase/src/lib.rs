@@ -1,0 +1,30 @@
+//! What tests of every crate share: they say when they cannot run, and wait for conditions.
+//!
+//! It depends on no other crate of the workspace, so that `make quick` runs a crate's tests only
+//! when something changed that they test. Labs and nodes under test are `lab/testkit`'s.
+#![forbid(unsafe_code)]
+
+mod go;
+mod skip;
+
+pub use go::go_filter;
+pub use skip::{root_or_skip, skip, skip_this};
+
+use std::time::{Duration, Instant};
+
+/// How often a condition is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// Waits until `look` gives something; none when it did not within `limit`.
+pub fn wait_for<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        if Instant::now() >= end {
+            return None;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
