@@ -327,10 +327,14 @@ pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
     ),
     ("drop_cycle", "dropped: it went round and round between cabled ports"),
     ("drop_own_source", "dropped: its source is an IPv4 address of the router itself"),
+    (
+        "drop_vlan_depth",
+        "dropped: rules cannot be asked about what lies behind more than two VLAN tags",
+    ),
 ];
 
 /// Outcomes that the front door counts (`TAM_OUTCOMES`).
-pub const OUTCOME_COUNT: usize = 38;
+pub const OUTCOME_COUNT: usize = 39;
 
 /// Counters of one port, on one CPU (`struct tam_port_stats`).
 #[repr(C)]

@@ -123,6 +123,7 @@ const DROP_CHECKSUM: usize = outcome("drop_checksum");
 const DROP_L4_HIDDEN: usize = outcome("drop_l4_hidden");
 const DROP_RULE: usize = outcome("drop_rule");
 const DROP_DOWN: usize = outcome("drop_down");
+const DROP_VLAN_DEPTH: usize = outcome("drop_vlan_depth");
 /// What a bridge's end does not take.
 pub const DROP_TOO_LONG: usize = outcome("drop_too_long");
 /// Nothing is left of a share.
@@ -172,6 +173,11 @@ impl Door {
     fn judge(&self, fragments: &mut Fragments, port: &DoorPort, frame: &[u8]) -> Decision {
         let (mut parsed, unmatched) = match see(port, frame) {
             Ok(parsed) => (parsed, None),
+            // Linux may take off as many tags as there are, and have what no rule was asked about.
+            Err((_, KERNEL_VLAN_DEPTH)) if !self.rules.masks.is_empty() => {
+                let (matched, meta) = ([None; STAGES], PacketMeta::default());
+                return Decision { act: Act::Drop, matched, outcome: DROP_VLAN_DEPTH, meta };
+            }
             Err((parsed, outcome)) => match parsed.filter(|_| self.has_ethertypes) {
                 Some(parsed) => (parsed, Some(outcome)),
                 None => return plain(port, outcome, [None; STAGES], PacketMeta::default()),
@@ -244,7 +250,12 @@ fn see(port: &DoorPort, frame: &[u8]) -> Result<Parsed, (Option<Parsed>, usize)>
         (true, false) => {}
     }
     let parsed = wire::parse_frame(frame).map_err(|problem| (None, place_of(problem)))?;
-    if parsed.is_link_local(frame) {
+    // A bridge carries link-local packets from host to host.
+    let is_kernels = match port.bridge {
+        Some(_) => parsed.is_neighbour_discovery(frame),
+        None => parsed.is_link_local(frame),
+    };
+    if is_kernels {
         return Err((None, KERNEL_LINK_LOCAL));
     }
     Ok(parsed)

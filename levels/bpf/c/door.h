@@ -46,8 +46,6 @@ __noinline int take_apart(tam_context *ctx, const struct common_key *common_key,
 	__builtin_memset(packet, 0, sizeof(*packet));
 	outcome = parse(ctx, config, packet);
 	have_come(ctx, packet, packet->key.protocol, stats);
-	if (outcome >= 0 && !is_named(packet, generation))
-		return act_unread(ctx, stats, outcome);
 	at = 0;
 
 	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &at);
@@ -55,6 +53,11 @@ __noinline int take_apart(tam_context *ctx, const struct common_key *common_key,
 
 	if (!shared)
 		return XDP_PASS;	/* not reached */
+	/* Linux may take off as many tags as there are, and have what no rule was asked about. */
+	if (outcome == TAM_KERNEL_VLAN_DEPTH && shared->mask_count[generation & 1])
+		return finish(stats, TAM_DROP_VLAN_DEPTH);
+	if (outcome >= 0 && !is_named(packet, generation))
+		return act_unread(ctx, stats, outcome);
 	packet->key.port = port_number;
 	packet->key.tcp_flags = packet->tcp_flags & generation >> TAM_GENERATION_FLAGS;
 	if (packet->key.fragment && shared->mask_count[generation & 1])

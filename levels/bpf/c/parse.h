@@ -353,8 +353,9 @@ static __always_inline int parse_ethernet(tam_context *ctx, const struct tam_por
 	if (ethertype == bpf_htons(ETH_P_IPV6)) {
 		int outcome = others ? TAM_KERNEL_NOT_FOR_US : parse_ipv6(ctx, packet, l3);
 
-		if (outcome < 0 && (is_link_local(packet->key.source) ||
-				    is_link_local(packet->key.destination)))
+		/* Nobody routes them; but a bridge carries them from host to host. */
+		if (outcome < 0 && !config->bridge &&
+		    (is_link_local(packet->key.source) || is_link_local(packet->key.destination)))
 			return TAM_KERNEL_LINK_LOCAL;
 		return outcome;
 	}

@@ -154,7 +154,7 @@ enum tam_outcome {
 	/* To the kernel's stack, because ... */
 	TAM_KERNEL_NOT_IP,		/* ARP, LLDP, STP and other ethertypes */
 	TAM_KERNEL_NOT_FOR_US,		/* the destination MAC is not this port's */
-	TAM_KERNEL_LINK_LOCAL,		/* IPv6 neighbour discovery and link-local addresses: never a rule's */
+	TAM_KERNEL_LINK_LOCAL,		/* IPv6 neighbour discovery; but for bridges link-local addresses: never a rule's */
 	TAM_KERNEL_LOCAL,		/* the route ends here, or there is none */
 	TAM_KERNEL_NEIGHBOUR,		/* the neighbour is not resolved yet */
 	TAM_KERNEL_TTL,			/* TTL or hop limit ran out: the kernel answers */
@@ -184,6 +184,7 @@ enum tam_outcome {
 	TAM_DROP_SHARE,			/* nothing was left of its session's share of the port that its rule names */
 	TAM_DROP_CYCLE,			/* it went round and round between cabled ports */
 	TAM_DROP_OWN_SOURCE,		/* its source is an address of this machine */
+	TAM_DROP_VLAN_DEPTH,		/* there are rules, and what it is lies behind too many VLAN tags */
 	TAM_OUTCOMES
 };
 

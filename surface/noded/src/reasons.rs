@@ -132,6 +132,10 @@ const ADVICE: &[(&str, &str)] = &[
         "drop_own_source",
         "somebody uses an address of this router; `sysctl net.ipv4.conf.DEVICE.accept_local` lets such packets in",
     ),
+    (
+        "drop_vlan_depth",
+        "take tags off before the node, or have no rules: beyond two tags nothing can be matched",
+    ),
     ("drop_cycle", "two rules or modules send to each other: `tam rule list`"),
 ];
 
@@ -161,7 +165,7 @@ const OTHERS: &[Reason] = &[
     reason(
         "budget",
         "the service's budget below user level is used up",
-        "deploy it with a larger budget, or with `--over-budget raise`",
+        "deploy it with a larger budget, or with `--over raise`",
     ),
     reason(
         "share",

@@ -68,22 +68,25 @@ impl Parsed {
         address(self.ip_version, self.destination)
     }
 
-    /// Whether the packet stays on its link and so is the kernel's, whatever the
-    /// rules say: IPv6 neighbour discovery (RFC 4861: ICMPv6 types 133 to 137 with
-    /// a hop limit of 255), and link-local addresses (RFC 4291 section 2.5.6).
+    /// Returns true for IPv6 neighbour discovery (RFC 4861, valid only with a hop limit of 255).
     /// `frame` is what was parsed.
+    #[must_use]
+    pub fn is_neighbour_discovery(&self, frame: &[u8]) -> bool {
+        let at = self.l4_offset.map(usize::from).filter(|at| *at <= HEADERS_MAX);
+        let kind = at.and_then(|at| frame.get(at));
+        self.ip_version == 6
+            && self.protocol == crate::protocol::ICMPV6
+            && self.ttl == 255
+            && kind.is_some_and(|kind| (133..=137).contains(kind))
+    }
+
+    /// Returns true for IPv6 that no router forwards: neighbour discovery, and link-local addresses
+    /// (RFC 4291 section 2.5.6). `frame` is what was parsed.
     #[must_use]
     pub fn is_link_local(&self, frame: &[u8]) -> bool {
         let link_local = |address: &[u8; 16]| address[0] == 0xfe && address[1] & 0xc0 == 0x80;
-        if self.ip_version != 6 {
-            return false;
-        }
-        let at = self.l4_offset.map(usize::from).filter(|at| *at <= HEADERS_MAX);
-        let kind = at.and_then(|at| frame.get(at));
-        let discovery = self.protocol == crate::protocol::ICMPV6
-            && self.ttl == 255
-            && kind.is_some_and(|kind| (133..=137).contains(kind));
-        discovery || link_local(&self.source) || link_local(&self.destination)
+        self.is_neighbour_discovery(frame)
+            || self.ip_version == 6 && (link_local(&self.source) || link_local(&self.destination))
     }
 
     /// Where the IP packet ends, in bytes from the frame's start; padding follows.

@@ -83,9 +83,24 @@ fn what_is_not_for_the_port_is_the_kernels_whatever_rules_say() {
     assert_eq!(ended(&mut door, &BRIDGED_PORT, &frame), (Act::Drop, "drop_rule"));
     let link_local = FrameBuilder::new().ethernet([2; 6], MAC);
     let (here, there) = ([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], [9; 16]);
-    let frame = link_local.ipv6(here, there, 64).udp(1, 2).build();
+    let frame = link_local.clone().ipv6(here, there, 64).udp(1, 2).build();
     assert_eq!(ended(&mut door, &PORT, &frame), (Act::Kernel, "kernel_link_local"));
+    assert_eq!(ended(&mut door, &BRIDGED_PORT, &frame), (Act::Drop, "drop_rule"));
+    // An advertisement: without those nothing crosses.
+    let mut frame = link_local.ipv6(here, there, 255).icmp_echo(1, 2).build();
+    frame[14 + 40] = 136;
     assert_eq!(ended(&mut door, &BRIDGED_PORT, &frame), (Act::Cross(PortId(2)), "bridged"));
+}
+
+#[test]
+fn what_lies_behind_more_tags_than_rules_can_be_asked_about_is_dropped_if_there_are_rules() {
+    let deep = udp(53).vlan(0).vlan(0).vlan(0).build();
+    let (mut free, mut door) = (door(&[]), door(&[("proto tcp", "drop")]));
+    assert_eq!(ended(&mut free, &PORT, &deep), (Act::Kernel, "kernel_vlan_depth"));
+    assert_eq!(ended(&mut free, &BRIDGED_PORT, &deep), (Act::Cross(PortId(2)), "bridged"));
+    for port in [&PORT, &BRIDGED_PORT] {
+        assert_eq!(ended(&mut door, port, &deep), (Act::Drop, "drop_vlan_depth"));
+    }
 }
 
 #[test]

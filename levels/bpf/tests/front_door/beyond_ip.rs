@@ -59,6 +59,24 @@ fn what_no_rule_names_is_the_kernels() {
 }
 
 #[test]
+fn what_lies_behind_more_tags_than_are_read_is_dropped_if_there_are_rules() {
+    if !enter("what_lies_behind_more_tags_than_are_read_is_dropped_if_there_are_rules") {
+        return;
+    }
+    // Linux takes off tags of VLAN 0 one after the other.
+    let deep = FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(1, 53);
+    let deep = addressed(deep.vlan(0).vlan(0).vlan(0).build());
+    let mut free = FrontDoor::load(None);
+    let done = free.run(&deep);
+    assert_eq!((done.outcome, done.action), ("kernel_vlan_depth", XDP_PASS));
+    for action in [ACTION_DROP, ACTION_USER, ACTION_FORWARD] {
+        let mut door = with(named(LLDP, action));
+        let done = door.run(&deep);
+        assert_eq!((done.outcome, done.action), ("drop_vlan_depth", XDP_DROP));
+    }
+}
+
+#[test]
 fn what_a_rule_names_is_counted_dropped_or_left_to_the_kernel() {
     if !enter("what_a_rule_names_is_counted_dropped_or_left_to_the_kernel") {
         return;

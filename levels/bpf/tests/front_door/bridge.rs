@@ -44,13 +44,17 @@ fn raw(destination: [u8; 6], ethertype: u16) -> Vec<u8> {
     frame
 }
 
+/// With more tags than are read.
+fn tagged() -> FrameBuilder {
+    (1..=5).fold(to_somebody(), |frame, id| frame.vlan(id))
+}
+
 /// All kinds: what a rule can match, and what none can.
 fn frames() -> Vec<Vec<u8>> {
     let mut lying = udp();
     lying[16..18].copy_from_slice(&9999u16.to_be_bytes());
     let mut cut = udp();
     cut.truncate(20);
-    let tags = (1..=5).fold(to_somebody(), |frame, id| frame.vlan(id));
     vec![
         udp(),
         to_somebody().tcp(1, 2, 2).build(),
@@ -59,7 +63,7 @@ fn frames() -> Vec<Vec<u8>> {
         raw([1, 0x80, 0xc2, 0, 0, 0x0e], 0x88cc),
         raw([1, 0x80, 0xc2, 0, 0, 0], 38),
         raw([2, 9, 9, 9, 9, 3], 0x1234),
-        tags.udp(1, 2).build(),
+        tagged().udp(1, 2).build(),
         lying,
         cut,
     ]
@@ -149,7 +153,18 @@ fn a_rule_takes_what_it_matches_and_nothing_else() {
         frames().into_iter().partition(|frame| wire::parse_frame(frame).is_ok());
     assert_eq!((is_flow.len(), other.len()), (2, 7));
     is_flow.iter().for_each(|frame| assert_eq!(door.run(frame).outcome, "drop_rule"));
-    other.iter().for_each(|frame| assert_eq!(door.run(frame).outcome, "bridged"));
+    let deep = tagged().udp(1, 2).build();
+    for frame in &other {
+        let outcome = if *frame == deep { "drop_vlan_depth" } else { "bridged" };
+        assert_eq!(door.run(frame).outcome, outcome);
+    }
+    // From host to host, whatever a router does with such addresses.
+    let host = |last| std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last);
+    let link_local = FrameBuilder::new().ipv6(host(1), host(2), 64).udp(1, 53).build();
+    assert_eq!(door.run(&link_local).outcome, "drop_rule");
+    let mut advertisement = FrameBuilder::new().ipv6(host(1), host(2), 255).icmp_echo(1, 2).build();
+    advertisement[14 + 40] = 136;
+    assert_eq!(door.run(&advertisement).outcome, "bridged");
 }
 
 #[test]
