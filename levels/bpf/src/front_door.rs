@@ -253,8 +253,9 @@ const KEPT_PROGRAMS: [&str; 7] =
     [HEARTBEAT, CARRIES_MARKS, TC, AFTERWARDS, AFTERWARDS_TC, ASK, TRANSLATE];
 /// Where the second half is called.
 const AFTERS: [(&str, &str); 2] = [(AFTER, AFTERWARDS), (AFTER_TC, AFTERWARDS_TC)];
-/// The program of a port in the driver, and behind the kernel's receive path.
-const DOOR: &str = "tam_front_door";
+/// Name of a port's program in the driver.
+pub const DOOR: &str = "tam_front_door";
+/// Name of a port's program behind the kernel's receive path.
 const TC_DOOR: &str = "tam_tc_door";
 /// What [`FrontDoor::create`] loads, and no port loads again.
 const ONCE: [&str; 7] = KEPT_PROGRAMS;

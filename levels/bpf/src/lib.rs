@@ -51,7 +51,7 @@ pub use map::{DevmapValue, Map, MapError, MapInfo, MappedArray, Update, possible
 pub use new_map::{MapSpec, NewMapError};
 pub use object::{LoadError, Object, ObjectError, OpenObject};
 pub use pin::PinError;
-pub use program::{AttachError, Link, Order, Program, XdpMode, takes_redirects};
+pub use program::{AttachError, Link, Order, Program, XdpMode, takes_redirects, xdp_program_on};
 pub use raw_program::{RawFunction, RawKind, RawLoadError, RawMap, RawProgram};
 pub use reserved::Reservation;
 pub use ring::{BrokenRing, RingBuffer};

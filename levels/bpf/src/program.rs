@@ -409,6 +409,12 @@ fn exists(ifindex: u32) -> bool {
     netdevice::index_to_name(&any, ifindex).is_ok()
 }
 
+/// Returns the name of the XDP program on a device; empty when there is none.
+#[must_use]
+pub fn xdp_program_on(ifindex: u32) -> String {
+    attached(ifindex).1
+}
+
 /// Number and name of the XDP program on a device; zero and empty when there is none.
 fn attached(ifindex: u32) -> (u32, String) {
     let mut options = sys::bpf_xdp_query_opts {

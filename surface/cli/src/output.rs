@@ -78,8 +78,7 @@ impl Output {
         let (done, waits) = mpsc::channel::<()>();
         let told = std::thread::spawn(move || {
             if waits.recv_timeout(QUIET_MAX) == Err(RecvTimeoutError::Timeout) {
-                let text =
-                    "the node is at work: it fetches what it does not hold, for at most 30 s";
+                let text = "the node is at work: it fetches what it does not hold, or waits for its cell (`tam events`)";
                 let _ = writeln!(io::stderr().lock(), "{text}");
             }
         });

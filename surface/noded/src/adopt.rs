@@ -10,15 +10,18 @@
 //! No packet notices: nothing is detached, no map is emptied, no socket closed. What was half
 //! done is brought to one of its two ends: see `node::state`'s `resume`.
 
+use crate::apply::check_wanted;
 use crate::cell_link::{self, CellLink};
 use crate::config::NodeFile;
 use crate::daemon::{Daemon, Done, KernelWay, Parts, Queue, Start};
 use crate::door::Door;
+use crate::life::open_store;
 use crate::packets;
 use crate::ports::{self, LivePort};
 use crate::record::{self, Record};
 use crate::run_directory;
-use anyhow::{Context, Result, ensure};
+use crate::state::Desired;
+use anyhow::{Context, Result, bail, ensure};
 use bpf::FrontDoor;
 use cell::protocol::{Adopted, Given, ToCell};
 use node::Node;
@@ -26,6 +29,7 @@ use node::state::CellState;
 use os::netlink::Netlink;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use tokio::sync::mpsc;
 use units::{EntryId, Name, PortId, SessionId};
 
@@ -52,8 +56,12 @@ impl Daemon {
     /// # Errors
     /// When it cannot go on with it: then nothing has been changed for good, and it is to be
     /// taken down.
-    pub(crate) fn adopt(start: &Start, done: &mpsc::UnboundedSender<Done>) -> Result<Option<Self>> {
-        let Start { file, config, .. } = start;
+    pub(crate) fn adopt(
+        start: &Start,
+        desired: &mut Option<Desired>,
+        done: &mpsc::UnboundedSender<Done>,
+    ) -> Result<Option<Self>> {
+        let file = &start.file;
         let Some(record) = Record::read(&file.name)? else { return Ok(None) };
         ensure!(
             record.fingerprint == record::fingerprint()?,
@@ -66,11 +74,9 @@ impl Daemon {
         let ran: Vec<EntryId> = record.node.running().collect();
         let node = Node::restore(file.name.clone(), file.ports.clone(), record.node)?;
         let netlink = Netlink::open().context("opening netlink")?;
-        let store = registry::Store::open(&file.store)
-            .with_context(|| format!("opening the module store {}", file.store.display()))?;
+        let store = open_store(file)?;
         let numbers: Vec<PortId> = node.ports().iter().map(|port| port.id).collect();
         let mut front = FrontDoor::adopt(&file.name, &numbers).context("opening what is pinned")?;
-        let desired = crate::apply::open(file, config, &store)?;
         let ends = node::other_ends(node.ports(), &file.bridge.0)?;
         let ports = adopt_ports(&netlink, &mut front, &node, &ends)?;
 
@@ -96,7 +102,7 @@ impl Daemon {
         front.count_stack_drops(&ports, kernel_ifindex);
         let parts = Parts {
             started,
-            desired,
+            desired: desired.take().context("it has no desired state")?,
             node,
             front,
             store,
@@ -230,11 +236,22 @@ impl Daemon {
 /// Checks that a node can start here, before anything that it has left is touched.
 ///
 /// # Errors
-/// When ports that go on are another network namespace's, or devices of ports are not here and
+/// When the file wants something new that cannot be, when ports that go on are another network namespace's, or devices of ports are not here and
 /// there is nothing that could be adopted without them.
-pub(crate) fn check_place(file: &NodeFile) -> Result<()> {
+pub(crate) fn check_place(file: &NodeFile, config: &Path) -> Result<()> {
     // One that cannot be read is taken down.
     if let Ok(Some(record)) = Record::read(&file.name) {
+        if let Some(followed) = &record.followed {
+            check_wanted(file, config, followed)?;
+        }
+        let pins = Path::new(bpf::front_door::PIN_DIRECTORY).join(file.name.as_str());
+        if !pins.exists() && !record.has_packet_ports && has_front_door(&record) {
+            bail!(
+                "the front door of the node '{}' is at its ports, and its pins in another file system than this process sees at {}: start it with 'nsenter --net=/run/netns/NAME', which 'ip netns exec' is not (docs/troubleshooting.md)",
+                file.name,
+                bpf::pin::BPFFS
+            );
+        }
         if record.namespace != 0 && record.namespace != record::namespace() {
             let (name, namespace) = (&file.name, record.namespace);
             ensure!(
@@ -246,6 +263,14 @@ pub(crate) fn check_place(file: &NodeFile) -> Result<()> {
         }
     }
     ports::check_there(&file.ports)
+}
+
+/// Returns true when a front door is at one of the ports' devices here.
+fn has_front_door(record: &Record) -> bool {
+    let Ok(netlink) = Netlink::open() else { return false };
+    let indices =
+        record.ports.iter().filter_map(|port| Some(netlink.link(&port.device).ok()?.index));
+    indices.map(bpf::xdp_program_on).any(|name| name == bpf::front_door::DOOR)
 }
 
 /// Returns true when a port of what was recorded still has its device.

@@ -9,7 +9,7 @@ mod show;
 mod text;
 mod work;
 
-pub(crate) use resume::open;
+pub(crate) use resume::{check_wanted, open};
 use text::Found;
 pub(crate) use text::{Modules, fingerprint, resolve};
 pub(crate) use work::{Purpose, Work};

@@ -12,6 +12,7 @@
 use crate::config::NodeFile;
 use crate::daemon::Daemon;
 use crate::journal::Journal;
+use node::desired::DesiredState;
 use os::frame_socket::TAKEN_MARK;
 use os::netlink::{Netlink, Taken};
 
@@ -19,10 +20,15 @@ use os::netlink::{Netlink, Taken};
 pub(crate) struct Barrier(Vec<Taken>);
 
 impl Barrier {
-    /// Raises it at the ports of a node, if something that shall run there is closed.
-    pub(crate) fn raise(file: &NodeFile) -> Self {
-        // One that cannot read its state does not start, and says so.
-        if !wants_closed(file).unwrap_or_default() {
+    /// Raises it at the ports of a node, if something that shall run there is closed. The journal is
+    /// read for that, unless somebody has it open and knows the `state`.
+    pub(crate) fn raise(file: &NodeFile, state: Option<&DesiredState>) -> Self {
+        let is_closed = match state {
+            Some(state) => state.services.values().any(|service| service.on_failure.is_closed()),
+            // One that cannot read its state does not start, and says so.
+            None => wants_closed(file).unwrap_or_default(),
+        };
+        if !is_closed {
             return Self(Vec::new());
         }
         let Ok(netlink) = Netlink::open() else { return Self(Vec::new()) };

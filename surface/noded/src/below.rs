@@ -593,6 +593,7 @@ impl Daemon {
     /// The cell has nothing of the service any more, and no rule leads to it.
     pub(crate) fn end_below(&mut self, entry: EntryId) {
         self.end_meters(entry);
+        self.end_budget(entry);
         self.beginning.remove(&entry);
         self.moves.remove(&entry);
         self.hold_lane(entry, false);
@@ -629,7 +630,7 @@ impl Daemon {
     }
 
     /// Nothing of an entry is left below user level.
-    pub(crate) fn clear_below(&self, entry: EntryId) {
+    pub(crate) fn clear_below(&mut self, entry: EntryId) {
         for at in bpf::front_door::Below::ALL {
             if let Err(error) =
                 self.front.with_front(|front| front.clear_module(at, u32::from(entry.0)))
@@ -637,11 +638,19 @@ impl Daemon {
                 tracing::error!(%entry, %error, "a module's program was not taken away");
             }
         }
-        if let Err(error) = self.front.with_front(|front| front.clear_entry(entry)) {
-            tracing::error!(%entry, %error, "the counters of an entry were not cleared");
-        }
+        self.clear_counters(entry);
         if let Err(error) = self.front.with_front(|front| front.forget_service(entry)) {
             tracing::error!(%entry, %error, "what a service ran on is still pinned");
+        }
+    }
+
+    /// Clears the counters of an entry. What was dropped there because its service is closed and
+    /// its program gone stays counted.
+    pub(crate) fn clear_counters(&mut self, entry: EntryId) {
+        let stats = self.front.with_front(|front| front.service_stats(entry));
+        self.lost_with_cells += stats.map_or(0, |stats| stats.drop_down);
+        if let Err(error) = self.front.with_front(|front| front.clear_entry(entry)) {
+            tracing::error!(%entry, %error, "the counters of an entry were not cleared");
         }
     }
 

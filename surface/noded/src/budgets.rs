@@ -11,8 +11,11 @@ use units::EntryId;
 pub(crate) const LOOK_EVERY: Duration = Duration::from_nanos(budget::LOOK_EVERY.0);
 
 impl Daemon {
-    /// Whether any service below user level has a budget.
+    /// Whether any service below user level has a budget, or had one.
     pub(crate) fn has_budgets(&self) -> bool {
+        if !self.meters.is_empty() {
+            return true;
+        }
         // Asked with each thing that happens: of those below, not of thousands that never are.
         let mut below = self.shared.keys().filter_map(|entry| self.node.service_of(*entry));
         below.any(|service| service.budget.is_limited())
@@ -26,7 +29,7 @@ impl Daemon {
         for service in self.node.services().filter(|service| service.budget.is_limited()) {
             let (entry, budget) = (service.entry, &service.budget);
             let Some(used) = self.used_below(entry) else { continue };
-            let meter = self.meters.get(&entry).cloned();
+            let meter = self.meters.get(&entry).filter(|meter| meter.is_for(budget)).cloned();
             let mut meter = meter.unwrap_or_else(|| Meter::new(budget, now, used));
             let over = if meter.settle(now, used) { word_of(budget.over) } else { OVER_NOT };
             if let Some(lane) = self.front.lane(entry) {
@@ -34,20 +37,35 @@ impl Daemon {
             }
             meters.insert(entry, meter);
         }
-        self.meters = meters;
+        let before = std::mem::replace(&mut self.meters, meters);
+        for entry in before.into_keys().filter(|entry| !self.meters.contains_key(entry)) {
+            self.set_over_nothing(entry);
+        }
     }
 
-    /// Budgets may be others now: each account begins full, and nobody is over.
-    pub(crate) fn budgets_changed(&mut self) {
-        for service in self.node.services() {
-            let known = self.meters.get(&service.entry);
-            if known.is_some_and(|meter| !meter.is_for(&service.budget)) {
-                self.meters.remove(&service.entry);
-                if let Some(lane) = self.front.lane(service.entry) {
-                    lane.set_over(OVER_NOT);
-                }
-            }
+    /// Forgets what a service has used of its budget: the next one in its place begins with a full
+    /// account.
+    pub(crate) fn end_budget(&mut self, entry: EntryId) {
+        if self.meters.remove(&entry).is_some() {
+            self.set_over_nothing(entry);
         }
+    }
+
+    fn set_over_nothing(&self, entry: EntryId) {
+        if let Some(lane) = self.front.lane(entry) {
+            lane.set_over(OVER_NOT);
+        }
+    }
+
+    /// Budgets may be others now: each account that is begins full, and nobody is over.
+    pub(crate) fn budgets_changed(&mut self) {
+        let services = self.node.services();
+        let changed = services.filter(|service| {
+            let known = self.meters.get(&service.entry);
+            known.is_some_and(|meter| !meter.is_for(&service.budget))
+        });
+        let changed: Vec<EntryId> = changed.map(|service| service.entry).collect();
+        changed.into_iter().for_each(|entry| self.end_budget(entry));
         self.settle_accounts();
     }
 

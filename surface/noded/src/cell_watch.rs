@@ -46,6 +46,11 @@ impl CellWatch {
         }
     }
 
+    /// Returns true when it has been silent for so long that operators were told.
+    pub(crate) const fn is_silent(&self) -> bool {
+        self.silent >= TOLD_AFTER
+    }
+
     /// Takes note of a message, or of another cell. True when operators were told that there was
     /// none.
     pub(crate) fn handle_word(&mut self) -> bool {

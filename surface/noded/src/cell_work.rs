@@ -417,7 +417,7 @@ impl Daemon {
         let left = sockets.values().filter_map(|q| cell::left_behind(q.socket.as_fd()).ok());
         self.lost_with_cells += left.sum::<u64>();
         let shared: Vec<EntryId> = self.shared.keys().copied().collect();
-        shared.into_iter().for_each(|entry| self.end_below(entry));
+        shared.iter().for_each(|entry| self.end_below(*entry));
         self.compilers.forget_all_pending();
         self.codecs.end();
         self.end_all_meters();
@@ -437,6 +437,8 @@ impl Daemon {
         self.event(Event::CellLost { reason: reason.join("; ") });
         // First the front door: what it still marks would be routed to the server.
         self.do_effects();
+        // What closed services dropped until their rules said so.
+        shared.into_iter().for_each(|entry| self.clear_counters(entry));
         self.sweep_interceptions();
     }
 

@@ -1,6 +1,6 @@
 //! The daemon's one task: what comes in, what is decided, what is done.
 
-use crate::access::Gate;
+use crate::adopt;
 use crate::apply::Work;
 use crate::associations::Neighbours;
 use crate::authority::Authority;
@@ -23,7 +23,7 @@ use crate::http::{Answer, Incoming, Reply};
 use crate::kernel_settings::{self, KernelSettings};
 use crate::leave::Leaving;
 use crate::ledger::{Billing, LedgerQuestion};
-use crate::listen::listen;
+use crate::life::{Found, open_store};
 use crate::moves::{self, Move};
 use crate::packets::{self, PacketQueue};
 use crate::ports::{self, LivePort};
@@ -34,7 +34,6 @@ use crate::sessions::{self, SessionQuestion, Sessions};
 use crate::spares::Spares;
 use crate::state::Desired;
 use crate::streams::end_interceptions;
-use crate::{adopt, private, run_directory};
 use anyhow::{Context, Result};
 use api::{Deployed, ErrorCode, ErrorInfo, EventKind};
 use bpf::FrontDoor;
@@ -46,7 +45,6 @@ use os::frame_socket::FrameSocket;
 use os::netlink::{Change, Monitor, Netlink};
 use registry::{Digest, Store};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -62,8 +60,6 @@ use units::{EntryId, Name, Nanos, PortId, RuleId, SessionId};
 const HEARTBEAT: Duration = Duration::from_millis(100);
 /// How often is looked at what nothing depends on at once: ports that are away, rights, demand.
 const TIDY: Duration = Duration::from_secs(1);
-/// Requests that wait for the daemon's attention.
-const REQUESTS_MAX: usize = 64;
 
 /// Unless somebody is to be told, writing down what runs has one part of so many of the daemon's
 /// time.
@@ -296,96 +292,15 @@ pub(crate) enum KernelWay {
     Frames(FrameSocket),
 }
 
-/// How a node's process ends.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// Everything is taken down.
-    Down,
-    /// Everything goes on, for another daemon.
-    HandedOver,
-}
-
-/// Takes the node's name for this process; who may not open its lock cannot hold it.
-pub(crate) fn lock(name: &Name) -> Result<File> {
-    let directory = run_directory(name);
-    std::fs::create_dir_all(&directory)
-        .with_context(|| format!("making {}", directory.display()))?;
-    let path = directory.join("lock");
-    let file = private::create(&path).with_context(|| format!("opening {}", path.display()))?;
-    file.try_lock().with_context(|| {
-        format!("a node named '{name}' runs already; 'tam show --node {name}' shows it")
-    })?;
-    Ok(file)
-}
-
-/// Runs the node to its end; its name is taken with [`lock`].
-pub(crate) async fn run(start: Start, lock: File, bpf: bool) -> Result<()> {
-    let name = start.file.name.clone();
-    let ended = run_locked(start, bpf).await;
-    if matches!(ended, Ok(End::HandedOver)) {
-        return Ok(());
-    }
-    drop(lock);
-    let directory = run_directory(&name);
-    std::fs::remove_dir_all(&directory)
-        .with_context(|| format!("removing {}", directory.display()))?;
-    ended.map(|_| ())
-}
-
-async fn run_locked(start: Start, bpf: bool) -> Result<End> {
-    let (done, done_rx) = mpsc::unbounded_channel();
-    let monitor = Monitor::open().context("listening for changes of routes and devices")?;
-    let name = start.file.name.clone();
-    let mut daemon = Daemon::adopt_or_start(start, done).inspect_err(|_| {
-        // What it had put up comes down again; the first failure is the one to tell.
-        let _ = adopt::take_down(&name);
-    })?;
-    if !bpf {
-        daemon.bpf_allowed = false;
-        daemon.set_bpf(false)?;
-    }
-    daemon.end_unknown_capabilities();
-    daemon.resume();
-    daemon.prepare_compiler();
-    let (requests, request_rx) = mpsc::channel(REQUESTS_MAX);
-    let (file, key) = (&daemon.file, &daemon.node_key);
-    let gate = Gate::new(file.trust.administrators.clone(), !file.trust.anyone.is_empty());
-    let gate = Arc::new(gate);
-    let neighbours = Neighbours::listen(file, key, Arc::clone(&gate));
-    let listening = listen(file, key, daemon.store.clone(), gate, requests).await;
-    let listening = match neighbours.and_then(|it| Ok((it, listening?))) {
-        Ok((neighbours, listening)) => {
-            daemon.neighbours = neighbours;
-            listening
-        }
-        Err(error) => {
-            // Nobody could ask it to end, or adopt what it leaves.
-            daemon.stop();
-            return Err(error);
-        }
-    };
-    daemon.serve_associations()?;
-    let ended = daemon.serve(monitor, request_rx, done_rx).await;
-    // Whoever comes next has not their keys.
-    daemon.end_associations();
-    if ended.is_ok() && daemon.hands_over {
-        // Until whoever asked has his answer; more than that he does not need.
-        tokio::time::sleep(ANSWERED_WITHIN).await;
-        let node = daemon.file.name.as_str();
-        tracing::info!(node, "handed over: everything goes on without this daemon");
-        return Ok(End::HandedOver);
-    }
-    drop(listening);
-    daemon.stop();
-    ended.map(|()| End::Down)
-}
-
-/// An answer that was given is on its way within this.
-const ANSWERED_WITHIN: Duration = Duration::from_millis(20);
-
 impl Daemon {
-    fn adopt_or_start(start: Start, done: mpsc::UnboundedSender<Done>) -> Result<Self> {
-        match Self::adopt(&start, &done) {
+    pub(crate) fn adopt_or_start(
+        start: Start,
+        found: Found,
+        done: mpsc::UnboundedSender<Done>,
+    ) -> Result<Self> {
+        let Found { desired, barrier } = found;
+        let mut desired = Some(desired);
+        match Self::adopt(&start, &mut desired, &done) {
             Ok(Some(mut daemon)) => {
                 daemon.begin_drops();
                 let (name, ports) = (&daemon.file.name, daemon.ports.len());
@@ -403,20 +318,27 @@ impl Daemon {
                 );
             }
         }
-        let barrier = Barrier::raise(&start.file);
+        let barrier = barrier.unwrap_or_else(|| {
+            let state = desired.as_ref().map(|desired| &*desired.state);
+            Barrier::raise(&start.file, state)
+        });
         for what in adopt::take_down(&start.file.name)? {
             tracing::info!(what, "took down what a dead node of this name had left");
         }
-        Self::start(start, done).map(|daemon| barrier.lower(daemon))
+        Self::start(start, desired, done).map(|daemon| barrier.lower(daemon))
     }
 
-    fn start(start: Start, done: mpsc::UnboundedSender<Done>) -> Result<Self> {
+    fn start(
+        start: Start,
+        desired: Option<Desired>,
+        done: mpsc::UnboundedSender<Done>,
+    ) -> Result<Self> {
         let Start { file, config, .. } = &start;
         let mut node = Node::new(file.name.clone(), file.ports.clone())?;
         let netlink = Netlink::open().context("opening netlink")?;
-        let store = Store::open(&file.store)
-            .with_context(|| format!("opening the module store {}", file.store.display()))?;
-        let desired = crate::apply::open(file, config, &store)?;
+        let store = open_store(file)?;
+        // An adoption that has failed late had it.
+        let desired = desired.map_or_else(|| crate::apply::open(file, config, &store), Ok)?;
         let mut front = Door::open(&file.ports, || {
             FrontDoor::create(&file.name, crate::door::hash_keys()?, file.flow_cache.0)
                 .context("making the front door")
@@ -574,6 +496,7 @@ impl Daemon {
             let record = RecordView {
                 fingerprint: &self.fingerprint,
                 namespace: record::namespace(),
+                followed: self.desired.followed.as_deref(),
                 clock_zero_ns: record::on_machine_clock(self.started),
                 ports: &self.file.ports,
                 cell: self.cell.as_ref().map(CellLink::pid),
@@ -600,7 +523,7 @@ impl Daemon {
         Nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    async fn serve(
+    pub(crate) async fn serve(
         &mut self,
         mut monitor: Monitor,
         mut requests: mpsc::Receiver<Incoming>,
@@ -756,7 +679,7 @@ impl Daemon {
         }
     }
 
-    fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         deploy::end_spare();
         self.codecs.end();
         tracing::info!(node = %self.file.name, "the node stops");

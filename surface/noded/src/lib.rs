@@ -50,6 +50,7 @@ mod kernel_settings;
 mod lacks;
 mod leave;
 pub mod ledger;
+mod life;
 mod lines;
 mod listen;
 mod metrics;
@@ -114,7 +115,7 @@ pub fn run(options: Options) -> Result<()> {
     let file = NodeFile::parse(&text, &options.config.display().to_string())?;
     // Before anything that runs is asked to end: a node without its key does not start.
     let key = node_key::open(&file.state)?;
-    adopt::check_place(&file)?;
+    adopt::check_place(&file, &options.config)?;
     // The guest core is the cell's: what the daemon, its compilers and the verifier do for it
     // takes no time there, if there is another core.
     let guest_core = file.guest_core.unwrap_or_else(os::cores::last);
@@ -122,11 +123,11 @@ pub fn run(options: Options) -> Result<()> {
         tracing::warn!(guest_core, %error, "the daemon does not leave the guest core to the cell");
     }
     deploy::set_guest_core(guest_core);
-    let lock = if options.take_over { take_over(&file.name)? } else { daemon::lock(&file.name)? };
+    let lock = if options.take_over { take_over(&file.name)? } else { life::lock(&file.name)? };
     mounts::warn_of_own();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let start = daemon::Start { file, config: options.config, key: Arc::new(key), guest_core };
-    let ended = runtime.block_on(daemon::run(start, lock, options.bpf));
+    let ended = runtime.block_on(life::run(start, lock, options.bpf));
     // A compiler at work is not waited for: nobody wants its code any more.
     runtime.shutdown_background();
     ended
@@ -152,7 +153,7 @@ fn take_over(name: &Name) -> Result<File> {
     }
     let asked = Instant::now();
     loop {
-        match daemon::lock(name) {
+        match life::lock(name) {
             Err(_) if asked.elapsed() < HANDED_OVER_WITHIN => {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -180,7 +181,7 @@ pub fn is_known(name: &Name) -> bool {
 /// # Errors
 /// When the node still runs, or something cannot be removed.
 pub fn cleanup(name: &Name) -> Result<Vec<String>> {
-    let lock = daemon::lock(name).context("another process holds the node")?;
+    let lock = life::lock(name).context("another process holds the node")?;
     let mut removed = adopt::take_down(name)?;
     drop(lock);
     let directory = run_directory(name);

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use units::{BitsPerSecond, Name, PortId};
 
 /// What must be off where services run: a packet is one frame as on the wire,
@@ -612,11 +613,31 @@ pub(crate) fn kernel_index(netlink: &Netlink, node: &Name) -> Result<u32> {
     Ok(netlink.link(&device_name(KERNEL_DEVICE, node))?.index)
 }
 
+/// Whoever had a device of the node's before, a daemon that hands over or its cell, has ended
+/// within this.
+const DEVICE_FREE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Makes a device that the node itself has, when nobody holds one of that name any more.
+fn own_device(name: &str, kind: os::tun::Kind) -> std::io::Result<std::os::fd::OwnedFd> {
+    let begun = Instant::now();
+    loop {
+        match os::tun::create(name, kind) {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::ResourceBusy
+                    && begun.elapsed() < DEVICE_FREE_WITHIN =>
+            {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            made => return made,
+        }
+    }
+}
+
 /// The device through which the cell hands packets to the kernel.
 pub(crate) fn kernel_device(netlink: &Netlink, node: &Name) -> Result<std::os::fd::OwnedFd> {
     let device = device_name(KERNEL_DEVICE, node);
-    let fd = os::tun::create(&device, os::tun::Kind::Packets)
-        .with_context(|| format!("making the TUN device {device} (is /dev/net/tun there?)"))?;
+    let fd = own_device(&device, os::tun::Kind::Packets)
+        .with_context(|| format!("making the TUN device {device}"))?;
     let index = netlink.link(&device)?.index;
     takes_foreign_sources(netlink, &device, index)?;
     netlink.set_mtu(index, DEVICE_MTU)?;
@@ -645,7 +666,7 @@ pub(crate) fn takes_foreign_sources(netlink: &Netlink, device: &str, index: u32)
 /// and the end that the cell reads.
 pub(crate) fn up_device(netlink: &Netlink, node: &Name) -> Result<(u32, std::os::fd::OwnedFd)> {
     let device = device_name("tup", node);
-    let fd = os::tun::create(&device, os::tun::Kind::Frames)
+    let fd = own_device(&device, os::tun::Kind::Frames)
         .with_context(|| format!("making the TAP device {device}"))?;
     // The kernel says nothing of its own there.
     set_if_there(&format!("net/ipv6/conf/{device}/disable_ipv6"), "1");

@@ -38,6 +38,7 @@ const VERSION: u32 = 1;
 pub(crate) struct RecordView<'a> {
     pub(crate) fingerprint: &'a str,
     pub(crate) namespace: u64,
+    pub(crate) followed: Option<&'a str>,
     pub(crate) clock_zero_ns: u64,
     pub(crate) ports: &'a [PortSpec],
     pub(crate) cell: Option<u32>,
@@ -59,6 +60,9 @@ pub(crate) struct Record {
     /// Inode of the network namespace where it runs; 0: not known.
     #[serde(default)]
     pub(crate) namespace: u64,
+    /// Digest of what the node file wanted when it was last followed.
+    #[serde(default)]
+    pub(crate) followed: Option<String>,
     /// When the node's clock was zero, on the machine's.
     pub(crate) clock_zero_ns: u64,
     pub(crate) ports: Vec<PortSpec>,
@@ -225,6 +229,7 @@ mod tests {
             let record = RecordView {
                 fingerprint: &fingerprint().unwrap(),
                 namespace: 9,
+                followed: Some("0a"),
                 clock_zero_ns: on_machine_clock(zero),
                 ports: &[],
                 cell: Some(7),

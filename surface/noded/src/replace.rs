@@ -228,8 +228,6 @@ impl Daemon {
             return;
         }
         self.begin_meter_below(entry);
-        if let Err(error) = self.front.with_front(|front| front.clear_entry(entry)) {
-            tracing::error!(%entry, %error, "the counters of an entry were not cleared");
-        }
+        self.clear_counters(entry);
     }
 }

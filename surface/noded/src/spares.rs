@@ -104,10 +104,9 @@ impl Daemon {
         let Some(spare) = spare else { return };
         spare.ready = true;
         // What its last packets counted is nobody's.
-        if self.node.service_of(spare.entry).is_none()
-            && let Err(error) = self.front.with_front(|front| front.clear_entry(spare.entry))
-        {
-            tracing::error!(%error, "the counters of an entry were not cleared");
+        let entry = spare.entry;
+        if self.node.service_of(entry).is_none() {
+            self.clear_counters(entry);
         }
     }
 }

@@ -35,6 +35,8 @@ type Then = Box<dyn FnOnce(&mut Daemon, Answer<()>)>;
 pub(crate) struct Desired {
     pub(crate) state: Arc<DesiredState>,
     pub(crate) generation: u64,
+    /// Digest of what the node file wanted when it was last followed.
+    pub(crate) followed: Option<String>,
     journal: Arc<Mutex<Journal>>,
     /// Changes that wait for the journal; the first one is being written.
     records: VecDeque<(Change, Facts, Then)>,
@@ -120,6 +122,7 @@ impl Desired {
         Self {
             state: Arc::new(state),
             generation,
+            followed: None,
             journal: Arc::new(Mutex::new(journal)),
             records: VecDeque::new(),
             writing: None,
@@ -404,6 +407,9 @@ impl Daemon {
         let Some((change, facts, _)) = desired.records.front_mut() else { return };
         let change = std::mem::replace(change, Box::new(|_| ()));
         let facts = facts.clone();
+        if facts.node_file.is_some() {
+            desired.followed.clone_from(&facts.node_file);
+        }
         let mut next = DesiredState::clone(&desired.state);
         change(&mut next);
         let next = Arc::new(next);

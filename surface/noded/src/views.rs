@@ -152,6 +152,9 @@ impl Daemon {
                 .collect(),
             cell: match self.node.cell().0 {
                 CellState::Starting => "starting",
+                CellState::Ready if self.cell.as_ref().is_some_and(|it| it.watch.is_silent()) => {
+                    "silent"
+                }
                 CellState::Ready => "ready",
                 CellState::Lost { .. } => "lost",
             }

@@ -172,7 +172,10 @@ impl Managed {
         self.held = false;
         self.movable = false;
         self.listener = None;
-        self.moving = false;
+        if std::mem::take(&mut self.moving) {
+            // Whoever asked for the move hears that it was refused.
+            self.wanted = Some(self.service.level);
+        }
         self.edges = Edges::default();
         self.traps_heard = 0;
         self.come_up();

@@ -209,6 +209,32 @@ fn a_daemon_hands_over_to_another_and_no_packet_notices() {
 }
 
 #[test]
+fn rules_hold_when_a_node_without_services_is_handed_over() {
+    if !root_or_skip("a handover of rules") {
+        return;
+    }
+    let mut line = Line::up();
+    line.acquaint();
+    let rule = api::RuleRequest::new("proto udp dport 7000", "drop");
+    line.node.client().add_rules(&rule.into()).unwrap();
+    let flows = Flows::new(&line, &[7000]);
+    // Its cell, which has nothing to run, ends with the daemon before.
+    let ((), sent, arrived) = flows.during(|sent| {
+        for _ in 0..4 {
+            sent.more(50);
+            assert!(line.node.take_over(&line.net, "r1").unwrap().success());
+        }
+        sent.more(50);
+    });
+    let log = line.node.log();
+    assert_eq!(
+        (arrived[0].len(), log.matches("cannot be adopted").count()),
+        (0, 0),
+        "{sent}: {log}"
+    );
+}
+
+#[test]
 fn when_cell_and_daemon_are_both_gone_services_start_anew_and_forwarding_never_stops() {
     if !root_or_skip("a killed daemon and a killed cell") {
         return;

@@ -355,6 +355,45 @@ fn beyond_its_budget_below_a_service_is_raised_or_dropped_and_all_is_counted() {
     }
 }
 
+#[test]
+fn a_budget_is_the_services_own_and_no_other_ones_debt_or_credit() {
+    if !root_or_skip("budgets of services that follow each other") {
+        return;
+    }
+    let line = Line::up();
+    line.acquaint();
+    let deploy = |packets: u64| {
+        let budget =
+            Budget { packets: Some(packets), over: Some("drop".into()), ..Budget::default() };
+        let rules = if line.node.service("stamper").is_ok() { &[][..] } else { RULES };
+        let service = Service { rules, level: "nic", budget: Some(budget), ..Service::default() };
+        line.node.deploy(&stamper(BELOW), &service).unwrap();
+    };
+    let flow = Flow::new(&line);
+    let mut number = 0;
+    let mut send = |most: u32, until: &dyn Fn(u64) -> bool| {
+        for _ in 0..most {
+            flow.send(number);
+            number += 1;
+            std::thread::sleep(Duration::from_millis(1));
+            let stats = line.node.service("stamper").unwrap().stats;
+            let dropped = stats.dropped.get("budget").copied().unwrap_or(0);
+            if until(dropped) {
+                return true;
+            }
+        }
+        false
+    };
+    deploy(1);
+    assert!(send(5000, &|dropped| dropped > 20), "one a second");
+    line.node.remove("stamper").unwrap();
+    deploy(1_000_000);
+    assert!(!send(50, &|dropped| dropped > 0), "it owes nothing");
+    // Another version, in the place of one that had a million to its credit.
+    deploy(1);
+    assert!(send(5000, &|dropped| dropped > 20), "one a second");
+}
+
 /// Tests that look at the whole machine, or end what others made: none runs beside them.
 mod alone {
     use super::*;

@@ -17,11 +17,17 @@ fn fails(net: &Net, text: &str) -> String {
 
 /// Starts a node that must fail in one of the namespaces.
 fn fails_in(net: &Net, inside: &str, text: &str) -> String {
+    fails_with(net, inside, text, &[])
+}
+
+/// The same with further arguments.
+fn fails_with(net: &Net, inside: &str, text: &str, more: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("node.toml");
     std::fs::write(&file, text).unwrap();
     let program = tam();
     let argv = [program.to_str().unwrap(), "node", "--config", file.to_str().unwrap()];
+    let argv = [&argv, more].concat();
     let Output { status, stdout, stderr } = net.run(inside, &argv, END_TIME_MAX).unwrap();
     assert!(!status.success(), "{stdout}{stderr}");
     assert!(status.code().is_some_and(|code| code != 101), "no panic: {stderr}");
@@ -64,6 +70,31 @@ fn a_node_that_cannot_start_leaves_what_a_dead_one_left() {
     assert!(said.contains("another network namespace"), "{said}");
     assert_eq!(leftovers(&name), left);
     line.node.start_again(&line.net, "r1").unwrap();
+    line.acquaint();
+}
+
+#[test]
+fn a_file_that_wants_what_cannot_be_stops_nothing_that_runs_and_nothing_that_a_dead_node_left() {
+    if !root_or_skip("a mistake in what a file wants") {
+        return;
+    }
+    let mut line = Line::up();
+    let name = line.node.name().clone();
+    let text = std::fs::read_to_string(line.node.node_file()).unwrap();
+    let wrong = format!("{text}\n[[service]]\nname = \"x\"\nmodule = \"nosuch\"\n");
+    let pid = line.node.pid().unwrap();
+    let said = fails_with(&line.net, "r1", &wrong, &["--takeover"]);
+    assert!(said.contains("nosuch") && said.contains("line "), "{said}");
+    assert_eq!(line.node.client().node().unwrap().pid, pid, "it goes on");
+    line.node.kill().unwrap();
+    let left = leftovers(&name);
+    for more in [&[][..], &["--takeover"]] {
+        let said = fails_with(&line.net, "r1", &wrong, more);
+        assert!(said.contains("nosuch"), "{said}");
+        assert_eq!(leftovers(&name), left);
+    }
+    line.node.start_again(&line.net, "r1").unwrap();
+    assert!(line.node.log().contains("adopted"), "{}", line.node.log());
     line.acquaint();
 }
 

@@ -173,7 +173,10 @@ fn cell(now: &Counters) -> Rows {
         (cell.no_service_dropped, "of them dropped: they could not be forwarded"),
         (cell.oversized, "dropped: more parts than a packet may have"),
         (cell.no_metadata, "dropped: no metadata"),
-        (cell.lost_with_cells, "lost: they lay in the rings of a cell when it died"),
+        (
+            cell.lost_with_cells,
+            "lost when a cell died: in its rings, or dropped before its closed services' rules said so",
+        ),
         (cell.egress_gone, "dropped: their egress port vanished"),
         (cell.up_dropped, "dropped: no room on the way up"),
         (

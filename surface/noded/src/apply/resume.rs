@@ -47,9 +47,10 @@ pub(crate) fn open(file: &NodeFile, config: &Path, store: &Store) -> Result<Desi
         None => None,
     };
     let mut desired = Desired::new(journal, newest);
+    desired.followed = Some(fingerprint.clone());
     if followed.as_ref() != Some(&fingerprint) {
         desired.fetched = fetch_for_start(file, config, store)?;
-        let wanted = wanted_by_file(file, config, store)?;
+        let wanted = wanted_by_file(file, config, store, Keep::InStore)?;
         let cause = format!("node file {}", config.display());
         if followed.is_some() {
             tracing::info!(file = %config.display(), "the node file wants something new: it is followed");
@@ -73,8 +74,39 @@ pub(crate) fn open(file: &NodeFile, config: &Path, store: &Store) -> Result<Desi
     Ok(desired)
 }
 
-/// The state that a node file asks for; its modules are put into the store.
-fn wanted_by_file(file: &NodeFile, config: &Path, store: &Store) -> Result<DesiredState> {
+/// Checks what a node file wants, if it is not what was `followed` last: before a daemon that runs
+/// is asked to leave its place. A file is not checked that names modules which have yet to come.
+///
+/// # Errors
+/// The first mistake, with its place.
+pub(crate) fn check_wanted(file: &NodeFile, config: &Path, followed: &str) -> Result<()> {
+    if fingerprint(&file.wanted) == followed {
+        return Ok(());
+    }
+    let store = Store::open(&file.store)
+        .with_context(|| format!("opening the module store {}", file.store.display()))?;
+    let modules = file.wanted.services.iter().map(|service| &service.get_ref().module);
+    let mut digests = modules.filter_map(|module| module.get_ref().parse().ok());
+    if digests.any(|digest| !store.has(&digest)) {
+        return Ok(());
+    }
+    wanted_by_file(file, config, &store, Keep::Nowhere).map(drop)
+}
+
+/// What becomes of the modules that a node file names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keep {
+    InStore,
+    Nowhere,
+}
+
+/// The state that a node file asks for.
+fn wanted_by_file(
+    file: &NodeFile,
+    config: &Path,
+    store: &Store,
+    keep: Keep,
+) -> Result<DesiredState> {
     let beside = config.parent().unwrap_or_else(|| Path::new("."));
     let held = RefCell::new(BTreeMap::new());
     let put = |module: &str| {
@@ -92,7 +124,8 @@ fn wanted_by_file(file: &NodeFile, config: &Path, store: &Store) -> Result<Desir
     // What the node has to give is known when its ports are there; a session for which it is too
     // little comes without a promise then.
     resolved.check(&file.ports, None, &file.wanted)?;
-    for module in held.take().into_values() {
+    let modules = held.take().into_values().filter(|_| keep == Keep::InStore);
+    for module in modules {
         store
             .put(&module.wasm, &module.checked.manifest)
             .context("keeping a module of the node file")?;

@@ -1,0 +1,155 @@
+//! A node's process, from taking its name to its end.
+//!
+//! ```text
+//!  lock ─▶ state, node file ─▶ what a daemon before left, or anew ─▶ serve ─▶ taken down
+//!                │ a mistake                                            └──▶ handed over
+//!                ▼
+//!     what was left stays in force
+//! ```
+
+use crate::access::Gate;
+use crate::adopt;
+use crate::associations::Neighbours;
+use crate::barrier::Barrier;
+use crate::config::NodeFile;
+use crate::daemon::{Daemon, Start};
+use crate::listen::listen;
+use crate::record::Record;
+use crate::state::Desired;
+use crate::{private, run_directory};
+use anyhow::{Context, Result};
+use os::netlink::Monitor;
+use registry::Store;
+use std::fs::File;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::time::Duration;
+use units::Name;
+
+/// Requests that wait for the daemon's attention.
+const REQUESTS_MAX: usize = 64;
+
+/// How a node's process ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Everything is taken down.
+    Down,
+    /// Everything goes on, for another daemon.
+    HandedOver,
+}
+
+/// Takes the node's name for this process; who may not open its lock cannot hold it.
+pub(crate) fn lock(name: &Name) -> Result<File> {
+    let directory = run_directory(name);
+    std::fs::create_dir_all(&directory)
+        .with_context(|| format!("making {}", directory.display()))?;
+    let path = directory.join("lock");
+    let file = private::create(&path).with_context(|| format!("opening {}", path.display()))?;
+    file.try_lock().with_context(|| {
+        format!("a node named '{name}' runs already; 'tam show --node {name}' shows it")
+    })?;
+    Ok(file)
+}
+
+/// Runs the node to its end; its name is taken with [`lock`].
+pub(crate) async fn run(start: Start, lock: File, bpf: bool) -> Result<()> {
+    let name = start.file.name.clone();
+    let found = match Found::open(&start) {
+        Err(error) if is_left(&name) => {
+            tracing::warn!(
+                "what a daemon before left stays in force: start the node again when that is mended"
+            );
+            return Err(error);
+        }
+        found => found,
+    };
+    let ended = match found {
+        Ok(found) => run_locked(start, found, bpf).await,
+        Err(error) => Err(error),
+    };
+    if matches!(ended, Ok(End::HandedOver)) {
+        return Ok(());
+    }
+    drop(lock);
+    let directory = run_directory(&name);
+    std::fs::remove_dir_all(&directory)
+        .with_context(|| format!("removing {}", directory.display()))?;
+    ended.map(|_| ())
+}
+
+/// Whether a daemon before has left what can go on.
+fn is_left(name: &Name) -> bool {
+    Record::read(name).is_ok_and(|record| record.is_some())
+}
+
+/// What a node's directories say before anything else is touched.
+pub(crate) struct Found {
+    pub(crate) desired: Desired,
+    /// There already, unless what a daemon before left decides about packets.
+    pub(crate) barrier: Option<Barrier>,
+}
+
+impl Found {
+    fn open(start: &Start) -> Result<Self> {
+        let Start { file, config, .. } = start;
+        let barrier = (!is_left(&file.name)).then(|| Barrier::raise(file, None));
+        let store = open_store(file)?;
+        Ok(Self { desired: crate::apply::open(file, config, &store)?, barrier })
+    }
+}
+
+pub(crate) fn open_store(file: &NodeFile) -> Result<Store> {
+    Store::open(&file.store)
+        .with_context(|| format!("opening the module store {}", file.store.display()))
+}
+
+async fn run_locked(start: Start, found: Found, bpf: bool) -> Result<End> {
+    let (done, done_rx) = mpsc::unbounded_channel();
+    let monitor = Monitor::open().context("listening for changes of routes and devices")?;
+    let name = start.file.name.clone();
+    let mut daemon = Daemon::adopt_or_start(start, found, done).inspect_err(|_| {
+        // What it had put up comes down again; the first failure is the one to tell.
+        let _ = adopt::take_down(&name);
+    })?;
+    if !bpf {
+        daemon.bpf_allowed = false;
+        daemon.set_bpf(false)?;
+    }
+    daemon.end_unknown_capabilities();
+    daemon.resume();
+    daemon.prepare_compiler();
+    let (requests, request_rx) = mpsc::channel(REQUESTS_MAX);
+    let (file, key) = (&daemon.file, &daemon.node_key);
+    let gate = Gate::new(file.trust.administrators.clone(), !file.trust.anyone.is_empty());
+    let gate = Arc::new(gate);
+    let neighbours = Neighbours::listen(file, key, Arc::clone(&gate));
+    let listening = listen(file, key, daemon.store.clone(), gate, requests).await;
+    let listening = match neighbours.and_then(|it| Ok((it, listening?))) {
+        Ok((neighbours, listening)) => {
+            daemon.neighbours = neighbours;
+            listening
+        }
+        Err(error) => {
+            // Nobody could ask it to end, or adopt what it leaves.
+            daemon.stop();
+            return Err(error);
+        }
+    };
+    daemon.serve_associations()?;
+    let ended = daemon.serve(monitor, request_rx, done_rx).await;
+    // Whoever comes next has not their keys.
+    daemon.end_associations();
+    if ended.is_ok() && daemon.hands_over {
+        // Until whoever asked has his answer; more than that he does not need.
+        tokio::time::sleep(ANSWERED_WITHIN).await;
+        let node = daemon.file.name.as_str();
+        tracing::info!(node, "handed over: everything goes on without this daemon");
+        return Ok(End::HandedOver);
+    }
+    drop(listening);
+    daemon.stop();
+    ended.map(|()| End::Down)
+}
+
+/// An answer that was given is on its way within this.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(20);
