@@ -36,7 +36,7 @@ use std::io;
 use std::time::Duration;
 
 pub use self::address::{AddressPrefix, DuplicateDetection, Neighbour, NeighbourState, Route};
-pub use self::ingress::{Taken, close_ingress, open_ingress};
+pub use self::ingress::{KnownDevice, Taken, close_ingress, close_names, open_ingress};
 pub use self::intercept::{Interception, MARK, MARK_MASK};
 pub use self::link::{Link, LinkStats, VethEnd};
 pub use self::monitor::{Change, Monitor};

@@ -361,6 +361,7 @@ pub(crate) fn take_down(node: &Name) -> Result<Vec<String>> {
     let ended = end_cells(node, None)?;
     let mut removed: Vec<String> = ended.iter().map(|pid| format!("cell {pid}")).collect();
     removed.extend(bpf::front_door::remove(node)?);
+    crate::closing::open_names(node);
     removed.extend(ports::restore_left_over(node)?);
     let netlink = Netlink::open().context("opening netlink")?;
     let left = netlink.end_left_interceptions().context("removing rules of interceptions")?;

@@ -45,7 +45,7 @@ impl Barrier {
     /// Lets the kernel have what the node leaves to it, once the ports that have no front door in
     /// the kernel are closed as the node's services want it.
     pub(crate) fn lower(self, mut daemon: Daemon) -> Daemon {
-        daemon.close_packet_ports();
+        daemon.close_ports();
         drop(self.0);
         daemon
     }

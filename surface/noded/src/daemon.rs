@@ -10,6 +10,7 @@ use crate::budgets;
 use crate::capture::{self, Capture};
 use crate::cell_link::CellLink;
 use crate::cell_work::hear;
+use crate::closing::Closing;
 use crate::codecs::Codecs;
 use crate::compilers::Compilers;
 use crate::config::NodeFile;
@@ -215,6 +216,7 @@ pub(crate) struct Daemon {
     pub(crate) no_bpf: Option<String>,
     pub(crate) waiting: BTreeMap<Name, Waiting>,
     pub(crate) movers: BTreeMap<Name, Vec<Mover>>,
+    pub(crate) closing: Closing,
     /// Who waits until the cell has stopped a service.
     pub(crate) removals: Removals,
     /// Who waits for what a service answers to a message, first come first.
@@ -433,6 +435,7 @@ impl Daemon {
             no_bpf,
             waiting: BTreeMap::new(),
             movers: BTreeMap::new(),
+            closing: Closing::default(),
             removals: Removals::default(),
             messages: VecDeque::new(),
             reports: BTreeMap::new(),
@@ -698,6 +701,7 @@ impl Daemon {
             cell.end();
         }
         end_interceptions(&self.netlink);
+        self.open_ports();
         ports::restore(&self.netlink, &self.ports);
         packets::remove_entry(&self.netlink, &self.file.name);
     }

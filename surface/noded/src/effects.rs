@@ -33,7 +33,7 @@ impl Daemon {
     }
 
     fn do_waiting(&mut self) {
-        self.close_packet_ports();
+        self.close_ports();
         self.tell_kept();
         while let Some(effect) = self.node.poll_effect() {
             match effect {

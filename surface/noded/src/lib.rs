@@ -29,6 +29,7 @@ mod capture;
 mod cell_link;
 mod cell_watch;
 mod cell_work;
+mod closing;
 mod code_cache;
 mod codecs;
 mod compilers;

@@ -22,7 +22,7 @@ use api::EventKind;
 use bpf_maps::{PORT_PACKET, SLOW_NO_REDIRECT};
 use cell::protocol::{KERNEL_MAC, ToCell};
 use os::frame_socket::{FrameSocket, SENT_MARK, TAKEN_MARK};
-use os::netlink::{Link, Netlink, Taken, VethEnd, close_ingress, open_ingress};
+use os::netlink::{Link, Netlink, Taken, VethEnd};
 use os::netns::NetNs;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -158,7 +158,7 @@ impl Daemon {
 
     /// Gives the cell the sockets of a packet port.
     pub(crate) fn open_packets(&mut self, index: usize) -> Result<()> {
-        self.close_packet_ports();
+        self.close_ports();
         let port = &self.ports[index];
         let (id, device) = (port.port.id, port.config.ifindex);
         let Some(cell) = &self.cell else { return Ok(()) };
@@ -190,33 +190,6 @@ impl Daemon {
         }
         queue.taken = Some(taken);
         Ok(())
-    }
-
-    /// Closes the ingress of packet ports while a service that runs or shall run is closed, and
-    /// opens it when none is any more: the kernel forwards nothing past it, whoever of cell and daemon is away.
-    pub(crate) fn close_packet_ports(&mut self) {
-        let is_packet = |port: &LivePort| port.mode == Mode::Packet && port.away.is_none();
-        if !self.ports.iter().any(is_packet) {
-            return;
-        }
-        let wanted = self.node.services().any(|service| service.on_failure.is_closed())
-            || self.desired.state.services.values().any(|service| service.on_failure.is_closed());
-        for port in self.ports.iter_mut().filter(|port| is_packet(port)) {
-            if port.is_closed == wanted {
-                continue;
-            }
-            let (name, index) = (&port.port.spec.device, port.config.ifindex);
-            let done = match wanted {
-                true => close_ingress(name, index, TAKEN_MARK),
-                false => open_ingress(index),
-            };
-            match done {
-                Ok(()) => port.is_closed = wanted,
-                Err(error) => {
-                    tracing::error!(device = %name, %error, wanted, "the ingress was not changed: while the cell is away packets may go past closed services");
-                }
-            }
-        }
     }
 
     /// Frames for which a packet port's socket had no room.

@@ -53,8 +53,6 @@ pub(crate) struct LivePort {
     pub(crate) slow_told: u32,
     /// What sockets that are closed had dropped: ring full, and the rest.
     pub(crate) socket_drops: (u64, u64),
-    /// The ingress of its device is closed for everything that has not been through the cell.
-    pub(crate) is_closed: bool,
     /// Of its device first, then of those below it.
     restore: Vec<Undo>,
 }
@@ -327,7 +325,6 @@ impl LivePort {
             away: None,
             slow_told: 0,
             socket_drops: (0, 0),
-            is_closed: false,
             restore,
             port,
         })
@@ -394,7 +391,6 @@ impl LivePort {
             away,
             slow_told: 0,
             socket_drops: (0, 0),
-            is_closed: false,
             restore: Vec::new(),
         }
     }
@@ -404,7 +400,6 @@ impl LivePort {
         self.config = PortConfig::default();
         self.offloads_off.clear();
         self.restore.clear();
-        self.is_closed = false;
         self.away = Some(Away { reason, tried });
     }
 

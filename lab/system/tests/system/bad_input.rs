@@ -56,7 +56,10 @@ fn send_all(line: &Line) {
         }
         frame[..6].copy_from_slice(&router);
         if let Err(outcome) = wire::parse_frame(&frame) {
-            *expected.entry(outcome.name().to_owned()).or_default() += 1;
+            // There is a rule, which cannot be asked about it.
+            let is_deep = outcome == wire::Outcome::VlanDepth;
+            let name = if is_deep { "drop_vlan_depth" } else { outcome.name() };
+            *expected.entry(name.to_owned()).or_default() += 1;
         }
         client.send(&frame).unwrap();
         sent += 1;
@@ -76,7 +79,7 @@ fn send_all(line: &Line) {
     }
     assert!(after.rx_packets - before.rx_packets >= sent);
     let told = expected.keys().filter(drops).count();
-    assert_eq!(told, 5, "the samples reach every reason of the parser: {expected:?}");
+    assert_eq!(told, 6, "the samples reach every reason of the parser: {expected:?}");
     // The node lives, and forwards.
     line.acquaint();
 }

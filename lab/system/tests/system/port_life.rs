@@ -8,7 +8,7 @@ use api::PortInfo;
 use os::offload::{Offload, OffloadState};
 use testkit::{Net, NodeUnderTest, Service, leftovers, root_or_skip, service_module, wait_for};
 
-use crate::common::{Ends, Line, PROGRAM_TIME_MAX, SOON};
+use crate::common::{Ends, Line, PROGRAM_TIME_MAX, SOON, module};
 
 /// Three hosts around a router: its ports are `left`, `right` and `port3`.
 const THREE: &str = r#"
@@ -253,4 +253,51 @@ fn another_mtu_is_followed_at_all_levels_or_refused_with_the_reason() {
     assert!(ping("1000"));
     assert_eq!(line.node.service("monitor").unwrap().stats.packets, after.packets + 6);
     line.books();
+}
+
+#[test]
+fn nothing_goes_past_a_closed_service_by_a_port_that_is_away_or_made_anew() {
+    if !root_or_skip("closed ports that are away") {
+        return;
+    }
+    let mut line = three();
+    let drops = module(
+        "drops",
+        "window = 64",
+        "(memory (export \"memory\") 1)\n(func (export \"on_packet\") (result i32) (i32.const 1))",
+    );
+    let service = Service { rules: &["proto udp"], on_failure: "closed", ..Service::default() };
+    line.node.deploy(&drops, &service).unwrap();
+    const PORT: u16 = 7100;
+    let sink = line.udp("server", PORT);
+    let arrives = |line: &Line| {
+        let source = line.udp("third", 0);
+        for number in 0..50_u64 {
+            // An end that has just come up knows no way yet.
+            let _ = source.send_to(&number.to_be_bytes(), line.server(PORT));
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        numbers(&sink)
+    };
+    let up = |line: &Line| ip(line, "r1", &format!("link set {DEVICE} up"));
+    assert_eq!(arrives(&line), [0_u64; 0], "served");
+    ip(&line, "r1", &format!("link set {DEVICE} mtu 9500"));
+    becomes(&line, "port3", "away");
+    assert_eq!(arrives(&line), [0_u64; 0], "another MTU");
+    unplug(&line);
+    plug(&line);
+    up(&line);
+    assert_eq!(arrives(&line), [0_u64; 0], "made anew");
+    becomes(&line, "port3", "up");
+    assert_eq!(arrives(&line), [0_u64; 0], "served again");
+    line.node.kill().unwrap();
+    unplug(&line);
+    plug(&line);
+    up(&line);
+    assert_eq!(arrives(&line), [0_u64; 0], "made anew without a daemon");
+    line.node.start_again(&line.net, "r1").unwrap();
+    becomes(&line, "port3", "up");
+    assert_eq!(arrives(&line), [0_u64; 0], "after a start");
+    line.node.remove("drops").unwrap();
+    assert!(!arrives(&line).is_empty(), "nothing is closed any more");
 }

@@ -34,7 +34,9 @@ const NFT_MSG_DELTABLE: u16 = 2;
 pub(super) const NFT_MSG_NEWCHAIN: u16 = 3;
 pub(super) const NFT_MSG_NEWRULE: u16 = 6;
 pub(super) const NFPROTO_UNSPEC: u8 = 0;
+const NFPROTO_INET: u8 = 1;
 const NFPROTO_NETDEV: u8 = 5;
+const NF_INET_PRE_ROUTING: u32 = 0;
 pub(super) const NFT_TABLE_F_OWNER: u32 = 2;
 const NF_NETDEV_INGRESS: u32 = 0;
 const NF_DROP: u32 = 0;
@@ -42,7 +44,12 @@ const NF_ACCEPT: u32 = 1;
 const NFT_REG_VERDICT: u32 = 0;
 pub(super) const NFT_REG_1: u32 = 1;
 const NFT_META_MARK: u32 = 3;
+const NFT_META_IIF: u32 = 4;
+const NFT_META_IIFNAME: u32 = 6;
+/// Length of a device's name with what fills it up (`IFNAMSIZ`).
+const IFNAME_LENGTH: usize = 16;
 pub(super) const NFT_CMP_EQ: u32 = 0;
+const NFT_CMP_NEQ: u32 = 1;
 /// To make what is not there.
 pub(super) const CREATE: u16 = NLM_F_CREATE | NLM_F_EXCL;
 const NLA_F_NESTED: u16 = 1 << 15;
@@ -113,6 +120,48 @@ pub fn close_ingress(device: &str, index: u32, mark: u32) -> Result<(), NetlinkE
 pub fn open_ingress(index: u32) -> Result<(), NetlinkError> {
     let request = format!("give the frames of device number {index} back to the kernel");
     open()?.batch(request, &batch(Table::closed(index).removed()))
+}
+
+/// A device by its name, and by the number of the one whose packets may come in, if one's may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownDevice {
+    /// Its name.
+    pub name: String,
+    /// The number.
+    pub index: Option<u32>,
+}
+
+/// Drops IP packets that come in by devices of these names and other numbers, in the calling
+/// thread's namespace, whatever becomes of the calling process: at prerouting, which sees devices
+/// that are not there yet. In place of what was so closed for `owner`; without devices nothing is.
+///
+/// # Errors
+/// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables of the family inet.
+pub fn close_names(owner: &str, devices: &[KnownDevice]) -> Result<(), NetlinkError> {
+    let table = text(1, &format!("{TABLE}ports-{owner}"));
+    let header = whole(NFPROTO_INET, &[&table[..], &be32(2, 0)].concat());
+    let mut messages = vec![
+        (kind_of(NFT_MSG_NEWTABLE), NLM_F_CREATE, header.clone()),
+        (kind_of(NFT_MSG_DELTABLE), 0, whole(NFPROTO_INET, &table)),
+    ];
+    if !devices.is_empty() {
+        let at = [be32(1, NF_INET_PRE_ROUTING), be32(2, PRIORITY as u32)].concat();
+        let chain =
+            [&table[..], &text(3, CHAIN), &nested(4, &at), &be32(5, NF_ACCEPT), &text(7, "filter")];
+        messages.push((kind_of(NFT_MSG_NEWTABLE), NLM_F_CREATE, header));
+        messages.push((kind_of(NFT_MSG_NEWCHAIN), CREATE, whole(NFPROTO_INET, &chain.concat())));
+    }
+    for KnownDevice { name, index } in devices {
+        let mut padded = [0; IFNAME_LENGTH];
+        padded.iter_mut().zip(name.bytes()).for_each(|(to, byte)| *to = byte);
+        let other = index.map(|index| meta(NFT_META_IIF, NFT_CMP_NEQ, &index.to_ne_bytes()));
+        let rule = [meta_is(NFT_META_IIFNAME, &padded), other.unwrap_or_default(), judged(NF_DROP)];
+        let rule = [&table[..], &text(2, CHAIN), &nested(4, &rule.concat())].concat();
+        messages.push((kind_of(NFT_MSG_NEWRULE), NLM_F_CREATE, whole(NFPROTO_INET, &rule)));
+    }
+    let request =
+        format!("close the devices of node {owner} by name (nftables, CONFIG_NF_TABLES_INET)");
+    open()?.batch(request, &batch(messages))
 }
 
 fn open() -> Result<Channel, NetlinkError> {
@@ -214,7 +263,11 @@ fn accept(mark: u32) -> Vec<u8> {
 }
 
 fn accepted() -> Vec<u8> {
-    let verdict = nested(2, &nested(2, &be32(1, NF_ACCEPT)));
+    judged(NF_ACCEPT)
+}
+
+fn judged(verdict: u32) -> Vec<u8> {
+    let verdict = nested(2, &nested(2, &be32(1, verdict)));
     expression("immediate", &[be32(1, NFT_REG_VERDICT), verdict])
 }
 
@@ -225,10 +278,14 @@ pub(super) const fn kind_of(message: u16) -> u16 {
 
 /// `meta KEY VALUE`, which the rest of the rule is for.
 pub(super) fn meta_is(key: u32, value: &[u8]) -> Vec<u8> {
+    meta(key, NFT_CMP_EQ, value)
+}
+
+fn meta(key: u32, comparison: u32, value: &[u8]) -> Vec<u8> {
     let value = nested(3, &attribute(1, value));
     [
         expression("meta", &[be32(1, NFT_REG_1), be32(2, key)]),
-        expression("cmp", &[be32(1, NFT_REG_1), be32(2, NFT_CMP_EQ), value]),
+        expression("cmp", &[be32(1, NFT_REG_1), be32(2, comparison), value]),
     ]
     .concat()
 }

@@ -1,0 +1,105 @@
+//! Frames that the kernel may not have while a service is closed, wherever nothing of the node
+//! decides about them.
+//!
+//! | port | kept from the kernel | by |
+//! |---|---|---|
+//! | served by XDP or at tc | what comes by another device of its name, made in its place | prerouting |
+//! | away, its device there | everything | ingress of the device |
+//! | away, its device gone | what comes by a device of its name | prerouting |
+//! | served by packet sockets | what no cell has taken | ingress of the device |
+//!
+//! The tables have no owner: they hold when daemon and cell are gone, too.
+
+use crate::daemon::Daemon;
+use crate::ports::{LivePort, Mode};
+use os::frame_socket::TAKEN_MARK;
+use os::netlink::{KnownDevice, close_ingress, close_names, open_ingress};
+use std::collections::BTreeMap;
+use units::Name;
+
+/// What is closed now.
+#[derive(Debug, Default)]
+pub(crate) struct Closing {
+    /// Devices by number, with their names.
+    devices: BTreeMap<u32, String>,
+    /// Devices that may come by these names; not known when a daemon begins.
+    names: Option<Vec<KnownDevice>>,
+}
+
+impl Daemon {
+    /// Closes ports while a service that runs or shall run is closed, and opens them when none is
+    /// any more: the kernel forwards nothing past it.
+    pub(crate) fn close_ports(&mut self) {
+        let wanted = self.node.services().any(|service| service.on_failure.is_closed())
+            || self.desired.state.services.values().any(|service| service.on_failure.is_closed());
+        let ports = self.ports.iter().filter(|_| wanted);
+        let devices: BTreeMap<u32, String> = ports.clone().filter_map(closed_device).collect();
+        let names: Vec<KnownDevice> = ports.filter_map(known_device).collect();
+        let before = std::mem::take(&mut self.closing);
+        if before.names.is_none() {
+            // A daemon before may have left them closed, which are served now.
+            for port in self.ports.iter().filter(|port| closed_device(port).is_none()) {
+                open(port.config.ifindex);
+            }
+        }
+        for index in before.devices.keys().filter(|index| !devices.contains_key(index)) {
+            open(*index);
+        }
+        for (index, name) in devices.iter().filter(|(index, _)| !before.devices.contains_key(index))
+        {
+            if let Err(error) = close_ingress(name, *index, TAKEN_MARK) {
+                tracing::error!(device = %name, %error, "the ingress was not closed: packets may go past closed services");
+            }
+        }
+        if names.is_empty() && before.names.as_ref().is_none_or(|names| !names.is_empty()) {
+            open_names(&self.file.name);
+        } else if before.names.as_ref() != Some(&names)
+            && let Err(error) = close_names(self.file.name.as_str(), &names)
+        {
+            tracing::error!(%error, "devices that come in the place of ports were not closed: packets may go past closed services");
+        }
+        self.closing = Closing { devices, names: Some(names) };
+    }
+
+    /// Opens whatever is closed: the node ends.
+    pub(crate) fn open_ports(&mut self) {
+        let Closing { devices, .. } = std::mem::take(&mut self.closing);
+        devices.into_keys().for_each(open);
+        open_names(&self.file.name);
+    }
+}
+
+/// Opens what is closed by the names of a node's ports.
+pub(crate) fn open_names(node: &Name) {
+    // Where there is no nftables nothing was closed.
+    if let Err(error) = close_names(node.as_str(), &[]) {
+        tracing::debug!(%error, "nothing was opened");
+    }
+}
+
+fn open(index: u32) {
+    if index != 0
+        && let Err(error) = open_ingress(index)
+    {
+        tracing::debug!(index, %error, "nothing was opened");
+    }
+}
+
+/// The device at whose ingress frames of a port are closed.
+fn closed_device(port: &LivePort) -> Option<(u32, String)> {
+    let index = match &port.away {
+        None => (port.mode == Mode::Packet).then_some(port.config.ifindex)?,
+        Some(away) => away.tried?.0,
+    };
+    Some((index, port.port.spec.device.clone()))
+}
+
+/// The device that may bring packets by a port's name; of packet ports all are closed anyhow.
+fn known_device(port: &LivePort) -> Option<KnownDevice> {
+    let name = port.port.spec.device.clone();
+    match &port.away {
+        None if port.mode == Mode::Packet => None,
+        None => Some(KnownDevice { name, index: Some(port.config.ifindex) }),
+        Some(_) => Some(KnownDevice { name, index: None }),
+    }
+}
