@@ -127,6 +127,7 @@ pub(crate) struct Mover {
     pub(crate) reply: Reply<api::Moved>,
     pub(crate) since: Instant,
     pub(crate) from: abi::Level,
+    pub(crate) to: abi::Level,
 }
 
 /// The queue in front of the cell: the receive ring of an AF_XDP socket.

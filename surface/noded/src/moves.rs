@@ -3,13 +3,17 @@
 
 use crate::below::word_of;
 use crate::daemon::{Daemon, Done};
+use crate::state::Facts;
+use crate::views::failed;
 use abi::Level;
+use api::SCHEMA_VERSION;
 use cell::protocol::ToCell;
-use node::Event;
+use node::desired::DesiredState;
+use node::{Command, Event};
 use std::collections::BTreeSet;
 use std::time::Instant;
 use tokio::time::Duration;
-use units::EntryId;
+use units::{EntryId, Name};
 
 /// Why a service is where it was moved to.
 pub(crate) const MOVED: &str = "it was moved there";
@@ -64,6 +68,52 @@ impl Move {
 }
 
 impl Daemon {
+    /// Tells those who wait that a service is where they wanted it.
+    pub(crate) fn moved(&mut self, service: &Name, level: Level) {
+        let Some(movers) = self.movers.remove(service) else { return };
+        let (service, moved) = (service.clone(), service.clone());
+        let answers: Vec<_> = movers
+            .into_iter()
+            .map(|mover| {
+                let answer = api::Moved {
+                    schema_version: SCHEMA_VERSION,
+                    service: service.to_string(),
+                    from: mover.from.name().to_owned(),
+                    level: level.name().to_owned(),
+                    took_us: u64::try_from(mover.since.elapsed().as_micros()).unwrap_or(u64::MAX),
+                };
+                (mover, answer)
+            })
+            .collect();
+        let facts = Facts::of(format!("move {service} to {level}"));
+        let change = move |state: &mut DesiredState| state.set_level(&moved, level);
+        self.record(facts, change, move |daemon, written| {
+            if let (Err(_), Some((mover, _))) = (&written, answers.first()) {
+                // Back, as a start would find it there. It is gone if that is refused.
+                let _ = daemon.command(Command::Move { service, level: mover.from });
+            }
+            for (mover, answer) in answers {
+                drop(mover.reply.send(written.clone().map(|()| answer)));
+            }
+        });
+    }
+
+    /// Tells those who wait for another level that a later request has overtaken theirs.
+    pub(crate) fn refuse_overtaken(&mut self, service: &Name, level: Level) {
+        let Some(waiting) = self.movers.get_mut(service) else { return };
+        for mover in waiting.extract_if(.., |mover| mover.to != level) {
+            let message = format!("a later request moves the service '{service}' to {level}");
+            drop(mover.reply.send(Err(failed(message))));
+        }
+    }
+
+    /// Tells those who wait that it did not move.
+    pub(crate) fn refuse_movers(&mut self, service: &Name, message: &str) {
+        for mover in self.movers.remove(service).unwrap_or_default() {
+            drop(mover.reply.send(Err(failed(message))));
+        }
+    }
+
     pub(crate) fn set_out(&mut self, entry: EntryId, level: Level, why: String, kind: MoveKind) {
         let (since, targeted, stage) = (Instant::now(), false, Stage::Waits);
         self.hold_lane(entry, false);

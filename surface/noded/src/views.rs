@@ -199,52 +199,19 @@ impl Daemon {
             Ok(asked) => asked,
             Err(refusal) => return drop(reply.send(Err(refusal))),
         };
-        let mover = Mover { reply, since, from };
+        let mover = Mover { reply, since, from, to: level };
         self.movers.entry(service.clone()).or_default().push(mover);
         match self.command(Command::Move { service: service.clone(), level }) {
-            Ok(_) if from == level => self.moved(&service, level),
-            Ok(_) => {}
+            Ok(_) => {
+                self.refuse_overtaken(&service, level);
+                if from == level {
+                    self.moved(&service, level);
+                }
+            }
             Err(refusal) => {
                 let mover = self.movers.get_mut(&service).and_then(Vec::pop);
                 drop(mover.map(|mover| mover.reply.send(Err(refusal))));
             }
-        }
-    }
-
-    /// Tells those who wait that a service is where they wanted it.
-    pub(crate) fn moved(&mut self, service: &Name, level: Level) {
-        let Some(movers) = self.movers.remove(service) else { return };
-        let (service, moved) = (service.clone(), service.clone());
-        let answers: Vec<_> = movers
-            .into_iter()
-            .map(|mover| {
-                let answer = api::Moved {
-                    schema_version: SCHEMA_VERSION,
-                    service: service.to_string(),
-                    from: mover.from.name().to_owned(),
-                    level: level.name().to_owned(),
-                    took_us: u64::try_from(mover.since.elapsed().as_micros()).unwrap_or(u64::MAX),
-                };
-                (mover, answer)
-            })
-            .collect();
-        let facts = Facts::of(format!("move {service} to {level}"));
-        let change = move |state: &mut DesiredState| state.set_level(&moved, level);
-        self.record(facts, change, move |daemon, written| {
-            if let (Err(_), Some((mover, _))) = (&written, answers.first()) {
-                // Back, as a start would find it there. It is gone if that is refused.
-                let _ = daemon.command(Command::Move { service, level: mover.from });
-            }
-            for (mover, answer) in answers {
-                drop(mover.reply.send(written.clone().map(|()| answer)));
-            }
-        });
-    }
-
-    /// Tells those who wait that it did not move.
-    pub(crate) fn refuse_movers(&mut self, service: &Name, message: &str) {
-        for mover in self.movers.remove(service).unwrap_or_default() {
-            drop(mover.reply.send(Err(failed(message))));
         }
     }
 

@@ -188,7 +188,8 @@ impl Daemon {
         let rule = rules.iter().find(decides).or(rules.first()).copied();
         let action = rule.map(|view| &view.rule.spec.action);
         let service = action.and_then(Action::service).and_then(|name| self.node.service(name));
-        let (meaning, advice) = reasons::of(found.outcome);
+        let outcome = service.map_or(found.outcome, |service| counted_as(found, service, frame));
+        let (meaning, advice) = reasons::of(outcome);
         let out = self.way_out(found);
         let mut steps = vec![arrival(live, frame)];
         steps.extend(rule_steps(&rules, &views));
@@ -199,6 +200,14 @@ impl Daemon {
         if let Some(service) = service.filter(|_| given) {
             let (name, level) = (&service.name, service.level);
             steps.push(format!("the service '{name}' gets it at {level}; its module decides"));
+        }
+        if let Some(service) = service.filter(|_| given) {
+            let later = rules.iter().filter_map(|view| view.rule.spec.action.service());
+            let next = service.then.values().next();
+            let next = next.or_else(|| later.last().filter(|it| **it != service.name));
+            steps.extend(next.map(|next| {
+                format!("when the module passes it, the service '{next}' gets it before it leaves")
+            }));
         }
         steps.push(match (&out, found.outcome) {
             (Some((egress, hop)), "forwarded") => {
@@ -237,7 +246,7 @@ impl Daemon {
             schema_version: SCHEMA_VERSION,
             port: live.port.spec.name.to_string(),
             frame_hex: frame.iter().map(|byte| format!("{byte:02x}")).collect(),
-            outcome: found.outcome.to_owned(),
+            outcome: outcome.to_owned(),
             meaning,
             advice,
             dropped: found.outcome.starts_with("drop_"),
@@ -287,6 +296,16 @@ impl Daemon {
         };
         let hop = hop.map(|byte| format!("{byte:02x}")).join(":");
         Some((port.port.spec.name.to_string(), hop))
+    }
+}
+
+/// The outcome as the port counts it: in the copy of the front door every service is at user level.
+fn counted_as(found: &Explained, service: &Service, frame: &[u8]) -> &'static str {
+    let is_tagged = matches!(frame.get(12..14), Some([0x81, 0] | [0x88, 0xa8]));
+    match (found.outcome, service.level) {
+        ("to_user", abi::Level::Nic) => "to_nic",
+        ("to_user", abi::Level::Kernel) if !is_tagged => "to_kernel_module",
+        (outcome, _) => outcome,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::clean_end::kill;
 use crate::common::{Line, SOON, module};
 use api::{Event, EventKind};
 use rustix::process::Signal;
-use testkit::{NodeUnderTest, Service, root_or_skip, wait_for};
+use testkit::{NodeUnderTest, Service, root_or_skip, service_module, wait_for};
 
 const PORT: u16 = 7000;
 const RULES: &[&str] = &["proto udp dport 7000"];
@@ -129,10 +129,23 @@ fn a_cell_that_does_not_answer_is_told_of() {
         return;
     }
     let line = Line::up();
+    let service = Service { rules: RULES, level: "nic", ..Service::default() };
+    line.node.deploy(&service_module("monitor").unwrap(), &service).unwrap();
     line.signal_cell(Signal::STOP);
     let told = wait_until(&line.node, EventKind::CellSilent, |seen| !seen.is_empty());
     assert!(told[0].text.contains("does not answer"), "{told:?}");
+    assert_eq!(line.node.client().node().unwrap().cell, "silent");
+    // Of two moves that wait the later one counts, and the other says so.
+    let mover = |level: &'static str| {
+        let client = line.node.client().clone();
+        std::thread::spawn(move || client.move_service("monitor", level).map(|moved| moved.level))
+    };
+    let first = mover("kernel");
+    std::thread::sleep(Duration::from_millis(300));
+    let second = mover("user");
+    assert!(first.join().unwrap().unwrap_err().to_string().contains("a later request"));
     line.signal_cell(Signal::CONT);
+    assert_eq!(second.join().unwrap().unwrap(), "user");
     let told = wait_until(&line.node, EventKind::CellSilent, |seen| seen.len() > 1);
     assert_eq!(told[1].text, "the cell answers again");
     line.acquaint();
