@@ -202,9 +202,9 @@ impl Daemon {
             steps.push(format!("the service '{name}' gets it at {level}; its module decides"));
         }
         if let Some(service) = service.filter(|_| given) {
-            let later = rules.iter().filter_map(|view| view.rule.spec.action.service());
+            let mut later = rules.iter().filter_map(|view| view.rule.spec.action.service());
             let next = service.then.values().next();
-            let next = next.or_else(|| later.last().filter(|it| **it != service.name));
+            let next = next.or_else(|| later.next_back().filter(|it| **it != service.name));
             steps.extend(next.map(|next| {
                 format!("when the module passes it, the service '{next}' gets it before it leaves")
             }));
