@@ -1,6 +1,6 @@
-//! What tests of every crate share: they say when they cannot run, and wait for conditions.
+//! Helpers for the tests of every crate: counted skips, and waiting for conditions.
 //!
-//! It depends on no other crate of the workspace, so that `make quick` runs a crate's tests only
+//! This crate depends on no other crate of the workspace, so that `make quick` runs a crate's tests only
 //! when something changed that they test. Labs and nodes under test are `lab/testkit`'s.
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ pub use skip::{root_or_skip, skip, skip_this};
 
 use std::time::{Duration, Instant};
 
-/// How often a condition is looked at again.
+/// Interval at which a condition is evaluated again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Waits until `look` gives something; none when it did not within `limit`.

@@ -11,7 +11,7 @@ use units::EntryId;
 pub(crate) const LOOK_EVERY: Duration = Duration::from_nanos(budget::LOOK_EVERY.0);
 
 impl Daemon {
-    /// Whether any service below user level has a budget, or had one.
+    /// Returns true when an in-kernel service has a budget, or an account is left of one.
     pub(crate) fn has_budgets(&self) -> bool {
         if !self.meters.is_empty() {
             return true;

@@ -27,7 +27,7 @@ const HEARD_MAX: usize = 65_536;
 /// meanwhile.
 const READ_WITHIN: Nanos = Nanos::from_millis(10_000);
 
-/// Why a cell was given up.
+/// Reason of a connection that was closed because the cell does not read.
 const NOT_READ: &str = "it has not read what it was told for 10 s";
 
 /// How much a process of the node logs.
@@ -55,9 +55,9 @@ pub(crate) struct CellLink {
     buffer: RefCell<Vec<u8>>,
     /// Heard while there was no room to send.
     heard: RefCell<VecDeque<FromCell>>,
-    /// Whether it answers.
+    /// Watchdog of the cell's answers.
     pub(crate) watch: CellWatch,
-    /// It does not read, and nobody listens to it any more.
+    /// True once the socket was shut down because the cell does not read.
     is_given_up: Cell<bool>,
 }
 

@@ -1,4 +1,4 @@
-//! Whether the cell answers: one that hangs holds up whatever waits for it, and is no cell.
+//! Watchdog of the cell process: reports one that does not answer, and has it ended.
 //!
 //! ```text
 //! each second: a question ─▶ cell ─▶ anything ─▶ all is well
@@ -14,20 +14,20 @@ const TOLD_AFTER: u32 = 5;
 /// second; a debugger that holds it has half a minute.
 pub(crate) const ENDED_AFTER: u32 = 30;
 
-/// What a look asks for.
+/// Action that a look at the watchdog asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// The cell is to be asked something.
+    /// Send the cell a question.
     Ask,
-    /// It was asked, and there is time.
+    /// Nothing: an answer is pending and not late.
     Wait,
-    /// It has been silent for long: operators are to hear of it.
+    /// Report that the cell is silent.
     Tell,
-    /// It is to be ended.
+    /// End the cell.
     End,
 }
 
-/// What is known of the cell's answers.
+/// Counter of looks without an answer.
 #[derive(Debug, Default)]
 pub(crate) struct CellWatch {
     /// Looks since it said something.

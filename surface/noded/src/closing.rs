@@ -17,7 +17,7 @@ use os::netlink::{KnownDevice, close_ingress, close_names, open_ingress};
 use std::collections::BTreeMap;
 use units::Name;
 
-/// What is closed now.
+/// Devices and names that are closed at present.
 #[derive(Debug, Default)]
 pub(crate) struct Closing {
     /// Devices by number, with their names.

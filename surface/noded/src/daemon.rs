@@ -218,7 +218,7 @@ pub(crate) struct Daemon {
     pub(crate) waiting: BTreeMap<Name, Waiting>,
     pub(crate) movers: BTreeMap<Name, Vec<Mover>>,
     pub(crate) closing: Closing,
-    /// Who waits until the cell has stopped a service.
+    /// Requests that are answered when the cell has stopped services.
     pub(crate) removals: Removals,
     /// Who waits for what a service answers to a message, first come first.
     pub(crate) messages: VecDeque<(EntryId, Reply<api::MessageAnswers>)>,

@@ -29,7 +29,7 @@ use units::Name;
 /// Requests that wait for the daemon's attention.
 const REQUESTS_MAX: usize = 64;
 
-/// How a node's process ends.
+/// End of a node's process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     /// Everything is taken down.
@@ -77,15 +77,15 @@ pub(crate) async fn run(start: Start, lock: File, bpf: bool) -> Result<()> {
     ended.map(|_| ())
 }
 
-/// Whether a daemon before has left what can go on.
+/// Returns true when a previous daemon has left a record of what runs.
 fn is_left(name: &Name) -> bool {
     Record::read(name).is_ok_and(|record| record.is_some())
 }
 
-/// What a node's directories say before anything else is touched.
+/// Desired state and barrier of a node that starts, before anything else is touched.
 pub(crate) struct Found {
     pub(crate) desired: Desired,
-    /// There already, unless what a daemon before left decides about packets.
+    /// Barrier; `None` while what a previous daemon left still decides about packets.
     pub(crate) barrier: Option<Barrier>,
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Removals {
 }
 
 impl Removals {
-    /// Whether no request waits.
+    /// Returns true when no request waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.services.is_empty() && self.revocations.is_empty()
     }

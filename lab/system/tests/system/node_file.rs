@@ -20,7 +20,7 @@ fn fails_in(net: &Net, inside: &str, text: &str) -> String {
     fails_with(net, inside, text, &[])
 }
 
-/// The same with further arguments.
+/// Starts a node that must fail, with further arguments; returns what it said.
 fn fails_with(net: &Net, inside: &str, text: &str, more: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("node.toml");

@@ -44,7 +44,7 @@ fn raw(destination: [u8; 6], ethertype: u16) -> Vec<u8> {
     frame
 }
 
-/// With more tags than are read.
+/// A packet with more VLAN tags than the front door reads.
 fn tagged() -> FrameBuilder {
     (1..=5).fold(to_somebody(), |frame, id| frame.vlan(id))
 }

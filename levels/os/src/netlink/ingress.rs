@@ -125,9 +125,9 @@ pub fn open_ingress(index: u32) -> Result<(), NetlinkError> {
 /// A device by its name, and by the number of the one whose packets may come in, if one's may.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownDevice {
-    /// Its name.
+    /// Interface name.
     pub name: String,
-    /// The number.
+    /// Interface index whose packets are accepted; `None`: no device of this name is.
     pub index: Option<u32>,
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn check_wanted(file: &NodeFile, config: &Path, followed: &str) -> Re
     wanted_by_file(file, config, &store, Keep::Nowhere).map(drop)
 }
 
-/// What becomes of the modules that a node file names.
+/// Destination of the modules that a node file names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keep {
     InStore,
