@@ -153,6 +153,12 @@ impl Default for DesiredState {
 }
 
 impl DesiredState {
+    /// Returns true when a service has the failure policy `closed`.
+    #[must_use]
+    pub fn has_closed_service(&self) -> bool {
+        self.services.values().any(|service| service.on_failure.is_closed())
+    }
+
     /// True when nothing shall run or be promised, and no packet be matched.
     #[must_use]
     pub fn is_empty(&self) -> bool {

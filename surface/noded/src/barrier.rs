@@ -24,7 +24,7 @@ impl Barrier {
     /// read for that, unless somebody has it open and knows the `state`.
     pub(crate) fn raise(file: &NodeFile, state: Option<&DesiredState>) -> Self {
         let is_closed = match state {
-            Some(state) => state.services.values().any(|service| service.on_failure.is_closed()),
+            Some(state) => state.has_closed_service(),
             // One that cannot read its state does not start, and says so.
             None => wants_closed(file).unwrap_or_default(),
         };
@@ -57,6 +57,5 @@ fn wants_closed(file: &NodeFile) -> anyhow::Result<bool> {
         return Ok(true);
     }
     let newest = Journal::open(&file.state, &file.name)?.newest()?;
-    let mut services = newest.iter().flat_map(|record| record.state.services.values());
-    Ok(services.any(|service| service.on_failure.is_closed()))
+    Ok(newest.is_some_and(|record| record.state.has_closed_service()))
 }

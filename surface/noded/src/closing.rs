@@ -12,14 +12,19 @@
 
 use crate::daemon::Daemon;
 use crate::ports::{LivePort, Mode};
+use node::desired::DesiredState;
 use os::frame_socket::TAKEN_MARK;
 use os::netlink::{KnownDevice, close_ingress, close_names, open_ingress};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use units::Name;
 
 /// Devices and names that are closed at present.
 #[derive(Debug, Default)]
 pub(crate) struct Closing {
+    /// Whether a service was closed in the desired state below, with the node as it was then.
+    is_wanted: bool,
+    desired: Option<Arc<DesiredState>>,
     /// Devices by number, with their names.
     devices: BTreeMap<u32, String>,
     /// Devices that may come by these names; not known when a daemon begins.
@@ -30,8 +35,7 @@ impl Daemon {
     /// Closes ports while a service that runs or shall run is closed, and opens them when none is
     /// any more: the kernel forwards nothing past it.
     pub(crate) fn close_ports(&mut self) {
-        let wanted = self.node.services().any(|service| service.on_failure.is_closed())
-            || self.desired.state.services.values().any(|service| service.on_failure.is_closed());
+        let wanted = self.is_closing_wanted();
         let ports = self.ports.iter().filter(|_| wanted);
         let devices: BTreeMap<u32, String> = ports.clone().filter_map(closed_device).collect();
         let names: Vec<KnownDevice> = ports.filter_map(known_device).collect();
@@ -58,7 +62,19 @@ impl Daemon {
         {
             tracing::error!(%error, "devices that come in the place of ports were not closed: packets may go past closed services");
         }
-        self.closing = Closing { devices, names: Some(names) };
+        let desired = Some(Arc::clone(&self.desired.state));
+        self.closing = Closing { is_wanted: wanted, desired, devices, names: Some(names) };
+    }
+
+    /// Returns true when a service that runs or shall run is closed. Called with each thing that
+    /// happens: thousands of services are looked at only when one of them may have changed.
+    fn is_closing_wanted(&self) -> bool {
+        let known = self.closing.desired.as_ref().filter(|_| !self.node_touched);
+        if known.is_some_and(|desired| Arc::ptr_eq(desired, &self.desired.state)) {
+            return self.closing.is_wanted;
+        }
+        self.desired.state.has_closed_service()
+            || self.node.services().any(|service| service.on_failure.is_closed())
     }
 
     /// Opens whatever is closed: the node ends.

@@ -252,7 +252,7 @@ pub(crate) struct Daemon {
     /// When something in the node is due, as far as it is known.
     node_due: Option<Nanos>,
     /// Something happened in the node after which that may be another time.
-    node_touched: bool,
+    pub(crate) node_touched: bool,
     /// Something was promised, or a service has begun, and the front door does not know it yet.
     pub(crate) accounts_unsettled: bool,
     /// It ends without taking anything down.
