@@ -231,13 +231,12 @@ impl Daemon {
     }
 }
 
-/// The ports whose devices are still those that their programs are on; others are away, and
-/// come back like any port.
 /// Checks that a node can start here, before anything that it has left is touched.
 ///
 /// # Errors
-/// When the file wants something new that cannot be, when ports that go on are another network namespace's, or devices of ports are not here and
-/// there is nothing that could be adopted without them.
+/// When the file wants something new that cannot be, when ports that go on are another network
+/// namespace's or their pins another file system's, or when devices of ports are not here and there
+/// is nothing that could be adopted without them.
 pub(crate) fn check_place(file: &NodeFile, config: &Path) -> Result<()> {
     // One that cannot be read is taken down.
     if let Ok(Some(record)) = Record::read(&file.name) {
@@ -282,6 +281,8 @@ fn has_devices(name: &Name, record: Record) -> Result<bool> {
     Ok(ports.into_iter().any(|port| front.device_of(port).is_some()))
 }
 
+/// The ports whose devices are still those that their programs are on; others are away, and
+/// come back like any port.
 fn adopt_ports(
     netlink: &Netlink,
     front: &mut FrontDoor,

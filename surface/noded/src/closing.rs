@@ -14,7 +14,7 @@ use crate::daemon::Daemon;
 use crate::ports::{LivePort, Mode};
 use node::desired::DesiredState;
 use os::frame_socket::TAKEN_MARK;
-use os::netlink::{KnownDevice, close_ingress, close_names, open_ingress};
+use os::netlink::{KnownDevice, NetlinkError, close_ingress, close_names, open_ingress};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use units::Name;
@@ -22,25 +22,29 @@ use units::Name;
 /// Devices and names that are closed at present.
 #[derive(Debug, Default)]
 pub(crate) struct Closing {
+    /// False until the tables of a previous daemon have been replaced.
+    has_begun: bool,
+    /// True after a failure that was logged: it is tried again with each thing that happens.
+    has_failed: bool,
     /// Whether a service was closed in the desired state below, with the node as it was then.
     is_wanted: bool,
     desired: Option<Arc<DesiredState>>,
     /// Devices by number, with their names.
     devices: BTreeMap<u32, String>,
-    /// Devices that may come by these names; not known when a daemon begins.
-    names: Option<Vec<KnownDevice>>,
+    /// Devices that may come by these names.
+    names: Vec<KnownDevice>,
 }
 
 impl Daemon {
     /// Closes ports while a service that runs or shall run is closed, and opens them when none is
     /// any more: the kernel forwards nothing past it.
     pub(crate) fn close_ports(&mut self) {
-        let wanted = self.is_closing_wanted();
-        let ports = self.ports.iter().filter(|_| wanted);
-        let devices: BTreeMap<u32, String> = ports.clone().filter_map(closed_device).collect();
-        let names: Vec<KnownDevice> = ports.filter_map(known_device).collect();
+        let is_wanted = self.is_closing_wanted();
+        let ports = self.ports.iter().filter(|_| is_wanted);
+        let mut devices: BTreeMap<u32, String> = ports.clone().filter_map(closed_device).collect();
+        let mut names: Vec<KnownDevice> = ports.filter_map(known_device).collect();
         let before = std::mem::take(&mut self.closing);
-        if before.names.is_none() {
+        if !before.has_begun {
             // A daemon before may have left them closed, which are served now.
             for port in self.ports.iter().filter(|port| closed_device(port).is_none()) {
                 open(port.config.ifindex);
@@ -49,21 +53,27 @@ impl Daemon {
         for index in before.devices.keys().filter(|index| !devices.contains_key(index)) {
             open(*index);
         }
-        for (index, name) in devices.iter().filter(|(index, _)| !before.devices.contains_key(index))
-        {
-            if let Err(error) = close_ingress(name, *index, TAKEN_MARK) {
-                tracing::error!(device = %name, %error, "the ingress was not closed: packets may go past closed services");
+        let mut has_failed = false;
+        let mut is_done = |closed: Result<(), NetlinkError>| {
+            if let Err(error) = &closed
+                && !std::mem::replace(&mut has_failed, true)
+                && !before.has_failed
+            {
+                tracing::error!(%error, "a port was not closed: packets may go past closed services");
             }
-        }
-        if names.is_empty() && before.names.as_ref().is_none_or(|names| !names.is_empty()) {
+            closed.is_ok()
+        };
+        devices.retain(|index, name| {
+            before.devices.contains_key(index) || is_done(close_ingress(name, *index, TAKEN_MARK))
+        });
+        if names.is_empty() && (!before.has_begun || !before.names.is_empty()) {
             open_names(&self.file.name);
-        } else if before.names.as_ref() != Some(&names)
-            && let Err(error) = close_names(self.file.name.as_str(), &names)
-        {
-            tracing::error!(%error, "devices that come in the place of ports were not closed: packets may go past closed services");
+        } else if names != before.names && !is_done(close_names(self.file.name.as_str(), &names)) {
+            names = before.names;
         }
         let desired = Some(Arc::clone(&self.desired.state));
-        self.closing = Closing { is_wanted: wanted, desired, devices, names: Some(names) };
+        let has_begun = true;
+        self.closing = Closing { has_begun, has_failed, is_wanted, desired, devices, names };
     }
 
     /// Returns true when a service that runs or shall run is closed. Called with each thing that

@@ -17,6 +17,7 @@ use crate::daemon::Daemon;
 use crate::demand::fetch_for_start;
 use crate::deploy::Module;
 use crate::journal::{Journal, Record};
+use crate::life::open_store;
 use crate::state::{Desired, Facts};
 use anyhow::{Context, Result};
 use node::ModuleInfo;
@@ -83,8 +84,7 @@ pub(crate) fn check_wanted(file: &NodeFile, config: &Path, followed: &str) -> Re
     if fingerprint(&file.wanted) == followed {
         return Ok(());
     }
-    let store = Store::open(&file.store)
-        .with_context(|| format!("opening the module store {}", file.store.display()))?;
+    let store = open_store(file)?;
     let modules = file.wanted.services.iter().map(|service| &service.get_ref().module);
     let mut digests = modules.filter_map(|module| module.get_ref().parse().ok());
     if digests.any(|digest| !store.has(&digest)) {
