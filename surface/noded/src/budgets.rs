@@ -57,18 +57,6 @@ impl Daemon {
         }
     }
 
-    /// Budgets may be others now: each account that is begins full, and nobody is over.
-    pub(crate) fn budgets_changed(&mut self) {
-        let services = self.node.services();
-        let changed = services.filter(|service| {
-            let known = self.meters.get(&service.entry);
-            known.is_some_and(|meter| !meter.is_for(&service.budget))
-        });
-        let changed: Vec<EntryId> = changed.map(|service| service.entry).collect();
-        changed.into_iter().for_each(|entry| self.end_budget(entry));
-        self.settle_accounts();
-    }
-
     fn used_below(&self, entry: EntryId) -> Option<Used> {
         let below = self.below_report(entry)?;
         // What is raised or dropped for the budget's sake has cost its session nothing here.

@@ -373,7 +373,7 @@ impl Daemon {
             let came: Vec<u32> = rules.iter().map(|rule| rule.0).collect();
             self.note_rules(EventKind::RulesAdded, &came);
         }
-        self.budgets_changed();
+        self.settle_accounts();
         let Some(work) = self.work.as_mut() else { return Ok(()) };
         for (name, present) in &mut work.now.services {
             if let Some(desired) = state.services.get(name) {
