@@ -202,7 +202,12 @@ peer_oras() {
         holds "with the same bytes" same "$scratch/monitor.wasm" "$scratch/unpacked.wasm"
     done
     holds "oras makes an index" oras manifest index create --plain-http "$at:both" ours plain
-    ends "of which we do not guess" 2 tam pull "$at:both"
+    holds "of one module in two images" tam pull "$at:both" -o "$scratch/either.wasm"
+    holds "with the same bytes" same "$scratch/monitor.wasm" "$scratch/either.wasm"
+    cp vectors/v1/abi/echo.wasm "$scratch/plugin.wasm"
+    (cd "$scratch" && oras push --plain-http "$at:echo" plugin.wasm:application/wasm >/dev/null)
+    holds "oras makes another" oras manifest index create --plain-http "$at:two-modules" ours echo
+    ends "of which we do not guess" 2 tam pull "$at:two-modules"
     (cd "$scratch" && oras push --plain-http "$at:text" "config/tamandua/keys/alice.pub.pem:text/plain" >/dev/null)
     ends "what is no module is refused" 2 tam pull "$at:text"
 }

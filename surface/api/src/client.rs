@@ -38,6 +38,8 @@ pub use place::{Place, RemoteNode};
 /// Longest wait for an answer: the compiler of a large module has 20 s of
 /// processor time, and a busy machine gives it a fraction of a core.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(120);
+/// Time after which an answer is late: people wait for a second without a word, no longer.
+pub const ANSWER_TIME_USUAL: Duration = Duration::from_secs(1);
 /// Largest answer, in bytes: counters of the most services and rules that a node has.
 pub const ANSWER_LENGTH_MAX: usize = 64 << 20;
 
@@ -47,8 +49,13 @@ pub struct Client {
     place: Place,
     /// What each request is sent with; the socket's owner needs none.
     token: Option<String>,
+    on_delay: Option<OnDelay>,
     kept: Kept,
 }
+
+/// Called once for a request that has no answer after [`ANSWER_TIME_USUAL`], with where it was
+/// sent.
+pub type OnDelay = fn(&Place);
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
@@ -144,13 +151,17 @@ impl Client {
     /// A client of the node that listens on this socket.
     #[must_use]
     pub fn new(socket: impl Into<PathBuf>) -> Self {
-        Self { place: Place::Socket(socket.into()), token: None, kept: Kept::default() }
+        Self::at(Place::Socket(socket.into()))
     }
 
     /// A client of a node on the network, which has that key.
     #[must_use]
     pub fn remote(node: RemoteNode) -> Self {
-        Self { place: Place::Remote(node), token: None, kept: Kept::default() }
+        Self::at(Place::Remote(node))
+    }
+
+    fn at(place: Place) -> Self {
+        Self { place, token: None, on_delay: None, kept: Kept::default() }
     }
 
     /// A client of the node of this name on this machine.
@@ -163,6 +174,13 @@ impl Client {
     #[must_use]
     pub fn with_token(self, token: impl Into<String>) -> Self {
         Self { token: Some(token.into()), ..self }
+    }
+
+    /// The same, calling `on_delay` for each request that is answered late. Requests that ask the
+    /// node to wait (events, packets of a capture) are never late.
+    #[must_use]
+    pub fn with_on_delay(self, on_delay: Option<OnDelay>) -> Self {
+        Self { on_delay, ..self }
     }
 
     /// Where it asks.
@@ -504,7 +522,8 @@ impl Client {
     }
 
     fn ask(&self, call: Call) -> Result<(StatusCode, Bytes), ClientError> {
-        self.kept.ask(&self.place, Call { token: self.token.clone(), ..call })
+        let on_delay = self.on_delay.filter(|_| !call.target.contains("wait_seconds="));
+        self.kept.ask(&self.place, Call { token: self.token.clone(), ..call }, on_delay)
     }
 }
 

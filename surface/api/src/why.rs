@@ -10,8 +10,17 @@ pub struct WhyList {
     pub schema_version: u32,
     /// The node's name.
     pub node: String,
+    /// Whether these are all reasons; else those of the caller's own services and rules, without
+    /// what belongs to ports.
+    #[serde(default = "all")]
+    pub all: bool,
     /// The reasons.
     pub reasons: Vec<WhyReason>,
+}
+
+/// What nodes answered before they said which.
+const fn all() -> bool {
+    true
 }
 
 /// One reason at one place.

@@ -4,9 +4,9 @@
 //! shell ─▶ COMPLETE=bash tam -- words ─▶ clap_complete ─▶ an argument's candidates ─▶ node
 //! ```
 //!
-//! The command line so far does not say which node it will ask: names are of all nodes that
-//! answer within [`ASK_TIME_MAX`], each once. Nothing here fails: where nobody answers there is
-//! nothing to complete.
+//! Names are of the node that `--node` names on the command line so far; without it, of all nodes
+//! of this machine that answer within [`ASK_TIME_MAX`], each once. Nothing here fails: where
+//! nobody answers there is nothing to complete.
 
 use crate::commands::key;
 use crate::nodes;
@@ -186,10 +186,22 @@ fn candidates(names: impl IntoIterator<Item = String>) -> Candidates {
     names.into_iter().take(CANDIDATES_MAX).map(CompletionCandidate::new).collect()
 }
 
-/// Asks every node that runs here.
+/// Asks the node that the command line names, or every node that runs here.
 fn asked_here(names: fn(&Client) -> Result<Vec<String>, ClientError>) -> Candidates {
-    let running = || nodes::found().0.iter().take(NODES_ASKED_MAX).map(Client::of).collect();
-    asked(running, names)
+    let asked_node = named_node(std::env::args());
+    let clients = move || match asked_node {
+        Some(node) => nodes::asked(Some(&node)).into_iter().collect(),
+        None => nodes::found().0.iter().take(NODES_ASKED_MAX).map(Client::of).collect(),
+    };
+    asked(clients, names)
+}
+
+/// Returns the node that `--node` names in these words, whatever else is in them.
+fn named_node(words: impl Iterator<Item = String>) -> Option<Name> {
+    let mut words = words.skip_while(|word| word != "--node" && !word.starts_with("--node="));
+    let first = words.next()?;
+    let name = first.strip_prefix("--node=").map(str::to_owned).or_else(|| words.next())?;
+    Name::new(&name).ok()
 }
 
 /// Asks all nodes at the same time; who does not answer in time is left out, and its thread ends
@@ -237,6 +249,19 @@ mod tests {
         assert_eq!(completed(&["tam", "deploy", "m.wasm", "--level", "k"]), ["kernel"]);
         assert_eq!(completed(&["tam", "deploy", "m.wasm", "--on-failure", "c"]), ["closed"]);
         assert!(completed(&["tam", "deploy", "m.wasm", "--lev"]).contains(&"--level".to_owned()));
+    }
+
+    #[test]
+    fn the_node_that_the_command_line_names_is_found_in_it() {
+        let named = |words: &str| {
+            let node = named_node(words.split(' ').map(str::to_owned));
+            node.map(|node| node.to_string())
+        };
+        assert_eq!(named("tam -- tam show --node r2 mon").as_deref(), Some("r2"));
+        assert_eq!(named("tam -- tam --node=r2 show mon").as_deref(), Some("r2"));
+        for none in ["tam -- tam show mon", "tam -- tam show --node", "tam -- tam --node R!"] {
+            assert_eq!(named(none), None, "{none}");
+        }
     }
 
     #[test]

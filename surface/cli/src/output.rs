@@ -11,11 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::cell::{Cell, RefCell};
 use std::io::{self, IsTerminal, Write};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
-
-/// So long a node that fetches a module is waited for without a word.
-const QUIET_MAX: Duration = Duration::from_secs(1);
 
 /// Where a command writes to.
 #[derive(Debug)]
@@ -68,24 +64,6 @@ impl Output {
         self.progress_end();
         // Where standard error is closed nobody wants to know.
         let _ = writeln!(io::stderr().lock(), "{}", escaped_lines(text));
-    }
-
-    /// Asks a node; where it may have to fetch a module first, says after a while that it does.
-    pub fn patient<T>(&self, may_fetch: bool, ask: impl FnOnce() -> T) -> T {
-        if !may_fetch {
-            return ask();
-        }
-        let (done, waits) = mpsc::channel::<()>();
-        let told = std::thread::spawn(move || {
-            if waits.recv_timeout(QUIET_MAX) == Err(RecvTimeoutError::Timeout) {
-                let text = "the node is at work: it fetches what it does not hold, or waits for its cell (`tam events`)";
-                let _ = writeln!(io::stderr().lock(), "{text}");
-            }
-        });
-        let answer = ask();
-        drop(done);
-        let _ = told.join();
-        answer
     }
 
     /// Says that something goes on: a moving line on a terminal, else plain lines.

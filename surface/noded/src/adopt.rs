@@ -78,7 +78,14 @@ impl Daemon {
         let numbers: Vec<PortId> = node.ports().iter().map(|port| port.id).collect();
         let mut front = FrontDoor::adopt(&file.name, &numbers).context("opening what is pinned")?;
         let ends = node::other_ends(node.ports(), &file.bridge.0)?;
-        let ports = adopt_ports(&netlink, &mut front, &node, &ends)?;
+        let (ports, gone) = adopt_ports(&netlink, &front, &node, &ends)?;
+        let wanted = desired.as_ref().context("it has no desired state")?;
+        if crate::closing::is_wanted(&wanted.state, &node) {
+            crate::closing::close_unserved(&file.name, &ports);
+        }
+        for port in gone {
+            front.detach_gone(port)?;
+        }
 
         let cell = match (cell_was, cell_pid) {
             (CellState::Ready, Some(pid)) => adopt_cell(&file.name, pid, ran),
@@ -235,8 +242,8 @@ impl Daemon {
 ///
 /// # Errors
 /// When the file wants something new that cannot be, when ports that go on are another network
-/// namespace's or their pins another file system's, or when devices of ports are not here and there
-/// is nothing that could be adopted without them.
+/// namespace's or their pins another file system's, or when devices of ports are not here, or cannot
+/// be ports as they are, and there is nothing that could be adopted without them.
 pub(crate) fn check_place(file: &NodeFile, config: &Path) -> Result<()> {
     // One that cannot be read is taken down.
     if let Ok(Some(record)) = Record::read(&file.name) {
@@ -257,7 +264,10 @@ pub(crate) fn check_place(file: &NodeFile, config: &Path) -> Result<()> {
                 !has_devices(name, record)?,
                 "the ports of the node '{name}' are in another network namespace, net:[{namespace}], and go on there: start it there, or take them down with 'tam node --cleanup {name}'"
             );
-        } else if record.ports == file.ports && record.fingerprint == record::fingerprint()? {
+        } else if !record.has_packet_ports
+            && record.ports == file.ports
+            && record.fingerprint == record::fingerprint()?
+        {
             return Ok(());
         }
     }
@@ -281,18 +291,18 @@ fn has_devices(name: &Name, record: Record) -> Result<bool> {
     Ok(ports.into_iter().any(|port| front.device_of(port).is_some()))
 }
 
-/// The ports whose devices are still those that their programs are on; others are away, and
-/// come back like any port.
+/// Returns all ports, and those that are away: their devices are not those any more that their
+/// programs are on. They come back like any port.
 fn adopt_ports(
     netlink: &Netlink,
-    front: &mut FrontDoor,
+    front: &FrontDoor,
     node: &Node,
     ends: &BTreeMap<PortId, PortId>,
-) -> Result<Vec<LivePort>> {
+) -> Result<(Vec<LivePort>, Vec<PortId>)> {
     let mut before = ports::remembered(node.name())?;
     let devices: BTreeSet<&str> =
         node.ports().iter().map(|port| port.spec.device.as_str()).collect();
-    let mut live = Vec::new();
+    let (mut live, mut gone) = (Vec::new(), Vec::new());
     for port in node.ports() {
         let (id, device) = (port.id, &port.spec.device);
         let end = ends.get(&id).copied();
@@ -311,13 +321,13 @@ fn adopt_ports(
                 live.push(port);
             }
             None => {
-                front.detach_gone(id)?;
+                gone.push(id);
                 let reason = format!("the device {device} went while no daemon was there");
                 live.push(LivePort::absent(port.clone(), end, reason));
             }
         }
     }
-    Ok(live)
+    Ok((live, gone))
 }
 
 fn adopt_cell(node: &Name, pid: u32, ran: Vec<EntryId>) -> Result<Cell> {
@@ -355,14 +365,14 @@ pub(crate) fn end_cells(node: &Name, but: Option<u32>) -> Result<Vec<u32>> {
     Ok(ended)
 }
 
-/// Takes down what a daemon before left; the names of what there was.
+/// Takes down what a daemon before left, but for what is closed by the names of its ports; returns
+/// the names of what there was.
 pub(crate) fn take_down(node: &Name) -> Result<Vec<String>> {
     // First: from now on there is nothing to go on with.
     Record::remove(node);
     let ended = end_cells(node, None)?;
     let mut removed: Vec<String> = ended.iter().map(|pid| format!("cell {pid}")).collect();
     removed.extend(bpf::front_door::remove(node)?);
-    crate::closing::open_names(node);
     removed.extend(ports::restore_left_over(node)?);
     let netlink = Netlink::open().context("opening netlink")?;
     let left = netlink.end_left_interceptions().context("removing rules of interceptions")?;

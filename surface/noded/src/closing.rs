@@ -13,6 +13,7 @@
 use crate::daemon::Daemon;
 use crate::ports::{LivePort, Mode};
 use node::desired::DesiredState;
+use node::{Node, PortSpec};
 use os::frame_socket::TAKEN_MARK;
 use os::netlink::{KnownDevice, NetlinkError, close_ingress, close_names, open_ingress};
 use std::collections::BTreeMap;
@@ -83,8 +84,7 @@ impl Daemon {
         if known.is_some_and(|desired| Arc::ptr_eq(desired, &self.desired.state)) {
             return self.closing.is_wanted;
         }
-        self.desired.state.has_closed_service()
-            || self.node.services().any(|service| service.on_failure.is_closed())
+        is_wanted(&self.desired.state, &self.node)
     }
 
     /// Opens whatever is closed: the node ends.
@@ -92,6 +92,29 @@ impl Daemon {
         let Closing { devices, .. } = std::mem::take(&mut self.closing);
         devices.into_keys().for_each(open);
         open_names(&self.file.name);
+    }
+}
+
+/// Returns true when a service that runs or shall run is closed.
+pub(crate) fn is_wanted(desired: &DesiredState, node: &Node) -> bool {
+    desired.has_closed_service() || node.services().any(|service| service.on_failure.is_closed())
+}
+
+/// Closes the names of those of a node's ports that are not served, before what serves them is
+/// taken off their devices. [`Daemon::close_ports`] replaces it.
+pub(crate) fn close_unserved(node: &Name, ports: &[LivePort]) {
+    close(node, &ports.iter().filter_map(known_device).collect::<Vec<_>>());
+}
+
+/// Closes all ports of a node by their names, until it is served again, or cleaned up.
+pub(crate) fn close_all(node: &Name, ports: &[PortSpec]) {
+    let device = |port: &PortSpec| KnownDevice { name: port.device.clone(), index: None };
+    close(node, &ports.iter().map(device).collect::<Vec<_>>());
+}
+
+fn close(node: &Name, devices: &[KnownDevice]) {
+    if let Err(error) = close_names(node.as_str(), devices) {
+        tracing::error!(%error, "ports were not closed: packets may go past closed services");
     }
 }
 

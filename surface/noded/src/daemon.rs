@@ -301,7 +301,7 @@ impl Daemon {
         found: Found,
         done: mpsc::UnboundedSender<Done>,
     ) -> Result<Self> {
-        let Found { desired, barrier } = found;
+        let Found { desired, barrier, stays_closed } = found;
         let mut desired = Some(desired);
         match Self::adopt(&start, &mut desired, &done) {
             Ok(Some(mut daemon)) => {
@@ -325,6 +325,9 @@ impl Daemon {
             let state = desired.as_ref().map(|desired| &*desired.state);
             Barrier::raise(&start.file, state)
         });
+        if stays_closed {
+            crate::closing::close_all(&start.file.name, &start.file.ports);
+        }
         for what in adopt::take_down(&start.file.name)? {
             tracing::info!(what, "took down what a dead node of this name had left");
         }

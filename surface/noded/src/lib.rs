@@ -139,18 +139,31 @@ const HANDED_OVER_WITHIN: Duration = Duration::from_secs(10);
 
 /// Asks the daemon that runs, if one does, to let go of the node, and takes its name.
 fn take_over(name: &Name) -> Result<File> {
-    let client = api::Client::of(name);
-    if let Ok(running) = client.node() {
-        mounts::check_shared_with(running.pid)?;
-    }
-    match client.hand_over() {
-        Ok(handed) => tracing::info!(pid = handed.pid, "the daemon before hands over"),
-        Err(api::ClientError::Unreachable { .. }) => {
-            tracing::info!("no daemon of this node runs");
-        }
-        Err(error) => {
-            return Err(error).with_context(|| format!("asking the node '{name}' to hand over"));
-        }
+    let client = api::Client::of(name).with_on_delay(Some(|place| {
+        tracing::warn!(%place, "the daemon that runs does not answer yet; waiting for it");
+    }));
+    let hand_over = || -> Result<u32> {
+        mounts::check_shared_with(client.node()?.pid)?;
+        Ok(client.hand_over()?.pid)
+    };
+    match hand_over() {
+        Ok(pid) => tracing::info!(pid, "the daemon before hands over"),
+        Err(error) => match error.downcast_ref() {
+            Some(api::ClientError::Unreachable { .. }) => {
+                tracing::info!("no daemon of this node runs");
+            }
+            Some(api::ClientError::Silent { .. }) => {
+                let lock = run_directory(name).join("lock");
+                return Err(error.context(format!(
+                    "the daemon of '{name}' hangs: end the process that holds {} (fuser says \
+                     which) with SIGKILL, and start this one again: it adopts what runs",
+                    lock.display()
+                )));
+            }
+            _ => {
+                return Err(error.context(format!("asking the node '{name}' to hand over")));
+            }
+        },
     }
     let asked = Instant::now();
     loop {
@@ -184,6 +197,7 @@ pub fn is_known(name: &Name) -> bool {
 pub fn cleanup(name: &Name) -> Result<Vec<String>> {
     let lock = life::lock(name).context("another process holds the node")?;
     let mut removed = adopt::take_down(name)?;
+    closing::open_names(name);
     drop(lock);
     let directory = run_directory(name);
     if directory.exists() {

@@ -11,9 +11,11 @@ use crate::access::Gate;
 use crate::adopt;
 use crate::associations::Neighbours;
 use crate::barrier::Barrier;
+use crate::closing;
 use crate::config::NodeFile;
 use crate::daemon::{Daemon, Start};
-use crate::listen::listen;
+use crate::http::Incoming;
+use crate::listen::{Listening, listen};
 use crate::record::Record;
 use crate::state::Desired;
 use crate::{private, run_directory};
@@ -54,32 +56,56 @@ pub(crate) fn lock(name: &Name) -> Result<File> {
 /// Runs the node to its end; its name is taken with [`lock`].
 pub(crate) async fn run(start: Start, lock: File, bpf: bool) -> Result<()> {
     let name = start.file.name.clone();
-    let found = match Found::open(&start) {
+    let prepared = match Prepared::open(&start).await {
         Err(error) if is_left(&name) => {
             tracing::warn!(
                 "what a daemon before left stays in force: start the node again when that is mended"
             );
             return Err(error);
         }
-        found => found,
+        prepared => prepared,
     };
-    let ended = match found {
-        Ok(found) => run_locked(start, found, bpf).await,
+    let directory = run_directory(&name);
+    let ports = start.file.ports.clone();
+    let mut stays_closed = false;
+    let ended = match prepared {
+        Ok(prepared) => {
+            stays_closed = prepared.found.stays_closed;
+            run_locked(start, prepared, bpf).await
+        }
         Err(error) => Err(error),
     };
     if matches!(ended, Ok(End::HandedOver)) {
         return Ok(());
     }
+    if let (Err(error), true) = (&ended, stays_closed) {
+        closing::close_all(&name, &ports);
+        private::create(&directory.join(STAYS_CLOSED))?;
+        tracing::warn!(
+            error = format!("{error:#}"),
+            "a service that shall run is closed, so the ports stay closed: start the node again \
+             when that is mended, or open them with 'tam node --cleanup {name}'"
+        );
+        return ended.map(drop);
+    }
+    closing::open_names(&name);
     drop(lock);
-    let directory = run_directory(&name);
     std::fs::remove_dir_all(&directory)
         .with_context(|| format!("removing {}", directory.display()))?;
-    ended.map(|_| ())
+    ended.map(drop)
 }
 
+/// File of the run directory of a node that could not start: its ports stay closed.
+const STAYS_CLOSED: &str = "closed";
+
 /// Returns true when a previous daemon has left a record of what runs.
-fn is_left(name: &Name) -> bool {
+fn has_record(name: &Name) -> bool {
     Record::read(name).is_ok_and(|record| record.is_some())
+}
+
+/// Returns true when a previous daemon has left something in force.
+fn is_left(name: &Name) -> bool {
+    has_record(name) || run_directory(name).join(STAYS_CLOSED).exists()
 }
 
 /// Desired state and barrier of a node that starts, before anything else is touched.
@@ -87,14 +113,19 @@ pub(crate) struct Found {
     pub(crate) desired: Desired,
     /// Barrier; `None` while what a previous daemon left still decides about packets.
     pub(crate) barrier: Option<Barrier>,
+    /// Whether the ports stay closed if the node does not start: one before it left something, and
+    /// a service that shall run is closed.
+    pub(crate) stays_closed: bool,
 }
 
 impl Found {
     fn open(start: &Start) -> Result<Self> {
         let Start { file, config, .. } = start;
-        let barrier = (!is_left(&file.name)).then(|| Barrier::raise(file, None));
+        let barrier = (!has_record(&file.name)).then(|| Barrier::raise(file, None));
         let store = open_store(file)?;
-        Ok(Self { desired: crate::apply::open(file, config, &store)?, barrier })
+        let desired = crate::apply::open(file, config, &store)?;
+        let stays_closed = is_left(&file.name) && desired.state.has_closed_service();
+        Ok(Self { desired, barrier, stays_closed })
     }
 }
 
@@ -103,40 +134,45 @@ pub(crate) fn open_store(file: &NodeFile) -> Result<Store> {
         .with_context(|| format!("opening the module store {}", file.store.display()))
 }
 
-async fn run_locked(start: Start, found: Found, bpf: bool) -> Result<End> {
+/// Everything that can fail before what a previous daemon left is touched.
+struct Prepared {
+    found: Found,
+    monitor: Monitor,
+    neighbours: Option<Neighbours>,
+    listening: Listening,
+    /// Requests that were heard; they are answered when the daemon serves.
+    requests: mpsc::Receiver<Incoming>,
+}
+
+impl Prepared {
+    async fn open(start: &Start) -> Result<Self> {
+        let found = Found::open(start)?;
+        let monitor = Monitor::open().context("listening for changes of routes and devices")?;
+        let Start { file, key, .. } = start;
+        let gate = Gate::new(file.trust.administrators.clone(), !file.trust.anyone.is_empty());
+        let gate = Arc::new(gate);
+        let neighbours = Neighbours::listen(file, key, Arc::clone(&gate))?;
+        let (sender, requests) = mpsc::channel(REQUESTS_MAX);
+        let listening = listen(file, key, open_store(file)?, gate, sender).await?;
+        Ok(Self { found, monitor, neighbours, listening, requests })
+    }
+}
+
+async fn run_locked(start: Start, prepared: Prepared, bpf: bool) -> Result<End> {
+    let Prepared { found, monitor, neighbours, listening, requests } = prepared;
     let (done, done_rx) = mpsc::unbounded_channel();
-    let monitor = Monitor::open().context("listening for changes of routes and devices")?;
     let name = start.file.name.clone();
     let mut daemon = Daemon::adopt_or_start(start, found, done).inspect_err(|_| {
         // What it had put up comes down again; the first failure is the one to tell.
         let _ = adopt::take_down(&name);
     })?;
-    if !bpf {
-        daemon.bpf_allowed = false;
-        daemon.set_bpf(false)?;
+    daemon.neighbours = neighbours;
+    if let Err(error) = begin(&mut daemon, bpf) {
+        // Nobody could ask it to end, or adopt what it leaves.
+        daemon.stop();
+        return Err(error);
     }
-    daemon.end_unknown_capabilities();
-    daemon.resume();
-    daemon.prepare_compiler();
-    let (requests, request_rx) = mpsc::channel(REQUESTS_MAX);
-    let (file, key) = (&daemon.file, &daemon.node_key);
-    let gate = Gate::new(file.trust.administrators.clone(), !file.trust.anyone.is_empty());
-    let gate = Arc::new(gate);
-    let neighbours = Neighbours::listen(file, key, Arc::clone(&gate));
-    let listening = listen(file, key, daemon.store.clone(), gate, requests).await;
-    let listening = match neighbours.and_then(|it| Ok((it, listening?))) {
-        Ok((neighbours, listening)) => {
-            daemon.neighbours = neighbours;
-            listening
-        }
-        Err(error) => {
-            // Nobody could ask it to end, or adopt what it leaves.
-            daemon.stop();
-            return Err(error);
-        }
-    };
-    daemon.serve_associations()?;
-    let ended = daemon.serve(monitor, request_rx, done_rx).await;
+    let ended = daemon.serve(monitor, requests, done_rx).await;
     // Whoever comes next has not their keys.
     daemon.end_associations();
     if ended.is_ok() && daemon.hands_over {
@@ -149,6 +185,18 @@ async fn run_locked(start: Start, found: Found, bpf: bool) -> Result<End> {
     drop(listening);
     daemon.stop();
     ended.map(|()| End::Down)
+}
+
+/// Goes on with what is wanted, and with what was adopted.
+fn begin(daemon: &mut Daemon, bpf: bool) -> Result<()> {
+    if !bpf {
+        daemon.bpf_allowed = false;
+        daemon.set_bpf(false)?;
+    }
+    daemon.end_unknown_capabilities();
+    daemon.resume();
+    daemon.prepare_compiler();
+    daemon.serve_associations()
 }
 
 /// An answer that was given is on its way within this.

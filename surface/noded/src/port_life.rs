@@ -13,7 +13,7 @@
 use crate::daemon::Daemon;
 use crate::events::Note;
 use crate::packets;
-use crate::ports::{self, LivePort, Mode};
+use crate::ports::{self, Away, LivePort, Mode};
 use anyhow::Result;
 use api::EventKind;
 use cell::protocol::ToCell;
@@ -106,6 +106,9 @@ impl Daemon {
         links: &[Link],
     ) {
         let (id, ifindex) = (self.ports[index].port.id, self.ports[index].config.ifindex);
+        self.ports[index].away = Some(Away { reason: reason.clone(), tried });
+        // While the front door still decides: behind it the kernel would have each packet.
+        self.close_ports();
         if let Err(error) = self.front.detach(id, ifindex) {
             tracing::error!(port = %self.ports[index].port.spec.name, %error, "not detached");
         }

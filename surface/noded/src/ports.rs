@@ -735,14 +735,21 @@ pub(crate) fn slow_words(slow: u32) -> Vec<String> {
     words.iter().filter(|(flag, _)| slow & flag != 0).map(|(_, word)| (*word).to_owned()).collect()
 }
 
-/// Checks that the devices of all ports are here, but for those that the node makes itself.
+/// Checks that the devices of all ports are here, but for those that the node makes itself, and
+/// that each can be a port.
 ///
 /// # Errors
 /// The first one that is not: the node file is another network namespace's, say.
 pub(crate) fn check_there(ports: &[PortSpec]) -> Result<()> {
     let netlink = Netlink::open().context("opening netlink")?;
-    for port in ports.iter().filter(|port| port.kind != PortKind::Tun) {
-        netlink.link(&port.device).with_context(|| format!("port '{}'", port.name))?;
+    for port in ports {
+        if port.kind == PortKind::Tun && is_missing(&netlink, &port.device) {
+            continue;
+        }
+        let link = netlink.link(&port.device).with_context(|| format!("port '{}'", port.name))?;
+        if let Some(reason) = unfit(&link, port.kind) {
+            bail!("port '{}': {reason}", port.name);
+        }
     }
     Ok(())
 }

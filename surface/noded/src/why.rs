@@ -80,7 +80,8 @@ impl Daemon {
         reasons.sort_by_key(|reason| {
             (!reason.dropped, Reverse(reason.packets_last_minute), Reverse(reason.packets))
         });
-        WhyList { schema_version: SCHEMA_VERSION, node: self.file.name.to_string(), reasons }
+        let (node, all) = (self.file.name.to_string(), sight.everything);
+        WhyList { schema_version: SCHEMA_VERSION, node, all, reasons }
     }
 
     /// Whether a place where packets ended is somebody's business.

@@ -139,8 +139,8 @@ fn arrange(node: &mut Node, state: &DesiredState) -> Result<Vec<(usize, usize)>,
     }
 }
 
-/// Which rule was refused: the one that the refusal names by its number in a node without
-/// others, or the first that is refused alone.
+/// Finds the rule that was refused: the one that the refusal names by its number in a node without
+/// others, or the last of the shortest beginning of the list that is refused.
 fn culprit(node: &mut Node, state: &DesiredState, places: &[usize], refusal: &Refusal) -> Place {
     if let Refusal::RuleSet(
         RuleSetError::TooManyRules { rule }
@@ -150,20 +150,24 @@ fn culprit(node: &mut Node, state: &DesiredState, places: &[usize], refusal: &Re
     {
         return places.get(rule.0 as usize).map_or(Place::Whole, |at| Place::Rule(*at));
     }
-    for at in places {
-        let add = vec![state.rules[*at].clone()];
-        let alone = Command::Arrange { remove: Vec::new(), add, services: BTreeMap::new() };
-        match node.handle_command(Nanos::ZERO, alone) {
-            Err(_) => return Place::Rule(*at),
-            Ok(Outcome::Arranged { rules, .. }) => {
-                for rule in rules {
-                    // It was added just now.
-                    let _ = node.handle_command(Nanos::ZERO, Command::RuleRemove { rule });
-                }
-            }
-            Ok(_) => {}
-        }
-        while node.poll_effect().is_some() {}
+    // The first `accepted` rules are accepted, the first `refused` are not.
+    let (mut accepted, mut refused) = (0, places.len());
+    while accepted + 1 < refused {
+        let middle = usize::midpoint(accepted, refused);
+        let beginning = places[..middle].iter().map(|at| state.rules[*at].clone()).collect();
+        *(if takes(node, beginning) { &mut accepted } else { &mut refused }) = middle;
     }
-    Place::Whole
+    places.get(accepted).map_or(Place::Whole, |at| Place::Rule(*at))
+}
+
+/// Returns whether a node without rules takes these; it has none afterwards.
+fn takes(node: &mut Node, rules: Vec<DesiredRule>) -> bool {
+    let change = |remove, add| Command::Arrange { remove, add, services: BTreeMap::new() };
+    let outcome = node.handle_command(Nanos::ZERO, change(Vec::new(), rules));
+    if let Ok(Outcome::Arranged { rules, .. }) = &outcome {
+        // They were added just now.
+        let _ = node.handle_command(Nanos::ZERO, change(rules.clone(), Vec::new()));
+    }
+    while node.poll_effect().is_some() {}
+    outcome.is_ok()
 }

@@ -420,6 +420,20 @@ fn what_a_node_would_refuse_is_found_with_its_place() {
     assert_eq!(place, Place::Rule(1));
     assert!(says.contains("did you mean 'left'"), "{says}");
     let (place, says) = with(&|state| {
+        // Each alone would be taken: a packet to both is two principals'.
+        for (r#match, session) in [("dport 5", "gold"), ("dport 6", "gold"), ("sport 5", "silver")]
+        {
+            let reservation = serde_json::from_str("{}").unwrap();
+            state.set_session(name(session), DesiredSession { reservation, owner: None });
+            let mut rule = rule(&format!("proto tcp {match}"), Action::Drop, 100);
+            rule.spec.session = name(session);
+            state.rules.push(rule);
+        }
+    })
+    .unwrap_err();
+    assert!(says.contains("a packet is one principal's"), "{says}");
+    assert_eq!(place, Place::Rule(3));
+    let (place, says) = with(&|state| {
         state.rules.insert(0, rule("any", Action::Service(name("monitr")), 100));
     })
     .unwrap_err();

@@ -14,7 +14,7 @@ use testkit::{
 use units::{Name, PortId};
 
 use crate::clean_end::{gone, kill};
-use crate::common::{Line, SOON, dscp, is_udp_to, module};
+use crate::common::{Line, PROGRAM_TIME_MAX, SOON, dscp, is_udp_to, module};
 use crate::handover::Flows;
 use crate::levels::{BELOW, stamper};
 
@@ -312,6 +312,58 @@ fn nothing_goes_past_a_closed_service_whoever_of_cell_and_daemon_is_away() {
     let ((), sent, arrived) = flows.during(|sent| sent.more(50));
     // A process that was killed has its descriptors for a moment.
     assert_eq!(arrived[0].last().map(|(number, ..)| number + 1), Some(sent));
+    line.node.start_again(&line.net, "r1").unwrap();
+}
+
+#[test]
+fn a_node_that_fails_to_start_opens_nothing_that_a_dead_one_has_left_closed() {
+    if !root_or_skip("starts that fail") {
+        return;
+    }
+    let mut line = packet_line(1500);
+    line.acquaint();
+    let rules: &[&str] = &["proto udp dport 7000"];
+    let guard = Service { name: "guard", rules, on_failure: "closed", ..Service::default() };
+    line.node.deploy(&stamper(BELOW), &guard).unwrap();
+    let flows = Flows::new(&line, &[PORT]);
+    let arrived = || flows.during(|sent| sent.more(50)).2[0].len();
+    let cell = line.node.cell().unwrap();
+    line.node.kill().unwrap();
+    kill(cell);
+    let name = line.node.name().to_string();
+    let text = std::fs::read_to_string(line.node.node_file()).unwrap();
+    let start = |text: &str| {
+        let file = line.node.node_file().with_extension("other.toml");
+        std::fs::write(&file, text).unwrap();
+        let program = tam();
+        let argv = [program.to_str().unwrap(), "node", "--config", file.to_str().unwrap()];
+        let ended = line.net.run("r1", &argv, PROGRAM_TIME_MAX).unwrap();
+        assert!(!ended.status.success());
+        ended.stderr
+    };
+    // Before anything is touched.
+    let device = line.net.end("r1", "client").unwrap().device.clone();
+    let mtu = |mtu: &str| line.run("r1", &["ip", "link", "set", &device, "mtu", mtu]);
+    mtu("9500");
+    let said = start(&text);
+    assert!(said.contains("9500"), "{said}");
+    mtu("1500");
+    let said = start(&format!("{text}\n[api]\nlisten = \"192.0.2.1:7443\"\n"));
+    assert!(said.contains("192.0.2.1") && said.contains("stays in force"), "{said}");
+    assert_eq!(arrived(), 0);
+
+    // When what was left is gone, since it cannot be adopted, and another node has the devices.
+    let native = text.replace("mode = \"packet\"", "mode = \"native\"");
+    let mut other = NodeUnderTest::start(&line.net, "r1").unwrap();
+    for _ in 0..2 {
+        let said = start(&native);
+        assert!(said.contains("stay closed") && said.contains("--cleanup"), "{said}");
+    }
+    assert!(other.stop().unwrap().success(), "{}", other.log());
+    assert_eq!(arrived(), 0);
+    let program = tam();
+    line.run("r1", &[program.to_str().unwrap(), "node", "--cleanup", &name]);
+    assert!(arrived() > 0);
     line.node.start_again(&line.net, "r1").unwrap();
 }
 

@@ -270,34 +270,56 @@ fn nothing_goes_past_a_closed_service_by_a_port_that_is_away_or_made_anew() {
     line.node.deploy(&drops, &service).unwrap();
     const PORT: u16 = 7100;
     let sink = line.udp("server", PORT);
-    let arrives = |line: &Line| {
-        let source = line.udp("third", 0);
-        for number in 0..50_u64 {
-            // An end that has just come up knows no way yet.
-            let _ = source.send_to(&number.to_be_bytes(), line.server(PORT));
-            std::thread::sleep(Duration::from_millis(2));
+    let source = line.udp("third", 0);
+    source.connect(line.server(PORT)).unwrap();
+    // Whether something does within the time that the socket waits.
+    let arrives = || sink.recv(&mut [0; 8]).is_ok();
+    let set = |line: &Line, what: &str| ip(line, "r1", &format!("link set {DEVICE} {what}"));
+    let stopping = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // All the while, also while one state of the port becomes another.
+        scope.spawn(|| send_all_the_while(&source, &stopping));
+        let ends = Ends(&stopping);
+        assert!(!arrives(), "served");
+        for _ in 0..3 {
+            set(&line, "mtu 9500");
+            becomes(&line, "port3", "away");
+            assert!(!arrives(), "another MTU");
+            set(&line, "mtu 1500");
+            becomes(&line, "port3", "up");
+            assert!(!arrives(), "the MTU that it had");
         }
-        numbers(&sink)
-    };
-    let up = |line: &Line| ip(line, "r1", &format!("link set {DEVICE} up"));
-    assert_eq!(arrives(&line), [0_u64; 0], "served");
-    ip(&line, "r1", &format!("link set {DEVICE} mtu 9500"));
-    becomes(&line, "port3", "away");
-    assert_eq!(arrives(&line), [0_u64; 0], "another MTU");
-    unplug(&line);
-    plug(&line);
-    up(&line);
-    assert_eq!(arrives(&line), [0_u64; 0], "made anew");
-    becomes(&line, "port3", "up");
-    assert_eq!(arrives(&line), [0_u64; 0], "served again");
-    line.node.kill().unwrap();
-    unplug(&line);
-    plug(&line);
-    up(&line);
-    assert_eq!(arrives(&line), [0_u64; 0], "made anew without a daemon");
-    line.node.start_again(&line.net, "r1").unwrap();
-    becomes(&line, "port3", "up");
-    assert_eq!(arrives(&line), [0_u64; 0], "after a start");
-    line.node.remove("drops").unwrap();
-    assert!(!arrives(&line).is_empty(), "nothing is closed any more");
+        unplug(&line);
+        plug(&line);
+        set(&line, "up");
+        assert!(!arrives(), "made anew");
+        becomes(&line, "port3", "up");
+        assert!(!arrives(), "served again");
+        line.node.kill().unwrap();
+        set(&line, "mtu 9500");
+        line.node.start_again(&line.net, "r1").unwrap();
+        becomes(&line, "port3", "away");
+        assert!(!arrives(), "another MTU since no daemon was there");
+        set(&line, "mtu 1500");
+        becomes(&line, "port3", "up");
+        line.node.kill().unwrap();
+        unplug(&line);
+        plug(&line);
+        set(&line, "up");
+        assert!(!arrives(), "made anew without a daemon");
+        line.node.start_again(&line.net, "r1").unwrap();
+        becomes(&line, "port3", "up");
+        assert!(!arrives(), "after a start");
+        line.node.remove("drops").unwrap();
+        wait_for(SOON, || arrives().then_some(())).expect("nothing is closed any more");
+        drop(ends);
+    });
+}
+
+/// Datagrams, a thousand a second, also while the end of the link is none or knows no way.
+fn send_all_the_while(source: &UdpSocket, stopping: &AtomicBool) {
+    while !stopping.load(Ordering::Relaxed) {
+        let _ = source.send(&[0; 8]);
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

@@ -1,7 +1,7 @@
 //! One connection to a node, and what is kept of it from one request to the next.
 
 use super::place::{Open, Place, Probe};
-use super::{ANSWER_LENGTH_MAX, ANSWER_TIME_MAX, Call, ClientError};
+use super::{ANSWER_LENGTH_MAX, ANSWER_TIME_MAX, ANSWER_TIME_USUAL, Call, ClientError, OnDelay};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::StatusCode;
 use hyper::body::Bytes;
@@ -30,13 +30,14 @@ impl Kept {
         &self,
         place: &Place,
         call: Call,
+        on_delay: Option<OnDelay>,
     ) -> Result<(StatusCode, Bytes), ClientError> {
         let kept = self.place().take().filter(Connection::is_open);
         let mut connection = match kept {
             Some(connection) => connection,
             None => Connection::open(place)?,
         };
-        let answer = connection.ask(place, call)?;
+        let answer = connection.ask(place, call, on_delay)?;
         *self.place() = Some(connection);
         Ok(answer)
     }
@@ -96,12 +97,24 @@ impl Connection {
         self.probe.is_silent() && !self.sender.is_closed() && self.answered.elapsed() < SILENT_MAX
     }
 
-    fn ask(&mut self, place: &Place, call: Call) -> Result<(StatusCode, Bytes), ClientError> {
+    fn ask(
+        &mut self,
+        place: &Place,
+        call: Call,
+        on_delay: Option<OnDelay>,
+    ) -> Result<(StatusCode, Bytes), ClientError> {
         let request = call.name();
         let Self { runtime, sender, .. } = self;
-        let exchange =
-            async { tokio::time::timeout(ANSWER_TIME_MAX, exchange(place, sender, call)).await };
-        let answer = runtime.block_on(exchange);
+        let answer = runtime.block_on(async {
+            let mut answer = std::pin::pin!(exchange(place, sender, call));
+            match tokio::time::timeout(ANSWER_TIME_USUAL, &mut answer).await {
+                Ok(answer) => Ok(answer),
+                Err(_) => {
+                    on_delay.into_iter().for_each(|call| call(place));
+                    tokio::time::timeout(ANSWER_TIME_MAX - ANSWER_TIME_USUAL, answer).await
+                }
+            }
+        });
         self.answered = Instant::now();
         answer.unwrap_or_else(|_| {
             Err(ClientError::Silent { place: Box::new(place.clone()), request })

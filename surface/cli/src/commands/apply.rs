@@ -52,8 +52,6 @@ struct Text {
     /// Modules, each with its signatures.
     wasm: Vec<(Vec<u8>, Option<String>)>,
     client: Client,
-    /// It names modules by their digest, which the node may not hold.
-    may_fetch: bool,
 }
 
 impl Apply {
@@ -63,7 +61,7 @@ impl Apply {
         text.request.discard_state = self.discard_state;
         text.request.allow_older = self.allow_older;
         text.request.fetch = !self.dry_run;
-        let would = context.output.patient(text.may_fetch, || text.ask())?;
+        let would = text.ask()?;
         if self.dry_run {
             return context.output.result(&would, || diff_text(&would, &self.file));
         }
@@ -114,11 +112,10 @@ impl Text {
         // Whole: it may be the file that the node was started with.
         let file = path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string();
         let mut request = ApplyRequest { file, dry_run: true, ..ApplyRequest::default() };
-        let (mut wasm, mut may_fetch) = (Vec::new(), false);
+        let mut wasm = Vec::new();
         let beside = path.parent().unwrap_or_else(|| Path::new("."));
         for named in Wanted::modules(&text, &shown).map_err(wrong)? {
             let module = &named.module;
-            may_fetch |= module.parse::<registry::Digest>().is_ok();
             if !is_file(module) || request.modules.contains_key(module) {
                 continue;
             }
@@ -138,7 +135,7 @@ impl Text {
             wasm.push((bytes, signatures));
         }
         request.text = text;
-        Ok(Self { request, wasm, client, may_fetch })
+        Ok(Self { request, wasm, client })
     }
 
     /// What would change.

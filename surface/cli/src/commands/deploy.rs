@@ -5,7 +5,6 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Rows;
 use api::{Budget, Client, DeployRequest, Deployed};
 use clap::Args;
-use registry::Digest;
 use std::path::Path;
 
 /// Arguments of `tam deploy`.
@@ -131,8 +130,7 @@ impl Deploy {
             discard_state: self.discard_state,
             allow_older: self.allow_older,
         };
-        let may_fetch = request.module.parse::<Digest>().is_ok();
-        let deployed = context.output.patient(may_fetch, || client.deploy(&request))?;
+        let deployed = client.deploy(&request)?;
         context.output.result(&deployed, || text(&deployed))
     }
 }
@@ -185,12 +183,13 @@ fn text(deployed: &Deployed) -> String {
         rows.add(["reason".into(), reason.clone()]);
     }
     if let Some(replaced) = &deployed.replaced {
-        let state = if replaced.state_kept { "took over its state" } else { "began empty" };
         let waited = replaced.paused_us as f64 / 1000.0;
-        rows.add([
-            "replaced".into(),
-            format!("{}: {state}, packets waited {waited:.1} ms", short_digest(&replaced.digest)),
-        ]);
+        let how = match (replaced.state_kept, service.stats.streams.is_some()) {
+            (_, true) => "open connections stay with it, new ones go to this version".to_owned(),
+            (true, false) => format!("took over its state, packets waited {waited:.1} ms"),
+            (false, false) => format!("began empty, packets waited {waited:.1} ms"),
+        };
+        rows.add(["replaced".into(), format!("{}: {how}", short_digest(&replaced.digest))]);
     }
     rows.add(["took".into(), format!("{} ms", deployed.took_ms)]);
     if service.rules.is_empty() {

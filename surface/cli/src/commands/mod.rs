@@ -40,7 +40,7 @@ use crate::output::Output;
 use abi::check::Kind;
 use abi::{Checked, Unverified};
 use api::{Client, ErrorCode};
-use std::io::Read;
+use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
 
 /// What a command needs beside its own arguments.
@@ -61,12 +61,22 @@ impl Context<'_> {
 
     /// A node by its name, or the only one.
     pub fn client_of(&self, node: Option<&units::Name>) -> Result<Client, Failure> {
-        let client = nodes::asked(node)?;
+        let client = nodes::asked(node)?.with_on_delay(Some(say_that_it_waits));
         Ok(match &self.token {
             Some(file) => client.with_token(token::held(file)?.to_string()),
             None => client,
         })
     }
+}
+
+/// Says on standard error that a node has not answered yet.
+fn say_that_it_waits(place: &api::client::Place) {
+    let text = format!(
+        "waiting for the node at {place}: it may be fetching or compiling a module, or waiting \
+         for its cell (`tam events`), or hang (its log)"
+    );
+    // Where standard error is closed nobody wants to know.
+    let _ = writeln!(io::stderr().lock(), "{}", crate::output::escaped(&text));
 }
 
 /// Runs the command; gives the exit status.

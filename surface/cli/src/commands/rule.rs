@@ -128,7 +128,8 @@ fn rules_of(file: &Path) -> Result<RulesRequest, Failure> {
 pub(super) fn shadowed_text(rule: u32, better: u32) -> String {
     format!(
         "no packet reaches rule {rule}: better rules have them all, among them rule {better}; give it \
-         a higher priority, or, where both lead to services, have one follow the other by --then"
+         a higher priority, or, where both lead to services of packets, have one follow the other by \
+         --then"
     )
 }
 

@@ -73,9 +73,13 @@ impl Why {
 
 /// The reasons as a table, and what to do about those that are more than curiosities.
 fn list_text(list: &WhyList) -> String {
+    /// What a capability does not show.
+    const OWN: &str = "only reasons of your own services and rules are shown: what ports drop, the \
+                       operator sees";
     if list.reasons.is_empty() {
-        return "every packet went the fast way: nothing was dropped, nothing left to the kernel"
-            .to_owned();
+        let none =
+            "every packet went the fast way: nothing was dropped, nothing left to the kernel";
+        return if list.all { none } else { OWN }.to_owned();
     }
     let mut rows = Rows::new(["last minute", "packets", "reason", "where", "meaning"]);
     for reason in &list.reasons {
@@ -95,6 +99,9 @@ fn list_text(list: &WhyList) -> String {
         }
         told.push(&reason.reason);
         text.push_str(&format!("\n{}: {}", escaped(&reason.reason), escaped(&reason.advice)));
+    }
+    if !list.all {
+        text.push_str(&format!("\n{OWN}"));
     }
     text
 }
@@ -152,7 +159,7 @@ mod tests {
             advice: "look at the frames".into(),
         };
         let reasons = vec![reason("left"), reason("right")];
-        let text = list_text(&WhyList { schema_version: 1, node: "r1".into(), reasons });
+        let text = list_text(&WhyList { schema_version: 1, node: "r1".into(), all: true, reasons });
         assert!(text.contains("2            7        drop_checksum  port left"), "{text}");
         assert_eq!(text.matches("look at the frames").count(), 1, "{text}");
     }
