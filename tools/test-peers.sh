@@ -15,7 +15,7 @@ rust_find || {
     exit 1
 }
 
-PEERS="programs association repository filters"
+PEERS="programs forwarders association repository filters"
 KEPT=target/peers
 
 say() { echo "test-peers: $*" >&2; }
@@ -41,6 +41,14 @@ python_with() {
 # ping, curl, iperf3, nft, BIRD, nginx, Icecast and what else the system tests have at the other end.
 peer_programs() {
     tools/test.sh --peers
+}
+
+# Plain Linux: 3,000 packets through it and through a node, as `make test` does with a tenth of them.
+peer_forwarders() {
+    local root=()
+    [ "$(id -u)" = 0 ] || root=(sudo -n)
+    cargo --config "target.'cfg(unix)'.runner='${root[*]} env TAM_SOAK=1'" test --release --workspace \
+        --test system -- --exact --nocapture forwarders::a_node_sends_what_plain_linux_sends >&2
 }
 
 # docs/associations.md in Python, on noiseprotocol and OpenSSL: the handshake in both roles,

@@ -70,10 +70,15 @@ pub fn set_close(headers: &mut Headers) -> Result<(), EditError> {
 /// # Errors
 /// Never, in fact: there was room for more.
 pub fn unset_close(headers: &mut Headers) -> Result<(), EditError> {
-    if !has_option(headers, b"close") {
+    unset_option(headers, b"close")
+}
+
+/// Takes an option out of Connection. All others stay.
+fn unset_option(headers: &mut Headers, option: &[u8]) -> Result<(), EditError> {
+    if !has_option(headers, option) {
         return Ok(());
     }
-    let others = options(headers).filter(|option| !option.eq_ignore_ascii_case(b"close"));
+    let others = options(headers).filter(|other| !other.eq_ignore_ascii_case(option));
     let value = others.collect::<Vec<_>>().join(&b", "[..]);
     if value.is_empty() {
         headers.remove(b"Connection");
@@ -107,15 +112,45 @@ pub fn expects_continue(version: Version, headers: &Headers) -> bool {
             .any(|has| has.eq_ignore_ascii_case(b"100-continue"))
 }
 
-/// The protocols of Upgrade, if Connection says that it is meant: RFC 9110, section 7.8. None
-/// in HTTP/1.0.
+/// Returns the protocols of Upgrade that a node lets through, if Connection says that it is meant:
+/// RFC 9110, section 7.8. None in HTTP/1.0. Other versions of HTTP are left out: behind a switch to
+/// HTTP/2 a client would make requests that no filter sees, and RFC 9113, section 3.1, has ended it.
 pub fn upgrades(version: Version, headers: &Headers) -> impl Iterator<Item = &[u8]> {
     let is_meant = version == Version::Http11 && has_option(headers, b"upgrade");
     headers
         .get_all(b"Upgrade")
         .flat_map(elements)
-        .filter(move |protocol| is_meant && !protocol.is_empty())
+        .filter(move |protocol| is_meant && !protocol.is_empty() && !is_http(protocol))
 }
+
+/// Whether a protocol of Upgrade is a version of HTTP (IANA, HTTP Upgrade Token Registry).
+fn is_http(protocol: &[u8]) -> bool {
+    let name = protocol.split(|&byte| byte == b'/').next().unwrap_or_default();
+    [&b"h2c"[..], b"h2", b"HTTP"].iter().any(|http| http.eq_ignore_ascii_case(name))
+}
+
+/// Whether a request offers to go on with another version of HTTP.
+pub(crate) fn offers_http(headers: &Headers) -> bool {
+    let mut all = headers.get_all(b"Upgrade").flat_map(elements);
+    all.any(is_http) || headers.get(HTTP2_SETTINGS).is_some()
+}
+
+/// Takes out that a request offers to go on with another version of HTTP; other protocols stay.
+pub(crate) fn withdraw_http(headers: &mut Headers) -> Result<(), EditError> {
+    headers.remove(HTTP2_SETTINGS);
+    unset_option(headers, HTTP2_SETTINGS)?;
+    let all = headers.get_all(b"Upgrade").flat_map(elements);
+    let others = all.filter(|protocol| !protocol.is_empty() && !is_http(protocol));
+    let value = others.collect::<Vec<_>>().join(&b", "[..]);
+    if value.is_empty() {
+        headers.remove(b"Upgrade");
+        return unset_option(headers, b"upgrade");
+    }
+    headers.replace(b"Upgrade", &value)
+}
+
+/// RFC 7540, section 3.2.1.
+const HTTP2_SETTINGS: &[u8] = b"HTTP2-Settings";
 
 /// Whether TE offers another coding than chunked, which `trailers` is not.
 pub(crate) fn offers_codings(headers: &Headers) -> bool {
@@ -235,11 +270,43 @@ mod tests {
 
     #[test]
     fn upgrade_counts_only_with_its_option_and_in_http11() {
-        let asked = headers(&[("Upgrade", "websocket, h2c"), ("Connection", "Upgrade")]);
+        let asked = headers(&[("Upgrade", "websocket, IRC/6.9"), ("Connection", "Upgrade")]);
         let all: Vec<_> = upgrades(Version::Http11, &asked).collect();
-        assert_eq!(all, [&b"websocket"[..], b"h2c"]);
+        assert_eq!(all, [&b"websocket"[..], b"IRC/6.9"]);
         assert_eq!(upgrades(Version::Http10, &asked).count(), 0);
         assert_eq!(upgrades(Version::Http11, &headers(&[("Upgrade", "h2c")])).count(), 0);
+    }
+
+    #[test]
+    fn no_request_offers_another_version_of_http() {
+        type Pairs = &'static [(&'static str, &'static str)];
+        let rows: [(Pairs, Pairs); 4] = [
+            (
+                &[
+                    ("Connection", "Upgrade, HTTP2-Settings"),
+                    ("Upgrade", "H2C"),
+                    ("HTTP2-Settings", "AAMAAABk"),
+                    ("a", "b"),
+                ],
+                &[("a", "b")],
+            ),
+            (
+                &[("Connection", "keep-alive, upgrade"), ("Upgrade", "HTTP/2.0, websocket")],
+                &[("Connection", "keep-alive, upgrade"), ("Upgrade", "websocket")],
+            ),
+            // Without the option it is not meant, and not there for anybody who does not look.
+            (&[("Upgrade", "h2c")], &[]),
+            (&[("http2-settings", "")], &[]),
+        ];
+        for (pairs, left) in rows {
+            let mut all = headers(pairs);
+            assert!(offers_http(&all), "{pairs:?}");
+            assert!(upgrades(Version::Http11, &all).all(|it| it == b"websocket"));
+            withdraw_http(&mut all).unwrap();
+            assert_eq!(all, headers(left), "{pairs:?}");
+            assert!(!offers_http(&all));
+        }
+        assert!(!offers_http(&headers(&[("Connection", "upgrade"), ("Upgrade", "websocket")])));
     }
 
     #[test]

@@ -4,7 +4,9 @@
 //! with one space behind each colon. Else they are put where the old ones stood, or at the end.
 
 use crate::chunked::is_forbidden_trailer;
-use crate::connection::{has_option, limit_codings, offers_codings, set_close};
+use crate::connection::{
+    has_option, limit_codings, offers_codings, offers_http, set_close, withdraw_http,
+};
 use crate::error::{Error, Reason};
 use crate::framing::{Asked, AskedBy, Framing, Said, said};
 use crate::grammar::Decimal;
@@ -103,7 +105,8 @@ pub struct Encoder {
 
 impl Encoder {
     /// Writes the head of a request. Nothing is written when it fails. TE is limited to
-    /// `trailers`, as no other coding than chunked can be read when the response comes.
+    /// `trailers`, as no other coding than chunked can be read when the response comes, and Upgrade
+    /// to what is no HTTP.
     ///
     /// # Errors
     /// When the head was edited into one that would be refused, or cannot have this framing.
@@ -128,6 +131,9 @@ impl Encoder {
         let mut fixed = fix(head.version(), &head.headers, framing, Kept::Nothing)?;
         if offers_codings(&head.headers) {
             limit_codings(fixed.get_or_insert_with(|| head.headers.clone()))?;
+        }
+        if offers_http(&head.headers) {
+            withdraw_http(fixed.get_or_insert_with(|| head.headers.clone()))?;
         }
         for part in [head.method(), b" ", head.target(), b" ", head.version().as_bytes()] {
             out.extend_from_slice(part);

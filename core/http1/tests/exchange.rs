@@ -225,7 +225,7 @@ fn a_request_to_switch_holds_the_next_one_until_it_is_answered() {
 
 #[test]
 fn filters_may_take_a_switch_out_and_add_none() {
-    let upgrade = request("GET /\nConnection: upgrade\nUpgrade: h2c");
+    let upgrade = request("GET /\nConnection: upgrade\nUpgrade: websocket");
     let mut exchange = Exchange::new();
     exchange.handle_request(&upgrade, Framing::None).unwrap();
     exchange.handle_request_sent(&request("HEAD /")).unwrap();

@@ -36,11 +36,13 @@ use std::io;
 use std::time::Duration;
 
 pub use self::address::{AddressPrefix, DuplicateDetection, Neighbour, NeighbourState, Route};
-pub use self::ingress::{KnownDevice, Taken, close_ingress, close_names, open_ingress};
+pub use self::ingress::{
+    KnownDevice, Taken, close_ingress, close_names, open_ingress, table_of_ingress, table_of_names,
+};
 pub use self::intercept::{Interception, MARK, MARK_MASK};
 pub use self::link::{Link, LinkStats, VethEnd};
 pub use self::monitor::{Change, Monitor};
-pub use self::netfilter::netfilter_in_use;
+pub use self::netfilter::{netfilter_in_use, tables_of_nodes};
 pub use self::own::is_own_address;
 pub use self::settings::DeviceSettings;
 pub use self::slow_path::{Qdisc, RoutingRule};

@@ -8,14 +8,18 @@
 //! | away, its device gone | what comes by a device of its name | prerouting |
 //! | served by packet sockets | what no cell has taken | ingress of the device |
 //!
-//! The tables have no owner: they hold when daemon and cell are gone, too.
+//! The tables have no owner: they hold when daemon and cell are gone, too. Whoever removes them
+//! does so for less than a second, as long as the daemon runs.
 
 use crate::daemon::Daemon;
 use crate::ports::{LivePort, Mode};
 use node::desired::DesiredState;
 use node::{Node, PortSpec};
 use os::frame_socket::TAKEN_MARK;
-use os::netlink::{KnownDevice, NetlinkError, close_ingress, close_names, open_ingress};
+use os::netlink::{
+    KnownDevice, NetlinkError, close_ingress, close_names, open_ingress, table_of_ingress,
+    table_of_names, tables_of_nodes,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use units::Name;
@@ -75,6 +79,28 @@ impl Daemon {
         let desired = Some(Arc::clone(&self.desired.state));
         let has_begun = true;
         self.closing = Closing { has_begun, has_failed, is_wanted, desired, devices, names };
+    }
+
+    /// Closes again what somebody else has opened: `nft flush ruleset`, as a firewall's reload does
+    /// it, takes every table that no process owns.
+    pub(crate) fn look_at_closing(&mut self) {
+        if self.closing.devices.is_empty() && self.closing.names.is_empty() {
+            return;
+        }
+        let there = match tables_of_nodes() {
+            Ok(there) => there,
+            Err(error) => return tracing::warn!(%error, "whether ports are closed is not known"),
+        };
+        let Closing { devices, names, .. } = &mut self.closing;
+        let known = (devices.len(), names.len());
+        devices.retain(|index, _| there.contains(&table_of_ingress(*index)));
+        names.retain(|_| there.contains(&table_of_names(self.file.name.as_str())));
+        if (devices.len(), names.len()) != known {
+            tracing::warn!(
+                "somebody removed nftables tables (tamandua-*) that keep ports closed: they are made again"
+            );
+            self.close_ports();
+        }
     }
 
     /// Returns true when a service that runs or shall run is closed. Called with each thing that

@@ -25,7 +25,7 @@ use crate::kernel_settings::{self, KernelSettings};
 use crate::leave::Leaving;
 use crate::ledger::{Billing, LedgerQuestion};
 use crate::life::{Found, open_store};
-use crate::moves::{self, Move};
+use crate::moves::{self, Move, Movers};
 use crate::packets::{self, PacketQueue};
 use crate::ports::{self, LivePort};
 use crate::record::{self, Record, RecordView};
@@ -122,14 +122,6 @@ pub(crate) struct Waiting {
     pub(crate) level: Option<abi::Level>,
 }
 
-/// Somebody who waits for a service to move.
-pub(crate) struct Mover {
-    pub(crate) reply: Reply<api::Moved>,
-    pub(crate) since: Instant,
-    pub(crate) from: abi::Level,
-    pub(crate) to: abi::Level,
-}
-
 /// The queue in front of the cell: the receive ring of an AF_XDP socket.
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -216,7 +208,7 @@ pub(crate) struct Daemon {
     /// Why nothing can run below user level here; the node's own switch apart.
     pub(crate) no_bpf: Option<String>,
     pub(crate) waiting: BTreeMap<Name, Waiting>,
-    pub(crate) movers: BTreeMap<Name, Vec<Mover>>,
+    pub(crate) movers: Movers,
     pub(crate) closing: Closing,
     /// Requests that are answered when the cell has stopped services.
     pub(crate) removals: Removals,
@@ -438,7 +430,7 @@ impl Daemon {
             fuel_closed: BTreeMap::new(),
             no_bpf,
             waiting: BTreeMap::new(),
-            movers: BTreeMap::new(),
+            movers: Movers::default(),
             closing: Closing::default(),
             removals: Removals::default(),
             messages: VecDeque::new(),

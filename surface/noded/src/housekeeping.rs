@@ -90,6 +90,7 @@ impl Daemon {
         if self.settings.look(&self.netlink) {
             self.changed(Change::Setting)?;
         }
+        self.look_at_closing();
         self.look()
     }
 

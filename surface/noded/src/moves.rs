@@ -3,14 +3,15 @@
 
 use crate::below::word_of;
 use crate::daemon::{Daemon, Done};
+use crate::http::Reply;
 use crate::state::Facts;
-use crate::views::failed;
+use crate::views::{failed, level, name};
 use abi::Level;
 use api::SCHEMA_VERSION;
 use cell::protocol::ToCell;
 use node::desired::DesiredState;
 use node::{Command, Event};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use tokio::time::Duration;
 use units::{EntryId, Name};
@@ -67,10 +68,92 @@ impl Move {
     }
 }
 
+/// A request that waits for a service to move.
+pub(crate) struct Mover {
+    pub(crate) reply: Reply<api::Moved>,
+    pub(crate) since: Instant,
+    pub(crate) from: Level,
+    pub(crate) to: Level,
+}
+
+/// Requests that wait for services to move, by service; empty when nobody waits.
+#[derive(Default)]
+pub(crate) struct Movers(BTreeMap<Name, Vec<Mover>>);
+
+impl Movers {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, service: Name, mover: Mover) {
+        self.0.entry(service).or_default().push(mover);
+    }
+
+    /// Takes those of a service that `are` so, the oldest first.
+    pub(crate) fn take(&mut self, service: &Name, are: impl Fn(&Mover) -> bool) -> Vec<Mover> {
+        let Some(waiting) = self.0.get_mut(service) else { return Vec::new() };
+        let taken = waiting.extract_if(.., |mover| are(mover)).collect();
+        if waiting.is_empty() {
+            self.0.remove(service);
+        }
+        taken
+    }
+
+    /// Takes the one that came last, of those of a service.
+    fn pop(&mut self, service: &Name) -> Option<Mover> {
+        let newest = self.0.get_mut(service)?.pop();
+        if self.0.get(service).is_some_and(Vec::is_empty) {
+            self.0.remove(service);
+        }
+        newest
+    }
+
+    /// Takes all of them.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Mover> + use<> {
+        std::mem::take(&mut self.0).into_values().flatten()
+    }
+}
+
 impl Daemon {
+    /// Asks a service to move; answered when it has, or has not.
+    pub(crate) fn start_move(
+        &mut self,
+        wanted: &str,
+        request: &api::MoveRequest,
+        reply: Reply<api::Moved>,
+    ) {
+        let since = Instant::now();
+        let asked = name(wanted).and_then(|service| {
+            let to = level(&request.level)?;
+            // Beforehand: the service may be there before the command returns.
+            let from = self.find(wanted)?.level;
+            Ok((service, to, from))
+        });
+        let (service, to, from) = match asked {
+            Ok(asked) => asked,
+            Err(refusal) => return drop(reply.send(Err(refusal))),
+        };
+        self.movers.push(service.clone(), Mover { reply, since, from, to });
+        match self.command(Command::Move { service: service.clone(), level: to }) {
+            Ok(_) => {
+                self.refuse_overtaken(&service, to);
+                if from == to {
+                    self.moved(&service, to);
+                }
+            }
+            Err(refusal) => {
+                let mover = self.movers.pop(&service);
+                drop(mover.map(|mover| mover.reply.send(Err(refusal))));
+            }
+        }
+    }
+
     /// Tells those who wait that a service is where they wanted it.
     pub(crate) fn moved(&mut self, service: &Name, level: Level) {
-        let Some(movers) = self.movers.remove(service) else { return };
+        let movers = self.movers.take(service, |_| true);
+        if movers.is_empty() {
+            return;
+        }
         let (service, moved) = (service.clone(), service.clone());
         let answers: Vec<_> = movers
             .into_iter()
@@ -100,8 +183,7 @@ impl Daemon {
 
     /// Tells those who wait for another level that a later request has overtaken theirs.
     pub(crate) fn refuse_overtaken(&mut self, service: &Name, level: Level) {
-        let Some(waiting) = self.movers.get_mut(service) else { return };
-        for mover in waiting.extract_if(.., |mover| mover.to != level) {
+        for mover in self.movers.take(service, |mover| mover.to != level) {
             let message = format!("a later request moves the service '{service}' to {level}");
             drop(mover.reply.send(Err(failed(message))));
         }
@@ -109,7 +191,7 @@ impl Daemon {
 
     /// Tells those who wait that it did not move.
     pub(crate) fn refuse_movers(&mut self, service: &Name, message: &str) {
-        for mover in self.movers.remove(service).unwrap_or_default() {
+        for mover in self.movers.take(service, |_| true) {
             drop(mover.reply.send(Err(failed(message))));
         }
     }
@@ -259,5 +341,32 @@ impl Daemon {
             moving.since = Instant::now();
             self.look_at(entry);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_moves_that_were_refused_overtaken_or_made() {
+        let [a, b] = ["a", "b"].map(|name| Name::new(name).unwrap());
+        let mut movers = Movers::default();
+        let mover = |to| {
+            let (reply, _) = tokio::sync::oneshot::channel();
+            Mover { reply, since: Instant::now(), from: Level::User, to }
+        };
+        movers.push(a.clone(), mover(Level::Nic));
+        assert!(movers.pop(&b).is_none() && movers.pop(&a).is_some());
+        assert!(movers.is_empty(), "refused");
+        movers.push(a.clone(), mover(Level::Nic));
+        movers.push(a.clone(), mover(Level::Kernel));
+        assert_eq!(movers.take(&a, |mover| mover.to != Level::Kernel).len(), 1);
+        assert!(!movers.is_empty(), "one is on its way");
+        assert_eq!(movers.take(&a, |_| true).len(), 1);
+        assert!(movers.is_empty(), "made");
+        movers.push(b, mover(Level::Nic));
+        assert_eq!(movers.take_all().count(), 1);
+        assert!(movers.is_empty(), "the cell is lost");
     }
 }

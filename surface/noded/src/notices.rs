@@ -114,10 +114,10 @@ impl Daemon {
                     let text = format!("packets of '{service}' are dropped until it runs again");
                     self.note(Note::new(EventKind::ServicePolicy, text).service(service));
                 }
-                for service in std::mem::take(&mut self.movers).into_values().flatten() {
+                for mover in self.movers.take_all() {
                     let message = format!("the cell was lost: {reason}");
                     let _ =
-                        service.reply.send(Err(http::error(api::ErrorCode::Failed, message, None)));
+                        mover.reply.send(Err(http::error(api::ErrorCode::Failed, message, None)));
                 }
             }
         }

@@ -184,6 +184,11 @@ impl LivePort {
         let spec = port.port.spec.clone();
         match port.attach_in_some_way(netlink, door) {
             Ok(()) => {
+                // It may have got another address since: what is for that one would be the
+                // kernel's.
+                if port.mode != Mode::Packet && port.refresh(&netlink.link(&spec.device)?) {
+                    door.configure(port.port.id, &port.config)?;
+                }
                 if let Some(reason) = &port.mode_reason {
                     let (port, mode, cost) = (&spec.name, port.mode.name(), port.mode.cost());
                     tracing::warn!(%port, mode, reason, cost, "a fallback");

@@ -3,7 +3,7 @@
 use crate::access::Caller;
 use crate::authority::Sight;
 use crate::cell_link::CellLink;
-use crate::daemon::{Daemon, Mover, Request, Waiting};
+use crate::daemon::{Daemon, Request, Waiting};
 use crate::deploy::Module;
 use crate::events::Note;
 use crate::http::{Answer, Reply, error};
@@ -32,7 +32,7 @@ pub(crate) fn failed(problem: impl std::fmt::Display) -> ErrorInfo {
     error(ErrorCode::Failed, problem.to_string(), None)
 }
 
-fn name(text: &str) -> Answer<Name> {
+pub(crate) fn name(text: &str) -> Answer<Name> {
     Name::new(text).map_err(usage)
 }
 
@@ -186,35 +186,6 @@ impl Daemon {
         }
     }
 
-    /// Asks a service to move; answered when it has, or has not.
-    fn start_move(&mut self, wanted: &str, request: &api::MoveRequest, reply: Reply<api::Moved>) {
-        let since = Instant::now();
-        let asked = name(wanted).and_then(|service| {
-            let level = level(&request.level)?;
-            // Beforehand: the service may be there before the command returns.
-            let from = self.find(wanted)?.level;
-            Ok((service, level, from))
-        });
-        let (service, level, from) = match asked {
-            Ok(asked) => asked,
-            Err(refusal) => return drop(reply.send(Err(refusal))),
-        };
-        let mover = Mover { reply, since, from, to: level };
-        self.movers.entry(service.clone()).or_default().push(mover);
-        match self.command(Command::Move { service: service.clone(), level }) {
-            Ok(_) => {
-                self.refuse_overtaken(&service, level);
-                if from == level {
-                    self.moved(&service, level);
-                }
-            }
-            Err(refusal) => {
-                let mover = self.movers.get_mut(&service).and_then(Vec::pop);
-                drop(mover.map(|mover| mover.reply.send(Err(refusal))));
-            }
-        }
-    }
-
     fn switch_bpf(&mut self, enabled: bool, reply: Reply<api::BpfSet>) {
         if let Some(reason) = self.no_bpf.as_ref().filter(|_| enabled) {
             return drop(reply.send(Err(failed(reason))));
@@ -256,7 +227,7 @@ impl Daemon {
         self.find(wanted).map(|it| self.service_info(it, numbers(&self.rules_to(&it.name))))
     }
 
-    fn find(&self, wanted: &str) -> Answer<&Service> {
+    pub(crate) fn find(&self, wanted: &str) -> Answer<&Service> {
         let found = Name::new(wanted).ok().and_then(|name| self.node.service(&name));
         found.ok_or_else(|| no_service(wanted, self.node.services().map(|s| s.name.as_str())))
     }

@@ -284,6 +284,10 @@ fn nothing_goes_past_a_closed_service_whoever_of_cell_and_daemon_is_away() {
     let flows = Flows::new(&line, &[PORT]);
     let ((), sent, arrived) = flows.during(|sent| {
         sent.more(50);
+        // As a firewall's reload does it.
+        line.run("r1", &["nft", "flush", "ruleset"]);
+        let closed = || line.run("r1", &["nft", "list", "tables"]).contains("tamandua-closed-");
+        wait_for(SOON, || closed().then_some(())).expect("it is closed again");
         kill(line.node.cell().unwrap());
         sent.more(50);
         let runs = || (line.node.service("guard").ok()?.state == "running").then_some(());

@@ -289,10 +289,16 @@ fn nothing_goes_past_a_closed_service_by_a_port_that_is_away_or_made_anew() {
             becomes(&line, "port3", "up");
             assert!(!arrives(), "the MTU that it had");
         }
+        // As a firewall's reload does it.
+        line.run("r1", &["nft", "flush", "ruleset"]);
+        let closed = || line.run("r1", &["nft", "list", "tables"]).contains("tamandua-ports-");
+        wait_for(SOON, || closed().then_some(())).expect("it is closed again");
         unplug(&line);
         plug(&line);
         set(&line, "up");
         assert!(!arrives(), "made anew");
+        becomes(&line, "port3", "up");
+        assert!(!arrives(), "served again");
         becomes(&line, "port3", "up");
         assert!(!arrives(), "served again");
         line.node.kill().unwrap();

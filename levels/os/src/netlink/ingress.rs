@@ -138,7 +138,7 @@ pub struct KnownDevice {
 /// # Errors
 /// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables of the family inet.
 pub fn close_names(owner: &str, devices: &[KnownDevice]) -> Result<(), NetlinkError> {
-    let table = text(1, &format!("{TABLE}ports-{owner}"));
+    let table = text(1, &table_of_names(owner));
     let header = whole(NFPROTO_INET, &[&table[..], &be32(2, 0)].concat());
     let mut messages = vec![
         (kind_of(NFT_MSG_NEWTABLE), NLM_F_CREATE, header.clone()),
@@ -162,6 +162,18 @@ pub fn close_names(owner: &str, devices: &[KnownDevice]) -> Result<(), NetlinkEr
     let request =
         format!("close the devices of node {owner} by name (nftables, CONFIG_NF_TABLES_INET)");
     open()?.batch(request, &batch(messages))
+}
+
+/// Returns the name of the table of [`close_ingress`].
+#[must_use]
+pub fn table_of_ingress(index: u32) -> String {
+    format!("{TABLE}closed-{index}")
+}
+
+/// Returns the name of the table of [`close_names`].
+#[must_use]
+pub fn table_of_names(owner: &str) -> String {
+    format!("{TABLE}ports-{owner}")
 }
 
 fn open() -> Result<Channel, NetlinkError> {
@@ -192,7 +204,7 @@ struct Table {
 impl Table {
     /// The table that outlives its maker.
     fn closed(index: u32) -> Self {
-        Self { name: format!("{TABLE}closed-{index}"), flags: 0 }
+        Self { name: table_of_ingress(index), flags: 0 }
     }
 
     /// Makes the table, with a chain that drops what `rule` does not accept.

@@ -1,6 +1,7 @@
 //! Whether netfilter looks at packets in the calling thread's namespace. It asks the kernel,
-//! not the `nft` program, and says only yes or no.
+//! not the `nft` program.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use rtnetlink::packet_core::NlasIterator;
@@ -44,34 +45,70 @@ pub fn netfilter_in_use() -> io::Result<bool> {
     nftables_chain_on_a_hook()
 }
 
+/// Returns the names of the tables of nodes that have a chain on a hook in the calling thread's
+/// namespace.
+///
+/// # Errors
+/// When the caller lacks `CAP_NET_ADMIN`.
+pub fn tables_of_nodes() -> io::Result<BTreeSet<String>> {
+    let hooked = chains()?.into_iter().filter(|chain| chain.hooked && chain.is_ours());
+    Ok(hooked.map(|chain| chain.table).collect())
+}
+
 fn nftables_chain_on_a_hook() -> io::Result<bool> {
+    // Where packet ports take their frames, and where ports are closed, is the node's own.
+    Ok(chains()?.iter().any(|chain| chain.hooked && !chain.is_ours()))
+}
+
+/// An nftables chain.
+#[derive(Default)]
+struct Chain {
+    table: String,
+    /// Packets come to it by themselves.
+    hooked: bool,
+}
+
+impl Chain {
+    fn of(attributes: &[u8]) -> Self {
+        let mut chain = Self::default();
+        for attribute in NlasIterator::new(attributes).flatten() {
+            match attribute.kind() & ATTRIBUTE_TYPE {
+                NFTA_CHAIN_HOOK => chain.hooked = true,
+                NFTA_CHAIN_TABLE => {
+                    let name = String::from_utf8_lossy(attribute.value());
+                    chain.table = name.trim_end_matches('\0').to_owned();
+                }
+                _ => {}
+            }
+        }
+        chain
+    }
+
+    fn is_ours(&self) -> bool {
+        self.table.starts_with(TABLE)
+    }
+}
+
+/// Lists the nftables chains; none where the kernel has no nftables.
+fn chains() -> io::Result<Vec<Chain>> {
     // A kernel without netfilter has no such protocol.
-    let Ok(channel) = Channel::open(Some(NETFILTER), 0) else { return Ok(false) };
+    let Ok(channel) = Channel::open(Some(NETFILTER), 0) else { return Ok(Vec::new()) };
     let request = "list the nftables chains";
     match channel.dump(request, NFT_MSG_GETCHAIN, &[0; NETFILTER_HEADER_LENGTH]) {
-        Ok(answers) => Ok(answers.iter().any(|answer| {
-            answer.kind == NFT_MSG_NEWCHAIN
-                && answer.payload.get(NETFILTER_HEADER_LENGTH..).is_some_and(is_anothers_hook)
-        })),
+        Ok(answers) => {
+            let chains = answers.iter().filter(|answer| answer.kind == NFT_MSG_NEWCHAIN);
+            Ok(chains
+                .filter_map(|answer| answer.payload.get(NETFILTER_HEADER_LENGTH..))
+                .map(Chain::of)
+                .collect())
+        }
         // A kernel with netfilter and without nftables does not know the subsystem.
-        Err(error) if matches!(error.errno(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(false),
+        Err(error) if matches!(error.errno(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+            Ok(Vec::new())
+        }
         Err(NetlinkError::Refused { source, .. } | NetlinkError::Socket { source, .. }) => {
             Err(source)
         }
         Err(other) => Err(io::Error::other(other)),
     }
-}
-
-/// Whether a chain is on a hook, and not where packet ports take their frames: those are the
-/// node's own, and of no other port.
-fn is_anothers_hook(attributes: &[u8]) -> bool {
-    let (mut hooked, mut ours) = (false, false);
-    for attribute in NlasIterator::new(attributes).flatten() {
-        match attribute.kind() & ATTRIBUTE_TYPE {
-            NFTA_CHAIN_HOOK => hooked = true,
-            NFTA_CHAIN_TABLE => ours = attribute.value().starts_with(TABLE.as_bytes()),
-            _ => {}
-        }
-    }
-    hooked && !ours
 }

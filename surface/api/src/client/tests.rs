@@ -33,6 +33,35 @@ fn http(status: &str, body: &impl Serialize) -> String {
 }
 
 #[test]
+fn who_waits_long_is_told_once_and_gets_the_answer_all_the_same() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static TOLD: AtomicU32 = AtomicU32::new(0);
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("api.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let body = http("200 OK", &ServiceList { schema_version: SCHEMA_VERSION, services: vec![] });
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        for request in 0..2 {
+            assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+            // The first is late by whatever the client takes for that.
+            while TOLD.load(Ordering::Relaxed) < 1 {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert_eq!(TOLD.load(Ordering::Relaxed), 1, "request {request}");
+            stream.write_all(body.as_bytes()).unwrap();
+        }
+    });
+    let client = Client::new(&socket).with_on_delay(Some(|_| {
+        TOLD.fetch_add(1, Ordering::Relaxed);
+    }));
+    for _ in 0..2 {
+        assert_eq!(client.services().unwrap().services, []);
+    }
+    server.join().unwrap();
+}
+
+#[test]
 fn every_operation_is_in_the_table() {
     for operation in [
         Operation::Node,
