@@ -307,7 +307,9 @@ impl Router {
         };
         match ethertype {
             p::ETHERTYPE_IPV4 if frame.len() >= 22 && own(&frame, 14, 4) => {
-                if frame[11] == p::ICMP && matches!(frame.get(22..24), Some(&[3, 0 | 1])) {
+                // Behind options, which an error repeats.
+                let at = 2 + usize::from(frame[2] & 15) * 4;
+                if frame[11] == p::ICMP && matches!(frame.get(at..at + 2), Some(&[3, 0 | 1])) {
                     return;
                 }
                 frame[6..8].fill(0);
