@@ -141,8 +141,8 @@ mod tests {
             package("base/wire", &[]),
             package("core/node", &["base/wire"]),
             package("core/node/macros", &[]),
-            package("surface/noded", &["core/node"]),
-            package("levels/os", &[]),
+            package("node/daemon", &["core/node"]),
+            package("host/netlink", &[]),
         ]
     }
 
@@ -154,10 +154,10 @@ mod tests {
 
     #[test]
     fn a_change_affects_its_package_and_all_that_depend_on_it() {
-        assert_eq!(affected_by(&["core/node/src/rule.rs"]), ["core/node", "surface/noded"]);
+        assert_eq!(affected_by(&["core/node/src/rule.rs"]), ["core/node", "node/daemon"]);
         assert_eq!(
             affected_by(&["base/wire/src/lib.rs"]),
-            ["base/wire", "core/node", "surface/noded"]
+            ["base/wire", "core/node", "node/daemon"]
         );
         assert_eq!(affected_by(&["core/node/macros/src/lib.rs"]), ["core/node/macros"]);
         assert_eq!(affected_by(&["docs/rules.md"]), [""; 0]);

@@ -7,7 +7,7 @@
 use anyhow::{Result, anyhow};
 use bpf::{Link, MappedArray, Object, XdpMode, objects};
 use bytemuck::{Pod, Zeroable};
-use os::netns;
+use namespaces::netns;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 

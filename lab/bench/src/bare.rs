@@ -55,7 +55,7 @@ impl Bare {
 
 /// As a cell has it, for this thread.
 fn timer() -> Result<(Slicer, Arc<AtomicU64>)> {
-    os::cores::only(os::cores::last())?;
+    sandbox::cores::only(sandbox::cores::last())?;
     // Without the right to it, it is measured as it is.
     let _ = rustix::process::setpriority_process(None, NICE);
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
@@ -75,7 +75,7 @@ impl BusyCore {
         let ended = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&ended);
         std::thread::spawn(move || {
-            if os::cores::only(os::cores::last()).is_ok() {
+            if sandbox::cores::only(sandbox::cores::last()).is_ok() {
                 while !is_over.load(Ordering::Relaxed) {}
             }
         });

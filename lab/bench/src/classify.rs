@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, ensure};
 use bpf::front_door::{self, FrontDoor};
 use bpf::{Map, MappedArray, Object, Program, Update, objects};
 use bpf_maps::{ACTION_FORWARD, Key, Mask, PortConfig, Rule};
-use os::netns;
+use namespaces::netns;
 use units::{Name, PortId};
 
 use crate::levels::cpu;

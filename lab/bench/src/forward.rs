@@ -7,7 +7,7 @@
 use anyhow::Result;
 use bpf::{Link, Object, Update, XdpMode, objects};
 use bytemuck::{Pod, Zeroable};
-use os::netns;
+use namespaces::netns;
 
 use crate::generator::Traffic;
 use crate::line::{self, Line};

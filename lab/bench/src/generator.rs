@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bpf::{MappedArray, Object, Program, Update, objects};
 use bytemuck::{Pod, Zeroable};
-use os::netns::{self, NetNs};
+use namespaces::netns::{self, NetNs};
 use rustix::thread::CpuSet;
 
 use crate::frame::{self, Kind};

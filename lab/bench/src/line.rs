@@ -21,8 +21,8 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use os::netns::{self, NetNs};
-use os::offload::{self, Offload};
+use namespaces::netns::{self, NetNs};
+use netlink::offload::{self, Offload};
 
 use crate::{NAMESPACE_PREFIX, Plan, Service, sink};
 
@@ -208,12 +208,14 @@ impl Line {
             ),
         )?;
         ip(&self.node, "route add 10.203.0.0/16 via 10.200.1.2\n")?;
-        netns::in_namespace(&self.destination, || os::sysctl::write("net.ipv4.ip_forward", "0"))??;
+        netns::in_namespace(&self.destination, || {
+            namespaces::sysctl::write("net.ipv4.ip_forward", "0")
+        })??;
         netns::in_namespace(&far.namespace, || {
             offload::disable("f0", &[Offload::TxChecksum, Offload::Tso, Offload::Gso]).map(drop)
         })??;
         netns::in_namespace(&far.namespace, || {
-            TCP.iter().try_for_each(|(key, value)| os::sysctl::write(key, value))
+            TCP.iter().try_for_each(|(key, value)| namespaces::sysctl::write(key, value))
         })??;
         Ok(far)
     }
@@ -230,7 +232,7 @@ impl Line {
         }
         for namespace in [&self.source, &self.node, &self.destination] {
             netns::in_namespace(namespace, || {
-                TCP.iter().try_for_each(|(key, value)| os::sysctl::write(key, value))
+                TCP.iter().try_for_each(|(key, value)| namespaces::sysctl::write(key, value))
             })??;
         }
         Ok(())
@@ -259,7 +261,7 @@ impl Line {
         for namespace in [&self.source, &self.node, &self.destination] {
             netns::in_namespace(namespace, || {
                 // A kernel without IPv6 has nothing to switch off.
-                sysctls.iter().for_each(|key| drop(os::sysctl::write(key, "1")));
+                sysctls.iter().for_each(|key| drop(namespaces::sysctl::write(key, "1")));
             })?;
         }
         let (source, inside) = (mac_text(MAC_SOURCE), mac_text(MAC_IN));
@@ -304,10 +306,10 @@ impl Line {
                     .try_for_each(|device| offload::enable(device, &[Offload::Gro]).map(drop))
             })??;
         }
-        netns::in_namespace(&self.node, || -> Result<(), os::sysctl::SysctlError> {
-            os::sysctl::write("net.ipv4.ip_forward", "1")?;
+        netns::in_namespace(&self.node, || -> Result<(), namespaces::sysctl::SysctlError> {
+            namespaces::sysctl::write("net.ipv4.ip_forward", "1")?;
             for key in ["all", "default", PORT_IN, PORT_OUT] {
-                os::sysctl::write(&format!("net.ipv4.conf.{key}.rp_filter"), "0")?;
+                namespaces::sysctl::write(&format!("net.ipv4.conf.{key}.rp_filter"), "0")?;
             }
             Ok(())
         })??;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use abi::Level;
 use anyhow::{Context as _, Result, ensure};
-use os::netns::{self, NetNs};
+use namespaces::netns::{self, NetNs};
 
 use crate::generator::Traffic;
 use crate::line::{self, Line};

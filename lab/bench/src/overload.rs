@@ -22,7 +22,7 @@ use std::time::Duration;
 use abi::Level;
 use anyhow::{Result, bail, ensure};
 use bpf::Link;
-use os::netns;
+use namespaces::netns;
 
 use crate::generator::Traffic;
 use crate::line::{self, Line};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use os::netns;
+use namespaces::netns;
 use serde::Deserialize;
 
 use crate::line::{self, Line};

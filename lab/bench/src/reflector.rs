@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use os::netns;
+use namespaces::netns;
 
 use crate::line::{self, Line, NODE_CPU};
 use crate::report::{Better, Measured, Measurement};
@@ -159,7 +159,7 @@ fn one(options: &Options, site: &Site) -> Result<Run> {
         false => (SETTLE, WINDOW),
     };
     let listens = || -> Result<Run> {
-        os::cores::only(LOAD_CPU)?;
+        sandbox::cores::only(LOAD_CPU)?;
         let mut crowd = Crowd::new(site.at, PATH)?;
         let gave_up = crowd.arrive(LISTENERS, ARRIVALS)?;
         ensure!(

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use anyhow::{Context as _, Result, anyhow};
 use bpf::{Link, Map, Object, XdpMode, objects};
 use bytemuck::{Pod, Zeroable};
-use os::netns;
+use namespaces::netns;
 
 use crate::frame::DESTINATION_PORT;
 use crate::line::Line;

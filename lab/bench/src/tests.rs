@@ -90,15 +90,15 @@ fn the_xdp_baselines_forward_without_the_kernel() {
     }
     for attach in [crate::forward::fib_forward, crate::forward::fixed_redirect] {
         let line = Line::new("t-xdp").unwrap();
-        os::netns::in_namespace(&line.node, || {
-            os::sysctl::write("net.ipv4.ip_forward", "0").unwrap();
+        namespaces::netns::in_namespace(&line.node, || {
+            namespaces::sysctl::write("net.ipv4.ip_forward", "0").unwrap();
         })
         .unwrap();
         let none = through(&line, Kind::Xdp, 64, 1);
         assert!(none.counted < 1.0, "the kernel does not forward: {none:?}");
         // The FIB helper asks whether forwarding is on, as the kernel does.
-        let links = os::netns::in_namespace(&line.node, || {
-            os::sysctl::write("net.ipv4.ip_forward", "1").unwrap();
+        let links = namespaces::netns::in_namespace(&line.node, || {
+            namespaces::sysctl::write("net.ipv4.ip_forward", "1").unwrap();
             attach(&line)
         });
         let _links = links.unwrap().unwrap();
@@ -130,7 +130,7 @@ fn a_line_leaves_nothing_behind() {
         return;
     }
     let ours = || -> Vec<String> {
-        let names = os::netns::list().unwrap().into_iter();
+        let names = namespaces::netns::list().unwrap().into_iter();
         names.filter(|name| name.starts_with("tt-bench-t-gone")).collect()
     };
     let line = Line::new("t-gone").unwrap();

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use os::netns;
+use namespaces::netns;
 
 use crate::line::{self, Line, NODE_CPU};
 use crate::report::{Better, GoalFor, Measured, Measurement};

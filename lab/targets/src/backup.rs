@@ -1,6 +1,6 @@
 //! Backups: what is read is what was written, and says where each of its files belongs.
 
-use noded::backup::{Archive, Entry, read};
+use daemon::backup::{Archive, Entry, read};
 
 pub fn backup(bytes: &[u8]) {
     let contents = match read(bytes) {

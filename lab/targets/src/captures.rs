@@ -5,7 +5,7 @@
 
 use std::io::Cursor;
 
-#[path = "../../../surface/cli/src/commands/run/reader.rs"]
+#[path = "../../../cli/src/commands/run/reader.rs"]
 mod reader;
 
 use reader::Reader;

@@ -1,7 +1,7 @@
 //! Any bytes as a body: whatever parts it comes in, wherever it is flushed or its level changes,
 //! what comes out decodes to it and is no longer than the bound.
 
-use coding::{Coding, Encoder, Level, coded_length_max};
+use content_coding::{Coding, Encoder, Level, coded_length_max};
 use std::io::Read;
 
 /// Bytes of a body at most: beyond what is gathered, so that there are streams as well.

@@ -1,9 +1,9 @@
 //! Any bytes of a client and of a server, in turns, through a filter that changes nothing, or has
 //! responses coded: what goes on is read without a fault, and as the messages that came.
 
-use ::coding::Coding;
+use ::content_coding::Coding;
 use ::http1::{Asked, AskedBy, RequestDecoder, RequestEvent, ResponseDecoder, Switch};
-use filter::{Side, Through};
+use stream_services::{Side, Through};
 
 /// Bytes of one turn that the first byte of it says; the highest bit says whose they are.
 const TURN_LENGTH_MASK: u8 = 0x7f;

@@ -1,11 +1,11 @@
 //! What registries send: manifests, indexes, archives, challenges; and references.
 
-use registry::layout::{INDEX_TYPE, MANIFEST_TYPE, documents};
-use registry::{Digest, MODULE_LENGTH_MAX};
-use repository::Reference;
-use repository::auth::Challenge;
-use repository::image::{self, Document, Packing};
-use repository::unpack;
+use module_store::layout::{INDEX_TYPE, MANIFEST_TYPE, documents};
+use module_store::{Digest, MODULE_LENGTH_MAX};
+use oci_client::Reference;
+use oci_client::auth::Challenge;
+use oci_client::image::{self, Document, Packing};
+use oci_client::unpack;
 
 pub fn read(bytes: &[u8]) {
     let contains = |digest: &Digest| {

@@ -1,6 +1,6 @@
 //! Payloads and files of signatures: what counts is signed by whoever is known, about this image.
 
-use registry::signatures::{layers, of_layer};
+use module_store::signatures::{layers, of_layer};
 use trust::signature::{PAYLOAD_LENGTH_MAX, signers, subject};
 use trust::{ImageDigest, SecretKey, Seed, Signature, SignatureFile};
 
@@ -48,7 +48,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let mut file = SignatureFile::default();
     file.add(signature.clone()).expect("one is not too many");
     file.add(Signature::new(&key(2), &IMAGE, "monitor")).expect("two are not too many");
-    let image = registry::signatures::SignatureImage::with(&signature, None);
+    let image = module_store::signatures::SignatureImage::with(&signature, None);
     let image = image.ok().flatten().expect("it is new").image;
     vec![signature.payload, signature.bytes, file.to_string().into_bytes(), image]
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use registry::{Digest, Store};
+use module_store::{Digest, Store};
 use tempfile::TempDir;
 
 /// What is asked of a store; the last is the beginning of a digest.

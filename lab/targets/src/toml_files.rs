@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use daemon::{NodeFile, SAMPLE_CONFIG};
 use node::Node;
-use noded::{NodeFile, SAMPLE_CONFIG};
 use topology::{LINKS_MAX, Lab, NODES_MAX};
 
 /// The ports of what is accepted are given to a node.

@@ -1,9 +1,9 @@
 //! Any bytes as a stream of video, and as what a codec writes: what comes of them is the same
 //! wherever they are cut, and memory is bounded.
 
+use mpeg2::limits::{AHEAD_LENGTH_MAX, KEPT_LENGTH_MAX, PROBE_LENGTH_MAX};
+use mpeg2::{CodecId, Cut, Demuxer, Feed, Format, Header, Splitter, Transcoding, Wish};
 use units::Nanos;
-use video::limits::{AHEAD_LENGTH_MAX, KEPT_LENGTH_MAX, PROBE_LENGTH_MAX};
-use video::{CodecId, Cut, Demuxer, Feed, Format, Header, Splitter, Transcoding, Wish};
 
 /// What was found in a stream.
 #[derive(Debug, PartialEq)]

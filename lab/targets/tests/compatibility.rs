@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use abi::Unverified;
-use noded::NodeFile;
+use daemon::NodeFile;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

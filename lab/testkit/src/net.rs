@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use os::netlink::{Link, Netlink};
-use os::netns::{NetNs, in_namespace};
+use namespaces::netns::{NetNs, in_namespace};
+use netlink::{Link, Netlink};
 use topology::{Lab, LinkEnd, Plan};
 
 use crate::run::{Output, run};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use api::client::Client;
 use api::{Budget, DeployRequest, Deployed, ServiceInfo, Stats};
-use os::netns::command_in;
+use namespaces::netns::command_in;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use units::Name;

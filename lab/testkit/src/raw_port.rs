@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use os::packet_socket::PacketSocket;
+use sockets::packet_socket::PacketSocket;
 
 use crate::net::Net;
 

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use os::netns::{NetNs, command_in};
+use namespaces::netns::{NetNs, command_in};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait_for;

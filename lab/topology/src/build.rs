@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use os::netlink::{DuplicateDetection, Netlink, Route, VethEnd};
-use os::netns::{NetNs, NetnsError, in_namespace};
-use os::offload::{self, Offload, OffloadError};
-use os::sysctl;
+use namespaces::netns::{NetNs, NetnsError, in_namespace};
+use namespaces::sysctl;
+use netlink::offload::{self, Offload, OffloadError};
+use netlink::{DuplicateDetection, Netlink, Route, VethEnd};
 use units::Name;
 
 use crate::error::LabError;
@@ -206,7 +206,7 @@ fn build_end(
     link: &PlannedLink,
     end: &LinkEnd,
     netlink: &Netlink,
-) -> Result<(), os::netlink::NetlinkError> {
+) -> Result<(), netlink::NetlinkError> {
     let device = netlink.link(&end.device)?.index;
     let mut address_device = device;
     if let Some(vlan) = link.vlan {
@@ -236,6 +236,6 @@ fn wait_running(devices: &[&str], site: &Site<'_>) -> Result<(), LabError> {
     Ok(())
 }
 
-fn network(node: &PlannedNode, source: os::netlink::NetlinkError) -> LabError {
+fn network(node: &PlannedNode, source: netlink::NetlinkError) -> LabError {
     LabError::Network { node: node.name.to_string(), source }
 }

@@ -4,10 +4,10 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use os::netlink::NetlinkError;
-use os::netns::NetnsError;
-use os::offload::OffloadError;
-use os::sysctl::SysctlError;
+use namespaces::netns::NetnsError;
+use namespaces::sysctl::SysctlError;
+use netlink::NetlinkError;
+use netlink::offload::OffloadError;
 use units::NameError;
 
 /// A line of a file.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 
-use os::netns::{self, NetNs, NetnsError};
+use namespaces::netns::{self, NetNs, NetnsError};
 use serde::Serialize;
 use units::Name;
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use os::netlink::AddressPrefix;
+use netlink::AddressPrefix;
 use serde::{Deserialize, Serialize};
 use units::{BitsPerSecond, Name};
 

@@ -6,7 +6,7 @@
  * the hand-over is read before another CPU may be in there. What it passes by an edge
  * that leads to another module goes into that one's lane from here. The way of the packet
  * is this CPU's; the packet itself is looked at anew, for the module may have
- * changed all of it. surface/cell's deliver.rs does the same at user level.
+ * changed all of it. node/cell's deliver.rs does the same at user level.
  */
 #ifndef TAM_AFTERWARDS_H
 #define TAM_AFTERWARDS_H

@@ -12,7 +12,7 @@
  * that the stack sent out by a cable brought nothing: so each heartbeat there are
  * TAM_CYCLE_ROUNDS again, which a cycle uses up long before the next.
  *
- * Nobody pays who does not send out of a cabled port (TAM_PORT_CABLED). surface/cell's
+ * Nobody pays who does not send out of a cabled port (TAM_PORT_CABLED). node/cell's
  * cycle.rs does the same at user level.
  */
 #ifndef TAM_CYCLE_H

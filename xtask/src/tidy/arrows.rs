@@ -1,8 +1,17 @@
 //! Which crates of the workspace may use which: design rules as data.
 //!
-//! `base` uses nothing but `base`; `core` and `levels` use `base` and never each
-//! other; they meet in the composition roots only. A crate that breaks this
-//! either belongs in another folder or needs a trait in between.
+//! ```text
+//!            cli
+//!             │
+//!            node          (daemon, cell, api)
+//!     ┌────┬──┴──┬──────┐
+//!   core store   l7   levels   host
+//!     ▲────┘      └─ engine ─▲
+//!     └────────── base ──────┴────┘
+//! ```
+//!
+//! `core` and `levels` never use each other; they meet in the composition roots only. A crate that
+//! breaks this either belongs in another folder or needs a trait in between.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +21,8 @@ use super::tree::{Crate, Tree};
 const CHECK: &str = "arrows";
 
 /// Crates that may use both `core` and `levels`: the roots where they meet.
-const ROOTS: [&str; 9] = [
-    "surface/noded",
-    "surface/cell",
-    "surface/cli",
-    "surface/fanout",
-    "surface/filter",
-    "lab/sim",
-    "lab/conformance",
-    "lab/system",
-    "lab/targets",
-];
+const ROOTS: [&str; 7] =
+    ["node/daemon", "node/cell", "cli", "lab/sim", "lab/conformance", "lab/system", "lab/targets"];
 /// What of `lab` the command line may use, it alone of all that is not `lab`.
 const CLI_USES_OF_LAB: [&str; 2] = ["lab/topology", "lab/bench"];
 /// What every crate's tests may use beside what the crate may.
@@ -62,14 +62,15 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 fn may_use(from: &str, to: &str) -> bool {
     let top = |folder: &str| folder.split('/').next().unwrap_or_default().to_owned();
     match (top(from).as_str(), top(to).as_str()) {
-        ("base" | "core" | "levels" | "surface", "base") => true,
-        ("core", "core") | ("surface", "core" | "levels" | "surface") => to != "surface/cli",
-        ("levels", "levels") => {
-            to == "levels/level" || (from == "levels/proxy-wasm" && to == "levels/engine")
-        }
-        ("surface", "lab") => from == "surface/cli" && CLI_USES_OF_LAB.contains(&to),
-        ("lab", _) => to != "surface/cli" && to != "xtask",
-        ("services", "sdk") => true,
+        ("base" | "core" | "l7" | "levels" | "host" | "store" | "node" | "cli", "base")
+        | ("core" | "store", "core")
+        | ("node" | "cli", "core" | "l7" | "levels" | "host" | "store" | "node")
+        | ("services", "sdk") => true,
+        ("l7", "l7") | ("host", "host") | ("store", "store") => true,
+        ("l7", "levels") => to == "levels/engine",
+        ("levels", "levels") => to == "levels/level",
+        ("cli", "lab") => CLI_USES_OF_LAB.contains(&to),
+        ("lab", _) => to != "cli" && to != "xtask",
         _ => false,
     }
 }
@@ -79,10 +80,11 @@ fn reason(from: &str, to: &str) -> &'static str {
         (Some("base"), _) => "base uses base only",
         (Some("core"), _) => "core uses base and core only, it decides and runs nothing",
         (Some("levels"), Some("core")) => "levels never use core, they run what was decided",
-        (Some("levels"), _) => {
-            "levels use base and levels/level only (levels/proxy-wasm also levels/engine)"
-        }
-        (Some("surface"), Some("lab")) => "of lab only surface/cli uses topology and bench",
+        (Some("levels"), _) => "levels use base and levels/level only",
+        (Some("l7"), _) => "l7 uses base, l7 and levels/engine only",
+        (Some("host"), _) => "host uses base and host only, it offers what the kernel does",
+        (Some("store"), _) => "store uses base, core and store only",
+        (_, Some("lab")) => "of lab only cli uses topology and bench",
         (Some("services" | "sdk"), _) => "services are written as a user would, with the SDK only",
         _ => "this arrow is not in the design (ARCHITECTURE.md, dependency arrows)",
     }
@@ -168,13 +170,16 @@ mod tests {
             ("base/wire", "base/units"),
             ("core/node", "base/abi"),
             ("levels/engine", "base/abi"),
-            ("surface/registry", "base/abi"),
-            ("surface/cli", "lab/topology"),
-            ("lab/testkit", "levels/os"),
+            ("store/module-store", "base/abi"),
+            ("cli", "lab/topology"),
+            ("lab/testkit", "host/netlink"),
+            ("host/netlink", "host/namespaces"),
+            ("l7/proxy-wasm", "levels/engine"),
+            ("store/oci-client", "store/module-store"),
         ] {
             assert_eq!(arrows(from, &[to]), [], "{from} -> {to}");
         }
-        assert_eq!(arrows("surface/noded", &["core/node", "levels/bpf"]), []);
+        assert_eq!(arrows("node/daemon", &["core/node", "levels/bpf"]), []);
     }
 
     #[test]
@@ -184,9 +189,15 @@ mod tests {
             ("core/node", "levels/engine"),
             ("levels/engine", "core/node"),
             ("levels/engine", "levels/executor"),
-            ("surface/noded", "lab/topology"),
-            ("surface/cli", "lab/testkit"),
-            ("lab/bench", "surface/cli"),
+            ("levels/bpf", "host/netlink"),
+            ("l7/http1", "levels/bpf"),
+            ("l7/http1", "core/node"),
+            ("host/netlink", "node/api"),
+            ("store/module-store", "levels/engine"),
+            ("node/daemon", "cli"),
+            ("node/daemon", "lab/topology"),
+            ("cli", "lab/testkit"),
+            ("lab/bench", "cli"),
             ("xtask", "base/units"),
         ] {
             let found = arrows(from, &[to]);
@@ -197,7 +208,7 @@ mod tests {
 
     #[test]
     fn core_and_levels_meet_only_in_the_roots() {
-        assert_eq!(arrows("surface/api", &["core/node", "levels/bpf"]).len(), 1);
+        assert_eq!(arrows("node/api", &["core/node", "levels/bpf"]).len(), 1);
     }
 
     #[test]
@@ -242,11 +253,11 @@ mod tests {
             ("proxy-wasm = { version = \"0.2\", features = [] }", 0),
             ("it = { package = \"proxy-wasm\", version = \"0.2\" }", 0),
             ("proxy-wasm.workspace = true", 1),
-            ("proxy-wasm = { path = \"../../levels/proxy-wasm\" }", 1),
-            ("proxy-wasm = { path = \"../../levels/proxy-wasm\", version = \"0.2\" }", 1),
+            ("proxy-wasm = { path = \"../../l7/proxy-wasm\" }", 1),
+            ("proxy-wasm = { path = \"../../l7/proxy-wasm\", version = \"0.2\" }", 1),
         ] {
             let tree = Tree::of(&[
-                ("levels/proxy-wasm/Cargo.toml", "[package]\nname = \"proxy-wasm\"\n"),
+                ("l7/proxy-wasm/Cargo.toml", "[package]\nname = \"proxy-wasm\"\n"),
                 ("services/it/Cargo.toml", &format!("[dependencies]\n{dependency}\n")),
             ]);
             assert_eq!(check(&tree).len(), count, "{dependency}");

@@ -1,4 +1,5 @@
-//! `base` and `core` repeat themselves exactly: no clock, no chance, no input or output.
+//! `base`, `core` and the protocols of `l7` repeat themselves exactly: no clock, no chance, no input
+//! or output.
 //!
 //! A simulator that cannot repeat a run proves nothing. Time, seeds and bytes
 //! come in as arguments. Tests may read files: their vectors.
@@ -16,7 +17,7 @@ const FORBIDDEN: [(&[&str], &str); 10] = [
     (&["HashMap"], "its order changes from run to run: use BTreeMap"),
     (&["HashSet"], "its order changes from run to run: use BTreeSet"),
     (&["RandomState"], "seeds come in as an argument"),
-    (&["thread", ":", ":", "spawn"], "the surface owns threads"),
+    (&["thread", ":", ":", "spawn"], "the composition roots own threads"),
     (&["UdpSocket"], "bytes come in and go out as data"),
     (&["TcpStream"], "bytes come in and go out as data"),
     (&["TcpListener"], "bytes come in and go out as data"),
@@ -25,18 +26,21 @@ const FORBIDDEN: [(&[&str], &str); 10] = [
 const FORBIDDEN_OUTSIDE_TESTS: [(&[&str], &str); 3] = [
     (&["std", ":", ":", "fs"], "bytes come in as an argument"),
     (&["std", ":", ":", "env"], "settings come in as an argument"),
-    (&["println", "!"], "answer with data; the surface prints"),
+    (&["println", "!"], "answer with data; the command prints"),
 ];
+
+/// Folders of which this holds.
+const DETERMINISTIC: [&str; 5] = ["base/", "core/", "l7/http1/", "l7/mpeg2/", "l7/reflector/"];
 
 /// Crates that may read a clock, but not the one that people and NTP set: a jump of it must not
 /// be seen by a packet, a lease or a confirmation.
 const WITHOUT_WALL_TIME: [&str; 5] =
-    ["surface/noded/", "surface/cell/", "levels/executor/", "levels/engine/", "levels/bpf/"];
+    ["node/daemon/", "node/cell/", "levels/executor/", "levels/engine/", "levels/bpf/"];
 
 /// Shows the time of events to people, and decides nothing by it.
-const MAY_SHOW_WALL_TIME: &str = "surface/noded/src/events.rs";
+const MAY_SHOW_WALL_TIME: &str = "node/daemon/src/events.rs";
 
-/// Finds clocks, chance and input or output in `base` and `core`, and wall time in what runs on.
+/// Finds clocks, chance and input or output in what repeats itself, and wall time in what runs on.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, source) in tree.sources() {
@@ -48,13 +52,13 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
             }
         }
         let is_source = path.contains("/src/");
-        if !(path.starts_with("base/") || path.starts_with("core/")) || path.ends_with("build.rs") {
+        if !DETERMINISTIC.iter().any(|it| path.starts_with(it)) || path.ends_with("build.rs") {
             continue;
         }
         let mut find = |words: &[&str], why: &str, also_tests: bool| {
             for token in source.find(words) {
                 if also_tests || (is_source && !token.test) {
-                    let message = format!("{} in base or core: {why}", words.concat());
+                    let message = format!("{} in what repeats itself: {why}", words.concat());
                     findings.push(Finding::error(CHECK, path, token.line, message));
                 }
             }
@@ -88,16 +92,16 @@ mod tests {
         ] {
             assert_eq!(found("core/node/src/a.rs", text), 1, "{text}");
             assert_eq!(found("base/abi/src/a.rs", text), 1, "{text}");
-            assert_eq!(found("surface/cli/src/a.rs", text), 0, "{text}");
+            assert_eq!(found("cli/src/a.rs", text), 0, "{text}");
         }
     }
 
     #[test]
     fn what_runs_on_reads_no_clock_that_jumps() {
         let wall = "fn f() { let now = std::time::SystemTime::now(); }";
-        assert_eq!(found("surface/noded/src/a.rs", wall), 1);
-        assert_eq!(found("surface/cell/src/a.rs", wall), 1);
-        assert_eq!(found("surface/noded/src/a.rs", "fn f() { Instant::now(); }"), 0);
+        assert_eq!(found("node/daemon/src/a.rs", wall), 1);
+        assert_eq!(found("node/cell/src/a.rs", wall), 1);
+        assert_eq!(found("node/daemon/src/a.rs", "fn f() { Instant::now(); }"), 0);
     }
 
     #[test]

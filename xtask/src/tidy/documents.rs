@@ -23,7 +23,19 @@ const INDEX: &str = "docs/README.md";
 const INDEXED: &str = "docs/";
 const GLOSSARY: &str = "docs/glossary.md";
 /// The root folders that hold crates.
-const TOPS: [&str; 7] = ["base/", "core/", "levels/", "surface/", "lab/", "services/", "sdk/"];
+const TOPS: [&str; 11] = [
+    "base/",
+    "core/",
+    "levels/",
+    "l7/",
+    "host/",
+    "store/",
+    "node/",
+    "cli/",
+    "lab/",
+    "services/",
+    "sdk/",
+];
 /// What a promise without a test says.
 const NOT_YET: &str = "not yet";
 

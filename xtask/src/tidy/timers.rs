@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     fn lines(text: &str) -> Vec<usize> {
-        let findings = check(&Tree::of(&[("surface/noded/src/a.rs", text)]));
+        let findings = check(&Tree::of(&[("node/daemon/src/a.rs", text)]));
         findings.iter().map(|finding| finding.line).collect()
     }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bpf::{Link, MappedArray, Object, XdpMode, objects};
 use bytemuck::{Pod, Zeroable};
-use os::netns;
-use os::packet_socket::PacketSocket;
+use namespaces::netns;
+use sockets::packet_socket::PacketSocket;
 
 use super::module::MARK_AT;
 use crate::frame;
@@ -142,9 +142,9 @@ impl Drop for Drip {
 fn drip(socket: &PacketSocket, rate: u32, ended: &AtomicBool) -> Result<()> {
     let thread = rustix::thread::gettid().as_raw_nonzero();
     // A node's packets come best on its guest core, which the daemon leaves alone.
-    let _ = os::cores::only(os::cores::last());
+    let _ = sandbox::cores::only(sandbox::cores::last());
     // Packets come by interrupts and wait for no daemon; where we may not say so, these do.
-    let _ = os::cores::go_first();
+    let _ = sandbox::cores::go_first();
     // Else the kernel may wake the thread 50 µs late; where it does not let us say so, it is.
     let _ = std::fs::write(format!("/proc/{thread}/timerslack_ns"), "1000");
     let frame = frame::of_length(frame::Kind::Udp, 64);

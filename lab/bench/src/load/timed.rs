@@ -6,7 +6,7 @@ use std::time::Duration;
 use abi::Level;
 use anyhow::{Result, ensure};
 use engine::Engine;
-use os::netns;
+use namespaces::netns;
 
 use super::first::First;
 use super::program::{micros, sandboxed};

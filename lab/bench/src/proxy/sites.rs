@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use bpf::{Link, Object, XdpMode, objects};
-use os::netns::{self, NetNs};
+use namespaces::netns::{self, NetNs};
 
 use super::{Client, LARGE, SMALL, Who};
 use crate::line::{self, Line, NODE_CPU};

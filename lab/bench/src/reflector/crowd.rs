@@ -186,7 +186,7 @@ fn behind_head(head: &mut Vec<u8>, came: &[u8]) -> Result<Option<usize>> {
 mod tests {
     use super::*;
     use crate::reflector::station::{RATE, Station};
-    use os::netns::NetNs;
+    use namespaces::netns::NetNs;
 
     #[test]
     fn a_body_begins_behind_its_head_wherever_that_is_cut() {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use os::netns::NetNs;
+use namespaces::netns::NetNs;
 
 use crate::streams::process::{ICECAST, Process};
 use crate::streams::{PROXY, within};

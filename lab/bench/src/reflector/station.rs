@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base64ct::{Base64, Encoding as _};
-use os::netns::{self, NetNs};
+use namespaces::netns::{self, NetNs};
 
 use super::icecast::PASSWORD;
 use crate::streams::LOAD_CPU;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use flate2::read::MultiGzDecoder;
-use os::netns;
+use namespaces::netns;
 
 use super::{Compared, Drawn, Lab, Panel, Point, Quantity};
 use crate::compress::text;

@@ -39,7 +39,8 @@ impl Lab<'_> {
     /// Figures 11 and 12.
     pub(super) fn crossing(&mut self, kind: frame::Kind) -> Result<Drawn> {
         let (fixed, kernel) = (Line::new("fixed")?, Line::new("kernel")?);
-        let _links = os::netns::in_namespace(&fixed.node, || forward::fixed_redirect(&fixed))??;
+        let _links =
+            namespaces::netns::in_namespace(&fixed.node, || forward::fixed_redirect(&fixed))??;
         let plan = self.line.plan(NODE, Some(Service::Monitor));
         (self.progress)("starting a node");
         let (points, notes) = self.with_node(&plan, |lab| {

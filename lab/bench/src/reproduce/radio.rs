@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use os::netns;
+use namespaces::netns;
 
 use super::{Compared, Drawn, Lab, Panel, Point, Quantity, Reference};
 use crate::line::{self, NEAR_END, PORT_IN};

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use os::netns;
+use namespaces::netns;
 
 use super::{Compared, Course, Drawn, Lab, Panel, Point, Quantity, Reference};
 use crate::arrivals::Arrivals;

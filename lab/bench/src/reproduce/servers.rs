@@ -21,7 +21,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
-use os::netns;
+use namespaces::netns;
 use units::BitsPerSecond;
 
 use super::compressing::body;

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use os::netns::{self, NetNs};
+use namespaces::netns::{self, NetNs};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A program, and the Debian package that has it.
@@ -175,7 +175,7 @@ fn signal(process: u32, signal: Signal) {
 /// Does something on a CPU; processes that are started there stay there.
 pub(crate) fn on_cpu<T: Send>(cpu: usize, work: impl FnOnce() -> T + Send) -> Result<T> {
     let thread = || -> std::io::Result<T> {
-        os::cores::only(cpu)?;
+        sandbox::cores::only(cpu)?;
         Ok(work())
     };
     std::thread::scope(|scope| scope.spawn(thread).join())

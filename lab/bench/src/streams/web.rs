@@ -9,7 +9,7 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HOST};
 use hyper_util::rt::TokioIo;
-use os::netns::{self, NetNs};
+use namespaces::netns::{self, NetNs};
 use tokio::runtime::Runtime;
 
 /// Until an answer is there; longer than anything that works.

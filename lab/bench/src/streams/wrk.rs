@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use os::netns::{self, NetNs};
+use namespaces::netns::{self, NetNs};
 
 use super::LOAD_CPU;
 use super::process::{WRK, on_cpu};

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use os::netns::{self, NetNs};
+use namespaces::netns::{self, NetNs};
 
 use crate::streams::LOAD_CPU;
 use crate::streams::process::FFMPEG;
@@ -61,7 +61,7 @@ impl Cinema {
         let for_all = Arc::clone(&over);
         let thread = std::thread::Builder::new().name("cinema".to_owned()).spawn(move || {
             // One that may run elsewhere is as good; what it starts is where it is.
-            let _ = os::cores::only(LOAD_CPU);
+            let _ = sandbox::cores::only(LOAD_CPU);
             while !for_all.load(Ordering::Relaxed) {
                 let Ok((stream, _)) = listener.accept() else {
                     std::thread::sleep(LOOK_INTERVAL);

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use os::netns::{self, NetNs};
+use namespaces::netns::{self, NetNs};
 
 /// Bytes in front of each frame's pixels.
 const HEAD_LENGTH: usize = 20;

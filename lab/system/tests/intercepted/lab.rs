@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use namespaces::netns::{NetNs, command_in};
+use netlink::{Interception, MARK, Netlink};
 use nix::sched::{CloneFlags, setns, unshare};
-use os::netlink::{Interception, MARK, Netlink};
-use os::netns::{NetNs, command_in};
-use os::socket::unacknowledged;
-use os::transparent::{Listeners, unconnected};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, getrlimit};
-use stream::{Application, Counts, Sockets, Streams};
+use sockets::socket::unacknowledged;
+use sockets::transparent::{Listeners, unconnected};
+use tcp_intercept::{Application, Counts, Sockets, Streams};
 use testkit::Net;
 use units::Nanos;
 

@@ -12,9 +12,9 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use lab::{Intercepting, PORT, REFUSED};
-use os::netlink::{Interception, Netlink, netfilter_in_use};
+use netlink::{Interception, Netlink, netfilter_in_use};
 use sha2::{Digest, Sha256};
-use stream::{Application, Closed, End, Io, Received, State, Talk};
+use tcp_intercept::{Application, Closed, End, Io, Received, State, Talk};
 use testkit::{root_or_skip, wait_for};
 
 const SOON: Duration = Duration::from_secs(10);

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::{IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
-use stream::{Application, Closed, End, Io, Received, State, Talk};
+use tcp_intercept::{Application, Closed, End, Io, Received, State, Talk};
 use testkit::{root_or_skip, wait_for};
 
 /// Connects when a question is whole, which a `?` ends, and passes on one answer, the last thing

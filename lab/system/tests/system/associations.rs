@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use association::Protection;
-use caller::{Answer, CallError, Caller, Settings};
+use association_client::{Answer, CallError, Caller, Settings};
 use testkit::{Net, NodeUnderTest, root_or_skip, wait_for};
 use trust::{Extent, Grant, Kind, ModulePattern, Operation};
 
@@ -86,7 +86,7 @@ impl Node {
     /// Stores a module; its digest.
     fn store(&self, wasm: Vec<u8>) -> [u8; 32] {
         let stored = self.line.node.client().store_module(wasm).unwrap();
-        *stored.digest.parse::<registry::Digest>().unwrap().bytes()
+        *stored.digest.parse::<module_store::Digest>().unwrap().bytes()
     }
 
     fn stats(&self) -> api::AssociationStats {

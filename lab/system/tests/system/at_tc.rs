@@ -6,7 +6,7 @@ use crate::packet::{outcomes, rule};
 use crate::streams::{
     PORT, deploy, kernel_state, pair, server, stats, talks, two_connections_have_every_byte,
 };
-use os::offload::{Offload, OffloadState};
+use netlink::offload::{Offload, OffloadState};
 use testkit::{Net, NodeUnderTest, Service, root_or_skip, wait_for};
 
 /// Bytes of payload that a frame has at most.
@@ -32,7 +32,7 @@ fn connections_at_tc_have_their_addresses_and_every_byte_and_count_as_their_fram
     }
     let net = Net::line(1500).unwrap();
     let device = net.device("r1", "client").unwrap().name;
-    let on = || os::offload::enable(&device, &[Offload::Gro]).map(drop);
+    let on = || netlink::offload::enable(&device, &[Offload::Gro]).map(drop);
     net.within("r1", on).unwrap().unwrap();
     let node = NodeUnderTest::start_edited(&net, "r1", "", at_tc).unwrap();
     let line = Line { node, net };

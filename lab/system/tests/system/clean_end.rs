@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::{Line, PROGRAM_TIME_MAX, SOON, assert_no_bpf_since};
 use api::{RuleRequest, RulesRequest};
-use os::offload::OffloadState;
+use netlink::offload::OffloadState;
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::{Net, Service, leftovers, root_or_skip, service_module, wait_for};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ::conformance::{Case, Ending, cases};
 use api::{DeployRequest, ServiceStats};
-use os::netlink::{AddressPrefix, Netlink, Route};
+use netlink::{AddressPrefix, Netlink, Route};
 use testkit::{Net, NodeUnderTest, RawPort, root_or_skip, wait_for};
 use wire::build::{DEFAULT_DESTINATION_MAC, DEFAULT_SOURCE_MAC};
 use wire::{parse_frame, rewrite};

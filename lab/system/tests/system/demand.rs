@@ -7,7 +7,7 @@ mod registry;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use ::registry::Digest;
+use ::module_store::Digest;
 use abi::Unverified;
 use api::client::ClientError;
 use api::{ApplyRequest, DeployRequest, ErrorCode, EventKind, LedgerAmounts};
@@ -53,7 +53,7 @@ fn pass(name: &str) -> Vec<u8> {
 
 pub fn signed(wasm: &[u8], by: &SecretKey) -> String {
     let checked = Unverified(wasm).check().unwrap();
-    let image = ::registry::layout::documents(wasm, &checked.manifest).unwrap().entry.digest;
+    let image = ::module_store::layout::documents(wasm, &checked.manifest).unwrap().entry.digest;
     let mut file = SignatureFile::default();
     file.add(Signature::new(by, &ImageDigest(*image.bytes()), "pass")).unwrap();
     file.to_string()

@@ -1,6 +1,6 @@
 //! `tam demo` as a new user types it, and what is left of one that was killed.
 
-use os::netns;
+use namespaces::netns;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use testkit::{root_or_skip, tam, wait_for};

@@ -244,7 +244,7 @@ fn a_module_that_came_along_is_applied() {
     }
     let line = Line::up();
     let wasm = passing("beside");
-    let digest = registry::Digest::of(&wasm).to_string();
+    let digest = module_store::Digest::of(&wasm).to_string();
     let manifest = abi::Unverified(&wasm).check().unwrap().manifest;
     let text = "[[service]]\nmodule = \"./beside.wasm\"\n";
     let with = |manifest| {

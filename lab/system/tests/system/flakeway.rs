@@ -6,7 +6,7 @@
 //! ```
 
 use api::{Client, ServiceInfo};
-use os::netns::{self, NetNs, in_namespace};
+use namespaces::netns::{self, NetNs, in_namespace};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Output};

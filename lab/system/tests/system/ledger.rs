@@ -6,8 +6,8 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use api::{LedgerAmounts, LedgerRecord};
+use daemon::ledger::files;
 use ledger::Receipt;
-use noded::ledger::files;
 use testkit::{Service, root_or_skip, service_module, wait_for};
 use trust::PublicKey;
 

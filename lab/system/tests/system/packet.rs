@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use api::{EventKind, ExplainRequest, RuleRequest, RulesRequest};
 use bpf_maps::{HASH_KEYS, PortConfig};
-use os::netlink::Netlink;
+use netlink::Netlink;
 use testkit::{
     Net, NodeUnderTest, RawPort, Service, leftovers, root_or_skip, service_module, tam, wait_for,
 };

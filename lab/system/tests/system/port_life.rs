@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api::PortInfo;
-use os::offload::{Offload, OffloadState};
+use netlink::offload::{Offload, OffloadState};
 use testkit::{Net, NodeUnderTest, Service, leftovers, root_or_skip, service_module, wait_for};
 
 use crate::common::{Ends, Line, PROGRAM_TIME_MAX, SOON, module};

@@ -88,7 +88,7 @@ fn from_each_kind_of_port_to_each_all_arrives_and_is_paid_for_or_the_rule_is_ref
     let argv = ["ethtool", "-K", &bare, "gro", "off"];
     assert!(net.run("bare", &argv, SOON).unwrap().status.success());
     let node = NodeUnderTest::start_edited(&net, "r1", "", of_each_kind).unwrap();
-    let open = || os::tun::create(TUN, os::tun::Kind::Packets);
+    let open = || sockets::tun::create(TUN, sockets::tun::Kind::Packets);
     let tunnel = net.within("r1", open).unwrap().unwrap();
     let running = || net.netlink("r1").unwrap().link(TUN).unwrap().running.then_some(());
     assert!(wait_for(SOON, running).is_some(), "the tunnel has a carrier");

@@ -159,7 +159,7 @@ fn a_share_of_a_tun_port_is_held() {
     line.run("r1", &["ip", "route", "add", "10.99.0.0/24", "dev", DEVICE]);
     let router = line.net.v4("r1", "client").unwrap().to_string();
     line.run("client", &["ip", "route", "replace", "10.99.0.0/24", "via", &router]);
-    let open = || os::tun::create(DEVICE, os::tun::Kind::Packets);
+    let open = || sockets::tun::create(DEVICE, sockets::tun::Kind::Packets);
     let tunnel = line.net.within("r1", open).unwrap().unwrap();
     let up = || line.net.netlink("r1").unwrap().link(DEVICE).unwrap().running.then_some(());
     assert!(wait_for(SOON, up).is_some(), "it has a carrier");

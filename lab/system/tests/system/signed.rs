@@ -17,7 +17,7 @@ fn pass(version: &str) -> Vec<u8> {
 /// What `tam sign` writes beside a module.
 fn signed(wasm: &[u8], by: &SecretKey) -> String {
     let checked = Unverified(wasm).check().unwrap();
-    let image = registry::layout::documents(wasm, &checked.manifest).unwrap().entry.digest;
+    let image = module_store::layout::documents(wasm, &checked.manifest).unwrap().entry.digest;
     let mut file = SignatureFile::default();
     file.add(Signature::new(by, &ImageDigest(*image.bytes()), "pass")).unwrap();
     file.to_string()

@@ -4,7 +4,7 @@ use crate::clean_end::kill;
 use crate::common::{Line, SOON, module, steps_of_work};
 use crate::nginx::listens;
 use crate::radio::{Framing, Programme, Station, frames};
-use os::offload::{Offload, OffloadState};
+use netlink::offload::{Offload, OffloadState};
 use sha2::{Digest, Sha256};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -267,7 +267,7 @@ fn segments_are_joined_for_streams_and_not_for_services_at_kernel_level() {
     let net = Net::line(1500).unwrap();
     let devices = ["client", "server"].map(|peer| net.device("r1", peer).unwrap().name);
     for device in &devices {
-        let on = || os::offload::enable(device, &[Offload::Gro]).map(drop);
+        let on = || netlink::offload::enable(device, &[Offload::Gro]).map(drop);
         net.within("r1", on).unwrap().unwrap();
     }
     let node = NodeUnderTest::start(&net, "r1").unwrap();

@@ -27,7 +27,7 @@ struct Tunnel(OwnedFd);
 
 impl Tunnel {
     fn open(line: &Line) -> Self {
-        let open = || os::tun::create(DEVICE, os::tun::Kind::Packets);
+        let open = || sockets::tun::create(DEVICE, sockets::tun::Kind::Packets);
         let tunnel = Self(line.net.within("r1", open).unwrap().unwrap());
         let up = || line.net.netlink("r1").unwrap().link(DEVICE).unwrap().running.then_some(());
         assert!(wait_for(SOON, up).is_some(), "it has a carrier now");

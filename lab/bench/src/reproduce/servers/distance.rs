@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use os::frame_socket::{Buffer, FrameSocket, Unfinished};
-use os::netns;
+use namespaces::netns;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sockets::frame_socket::{Buffer, FrameSocket, Unfinished};
 
 use super::sites::{self, Site};
 use crate::line::{FAR_END, Line, NEAR_END};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use os::netns::{self, NetNs};
+use namespaces::netns::{self, NetNs};
 
 use super::sites::{self, Site};
 use crate::streams::LOAD_CPU;

@@ -9,10 +9,10 @@ use crate::demand::{ALICE, PORT, ROOT};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ::registry::Digest;
+use ::module_store::Digest;
 use api::EventKind;
 use association::Protection::Encrypted;
-use caller::{Caller, Settings};
+use association_client::{Caller, Settings};
 use testkit::{NodeUnderTest, root_or_skip, wait_for};
 use trust::{SecretKey, Seed, Token};
 

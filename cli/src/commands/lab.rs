@@ -1,0 +1,332 @@
+//! `tam lab`: a topology of network namespaces, a node in each router.
+//!
+//! ```text
+//! FILE ─▶ topology ─▶ namespaces, links, routes
+//!                └─▶ nodes.rs: a node file and a process for each router, and by links.rs for
+//!                    each link that delays, loses or reorders
+//! ```
+
+mod links;
+mod nodes;
+
+pub(crate) use nodes::{Start, node_name, remove_files, start_all, wait_for};
+
+use super::{Context, read_file};
+use crate::failure::{DONE, Failure, Outcome};
+use crate::nodes as found_nodes;
+use crate::output::Rows;
+use api::{ErrorCode, SCHEMA_VERSION};
+use clap::Subcommand;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use topology::{Down, LabError, NodeKind, Plan, PlanError};
+use units::Name;
+
+/// Largest topology file, in bytes; the topology's own limit is below.
+const FILE_LENGTH_MAX: u64 = 2 << 20;
+
+/// Subcommands of `tam lab`.
+#[derive(Debug, Subcommand)]
+pub enum Lab {
+    /// Make the lab of a topology file, and start a node in each router
+    ///
+    /// A link can have a rate, an mtu and a vlan. With delay, jitter, loss, burst, reorder, late,
+    /// duplicate, queue or seed a node stands in it and makes it so (docs/flakeway.md), as in:
+    ///
+    /// ends = ["client", "r1"], delay = "10ms", loss = "0.1%", rate = "10Mbit"
+    Up {
+        /// The topology
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Start no node in the routers: the kernel forwards
+        #[arg(long)]
+        no_nodes: bool,
+        /// The service for links that delay, lose or reorder; the sample service flakeway when it
+        /// is left out
+        #[arg(long, value_name = "FILE.wasm")]
+        flakeway: Option<PathBuf>,
+    },
+    /// What a lab has: its nodes, their addresses, and what its links do
+    Show {
+        /// The topology's file, or the lab's name
+        #[arg(value_name = "FILE|NAME")]
+        lab: String,
+    },
+    /// Remove a lab with all that runs in it
+    Down {
+        /// The topology's file, or the lab's name
+        #[arg(value_name = "FILE|NAME", required_unless_present = "all")]
+        lab: Option<String>,
+        /// Remove all labs, and what dead ones and dead nodes left
+        #[arg(long, conflicts_with = "lab")]
+        all: bool,
+    },
+    /// Run a command in a host or router of a lab
+    Exec {
+        /// The topology's file, or the lab's name
+        #[arg(value_name = "FILE|NAME")]
+        lab: String,
+        /// The host or router
+        #[arg(value_name = "HOST|ROUTER")]
+        inside: String,
+        /// The command and its arguments
+        #[arg(value_name = "COMMAND", last = true, required = true)]
+        command: Vec<String>,
+    },
+}
+
+impl Lab {
+    pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
+        match self {
+            Self::Up { file, no_nodes, flakeway } => {
+                let start = if no_nodes { Start::Links } else { Start::All };
+                up(&file, start, flakeway.as_deref(), context)
+            }
+            Self::Show { lab } => show(&lab_name(&lab)?, context),
+            Self::Down { lab: Some(lab), .. } => down(&lab_name(&lab)?, context),
+            Self::Down { lab: None, .. } => down_all(context),
+            Self::Exec { lab, inside, command } => {
+                exec(&lab_name(&lab)?, &inside, &command, context)
+            }
+        }
+    }
+}
+
+fn up(file: &Path, start: Start, flakeway: Option<&Path>, context: &Context<'_>) -> Outcome {
+    let plan = read_plan(file)?;
+    let lab = plan.lab.as_str();
+    let flakeway = links::module_for(&plan, flakeway)?;
+    let made = topology::up(&plan, &mut |line| context.output.progress(line)).map_err(of_lab)?;
+    let started = nodes::start_all(&plan, start, flakeway.as_deref(), context.output);
+    let started = started.inspect_err(|_| {
+        // Nothing stays of a lab that is not whole; the first failure is the one to tell.
+        let _ = topology::down(lab);
+        nodes::remove_files(lab);
+    })?;
+    let document = json!({
+        "schema_version": SCHEMA_VERSION,
+        "lab": plan.lab,
+        "namespaces": made.namespaces,
+        "record": made.record,
+        "nodes": started,
+        "plan": plan,
+    });
+    context.output.result(&document, || up_text(&plan, &started))
+}
+
+fn up_text(plan: &Plan, started: &[String]) -> String {
+    let nodes = match started {
+        [] => "no node runs in it".to_owned(),
+        _ => format!("nodes: {}", started.join(", ")),
+    };
+    let lab = &plan.lab;
+    let inside = plan.nodes.first().map(|node| node.name.as_str()).unwrap_or_default();
+    format!(
+        "lab {lab} is up; {nodes}\n\n{}\n\
+         next: tam lab exec {lab} {inside} -- ip address; tam lab down {lab}",
+        plan_text(plan)
+    )
+}
+
+fn show(lab: &str, context: &Context<'_>) -> Outcome {
+    let state = topology::load(lab).map_err(of_lab)?;
+    let running = state.nodes.iter().filter(|node| node.pid.is_some());
+    let nodes: Vec<String> = running
+        .filter_map(|node| nodes::node_name(&state.plan.lab, &node.router).ok())
+        .map(|name| name.to_string())
+        .collect();
+    let document = json!({
+        "schema_version": SCHEMA_VERSION,
+        "lab": state.plan.lab,
+        "nodes": nodes,
+        "plan": state.plan,
+    });
+    context
+        .output
+        .result(&document, || format!("nodes: {}\n\n{}", nodes.join(", "), plan_text(&state.plan)))
+}
+
+/// Nodes with their addresses, and what links do.
+fn plan_text(plan: &Plan) -> String {
+    let mut rows = Rows::new(["node", "kind", "device", "ipv4", "ipv6", "other end"]);
+    for node in &plan.nodes {
+        let kind = match node.kind {
+            NodeKind::Host => "host",
+            NodeKind::Router => "router",
+            // It has no end of a link: the link has it.
+            NodeKind::Link => continue,
+        };
+        for (link, end) in plan.ends_at(node.name.as_str()) {
+            let other = link.ends.iter().find(|other| other.node != end.node);
+            rows.add([
+                node.name.to_string(),
+                kind.to_owned(),
+                end.address_device.clone(),
+                end.v4.to_string(),
+                end.v6.to_string(),
+                other.map(|other| other.node.to_string()).unwrap_or_default(),
+            ]);
+        }
+    }
+    match links::text(plan) {
+        links if links.is_empty() => rows.to_string(),
+        links => format!("{rows}\n{links}"),
+    }
+}
+
+fn down(lab: &str, context: &Context<'_>) -> Outcome {
+    let state = topology::load(lab).map_err(of_lab)?;
+    let down = topology::down(lab).map_err(of_lab)?;
+    let mut left = Vec::new();
+    for router in state.plan.with_node() {
+        let node = nodes::node_name(&state.plan.lab, &router.name);
+        if let Some(node) = node.ok().filter(daemon::is_known) {
+            left.extend(cleaned(&node)?);
+        }
+    }
+    nodes::remove_files(lab);
+    print_down(&down, &left, context)
+}
+
+fn down_all(context: &Context<'_>) -> Outcome {
+    let mut failures = Vec::new();
+    let down = topology::down_all().unwrap_or_else(|error| {
+        failures.push(of_lab(error).message);
+        Down::default()
+    });
+    let mut left = Vec::new();
+    for node in dead_nodes()? {
+        match cleaned(&node) {
+            Ok(removed) => left.extend(removed),
+            Err(failure) => failures.push(format!("node {node}: {}", failure.message)),
+        }
+    }
+    nodes::remove_all_files();
+    print_down(&down, &left, context)?;
+    if failures.is_empty() {
+        return Ok(DONE);
+    }
+    // The document is out: what remains is for people, and the status.
+    context.output.note(&format!("error: {}", failures.join("; ")));
+    Ok(ErrorCode::Partial.exit_status())
+}
+
+/// The nodes of this machine that left something and do not answer.
+fn dead_nodes() -> Result<BTreeSet<Name>, Failure> {
+    let pinned = bpf::front_door::pinned_nodes()
+        .map_err(|error| Failure::io("listing what nodes have pinned", &error))?;
+    let pinned = pinned.into_iter().filter_map(|name| Name::new(name).ok());
+    let (_, without_answer) = found_nodes::found();
+    Ok(pinned.filter(|node| !found_nodes::answers(node)).chain(without_answer).collect())
+}
+
+/// Removes what a node left that could not do it itself.
+fn cleaned(node: &Name) -> Result<Vec<String>, Failure> {
+    Ok(daemon::cleanup(node)?)
+}
+
+fn print_down(down: &Down, left: &[String], context: &Context<'_>) -> Outcome {
+    let document = json!({
+        "schema_version": SCHEMA_VERSION,
+        "labs": down.labs,
+        "namespaces": down.namespaces,
+        "processes": down.processes,
+        "left_by_nodes": left,
+    });
+    context.output.result(&document, || {
+        let mut rows = Rows::pairs();
+        let processes: Vec<_> = down.processes.iter().map(u32::to_string).collect();
+        let all = [
+            ("labs", &down.labs),
+            ("namespaces", &down.namespaces),
+            ("processes", &processes),
+            ("left by nodes", &left.to_vec()),
+        ];
+        for (what, names) in all.into_iter().filter(|(_, names)| !names.is_empty()) {
+            rows.add([what.to_owned(), names.join(", ")]);
+        }
+        if rows.count() == 0 { "nothing to remove".to_owned() } else { format!("removed\n{rows}") }
+    })
+}
+
+fn exec(lab: &str, inside: &str, command: &[String], context: &Context<'_>) -> Outcome {
+    if !context.output.is_json() {
+        return Ok(status_of(topology::exec(lab, inside, command).map_err(of_lab)?));
+    }
+    let [program, arguments @ ..] = command else {
+        return Err(Failure::new(ErrorCode::Usage, "there is no command to run"));
+    };
+    let mut child = Command::new(program);
+    child.args(arguments);
+    let output = topology::command_in(lab, inside, child)
+        .map_err(of_lab)?
+        .output()
+        .map_err(|error| Failure::io(format!("running {program} in {inside}"), &error))?;
+    let document = json!({
+        "schema_version": SCHEMA_VERSION,
+        "status": status_of(output.status),
+        "stdout": String::from_utf8_lossy(&output.stdout),
+        "stderr": String::from_utf8_lossy(&output.stderr),
+    });
+    context.output.result(&document, String::new)?;
+    Ok(status_of(output.status))
+}
+
+/// The status as a shell gives it: of a process that a signal ended, 128 and the signal.
+fn status_of(status: ExitStatus) -> u8 {
+    const SIGNALLED: i32 = 128;
+    let code = status.code().or_else(|| Some(SIGNALLED + status.signal()?));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+/// The lab that is meant by its file or by its name.
+fn lab_name(lab: &str) -> Result<String, Failure> {
+    let path = Path::new(lab);
+    if path.is_file() || lab.ends_with(".toml") || lab.contains('/') {
+        return Ok(read_plan(path)?.lab.to_string());
+    }
+    Ok(lab.to_owned())
+}
+
+fn read_plan(file: &Path) -> Result<Plan, Failure> {
+    let bytes = read_file(file, FILE_LENGTH_MAX)?;
+    let shown = file.display().to_string();
+    let text = String::from_utf8(bytes)
+        .map_err(|_| Failure::new(ErrorCode::Usage, format!("{shown} is no text")))?;
+    topology::Lab::parse(&text, &shown).map_err(|error| of_plan(&error))
+}
+
+fn of_plan(error: &PlanError) -> Failure {
+    Failure::new(ErrorCode::Usage, error.to_string())
+        .help("correct the topology file at that line; nothing was made")
+}
+
+pub(crate) fn of_lab(error: LabError) -> Failure {
+    let code = match &error {
+        LabError::NoLab { .. } | LabError::NoNode { .. } => ErrorCode::NotFound,
+        LabError::NoCommand { .. } => ErrorCode::Usage,
+        LabError::Exists { .. } | LabError::NamespaceTaken { .. } => ErrorCode::Failed,
+        _ => return Failure::from_chain(&anyhow::Error::new(error)),
+    };
+    Failure::new(code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_is_seen_in_the_status() {
+        assert_eq!(status_of(ExitStatus::from_raw(9)), 137);
+        assert_eq!(status_of(ExitStatus::from_raw(3 << 8)), 3);
+    }
+
+    #[test]
+    fn a_name_is_taken_as_it_is() {
+        assert_eq!(lab_name("demo").unwrap(), "demo");
+        assert_eq!(lab_name("/nonexistent/lab.toml").unwrap_err().code, ErrorCode::NotFound);
+    }
+}

@@ -1,0 +1,167 @@
+//! The node in a link that delays, loses or reorders: its node file, and the service that does it.
+//!
+//! ```text
+//!   ═ left ─ bridge ─ right ═      services/flakeway, in a session that has the clock's port
+//!       tick ═══════ tock
+//! ```
+
+use crate::failure::Failure;
+use crate::samples;
+use api::{Client, ErrorCode};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use toml::{Table, Value};
+use topology::{NodeKind, Plan, Through};
+use units::Name;
+
+/// The service's name, which is also its module's, and its session's.
+const SERVICE: &str = "flakeway";
+const SESSION: &str = "link";
+/// At this rate a byte of the clock's frames takes a microsecond (docs/flakeway.md).
+const CLOCK_RATE: &str = "8Mbit/s";
+/// Nearly all of it, in periods that are shorter than what a link's delays are measured in.
+const CLOCK_SHARE: &str = "9900us/10ms";
+/// What may wait for the service: 512 packets that come together, while it has no core.
+const QUEUE: &str = "2MiB";
+/// A service that does not run after so long does not start.
+const START_TIME_MAX: Duration = Duration::from_secs(20);
+/// Between two questions whether it does.
+const ASK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The service's file, if the plan has a link that needs it.
+pub fn module_for(plan: &Plan, named: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+    let Some(link) = plan.links.iter().find(|link| link.through.is_some()) else { return Ok(None) };
+    let [one, other] = &link.ends;
+    let needs = format!("the link from {} to {} needs a service", one.node, other.node);
+    let found = match named {
+        Some(path) if path.is_file() => path.to_path_buf(),
+        Some(path) => {
+            let message = format!("{needs}: {} is not here", path.display());
+            return Err(Failure::new(ErrorCode::NotFound, message).help("check --flakeway"));
+        }
+        None => samples::module(SERVICE).map_err(|failure| {
+            let message = format!("{needs}: {}", failure.message);
+            Failure { message, ..failure }
+        })?,
+    };
+    let whole = std::path::absolute(&found);
+    whole.map(Some).map_err(|error| Failure::io(format!("finding {}", found.display()), &error))
+}
+
+/// What the file of the node in a link has beside its name and its paths.
+pub fn add_to(table: &mut Table, through: &Through, module: &Path) {
+    let text = |text: &str| Value::String(text.to_owned());
+    let texts = |all: &[&str]| Value::Array(all.iter().copied().map(text).collect());
+    let table_of = |fields: Vec<(&str, Value)>| {
+        fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Table>()
+    };
+    let [left, right] = Through::PORTS;
+    let [tick, tock] = Through::CLOCK;
+    let port = |device: &str| table_of(vec![("name", text(device)), ("device", text(device))]);
+    let mut clock = port(tick);
+    clock.insert("rate".to_owned(), text(CLOCK_RATE));
+    let ports = [port(left), port(right), clock, port(tock)].map(Value::Table);
+    let share = table_of(vec![(tick, text(CLOCK_SHARE))]);
+    let session = table_of(vec![
+        ("name", text(SESSION)),
+        ("queue", text(QUEUE)),
+        ("send", Value::Table(share)),
+    ]);
+    let mut rules = Vec::new();
+    for end in [left, right] {
+        rules.extend([format!("in {end}"), format!("ethertype arp in {end}")]);
+    }
+    rules.push(format!("ethertype 0x88b5 in {tock}"));
+    let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
+    let service = table_of(vec![
+        ("name", text(SERVICE)),
+        ("module", text(&module.display().to_string())),
+        ("session", text(SESSION)),
+        ("rules", texts(&rules)),
+        ("parameters", Value::Table(through.quality.parameters())),
+    ]);
+    table.insert("bridge".to_owned(), texts(&Through::PORTS));
+    table.insert("port".to_owned(), Value::Array(ports.to_vec()));
+    table.insert("session".to_owned(), Value::Array(vec![Value::Table(session)]));
+    table.insert("service".to_owned(), Value::Array(vec![Value::Table(service)]));
+}
+
+/// Waits until the link does what it is said to: until then packets pass as they are.
+pub fn wait_for_service(name: &Name) -> Result<(), Failure> {
+    let client = Client::of(name);
+    let end = Instant::now() + START_TIME_MAX;
+    loop {
+        let failed = match client.service(SERVICE) {
+            Ok(service) if service.state == "running" && !service.rules.is_empty() => return Ok(()),
+            Ok(service) if service.state != "failed" => None,
+            Ok(service) => Some(service.reason.unwrap_or_default()),
+            Err(_) => None,
+        };
+        let message = match failed {
+            Some(reason) => format!("the service of the link at {name} failed: {reason}"),
+            None if Instant::now() < end => {
+                std::thread::sleep(ASK_INTERVAL);
+                continue;
+            }
+            None => format!(
+                "the service of the link at {name} did not run within {} s",
+                START_TIME_MAX.as_secs()
+            ),
+        };
+        return Err(Failure::failed(message));
+    }
+}
+
+/// The links of a lab that do more than to carry packets, for people.
+pub fn text(plan: &Plan) -> String {
+    let mut lines = String::new();
+    for link in &plan.links {
+        let Some(through) = &link.through else { continue };
+        let [one, other] = &link.ends;
+        let quality = through.quality.text();
+        lines += &format!("{} to {}, through {}: {quality}\n", one.node, other.node, through.node);
+    }
+    lines
+}
+
+/// What stands in which link.
+pub fn through<'plan>(plan: &'plan Plan, node: &Name) -> Option<&'plan Through> {
+    let kind = plan.node(node.as_str())?.kind;
+    let all = plan.links.iter().filter_map(|link| link.through.as_ref());
+    all.filter(|_| kind == NodeKind::Link).find(|through| through.node == *node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAB: &str = "name = \"l\"\nhost = [{ name = \"a\" }, { name = \"b\" }]\n[[link]]\n\
+                       ends = [\"a\", \"b\"]\ndelay = \"10ms/20ms\"\nrate = \"10Mbit\"\nseed = 3\n";
+
+    #[test]
+    fn a_link_becomes_a_node_file_with_its_service() {
+        let plan = topology::Lab::parse(LAB, "test").unwrap();
+        let name = Name::new("link-1").unwrap();
+        let through = through(&plan, &name).unwrap();
+        let mut table = Table::new();
+        table.insert("name".to_owned(), "l-link-1".into());
+        add_to(&mut table, through, Path::new("/nonexistent/flakeway.wasm"));
+        let node = daemon::NodeFile::parse(&table.to_string(), "test").unwrap();
+        assert_eq!(node.ports.len(), 4);
+        let service = &table["service"][0];
+        assert_eq!(service["parameters"]["delay"].as_str(), Some("10ms/20ms"));
+        assert_eq!(service["parameters"]["seed"].as_integer(), Some(3));
+        assert_eq!(text(&plan), "a to b, through link-1: delay 10ms/20ms, rate 10Mbit\n");
+    }
+
+    #[test]
+    fn a_lab_whose_links_need_a_module_that_is_not_there_is_refused_before_it_is_made() {
+        let plan = topology::Lab::parse(LAB, "test").unwrap();
+        let failure = module_for(&plan, Some(Path::new("/nonexistent/f.wasm"))).unwrap_err();
+        assert_eq!(failure.code, ErrorCode::NotFound);
+        assert!(failure.message.contains("from a to b needs a service: /nonexistent/f.wasm"));
+        let plain = LAB.replace("delay = \"10ms/20ms\"\n", "").replace("seed = 3\n", "");
+        let plain = topology::Lab::parse(&plain, "test").unwrap();
+        assert!(module_for(&plain, None).unwrap().is_none());
+    }
+}

@@ -1,0 +1,111 @@
+//! `tam node`: runs a node, or removes what a dead one left.
+
+use super::Context;
+use crate::failure::{Failure, Outcome};
+use api::{ErrorCode, SCHEMA_VERSION};
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use std::path::PathBuf;
+use tracing_subscriber::EnvFilter;
+use units::Name;
+
+/// Arguments of `tam node`.
+#[derive(Debug, Args)]
+pub struct Node {
+    /// The node file: its ports and settings
+    #[arg(long, value_name = "FILE", conflicts_with = "cleanup")]
+    config: Option<PathBuf>,
+    /// Remove what a node of this name left when it died
+    #[arg(long, value_name = "NAME")]
+    cleanup: Option<Name>,
+    /// Run every service at user level: no module becomes a BPF program
+    #[arg(long, requires = "config")]
+    no_bpf: bool,
+    /// Take the place of the daemon of this node that runs, for an upgrade: it ends, and services
+    /// and forwarding go on
+    #[arg(long, requires = "config")]
+    takeover: bool,
+    /// Tell the running node (--node NAME) whether modules may run as BPF programs; with "off"
+    /// every service goes to user level and stays there
+    #[arg(long, value_name = "on|off", conflicts_with_all = ["config", "cleanup"])]
+    bpf: Option<Switch>,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// They may.
+    On,
+    /// They may not.
+    Off,
+}
+
+impl Node {
+    pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
+        if let Some(name) = self.cleanup {
+            return cleanup(&name, context);
+        }
+        if let Some(switch) = self.bpf {
+            return set_bpf(switch == Switch::On, context);
+        }
+        let Some(config) = self.config else {
+            return sample(context);
+        };
+        log_to_standard_error();
+        let (bpf, take_over) = (!self.no_bpf, self.takeover);
+        daemon::run(daemon::Options { config, bpf, take_over })?;
+        Ok(crate::failure::DONE)
+    }
+}
+
+/// Without a node file: one to begin with.
+fn sample(context: &Context<'_>) -> Outcome {
+    let failure = Failure::new(ErrorCode::Usage, "a node needs a node file").help(
+        "save this sample (tam node > node.toml), adapt it, then: tam node --config node.toml",
+    );
+    if !context.output.is_json() {
+        context.output.print(daemon::SAMPLE_CONFIG.trim_end())?;
+    }
+    Err(failure)
+}
+
+fn set_bpf(enabled: bool, context: &Context<'_>) -> Outcome {
+    let set = context.client()?.set_bpf(enabled)?;
+    context.output.result(&set, || {
+        let moving = match set.moving.as_slice() {
+            [] => "no service moves".to_owned(),
+            services => format!("moving: {}", services.join(", ")),
+        };
+        match set.enabled {
+            true => format!("modules may run as BPF programs; {moving}"),
+            false => format!("everything runs at user level; {moving}"),
+        }
+    })
+}
+
+fn cleanup(name: &Name, context: &Context<'_>) -> Outcome {
+    if !daemon::is_known(name) {
+        let message = format!("there is nothing of a node '{name}' on this machine");
+        let failure = Failure::new(ErrorCode::NotFound, message);
+        return Err(failure.help("'tam doctor' names the nodes that left something"));
+    }
+    let removed = daemon::cleanup(name)?;
+    let document = json!({"schema_version": SCHEMA_VERSION, "node": name, "removed": removed});
+    context
+        .output
+        .result(&document, || format!("removed of node {name}:\n  {}", removed.join("\n  ")))
+}
+
+/// What the node has to say while it runs; `TAM_LOG` chooses how much, as in `TAM_LOG=debug`.
+pub(crate) fn log_to_standard_error() {
+    use std::io::IsTerminal;
+    let filter = EnvFilter::try_from_env("TAM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        // A line that the disk has no room for is lost; saying so would be a panic (`eprintln!`).
+        .log_internal_errors(false)
+        .init();
+}

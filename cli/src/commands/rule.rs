@@ -1,0 +1,173 @@
+//! `tam rule`: the classifier.
+
+use super::{Context, read_file};
+use crate::failure::{Failure, Outcome};
+use crate::output::Rows;
+use api::{ErrorCode, RuleList, RuleRequest, RulesAdded, RulesRequest};
+use clap::{ArgGroup, Args, Subcommand};
+use daemon::config::plain;
+use std::path::{Path, PathBuf};
+
+/// Largest file of rules, in bytes: several times the most rules of a node with long matches.
+const RULES_FILE_LENGTH_MAX: u64 = 64 << 20;
+
+/// Subcommands of `tam rule`.
+#[derive(Debug, Subcommand)]
+pub enum Rule {
+    /// Add a rule, or all rules of a file
+    Add(Add),
+    /// List the rules with their counters, best first
+    List,
+    /// Remove a rule
+    Remove {
+        /// The rule's number
+        id: u32,
+    },
+}
+
+/// Arguments of `tam rule add`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").required(true).args(["service", "drop", "forward", "out", "file"]))]
+pub struct Add {
+    /// Which packets, as in "in left proto udp dport 53", or any
+    #[arg(value_name = "MATCH", required_unless_present = "file")]
+    r#match: Option<String>,
+    /// Give the packets to this service
+    #[arg(long, value_name = "NAME")]
+    service: Option<String>,
+    /// Drop the packets
+    #[arg(long)]
+    drop: bool,
+    /// Forward the packets plainly
+    #[arg(long)]
+    forward: bool,
+    /// Send the packets out by this port, without a module
+    #[arg(long, value_name = "PORT")]
+    out: Option<String>,
+    /// Of these packets only those of the flows in this file, one a line: udp 10.0.0.1 4000 10.0.2.9 53
+    #[arg(long, value_name = "FLOWS.txt")]
+    flows: Option<PathBuf>,
+    /// Higher wins
+    #[arg(long)]
+    priority: Option<u16>,
+    /// The session that pays
+    #[arg(long)]
+    session: Option<String>,
+    /// Where on the way of packets it is looked at: in or out, for rules of the session system,
+    /// which are in when they say nothing
+    #[arg(long)]
+    stage: Option<String>,
+    /// All rules of a file, or none: {"rules": [{"match": "...", "action": "drop"}]}
+    #[arg(long, value_name = "RULES.json", conflicts_with_all = ["match", "flows", "priority", "session", "stage"])]
+    file: Option<PathBuf>,
+}
+
+impl Rule {
+    pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
+        match self {
+            Self::Add(add) => {
+                let request = add.request()?;
+                let added = context.client()?.add_rules(&request)?;
+                context.output.result(&added, || added_text(&added))
+            }
+            Self::List => {
+                let list = context.client()?.rules()?;
+                context.output.result(&list, || list_text(&list))
+            }
+            Self::Remove { id } => {
+                let removed = context.client()?.remove_rule(id)?;
+                context.output.result(&removed, || format!("removed rule {}", removed.rule))
+            }
+        }
+    }
+}
+
+impl Add {
+    fn request(self) -> Result<RulesRequest, Failure> {
+        if let Some(file) = &self.file {
+            return rules_of(file);
+        }
+        let action = match self.service {
+            Some(service) => format!("service {service}"),
+            None if self.drop => "drop".to_owned(),
+            None if self.out.is_some() => format!("out {}", self.out.unwrap_or_default()),
+            None => "forward".to_owned(),
+        };
+        let rule = RuleRequest {
+            r#match: self.r#match.unwrap_or_default(),
+            action,
+            priority: self.priority,
+            session: self.session,
+            flows: self.flows.as_deref().map(flows_of).transpose()?,
+            stage: self.stage,
+        };
+        Ok(RulesRequest { rules: vec![rule] })
+    }
+}
+
+/// The text of a list of flows; what is wrong in it, the node says with its line.
+fn flows_of(file: &Path) -> Result<String, Failure> {
+    let bytes = read_file(file, RULES_FILE_LENGTH_MAX)?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let message = format!("{} is not text from byte {at} on", file.display());
+        Failure::new(ErrorCode::Usage, message)
+    })
+}
+
+fn rules_of(file: &Path) -> Result<RulesRequest, Failure> {
+    let bytes = read_file(file, RULES_FILE_LENGTH_MAX)?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        Failure::new(ErrorCode::Usage, format!("{}: {}", file.display(), plain(&error.to_string()))).help(
+            "write it as {\"rules\": [{\"match\": \"proto udp\", \"action\": \"drop\", \"priority\": 100}]}",
+        )
+    })
+}
+
+/// Says that a rule has no packets, and what to do.
+pub(super) fn shadowed_text(rule: u32, better: u32) -> String {
+    format!(
+        "no packet reaches rule {rule}: better rules have them all, among them rule {better}; give it \
+         a higher priority, or, where both lead to services of packets, have one follow the other by \
+         --then"
+    )
+}
+
+fn added_text(added: &RulesAdded) -> String {
+    let mut text = match added.rules.as_slice() {
+        [] => "the file has no rules".to_owned(),
+        [rule] => format!("added rule {rule}"),
+        [first, .., last] => format!("added {} rules, {first} to {last}", added.rules.len()),
+    };
+    for (rule, better) in &added.shadowed {
+        text.push_str(&format!("\n{}", shadowed_text(*rule, *better)));
+    }
+    text
+}
+
+fn list_text(list: &RuleList) -> String {
+    if list.rules.is_empty() {
+        return "no rules: every packet is forwarded plainly".to_owned();
+    }
+    let headings =
+        ["rule", "priority", "match", "action", "session", "stage", "packets", "bytes", "state"];
+    let mut rows = Rows::new(headings);
+    for rule in &list.rules {
+        let came_with = rule.came_with.as_ref().map(|name| format!(", came with {name}"));
+        rows.add([
+            rule.id.to_string(),
+            rule.priority.to_string(),
+            match rule.flows {
+                Some(flows) => format!("{}, {flows} flows", rule.r#match),
+                None => rule.r#match.clone(),
+            },
+            rule.action.clone(),
+            rule.session.clone(),
+            rule.stage.clone(),
+            rule.packets.to_string(),
+            rule.bytes.to_string(),
+            format!("{}{}", rule.reach, came_with.unwrap_or_default()),
+        ]);
+    }
+    rows.to_string()
+}

@@ -1,0 +1,133 @@
+//! Which node a command asks: one of this machine, or one of those that the user knows.
+//!
+//! ```text
+//! ~/.config/tamandua/nodes.toml      [edge1]
+//!                                    address = "192.0.2.1:7443"
+//!                                    key = "ed25519/…"            what `tam show` says there
+//!                                    token = "alice.token"        beside this file, or a whole path
+//! ```
+
+use crate::commands::key::configuration;
+use crate::commands::read_file;
+use crate::commands::token::held;
+use crate::failure::Failure;
+use api::client::RemoteNode;
+use api::{Client, ErrorCode, RUN_DIRECTORY};
+use daemon::config::plain;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use units::Name;
+
+/// The node that was named, or the only one that runs on this machine.
+pub fn asked(node: Option<&Name>) -> Result<Client, Failure> {
+    if let Some(node) = node {
+        return Ok(match known(node)? {
+            Some(client) => client,
+            None => Client::of(node),
+        });
+    }
+    let (running, dead) = found();
+    match running.as_slice() {
+        [node] => Ok(Client::of(node)),
+        [] => Err(none(&dead)),
+        [first, ..] => {
+            let message = format!("several nodes run here: {}", list(&running));
+            Err(Failure::new(ErrorCode::Usage, message)
+                .help(format!("name one of them, as in --node {first}")))
+        }
+    }
+}
+
+/// A node of the network, as the user has written it down.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Known {
+    /// Host and TCP port.
+    address: String,
+    /// By which the node is known.
+    key: trust::PublicKey,
+    /// The file of a capability.
+    token: Option<PathBuf>,
+}
+
+/// Largest file of nodes, in bytes: some hundreds of them.
+const NODES_LENGTH_MAX: u64 = 1 << 20;
+
+/// A client of a node that the user has written down.
+fn known(node: &Name) -> Result<Option<Client>, Failure> {
+    let Some((node, token)) = written_down(node)? else { return Ok(None) };
+    let client = Client::remote(node);
+    Ok(Some(match token {
+        Some(token) => client.with_token(token),
+        None => client,
+    }))
+}
+
+/// A node that the user has written down, and what to show there.
+pub fn written_down(node: &Name) -> Result<Option<(RemoteNode, Option<String>)>, Failure> {
+    let Ok(directory) = configuration() else { return Ok(None) };
+    let path = directory.join("nodes.toml");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let bytes = read_file(&path, NODES_LENGTH_MAX)?;
+    let wrong = |problem: String| {
+        let message = format!("{}: {problem}", path.display());
+        Failure::new(ErrorCode::Usage, message).help("each node has an address and a key, as in [edge1] address = \"192.0.2.1:7443\", key = \"ed25519/…\"")
+    };
+    let text = String::from_utf8(bytes).map_err(|_| wrong("it is no text".to_owned()))?;
+    let mut nodes: BTreeMap<Name, Known> =
+        toml::from_str(&text).map_err(|error: toml::de::Error| {
+            let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count()) + 1;
+            wrong(format!("line {line}: {}", plain(error.message())))
+        })?;
+    let Some(Known { address, key, token }) = nodes.remove(node) else { return Ok(None) };
+    let token = token.map(|file| held(&directory.join(file)).map(|token| token.to_string()));
+    Ok(Some((RemoteNode { address, key }, token.transpose()?)))
+}
+
+/// Returns the names of all nodes that the user has written down; none where the file is wrong.
+pub fn all_written_down() -> Vec<String> {
+    let file = configuration().map(|folder| folder.join("nodes.toml"));
+    let bytes = file.and_then(|file| read_file(&file, NODES_LENGTH_MAX)).unwrap_or_default();
+    let text = String::from_utf8(bytes).unwrap_or_default();
+    let nodes: BTreeMap<Name, Known> = toml::from_str(&text).unwrap_or_default();
+    nodes.into_keys().map(|name| name.to_string()).collect()
+}
+
+/// The nodes of this machine that answer, and those that left a socket behind.
+pub fn found() -> (Vec<Name>, Vec<Name>) {
+    let Ok(entries) = std::fs::read_dir(RUN_DIRECTORY) else { return (Vec::new(), Vec::new()) };
+    let mut names: Vec<Name> = entries
+        .filter_map(|entry| Name::new(entry.ok()?.file_name().into_string().ok()?).ok())
+        .filter(|name| api::socket_of(name).exists())
+        .collect();
+    names.sort();
+    names.into_iter().partition(answers)
+}
+
+/// True when someone listens on the node's socket, or may: without the right
+/// to ask, it counts as running.
+pub fn answers(node: &Name) -> bool {
+    match UnixStream::connect(api::socket_of(node)) {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    }
+}
+
+fn none(dead: &[Name]) -> Failure {
+    let failure = Failure::new(ErrorCode::Unreachable, "no node runs on this machine");
+    match dead {
+        [] => failure.help("start one with `tam node --config FILE`, or a lab with `tam lab up FILE`"),
+        [node, ..] => failure.help(format!(
+            "{} left its socket behind: start it again, or remove the rest with `tam node --cleanup {node}`",
+            list(dead)
+        )),
+    }
+}
+
+fn list(names: &[Name]) -> String {
+    names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
+}

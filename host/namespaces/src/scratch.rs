@@ -1,0 +1,34 @@
+//! A namespace for a test of this or another crate. Not for anything else.
+
+use crate::netns::{self, NetNs};
+
+/// A namespace of this test process, removed when the test ends, however it ends.
+pub struct Scratch {
+    /// The namespace.
+    pub ns: NetNs,
+}
+
+impl Scratch {
+    /// Makes it, for the test of this name.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    #[must_use]
+    pub fn new(purpose: &str) -> Self {
+        let name = format!("tt-os-{}-{purpose}", std::process::id());
+        Self { ns: NetNs::create(&name).expect("a test runs as root") }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.ns.name()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A test may have removed it as its subject.
+        let _ = netns::delete(self.ns.name());
+    }
+}

@@ -1,0 +1,165 @@
+//! What changes in a namespace's network, as it changes: kinds only, for those who look
+//! again at what interests them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::RecvFlags;
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::NetlinkError;
+use super::own::{RTM_TYPE_OFFSET, RTN_LOCAL};
+use super::socket::{Channel, messages, receive};
+use namespaces::netns::{NetNs, in_namespace};
+
+/// Room for a burst of a full routing table's size without a loss in between; the kernel
+/// counts this memory only when it is used.
+const EVENT_BUFFER: usize = 4 * 1024 * 1024;
+/// One datagram of events; the kernel sends each message in its own.
+const DATAGRAM_MAX: usize = 32 * 1024;
+
+/// Something changed. Which, is for the reader to find out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// A device came, went, or is another than before.
+    Link,
+    /// An address came or went, or a prefix whose packets end on this machine.
+    Address,
+    /// A route or a next hop object came, went, or changed.
+    Route,
+    /// A neighbour came, went, or changed its state.
+    Neighbour,
+    /// A routing rule came or went.
+    Rule,
+    /// A setting of a device, or of all, is another one: forwarding, reverse path filter.
+    Setting,
+    /// More changed than the kernel could tell: everything may be another than before.
+    Lost,
+}
+
+/// Multicast groups (include/uapi/linux/rtnetlink.h): link, neigh, v4 address, v4 route,
+/// v4 rule, v6 address, v6 route, v6 rule, v4 netconf, v6 netconf, next hop objects (which change
+/// without a route's notification where `net.ipv4.nexthop_compat_mode` is 0).
+const GROUPS: [u32; 11] = [1, 3, 5, 7, 8, 9, 11, 19, 24, 25, 32];
+
+/// A subscription to the changes of one namespace, from the moment it was opened.
+#[derive(Debug)]
+pub struct Monitor {
+    channel: Channel,
+    buffer: Vec<u8>,
+    waiting: VecDeque<Change>,
+}
+
+impl Monitor {
+    /// Of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// When the kernel gives no socket.
+    pub fn open() -> Result<Self, NetlinkError> {
+        let mask = GROUPS.iter().fold(0, |mask, group| mask | 1 << (group - 1));
+        let channel = Channel::open(None, mask).map_err(|source| NetlinkError::Open { source })?;
+        // Without CAP_NET_ADMIN the usual size stays, and bursts end in `Change::Lost`.
+        let _ = set_socket_recv_buffer_size_force(channel.fd(), EVENT_BUFFER);
+        Ok(Self { channel, buffer: vec![0; DATAGRAM_MAX], waiting: VecDeque::new() })
+    }
+
+    /// Of another namespace; the calling thread does not move.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered or the kernel gives no socket.
+    pub fn open_in(namespace: &NetNs) -> Result<Self, NetlinkError> {
+        in_namespace(namespace, Self::open)?
+    }
+
+    /// The next change, blocking at most `patience`; none when nothing changed.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub fn next_within(&mut self, patience: Duration) -> io::Result<Option<Change>> {
+        if self.waiting.is_empty() {
+            let fd = self.channel.fd();
+            let timeout = Timespec {
+                tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: patience.subsec_nanos().into(),
+            };
+            match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
+                other => other?,
+            };
+            self.read()?;
+        }
+        Ok(self.waiting.pop_front())
+    }
+
+    /// The next change, for async code: cancelling it loses nothing.
+    ///
+    /// # Errors
+    /// When the socket fails, or outside a tokio runtime with I/O.
+    pub async fn next(&mut self) -> io::Result<Change> {
+        loop {
+            if let Some(change) = self.waiting.pop_front() {
+                return Ok(change);
+            }
+            self.readable().await?;
+            self.read()?;
+        }
+    }
+
+    async fn readable(&self) -> io::Result<()> {
+        let fd = self.channel.fd().as_fd();
+        // SAFETY: the descriptor is borrowed from `self` for longer than the registration lives,
+        // which ends with this function or when its future is dropped; nobody closes it or puts
+        // another in its place meanwhile.
+        // WHY: the safe constructor is deprecated in favour of this one.
+        let registered = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?;
+        registered.readable().await?.retain_ready();
+        Ok(())
+    }
+
+    /// Reads the datagram that is there, if there is one.
+    fn read(&mut self) -> io::Result<()> {
+        match receive(self.channel.fd(), &mut self.buffer, RecvFlags::DONTWAIT) {
+            Ok(datagram) => {
+                let changes = messages(datagram)
+                    .flatten()
+                    .filter_map(|message| change_of(message.message_type(), message.payload()));
+                self.waiting.extend(changes);
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                self.waiting.push_back(Change::Lost);
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                self.waiting.push_back(Change::Lost);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Monitor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.fd().as_fd()
+    }
+}
+
+/// Message types come in groups of four: NEW, DEL, GET, SET.
+fn change_of(kind: u16, payload: &[u8]) -> Option<Change> {
+    match kind {
+        16 | 17 | 19 => Some(Change::Link),
+        20 | 21 => Some(Change::Address),
+        // A route that ends here is an address, and comes behind its notification.
+        24 | 25 if payload.get(RTM_TYPE_OFFSET) == Some(&RTN_LOCAL) => Some(Change::Address),
+        24 | 25 | 104 | 105 => Some(Change::Route),
+        28 | 29 => Some(Change::Neighbour),
+        32 | 33 => Some(Change::Rule),
+        80 | 81 => Some(Change::Setting),
+        _ => None,
+    }
+}

@@ -1,0 +1,207 @@
+//! What the kernel would do to a forwarded packet beyond routing it: extra routing rules,
+//! queueing disciplines, IPsec policies. Where there is any, a fast path must not skip the
+//! kernel. Reading only, attribute by attribute, so that a newer kernel's additions are not
+//! taken for errors.
+
+use rtnetlink::packet_core::NlasIterator;
+use rustix::net::netlink::XFRM;
+use serde::Serialize;
+
+use super::intercept::is_rule;
+use super::socket::{Answer, Channel};
+use super::{Netlink, NetlinkError};
+use namespaces::netns::{NetNs, in_namespace};
+
+const RTM_NEWRULE: u16 = 32;
+const RTM_GETRULE: u16 = 34;
+const RTM_NEWQDISC: u16 = 36;
+const RTM_GETQDISC: u16 = 38;
+/// Length of `struct fib_rule_hdr`.
+const RULE_HEADER_LENGTH: usize = 12;
+/// Length of `struct tcmsg`.
+const TC_HEADER_LENGTH: usize = 20;
+const TCA_KIND: u16 = 1;
+/// `FR_ACT_TO_TBL` and attributes of include/uapi/linux/fib_rules.h.
+const RULE_TO_TABLE: u8 = 1;
+const FRA_PRIORITY: u16 = 6;
+const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
+const FRA_TABLE: u16 = 15;
+const FRA_PAD: u16 = 18;
+const FRA_PROTOCOL: u16 = 21;
+/// `XFRM_MSG_NEWPOLICY` and `XFRM_MSG_GETPOLICY`, and the length of `struct xfrm_userpolicy_id`.
+const XFRM_NEWPOLICY: u16 = 0x13;
+const XFRM_GETPOLICY: u16 = 0x15;
+const XFRM_POLICY_ID_LENGTH: usize = 64;
+/// `XFRM_MSG_GETDEFAULT` (Linux 5.15): what becomes of packets that no policy is for; the answer
+/// has `struct xfrm_userpolicy_default`, a byte each for in, forwarded and out.
+const XFRM_GETDEFAULT: u16 = 0x28;
+const XFRM_POLICY_BLOCK: u8 = 1;
+
+/// Priority and table of the rules that every namespace is born with.
+const STANDARD_RULES_V4: [(u32, u32); 3] = [(0, 255), (32_766, 254), (32_767, 253)];
+const STANDARD_RULES_V6: [(u32, u32); 2] = [(0, 255), (32_766, 254)];
+
+/// Queueing disciplines that the kernel chooses by itself: leaving by another way than
+/// through them changes neither who may send nor how fast.
+const DEFAULT_QDISCS: [&str; 5] = ["noqueue", "pfifo_fast", "mq", "fq_codel", "noop"];
+
+/// One routing rule (`ip rule`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RoutingRule {
+    /// Whether it is for IPv6.
+    pub v6: bool,
+    /// Lower is asked first.
+    pub priority: u32,
+    /// The table that it leads to.
+    pub table: u32,
+    /// Whether it is one of those that every namespace is born with, unchanged.
+    pub standard: bool,
+    /// Whether it is of an [`Interception`](super::Interception), and asked for marked packets only.
+    pub ours: bool,
+}
+
+/// One queueing discipline (`tc qdisc`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Qdisc {
+    /// Its device.
+    pub index: u32,
+    /// Its kind: `noqueue`, `tbf`, `clsact`, ...
+    pub kind: String,
+    /// Whether the kernel chooses this kind by itself.
+    pub is_default: bool,
+}
+
+impl Netlink {
+    /// All routing rules, IPv4 and IPv6.
+    ///
+    /// # Errors
+    /// When the kernel's answer cannot be read.
+    pub fn rules(&self) -> Result<Vec<RoutingRule>, NetlinkError> {
+        let request = "list the routing rules";
+        let answers = self.channel.dump(request, RTM_GETRULE, &[0; RULE_HEADER_LENGTH])?;
+        let rules = answers
+            .iter()
+            .filter(|answer| answer.kind == RTM_NEWRULE)
+            .filter_map(|answer| read_rule(&answer.payload))
+            .collect();
+        Ok(rules)
+    }
+
+    /// How many routing rules there are beyond those that every namespace is born with, and ours,
+    /// which are for no packet that is forwarded plainly.
+    ///
+    /// # Errors
+    /// When the kernel's answer cannot be read.
+    pub fn extra_rules(&self) -> Result<usize, NetlinkError> {
+        Ok(self.rules()?.iter().filter(|rule| !rule.standard && !rule.ours).count())
+    }
+
+    /// All queueing disciplines of all devices; those inside others too.
+    ///
+    /// # Errors
+    /// When the kernel's answer cannot be read.
+    pub fn qdiscs(&self) -> Result<Vec<Qdisc>, NetlinkError> {
+        let request = "list the queueing disciplines";
+        let answers = self.channel.dump(request, RTM_GETQDISC, &[0; TC_HEADER_LENGTH])?;
+        let qdiscs = answers
+            .iter()
+            .filter(|answer| answer.kind == RTM_NEWQDISC)
+            .filter_map(|answer| read_qdisc(&answer.payload))
+            .collect();
+        Ok(qdiscs)
+    }
+
+    /// How many IPsec policies the calling thread's namespace has; zero where the kernel has
+    /// no IPsec.
+    ///
+    /// # Errors
+    /// When the caller lacks `CAP_NET_ADMIN`.
+    pub fn ipsec_policies() -> Result<usize, NetlinkError> {
+        let request = "count the IPsec policies";
+        // Without xfrm in the kernel there is no such protocol, and no policy.
+        let Ok(channel) = Channel::open(Some(XFRM), 0) else { return Ok(0) };
+        let answers = channel.dump(request, XFRM_GETPOLICY, &[0; XFRM_POLICY_ID_LENGTH])?;
+        Ok(answers.iter().filter(|answer| answer.kind == XFRM_NEWPOLICY).count())
+    }
+
+    /// Whether IPsec says anything about forwarded packets of the calling thread's namespace: there
+    /// are policies, or what none is for is dropped (`ip xfrm policy setdefault fwd block`).
+    ///
+    /// # Errors
+    /// When the caller lacks `CAP_NET_ADMIN`.
+    pub fn ipsec_in_use() -> Result<bool, NetlinkError> {
+        if Self::ipsec_policies()? > 0 {
+            return Ok(true);
+        }
+        let Ok(channel) = Channel::open(Some(XFRM), 0) else { return Ok(false) };
+        let request = "ask for IPsec's default policy";
+        // A kernel without such a default accepts.
+        let Ok(answers) = channel.ask_raw(request, XFRM_GETDEFAULT, 0, &[0; 4]) else {
+            return Ok(false);
+        };
+        let blocks = |answer: &Answer| {
+            let directions = answer.payload.first_chunk::<3>();
+            directions
+                .is_some_and(|[_, forwarded, out]| [*forwarded, *out].contains(&XFRM_POLICY_BLOCK))
+        };
+        Ok(answers.iter().any(blocks))
+    }
+
+    /// [`Netlink::ipsec_in_use`] of another namespace.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered, or the caller lacks `CAP_NET_ADMIN`.
+    pub fn ipsec_in_use_in(namespace: &NetNs) -> Result<bool, NetlinkError> {
+        in_namespace(namespace, Self::ipsec_in_use)?
+    }
+
+    /// [`Netlink::ipsec_policies`] of another namespace.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered, or the caller lacks `CAP_NET_ADMIN`.
+    pub fn ipsec_policies_in(namespace: &NetNs) -> Result<usize, NetlinkError> {
+        in_namespace(namespace, Self::ipsec_policies)?
+    }
+}
+
+fn read_rule(payload: &[u8]) -> Option<RoutingRule> {
+    let (header, attributes) = payload.split_first_chunk::<RULE_HEADER_LENGTH>()?;
+    let [family, dst_len, src_len, tos, table, _, _, action, f0, f1, f2, f3] = *header;
+    let v6 = match i32::from(family) {
+        libc::AF_INET => false,
+        libc::AF_INET6 => true,
+        // Multicast routing's own rules (RTNL_FAMILY_IPMR) route no unicast packet.
+        _ => return None,
+    };
+    let mut plain = [dst_len, src_len, tos, f0, f1, f2, f3] == [0; 7] && action == RULE_TO_TABLE;
+    let mut table = u32::from(table);
+    let (mut priority, mut made_by) = (0, 0);
+    for attribute in NlasIterator::new(attributes).flatten() {
+        let number = attribute.value().first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+        match (attribute.kind(), number) {
+            (FRA_PRIORITY, Some(number)) => priority = number,
+            (FRA_TABLE, Some(number)) => table = number,
+            (FRA_PROTOCOL, _) => made_by = attribute.value().first().copied().unwrap_or(0),
+            (FRA_SUPPRESS_PREFIXLEN, Some(u32::MAX)) | (FRA_PAD, _) => {}
+            // Any other attribute selects packets.
+            _ => plain = false,
+        }
+    }
+    let born_with: &[_] = if v6 { &STANDARD_RULES_V6 } else { &STANDARD_RULES_V4 };
+    let standard = plain && born_with.contains(&(priority, table));
+    let ours = is_rule(priority, made_by);
+    Some(RoutingRule { v6, priority, table, standard, ours })
+}
+
+fn read_qdisc(payload: &[u8]) -> Option<Qdisc> {
+    let (header, attributes) = payload.split_first_chunk::<TC_HEADER_LENGTH>()?;
+    let index = u32::from_ne_bytes(*header[4..].first_chunk()?);
+    let kind = NlasIterator::new(attributes)
+        .flatten()
+        .find(|attribute| attribute.kind() == TCA_KIND)
+        .map(|attribute| {
+            String::from_utf8_lossy(attribute.value()).trim_end_matches('\0').to_owned()
+        })?;
+    let is_default = DEFAULT_QDISCS.contains(&kind.as_str());
+    Some(Qdisc { index, kind, is_default })
+}

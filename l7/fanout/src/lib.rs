@@ -1,0 +1,70 @@
+//! Live streams on sockets: `reflector` decides, and this does it with the ends that a service of
+//! streams has in hand.
+//!
+//! ```text
+//!  join ─▶ Name ─▶ Station ── Origin ◀── one connection ── origin
+//!                     │ Channel: the ring, once
+//!                     ├─▶ Listener ── head, chunk │ slices of the ring ─▶ client
+//!                     └─▶ Relay ── what is not shared ─▶ its own connection, by pipes
+//! ```
+//!
+//! It is no application by itself: whoever is one passes on what concerns ends that are
+//! [owned](Fanout::owns) here. It reads no clock, and works in portions: [`Fanout::poll_timeout`]
+//! says that it is to be asked again at once when there is more. docs/reflector.md is the
+//! reference.
+//!
+//! ```
+//! use fanout::{Fanout, Join, Settings};
+//! use std::net::SocketAddr;
+//! use tcp_intercept::{Application, End, Io};
+//! use units::Nanos;
+//!
+//! struct Service {
+//!     fanout: Fanout,
+//! }
+//!
+//! impl Application for Service {
+//!     fn accepted(&mut self, io: &mut Io<'_>, end: End, client: SocketAddr, server: SocketAddr) {
+//!         # let (_, _, _, _) = (io, end, client, server);
+//!         // Reads a request; if it is for a live stream: self.fanout.join(io, end, join).
+//!     }
+//!
+//!     fn ready(&mut self, io: &mut Io<'_>, end: End) {
+//!         if self.fanout.owns(end) {
+//!             return self.fanout.ready(io, end);
+//!         }
+//!         // All other ends are the service's own.
+//!     }
+//!
+//!     fn poll_timeout(&self) -> Option<Nanos> {
+//!         self.fanout.poll_timeout()
+//!     }
+//!
+//!     fn work(&mut self, io: &mut Io<'_>) {
+//!         self.fanout.work(io);
+//!     }
+//! }
+//!
+//! let service = Service { fanout: Fanout::new(Settings::default()) };
+//! assert_eq!(service.poll_timeout(), None);
+//! # fn join(service: &mut Service, io: &mut Io<'_>, end: End, join: Join) {
+//! #     service.fanout.join(io, end, join);
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod chunk;
+mod effects;
+mod fanout;
+mod head;
+pub mod limits;
+mod listener;
+mod relay;
+mod serve;
+mod station;
+mod stats;
+
+pub use fanout::{Fanout, Join, Key, KeyTooLong, Settings, Source};
+pub use reflector::NoStore;
+pub use stats::{FanoutMemory, FanoutStats};

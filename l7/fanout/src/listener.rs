@@ -1,0 +1,112 @@
+//! One listener: what is on its way to it, and nothing of the payload.
+
+use crate::chunk::Chunk;
+use crate::limits::SEND_LENGTH_MAX;
+use http1::{RequestHead, Version};
+use reflector::{Channel, ListenerId, Piece};
+use std::array;
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use tcp_intercept::{End, Io};
+
+/// Pieces of one send: with titles a burst of 64 KiB has five blocks between its payload.
+const PIECES_MAX: usize = 12;
+/// And what is in front of them, and around them.
+const SLICES_MAX: usize = PIECES_MAX + 3;
+
+/// The number of a channel; never given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StationId(pub(crate) u64);
+
+/// Who waits for an origin's head, and may have to ask for itself.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) client: SocketAddr,
+    pub(crate) server: SocketAddr,
+    pub(crate) request: RequestHead,
+    pub(crate) received: Vec<u8>,
+}
+
+impl Waiting {
+    /// Bytes of memory that it is.
+    pub(crate) fn memory(&self) -> usize {
+        let request = self.request.headers.wire_length() + self.request.target().len();
+        size_of::<Self>() + request + self.received.capacity()
+    }
+}
+
+/// See above.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) end: End,
+    pub(crate) station: StationId,
+    pub(crate) version: Version,
+    /// Until there is a head.
+    pub(crate) waiting: Option<Box<Waiting>>,
+    /// The head, or what of it is not sent.
+    pub(crate) out: Vec<u8>,
+    pub(crate) is_chunked: bool,
+    pub(crate) chunk: Chunk,
+    /// It is among those that are served next.
+    pub(crate) is_queued: bool,
+    /// Bytes that it has said behind its request.
+    pub(crate) said: usize,
+}
+
+/// What a send has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Bytes of its pieces.
+    pub(crate) data: usize,
+    /// The kernel may take more, and there may be more.
+    pub(crate) goes_on: bool,
+}
+
+impl Listener {
+    /// Sends what there is, from where it lies.
+    pub(crate) fn send(&mut self, io: &mut Io<'_>, channel: &Channel, id: ListenerId) -> Sent {
+        let limit = self.chunk.left().unwrap_or(SEND_LENGTH_MAX);
+        let mut next = channel.pieces(id, limit);
+        let pieces: [Option<Piece<'_>>; PIECES_MAX] = array::from_fn(|_| next.next());
+        let length = pieces.iter().flatten().map(|piece| piece.len()).sum();
+        if self.is_chunked {
+            self.chunk.begin(length);
+        }
+        let around = self.chunk.around(length);
+        let data = pieces.iter().flatten().map(|piece| &**piece);
+        let parts = [self.out.as_slice(), around.before()];
+        let all = parts.into_iter().chain(data).chain([around.after]);
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let (mut count, mut offered) = (0, 0);
+        for (slice, bytes) in slices.iter_mut().zip(all.filter(|bytes| !bytes.is_empty())) {
+            *slice = IoSlice::new(bytes);
+            (count, offered) = (count + 1, offered + bytes.len());
+        }
+        let taken = if offered == 0 { 0 } else { io.send(self.end, &slices[..count]) };
+        let goes_on = taken > 0 && taken == offered && length > 0;
+        let of_head = taken.min(self.out.len());
+        if of_head == self.out.len() {
+            self.out = Vec::new();
+        } else {
+            self.out.drain(..of_head);
+        }
+        let rest = taken - of_head;
+        let data = if self.is_chunked { self.chunk.sent(rest) } else { rest };
+        Sent { data, goes_on }
+    }
+
+    /// What has to be sent until its response is over; none if it can never be whole.
+    pub(crate) fn end_of_body(mut self) -> Option<Vec<u8>> {
+        if self.is_chunked {
+            self.out.extend(self.chunk.end()?);
+        }
+        Some(self.out)
+    }
+
+    /// Bytes of memory that it needs beside its place.
+    pub(crate) fn memory(&self) -> usize {
+        self.out.capacity() + self.waiting.as_ref().map_or(0, |waiting| waiting.memory())
+    }
+}
+
+const _: () = assert!(size_of::<Listener>() <= 96, "thousands of them are small");

@@ -1,0 +1,454 @@
+//! A service on real sockets, with an origin and clients in the same thread: time is what the test
+//! says it is, and passes only while it says so.
+
+#![allow(dead_code, reason = "each binary takes what it needs")]
+
+use fanout::{Fanout, FanoutStats, Join, Key, Settings};
+use http1::{Framing, RequestDecoder, RequestEvent, ResponseDecoder, ResponseEvent, ResponseHead};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tcp_intercept::{
+    Application, Closed, End, Io, Received, ServiceNumber, Sockets, State, Streams,
+};
+use units::{Account, Bytes, Nanos};
+
+/// A test that waits so long for what has to happen has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Time that passes at most while something is waited for: less than anything that is given up.
+const PASSES_MAX: u64 = 4_000;
+
+/// Joins every request that it reads; the server is what Host says.
+struct Joining {
+    fanout: Rc<RefCell<Fanout>>,
+    reading: BTreeMap<End, (RequestDecoder, SocketAddr)>,
+    key: Rc<RefCell<Vec<u8>>>,
+}
+
+impl Joining {
+    fn read(&mut self, io: &mut Io<'_>, end: End) {
+        let Some((decoder, client)) = self.reading.get_mut(&end) else { return };
+        let client = *client;
+        let mut buffer = [0; 4096];
+        loop {
+            let count = match io.receive(end, &mut buffer) {
+                Received::Bytes(count) => count,
+                Received::Nothing if io.state(end) == State::Open => return,
+                Received::Nothing | Received::Ended => {
+                    self.reading.remove(&end);
+                    return io.close(end, Closed::Ended);
+                }
+            };
+            let step = decoder.decode(&buffer[..count]).unwrap();
+            let Some(RequestEvent::Head(request, _)) = step.event else { continue };
+            self.reading.remove(&end);
+            let received = buffer[step.consumed..count].to_vec();
+            let host = std::str::from_utf8(request.headers.get(b"Host").unwrap()).unwrap();
+            let server = host.parse().unwrap();
+            let key = Key::new(&self.key.borrow()).unwrap();
+            let join = Join { key, client, server, request, received };
+            return self.fanout.borrow_mut().join(io, end, join);
+        }
+    }
+}
+
+impl Application for Joining {
+    fn accepted(&mut self, io: &mut Io<'_>, end: End, client: SocketAddr, _: SocketAddr) {
+        self.reading.insert(end, (RequestDecoder::new(), client));
+        io.again(end);
+    }
+
+    fn ready(&mut self, io: &mut Io<'_>, end: End) {
+        let is_joined = self.fanout.borrow().owns(end);
+        if is_joined {
+            self.fanout.borrow_mut().ready(io, end);
+        } else {
+            self.read(io, end);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        self.fanout.borrow().poll_timeout()
+    }
+
+    fn work(&mut self, io: &mut Io<'_>) {
+        self.fanout.borrow_mut().work(io);
+    }
+}
+
+struct Plain;
+
+impl Sockets for Plain {
+    fn take(&mut self, v6: bool) -> Option<OwnedFd> {
+        let family = if v6 { AddressFamily::INET6 } else { AddressFamily::INET };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        socket_with(family, SocketType::STREAM, flags, None).ok()
+    }
+}
+
+pub struct World {
+    streams: Streams,
+    number: ServiceNumber,
+    fanout: Rc<RefCell<Fanout>>,
+    pub now: Nanos,
+    address: SocketAddr,
+    /// The key that a module would say.
+    pub key: Rc<RefCell<Vec<u8>>>,
+}
+
+/// An account with so many bytes left.
+pub struct Left(pub Cell<u64>);
+
+impl Account for Left {
+    fn take(&self, bytes: Bytes) -> bool {
+        let left = self.0.get().checked_sub(bytes.0);
+        self.0.set(left.unwrap_or(self.0.get()));
+        left.is_some()
+    }
+
+    fn give(&self, bytes: Bytes) {
+        self.0.set(self.0.get() + bytes.0);
+    }
+}
+
+impl World {
+    pub fn new(settings: Settings) -> Self {
+        Self::of(Fanout::new(settings))
+    }
+
+    pub fn of(fanout: Fanout) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let fanout = Rc::new(RefCell::new(fanout));
+        let key = Rc::new(RefCell::new(Vec::new()));
+        let joining =
+            Joining { fanout: Rc::clone(&fanout), reading: BTreeMap::new(), key: Rc::clone(&key) };
+        let mut streams = Streams::new(8_000, |_| 0).unwrap();
+        let number = streams.add(vec![listener.into()], Some(Box::new(joining))).unwrap();
+        Self { streams, number, fanout, now: Nanos::from_millis(1_000), address, key }
+    }
+
+    /// Does all that can be done at this time; whether there was something.
+    pub fn work(&mut self) -> bool {
+        self.streams.look(self.now).unwrap();
+        let mut has_worked = false;
+        while self.streams.ready(self.now).next().is_some() {
+            self.streams.work(self.number, &mut Plain, self.now, self.now);
+            has_worked = true;
+        }
+        has_worked
+    }
+
+    /// Lets time pass, and everything happen that has to meanwhile.
+    pub fn pass(&mut self, millis: u64) {
+        for _ in 0..millis.div_ceil(50) {
+            self.now += Nanos::from_millis(50);
+            self.work();
+        }
+    }
+
+    /// Waits for something, while a little time passes.
+    pub fn until<T>(&mut self, what: &str, mut is_there: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let begin = Instant::now();
+        for step in 0_u64.. {
+            let has_worked = self.work();
+            if let Some(there) = is_there(self) {
+                return there;
+            }
+            if step < PASSES_MAX {
+                self.now += Nanos::from_millis(1);
+            }
+            if !has_worked {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            assert!(begin.elapsed() < PATIENCE, "{what}: {:?}", self.stats());
+        }
+        unreachable!("it has been too long before")
+    }
+
+    pub fn stats(&self) -> FanoutStats {
+        self.fanout.borrow().stats()
+    }
+
+    /// Connections of clients that are open.
+    pub fn open(&self) -> u64 {
+        self.streams.counts(self.number).unwrap().open()
+    }
+
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        self.fanout.borrow().poll_timeout()
+    }
+
+    /// A client that has asked.
+    pub fn ask(&mut self, request: &str) -> Client {
+        self.ask_with(request, None, "127.0.0.1")
+    }
+
+    /// One with this address.
+    pub fn ask_from(&mut self, request: &str, address: &str) -> Client {
+        self.ask_with(request, None, address)
+    }
+
+    /// One that takes little at a time.
+    pub fn ask_slowly(&mut self, request: &str) -> Client {
+        self.ask_with(request, Some(4 * 1024), "127.0.0.1")
+    }
+
+    fn ask_with(&mut self, request: &str, buffer: Option<usize>, address: &str) -> Client {
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        if let Some(length) = buffer {
+            sockopt::set_socket_recv_buffer_size(&socket, length).unwrap();
+        }
+        let own = SocketAddr::new(address.parse().unwrap(), 0);
+        rustix::net::bind(&socket, &own).unwrap();
+        rustix::net::connect(&socket, &self.address).unwrap();
+        let mut stream = TcpStream::from(socket);
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        self.work();
+        Client { stream, wire: Vec::new(), end: None }
+    }
+
+    /// One that gets a stream, and has its head.
+    pub fn listen(&mut self, origin: &Server, target: &str, fields: &str) -> Client {
+        let mut client = self.ask(&origin.get(target, "HTTP/1.1", fields));
+        self.until("a head", |_| client.response().map(|_| ()));
+        client
+    }
+}
+
+/// How a client's connection has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Closed,
+    Reset,
+}
+
+pub struct Client {
+    pub stream: TcpStream,
+    pub wire: Vec<u8>,
+    pub end: Option<Ended>,
+}
+
+/// What a client makes of what it got.
+#[derive(Debug)]
+pub struct Response {
+    pub head: ResponseHead,
+    pub framing: Framing,
+    pub body: Vec<u8>,
+    /// All of it is here.
+    pub is_whole: bool,
+}
+
+impl Response {
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.head.headers.get(name.as_bytes()).map(|value| std::str::from_utf8(value).unwrap())
+    }
+}
+
+impl Client {
+    /// Reads what has come.
+    pub fn read(&mut self) {
+        self.end = self.end.or(read(&mut self.stream, &mut self.wire));
+    }
+
+    /// Says something, if there is room for it.
+    pub fn say(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write(bytes);
+    }
+
+    /// Reads some of what has come.
+    pub fn read_some(&mut self, length: usize) {
+        let mut buffer = vec![0; length];
+        match self.stream.read(&mut buffer) {
+            Ok(count) => self.wire.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// What it has, once there is a head.
+    pub fn response(&mut self) -> Option<Response> {
+        self.read();
+        let mut decoder = ResponseDecoder::new();
+        decoder.expect(http1::Asked { method: http1::AskedBy::Other, upgrade: false });
+        let (mut rest, mut response) = (self.wire.as_slice(), None);
+        while !decoder.awaits_request() {
+            let step = decoder.decode(rest).unwrap();
+            rest = &rest[step.consumed..];
+            match step.event {
+                None => break,
+                Some(ResponseEvent::Head(head, framing)) => {
+                    response = Some(Response { head, framing, body: Vec::new(), is_whole: false });
+                }
+                Some(ResponseEvent::Body(bytes)) => {
+                    response.as_mut().unwrap().body.extend_from_slice(bytes);
+                }
+                Some(ResponseEvent::End) => response.as_mut().unwrap().is_whole = true,
+                Some(other) => panic!("{other:?}"),
+            }
+        }
+        assert!(rest.is_empty(), "bytes behind a response");
+        if self.end == Some(Ended::Closed)
+            && let Some(response) = &mut response
+        {
+            response.is_whole |= matches!(decoder.eof(), Ok(Some(ResponseEvent::End)));
+        }
+        response
+    }
+
+    /// All of it, once it is here.
+    pub fn whole(&mut self) -> Option<Response> {
+        self.response().filter(|response| response.is_whole)
+    }
+
+    /// So much of the body.
+    pub fn body(&mut self, length: usize) -> Option<Vec<u8>> {
+        self.response().map(|response| response.body).filter(|body| body.len() >= length)
+    }
+}
+
+fn read(stream: &mut TcpStream, wire: &mut Vec<u8>) -> Option<Ended> {
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return Some(Ended::Closed),
+            Ok(count) => wire.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Some(Ended::Reset),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// A server of live streams.
+pub struct Server {
+    listener: Option<TcpListener>,
+    pub address: SocketAddr,
+}
+
+/// A connection to it.
+pub struct Served {
+    stream: TcpStream,
+    asked: Vec<u8>,
+}
+
+impl Server {
+    pub fn new() -> Self {
+        let mut server = Self { listener: None, address: "127.0.0.1:0".parse().unwrap() };
+        server.start();
+        server
+    }
+
+    /// Where it was before.
+    pub fn start(&mut self) {
+        let listener = TcpListener::bind(self.address).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        self.address = listener.local_addr().unwrap();
+        self.listener = Some(listener);
+    }
+
+    /// Nobody answers there.
+    pub fn stop(&mut self) {
+        self.listener = None;
+    }
+
+    pub fn get(&self, target: &str, version: &str, fields: &str) -> String {
+        format!("GET {target} {version}\r\nHost: {}\r\n{fields}\r\n", self.address)
+    }
+
+    /// The next one who asks, and its request.
+    pub fn accept(&self, world: &mut World) -> Served {
+        let mut served = world.until("a connection to the origin", |_| self.accept_now());
+        world.until("a request", |_| served.request());
+        served
+    }
+
+    /// One that has come, if there is any.
+    pub fn accept_now(&self) -> Option<Served> {
+        let (stream, _) = self.listener.as_ref()?.accept().ok()?;
+        stream.set_nonblocking(true).unwrap();
+        Some(Served { stream, asked: Vec::new() })
+    }
+}
+
+impl Served {
+    /// The request, once it is here.
+    pub fn request(&mut self) -> Option<String> {
+        let end = read(&mut self.stream, &mut self.asked);
+        assert_eq!(end, None, "whoever asks waits for an answer");
+        self.asked.ends_with(b"\r\n\r\n").then(|| String::from_utf8(self.asked.clone()).unwrap())
+    }
+
+    pub fn asked(&mut self) -> String {
+        read(&mut self.stream, &mut self.asked);
+        String::from_utf8(self.asked.clone()).unwrap()
+    }
+
+    /// Sends bytes, as soon as there is room for them.
+    pub fn send(&mut self, world: &mut World, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            match self.stream.write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    world.now += Nanos::from_millis(1);
+                    world.work();
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        world.work();
+    }
+
+    /// Sends as much as there is room for; what is left.
+    pub fn send_now<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        match self.stream.write(bytes) {
+            Ok(count) => &bytes[count..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => bytes,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// What is left is of no use.
+    pub fn try_send(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write(bytes);
+    }
+
+    /// Whose address it sees.
+    pub fn peer(&self) -> SocketAddr {
+        self.stream.peer_addr().unwrap()
+    }
+
+    /// Its process is killed: a reset.
+    pub fn kill(self) {
+        sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
+    }
+
+    /// Whether the other end has let go of it.
+    pub fn is_closed(&mut self) -> bool {
+        read(&mut self.stream, &mut self.asked).is_some()
+    }
+}
+
+impl AsFd for Served {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// The head of a live stream, and its connection that has been asked.
+pub const LIVE: &str = "HTTP/1.0 200 OK\r\nContent-Type: audio/mpeg\r\nicy-name: Radio\r\n\r\n";
+pub const CHUNKED: &str =
+    "HTTP/1.1 200 OK\r\nContent-Type: audio/mpeg\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+pub fn chunk(bytes: &[u8]) -> Vec<u8> {
+    [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+}

@@ -1,0 +1,71 @@
+//! A response's body on its way through an encoder.
+
+use crate::desk::Order;
+use crate::limits::LEVEL_LENGTH;
+use content_coding::{Encoder, Failed, Level, Load, Pool, choose_level, measured, memory_bytes};
+use units::Held;
+
+/// An encoder with the memory that it was granted.
+#[derive(Debug)]
+pub(crate) struct Coder {
+    encoder: Encoder,
+    /// What it may have: given back with it.
+    memory: Held,
+    is_chosen_here: bool,
+    /// Bytes until the level is chosen again.
+    until_choice: usize,
+    has_unflushed: bool,
+    /// What it has given out, until it is sent.
+    pub(crate) out: Vec<u8>,
+}
+
+/// The level for what is known of the load.
+fn level(encoder: &Encoder, load: Option<Load>) -> Level {
+    load.map_or(Level::DEFAULT, |load| choose_level(load, measured(encoder.coding())))
+}
+
+impl Coder {
+    pub(crate) fn new(order: Order, pool: &Pool) -> Self {
+        let Order { coding, level, memory } = order;
+        Self {
+            encoder: pool.encoder(coding, level.unwrap_or(Level::DEFAULT)),
+            memory,
+            is_chosen_here: level.is_none(),
+            until_choice: 0,
+            has_unflushed: false,
+            out: Vec::new(),
+        }
+    }
+
+    /// Takes a part of the body; without a `load` nothing is known of it.
+    pub(crate) fn write(&mut self, bytes: &[u8], load: Option<Load>) -> Result<(), Failed> {
+        self.has_unflushed |= !bytes.is_empty();
+        if self.is_chosen_here && self.until_choice == 0 {
+            self.until_choice = LEVEL_LENGTH;
+            let level = level(&self.encoder, load);
+            // Who gets no memory for it keeps the level that it has.
+            if level != self.encoder.level()
+                && self.memory.grow(memory_bytes(self.encoder.coding(), level))
+            {
+                self.encoder.set_level(level, &mut self.out)?;
+            }
+        }
+        self.until_choice = self.until_choice.saturating_sub(bytes.len());
+        self.encoder.write(bytes, &mut self.out)
+    }
+
+    /// Whether something has come since the last flush.
+    pub(crate) const fn has_unflushed(&self) -> bool {
+        self.has_unflushed
+    }
+
+    pub(crate) fn flush(&mut self) -> Result<(), Failed> {
+        self.has_unflushed = false;
+        self.encoder.flush(&mut self.out)
+    }
+
+    pub(crate) fn finish(&mut self) -> Result<(), Failed> {
+        self.has_unflushed = false;
+        self.encoder.finish(&mut self.out)
+    }
+}

@@ -1,0 +1,487 @@
+//! Video that comes to its module as pictures, by real codecs: compared with what ffmpeg itself
+//! gives for the same conversion.
+
+use super::codecs::{Ffmpeg, Source, ffmpeg, has_ffmpeg, pictures, source};
+use super::lab::{Lab, Peer, module, vm_spec};
+use crate::TRANSCODE;
+use mpeg2::{Header, LEFT_OUT, Wish};
+use std::rc::Rc;
+use std::time::Duration;
+
+const SMALL: &str = "width=160 height=120 rate=10 pixels=rgb24";
+const GRAY: &str = "width=97 height=61 rate=25 pixels=gray8";
+const JPEG: &str = "width=160 height=120 rate=5 pixels=mjpeg quality=5";
+
+/// Asks for what lies at a place, and keeps the status and the answer's text in the log.
+const ASK: &str = "
+    (i32.store8 (i32.const 0x200) (i32.add (i32.const 48)
+        (call $proxy_call_foreign_function (i32.const 0x100) (i32.const 18)
+            (i32.const {place}) (i32.const {length}) (i32.const 0x300) (i32.const 0x304))))
+    (drop (call $proxy_log (i32.const 2) (i32.const 0x200) (i32.const 1)))
+    (if (i32.eq (i32.load8_u (i32.const 0x200)) (i32.const 48)) (then
+        (drop (call $proxy_log (i32.const 2)
+            (i32.load (i32.const 0x300)) (i32.load (i32.const 0x304))))))";
+
+fn ask(place: u32, length: usize) -> String {
+    ASK.replace("{place}", &place.to_string()).replace("{length}", &length.to_string())
+}
+
+/// Every response's body becomes pictures, as `wish` says. A request without a response of its own
+/// (its path is of two bytes, `/` and the place of another wish) changes what the first stream is
+/// shown, and is answered.
+pub(crate) fn transcoding(wish: &str, others: &[&str]) -> Vec<u8> {
+    let response = format!("{} (i32.const 0)", ask(0x1000, wish.len()));
+    let mut changes = String::new();
+    for (count, other) in others.iter().enumerate() {
+        let place = 0x1100 + 0x100 * count as u32;
+        changes += &format!(
+            "(if (i32.eq (i32.load8_u (i32.add (i32.load (i32.const 0x310)) (i32.const 1)))
+                (i32.const {})) (then {}))",
+            u32::from(b'0') + count as u32,
+            ask(place, other.len())
+        );
+    }
+    let request = format!(
+        "(drop (call $proxy_get_header_map_value (i32.const 0) (i32.const 0x150) (i32.const 5)
+            (i32.const 0x310) (i32.const 0x314)))
+         (if (i32.eq (i32.load (i32.const 0x314)) (i32.const 2)) (then
+            (drop (call $proxy_set_effective_context (i32.load (i32.const 0x320))))
+            {changes}
+            (drop (call $proxy_set_effective_context (local.get 0)))
+            (drop (call $proxy_send_local_response (i32.const 200) (i32.const 0) (i32.const 0)
+                (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const -1)))
+            (return (i32.const 1))))
+         (i32.store (i32.const 0x320) (local.get 0))
+         (i32.const 0)"
+    );
+    let mut data: Vec<(u32, &[u8])> =
+        vec![(0x100, TRANSCODE.as_bytes()), (0x150, b":path"), (0x1000, wish.as_bytes())];
+    for (count, other) in others.iter().enumerate() {
+        data.push((0x1100 + 0x100 * count as u32, other.as_bytes()));
+    }
+    module(
+        &[
+            ("proxy_on_request_headers", &request),
+            ("proxy_on_response_headers", &response),
+            ("proxy_on_response_body", "(i32.const 0)"),
+        ],
+        &data,
+    )
+}
+
+fn head(length: usize) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: video/mpeg\r\nContent-Length: {length}\r\n\
+         ETag: \"1\"\r\nAccept-Ranges: bytes\r\n\r\n"
+    )
+}
+
+/// The body of a response in chunks, as far as it has come, and whether it is whole.
+pub(crate) fn body(came: &[u8]) -> (Vec<u8>, bool) {
+    let Some(at) = came.windows(4).position(|four| four == b"\r\n\r\n") else {
+        return (Vec::new(), false);
+    };
+    let (mut rest, mut body) = (&came[at + 4..], Vec::new());
+    while let Some(at) = rest.windows(2).position(|two| two == b"\r\n") {
+        let length = std::str::from_utf8(&rest[..at]).unwrap();
+        let length = usize::from_str_radix(length, 16).unwrap();
+        rest = &rest[at + 2..];
+        if length == 0 {
+            return (body, true);
+        }
+        body.extend_from_slice(&rest[..length.min(rest.len())]);
+        if rest.len() < length + 2 {
+            break;
+        }
+        rest = &rest[length + 2..];
+    }
+    (body, false)
+}
+
+/// A lab with a client that has asked, and the server that it came to.
+fn asked(wish: &str, others: &[&str], codecs: &Rc<Ffmpeg>) -> (Lab, Peer, Peer) {
+    let codecs = Rc::clone(codecs);
+    let mut lab = Lab::with_codecs(&transcoding(wish, others), vm_spec(), codecs);
+    let mut client = lab.client();
+    client.send("GET /film HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut server = lab.server();
+    lab.until_ends(&mut server, "\r\n\r\n");
+    (lab, client, server)
+}
+
+/// All of a film goes through at once.
+fn whole(wish: &str, film: &[u8]) -> (Vec<u8>, Lab, Rc<Ffmpeg>) {
+    let codecs = Ffmpeg::new(4);
+    let (mut lab, mut client, mut server) = asked(wish, &[], &codecs);
+    server.send(head(film.len()));
+    server.send(film);
+    lab.until(&mut [&mut client, &mut server], |peers| {
+        peers[0].came.ends_with(b"0\r\n\r\n") || peers[0].is_over()
+    });
+    let text = client.text();
+    let text = &text[..text.find("\r\n\r\n").unwrap()];
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text} {:?}", lab.events);
+    for gone in ["Content-Length", "ETag", "Accept-Ranges"] {
+        assert!(!text.contains(gone), "{text}");
+    }
+    assert!(text.contains("Content-Type: video/mpeg\r\n"), "the module says what it is: {text}");
+    let (came, is_whole) = body(&client.came);
+    assert!(is_whole, "{:?}", lab.events);
+    (came, lab, codecs)
+}
+
+#[test]
+fn every_picture_of_each_kind_of_stream_is_what_ffmpeg_gives() {
+    if !has_ffmpeg() {
+        return;
+    }
+    for (kind, wish) in [
+        (Source::Elementary, SMALL),
+        (Source::Program, SMALL),
+        (Source::Transport, SMALL),
+        (Source::Elementary, GRAY),
+        (Source::Transport, GRAY),
+        (Source::Program, JPEG),
+        (Source::Transport, JPEG),
+    ] {
+        let film = source(kind, "25", 4);
+        let (came, lab, _) = whole(wish, &film);
+        let wanted = Wish::parse(wish.as_bytes()).unwrap();
+        // The file itself, with the demuxer that ffmpeg finds by its name.
+        let expected = ffmpeg(kind, &film, &wanted);
+        let came = pictures(&came);
+        assert_eq!(came.len(), expected.len(), "{kind:?} {wish}");
+        for (count, ((header, pixels), expected)) in came.iter().zip(&expected).enumerate() {
+            assert_eq!(pixels, expected, "{kind:?} {wish}: picture {count}");
+            let time = wanted.rate.time_of(count as u64).as_millis();
+            let (width, height) = (wanted.width, wanted.height);
+            let facts = (header.width, header.height, u64::from(header.time_ms));
+            assert_eq!(facts, (width, height, time), "{kind:?} {wish}: picture {count}");
+            assert_eq!((header.flags, header.change), (0, 0));
+        }
+        let counters = lab.reports.counters();
+        assert_eq!((counters.transcoded, counters.pictures), (1, expected.len() as u64));
+        assert_eq!(lab.log(), ["0", "started"]);
+    }
+}
+
+/// A film that is sent as it plays: some bytes, then a moment.
+fn play(lab: &mut Lab, client: &mut Peer, server: &mut Peer, film: &[u8], parts: usize) {
+    for part in film.chunks(film.len().div_ceil(parts)) {
+        server.send(part);
+        lab.until(&mut [server, client], |peers| peers[0].has_sent());
+        lab.skip(Duration::from_millis(40));
+        client.step();
+        // A codec starts in the time of machines.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn came(client: &Peer) -> Vec<(Header, Vec<u8>)> {
+    pictures(&body(&client.came).0)
+}
+
+/// Runs until so much of the client's pictures has come.
+fn until_pictures(
+    lab: &mut Lab,
+    client: &mut Peer,
+    server: &mut Peer,
+    holds: impl Fn(&[(Header, Vec<u8>)]) -> bool,
+) {
+    lab.until(&mut [client, server], |peers| holds(&came(peers[0])));
+}
+
+#[test]
+fn a_change_while_it_plays_leaves_no_gap() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let wishes = [SMALL, GRAY, JPEG];
+    let codecs = Ffmpeg::new(1);
+    let (mut lab, mut client, mut server) = asked(SMALL, &[GRAY, JPEG], &codecs);
+    let film = source(Source::Transport, "25", 8);
+    server.send(head(film.len()));
+    let (first, rest) = film.split_at(film.len() / 4);
+    let (second, third) = rest.split_at(rest.len() / 3);
+    play(&mut lab, &mut client, &mut server, first, 50);
+    until_pictures(&mut lab, &mut client, &mut server, |all| !all.is_empty());
+    for (place, part) in [(0, second), (1, third)] {
+        // The device asks for something else by a connection of its own.
+        let mut control = lab.client();
+        control.send(format!("GET /{place} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        lab.until_ends(&mut control, "\r\n\r\n");
+        assert!(lab.log().ends_with(&["0".to_owned(), "changed".to_owned()]), "{:?}", lab.log());
+        let wanted = place + 1;
+        play(&mut lab, &mut client, &mut server, part, 50);
+        until_pictures(&mut lab, &mut client, &mut server, |all| {
+            all.iter().any(|(header, _)| header.change == wanted)
+        });
+    }
+    lab.until(&mut [&mut client, &mut server], |peers| peers[0].came.ends_with(b"0\r\n\r\n"));
+    let all = came(&client);
+    // Each comes as it was wanted, in the order of wishes and of time, and says which it is.
+    let mut before = (0, 0);
+    for (header, pixels) in &all {
+        assert!((header.change, header.time_ms) >= before, "{header:?} behind {before:?}");
+        assert!(header.time_ms >= before.1, "{header:?} behind {before:?}");
+        assert!(header.time_ms - before.1 <= 200, "a gap: {header:?} behind {before:?}");
+        before = (header.change, header.time_ms);
+        let wish = Wish::parse(wishes[usize::from(header.change)].as_bytes()).unwrap();
+        assert_eq!((header.width, header.height), (wish.width, wish.height));
+        assert_eq!(header.pixels, Header::number_of(wish.pixels));
+        assert_eq!(pixels.len(), wish.picture_length().unwrap_or(pixels.len()));
+        assert_eq!(header.flags, 0, "{header:?}");
+    }
+    assert_eq!(before.0, 2);
+    assert!(before.1 >= 7_500, "the film to its end: {before:?}");
+    // They show what they say: the pictures of the codec that came second are those of one that
+    // has seen all of the film, at the same time.
+    let gray = Wish::parse(GRAY.as_bytes()).unwrap();
+    let expected = ffmpeg(Source::Transport, &film, &gray);
+    let seconds: Vec<_> = all.iter().filter(|(header, _)| header.change == 1).collect();
+    assert!(seconds.len() >= 10, "{}", seconds.len());
+    for (header, pixels) in seconds {
+        assert_eq!(pixels, &expected[header.time_ms as usize / 40], "{header:?}");
+    }
+    lab.rest(&mut [&mut client, &mut server]);
+    assert!(codecs.children.borrow().is_empty() && codecs.streams() == 0);
+}
+
+#[test]
+fn a_change_of_a_film_that_comes_faster_than_it_plays_leaves_no_gap() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let codecs = Ffmpeg::new(1);
+    let (mut lab, mut client, mut server) = asked(SMALL, &[GRAY], &codecs);
+    let film = source(Source::Program, "25", 20);
+    server.send(head(film.len()));
+    server.send(&film);
+    until_pictures(&mut lab, &mut client, &mut server, |all| !all.is_empty());
+    let mut control = lab.client();
+    control.send("GET /0 HTTP/1.1\r\nHost: a\r\n\r\n");
+    lab.until(&mut [&mut client, &mut server, &mut control], |peers| {
+        peers[0].came.ends_with(b"0\r\n\r\n") && !peers[2].came.is_empty()
+    });
+    let (mut time, mut changes) = (0, 0);
+    for (header, _) in came(&client) {
+        assert!(header.time_ms >= time && header.time_ms - time <= 200, "{header:?} behind {time}");
+        (time, changes) = (header.time_ms, header.change);
+    }
+    assert!(time >= 19_500 && changes == 1, "{time} {changes}");
+}
+
+#[test]
+fn who_reads_slowly_gets_fewer_pictures_and_never_old_ones() {
+    if !has_ffmpeg() {
+        return;
+    }
+    const LARGE: &str = "width=352 height=288 rate=25 pixels=gray8";
+    let codecs = Ffmpeg::new(1);
+    let wasm = transcoding(LARGE, &[]);
+    let mut lab = Lab::with_codecs(&wasm, vm_spec(), Rc::<Ffmpeg>::clone(&codecs));
+    let mut client = lab.client();
+    client.send("GET /film HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut server = lab.server();
+    lab.until_ends(&mut server, "\r\n\r\n");
+    let film = source(Source::Elementary, "25", 6);
+    server.send(head(film.len()));
+    let parts: Vec<&[u8]> = film.chunks(film.len().div_ceil(150)).collect();
+    // For a second it reads everything, for four nothing, then everything again: more than a kernel
+    // keeps for it. The codec works in the time of machines, so that nothing is late but by the
+    // client.
+    for (count, part) in parts.iter().enumerate() {
+        server.send(part);
+        for _ in 0..20 {
+            lab.step();
+            server.step();
+            if !(25..125).contains(&count) {
+                client.step();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        lab.skip(Duration::from_millis(40));
+    }
+    lab.until(&mut [&mut client, &mut server], |peers| peers[0].came.ends_with(b"0\r\n\r\n"));
+    let all = came(&client);
+    let left_out: Vec<_> = all.windows(2).filter(|two| two[1].0.flags == LEFT_OUT).collect();
+    assert!(!left_out.is_empty(), "{} pictures", all.len());
+    let longest = left_out.iter().map(|two| two[1].0.time_ms - two[0].0.time_ms).max();
+    assert!(longest.is_some_and(|longest| longest > 1_000), "{longest:?}");
+    for two in all.windows(2) {
+        let passed = two[1].0.time_ms - two[0].0.time_ms;
+        assert!(passed == 40 || two[1].0.flags == LEFT_OUT, "{two:?}");
+    }
+    assert!(all.len() < 130, "{}", all.len());
+    assert!(all.last().is_some_and(|(header, _)| header.time_ms >= 5_800), "to its end");
+}
+
+#[test]
+fn what_is_no_video_is_refused_and_nothing_is_left_of_its_codec() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let page = b"<html>no film</html>".repeat(10_000);
+    let start = source(Source::Elementary, "25", 1);
+    // Headers of a film, and garbage for its pictures.
+    let mut broken = start[..200].to_vec();
+    broken.extend(std::iter::repeat_n(0x55, 300_000));
+    for (film, why) in [(&page, "no MPEG-2"), (&b"\0\0\x01".to_vec(), "no MPEG-2"), (&broken, "")] {
+        let codecs = Ffmpeg::new(1);
+        let (mut lab, mut client, mut server) = asked(SMALL, &[], &codecs);
+        server.send(head(film.len()));
+        server.send(film);
+        lab.until(&mut [&mut client, &mut server], |peers| !peers[0].came.is_empty());
+        let text = client.text();
+        if why.is_empty() {
+            // A decoder makes something of anything; what it is not, is a hanging response.
+            lab.until(&mut [&mut client, &mut server], |peers| {
+                peers[0].came.ends_with(b"0\r\n\r\n") || peers[0].text().contains(" 502 ")
+            });
+        } else {
+            assert!(text.starts_with("HTTP/1.1 502 ") && text.contains(why), "{text}");
+            assert_eq!(lab.reports.counters().transcodings_failed, 1);
+        }
+        lab.rest(&mut [&mut client, &mut server]);
+        assert!(codecs.children.borrow().is_empty() && codecs.streams() == 0);
+    }
+}
+
+#[test]
+fn a_codec_that_is_not_there_or_falls_at_once_is_an_answer() {
+    for program in ["/nonexistent/ffmpeg", "false"] {
+        let codecs = Ffmpeg::new(1);
+        *codecs.program.borrow_mut() = program.to_owned();
+        let (mut lab, mut client, mut server) = asked(SMALL, &[], &codecs);
+        server.send(head(100_000));
+        server.send([0, 0, 1, 0xb3]);
+        lab.until(&mut [&mut client, &mut server], |peers| !peers[0].came.is_empty());
+        assert!(client.text().starts_with("HTTP/1.1 502 "), "{}", client.text());
+        lab.rest(&mut [&mut client, &mut server]);
+        assert!(codecs.children.borrow().is_empty() && codecs.streams() == 0);
+        let is_said = |event: &crate::Event| matches!(event, crate::Event::Warning(text) if text.contains("a codec has ended"));
+        assert!(program == "false" || lab.events.iter().any(is_said), "{:?}", lab.events);
+    }
+}
+
+#[test]
+fn a_codec_that_is_killed_ends_its_stream_as_no_whole_one() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let codecs = Ffmpeg::new(1);
+    let (mut lab, mut client, mut server) = asked(SMALL, &[], &codecs);
+    let film = source(Source::Elementary, "25", 4);
+    server.send(head(film.len()));
+    server.send(&film[..film.len() / 2]);
+    until_pictures(&mut lab, &mut client, &mut server, |all| all.len() > 3);
+    codecs.children.borrow_mut().values_mut().for_each(|child| child.kill().unwrap());
+    lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
+    assert!(!client.came.ends_with(b"0\r\n\r\n"), "it does not pass for whole");
+    lab.rest(&mut [&mut server]);
+    assert!(codecs.children.borrow().is_empty() && codecs.streams() == 0);
+}
+
+#[test]
+fn the_one_too_many_is_refused_at_once_and_a_place_that_is_left_is_another_ones() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let codecs = Ffmpeg::new(1);
+    let (mut lab, mut client, mut server) = asked(SMALL, &[], &codecs);
+    let film = source(Source::Elementary, "25", 2);
+    server.send(head(film.len()));
+    server.send(&film[..film.len() / 2]);
+    until_pictures(&mut lab, &mut client, &mut server, |all| !all.is_empty());
+    let mut second = lab.client();
+    second.send("GET /film HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut other = lab.server();
+    other.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody");
+    lab.until_ends(&mut second, "body");
+    assert_eq!(lab.log(), ["0", "started", "0", "refused busy there are too many"]);
+    assert_eq!(lab.reports.counters().transcodings_refused, 1);
+    // The first client goes away; its codec ends, and its place is free.
+    super::lab::reset(client);
+    lab.until(&mut [&mut server], |peers| peers[0].is_over());
+    assert!(codecs.children.borrow().is_empty() && codecs.streams() == 0);
+    second.came.clear();
+    second.send("GET /film HTTP/1.1\r\nHost: a\r\n\r\n");
+    lab.rest(&mut [&mut second, &mut other]);
+    other.send(head(film.len()));
+    other.send(&film);
+    lab.until(&mut [&mut second, &mut other], |peers| peers[0].came.ends_with(b"0\r\n\r\n"));
+    assert!(!came(&second).is_empty());
+}
+
+#[test]
+fn a_response_that_was_held_may_still_become_pictures() {
+    if !has_ffmpeg() {
+        return;
+    }
+    // The head is held until a tick, in whose call the pictures begin.
+    let tick = format!(
+        "(drop (call $proxy_set_effective_context (i32.load (i32.const 0x320))))
+         {}
+         (drop (call $proxy_continue_stream (i32.const 1)))
+         (call $proxy_set_tick_period_milliseconds (i32.const 0))",
+        ask(0x1000, SMALL.len())
+    );
+    let wasm = module(
+        &[
+            ("proxy_on_vm_start", "(i32.const 1)"),
+            ("proxy_on_request_headers", "(i32.const 0)"),
+            (
+                "proxy_on_response_headers",
+                "(i32.store (i32.const 0x320) (local.get 0))
+                 (drop (call $proxy_set_tick_period_milliseconds (i32.const 10)))
+                 (i32.const 1)",
+            ),
+            ("proxy_on_response_body", "(i32.const 0)"),
+            ("proxy_on_tick", &tick),
+        ],
+        &[(0x100, TRANSCODE.as_bytes()), (0x1000, SMALL.as_bytes())],
+    );
+    let codecs = Ffmpeg::new(1);
+    let mut lab = Lab::with_codecs(&wasm, vm_spec(), Rc::<Ffmpeg>::clone(&codecs));
+    let mut client = lab.client();
+    client.send("GET /film HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut server = lab.server();
+    let film = source(Source::Elementary, "25", 1);
+    lab.until_ends(&mut server, "\r\n\r\n");
+    server.send(head(film.len()));
+    server.send(&film);
+    lab.rest(&mut [&mut client, &mut server]);
+    assert!(client.came.is_empty());
+    lab.skip(Duration::from_millis(20));
+    lab.until(&mut [&mut client, &mut server], |peers| peers[0].came.ends_with(b"0\r\n\r\n"));
+    assert_eq!(came(&client).len(), 10);
+    assert_eq!(lab.log(), ["0", "started"]);
+}
+
+#[test]
+fn what_cannot_become_pictures_is_said_and_passes() {
+    let bodiless = "HTTP/1.1 204 No Content\r\n\r\n";
+    let codecs = Ffmpeg::new(1);
+    let (mut lab, mut client, mut server) = asked(SMALL, &[], &codecs);
+    server.send(bodiless);
+    lab.until_ends(&mut client, "\r\n\r\n");
+    assert_eq!(client.text(), bodiless);
+    assert_eq!(lab.log(), ["0", "refused not-video the response has no body"]);
+    // What is no wish, and a context that has no response.
+    let (mut lab, mut client, mut server) = asked("width=1", &[SMALL], &codecs);
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody");
+    lab.until_ends(&mut client, "body");
+    client.send("GET /0 HTTP/1.1\r\nHost: a\r\n\r\n");
+    lab.rest(&mut [&mut client]);
+    assert_eq!(lab.log(), ["2", "2"]);
+    // Without the grant the function is not there.
+    let wasm = transcoding(SMALL, &[]);
+    let mut lab = Lab::granted(&wasm, vm_spec(), crate::Capabilities::default());
+    let mut client = lab.client();
+    client.send("GET /film HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut server = lab.server();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody");
+    lab.until_ends(&mut client, "body");
+    assert_eq!(lab.log(), ["1"]);
+    assert_eq!(codecs.streams(), 0);
+}

@@ -1,0 +1,421 @@
+//! The codecs of a cell's streams: who may have one, what they take, and who pays.
+//!
+//! ```text
+//!  filter ─ admit, start, stop ─▶ Codecs ─ WantsCodec, CodecUnwanted ─▶ daemon ─▶ process
+//!         ◀─────── news ─────────        ◀─ CodecStarted, CodecEnded ──
+//! ```
+//!
+//! A cell starts no process: its daemon does, and gives it a socket. What a codec has taken of a
+//! processor is looked at here, since it is on the account of its stream's session, whose turns it
+//! is fed in: who has used what it was promised, and gets no more, feeds none.
+
+use crate::protocol::CodecFacts;
+use mpeg2::Wish;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+use stream_services::{News, Refusal, Share};
+use units::{EntryId, Nanos, SessionId};
+
+/// Streams with codecs, whatever they take: each is a process or two.
+pub(crate) const STREAMS_MAX: usize = 128;
+/// Thousandths of the codecs' cores that streams may need together: what is left is for pictures
+/// that take longer than others, and for the start of codecs.
+const USED_MAX: u64 = 900;
+/// Thousandths of a core that a stream is reckoned to need before anybody knows: one of main level
+/// at 25 pictures a second, with some to spare.
+const NEED_UNKNOWN: u64 = 60;
+/// What a stream needs is known when it has shown so much.
+const NEED_KNOWN_FROM: Nanos = Nanos::from_millis(1_000);
+/// How often is looked at what codecs have taken: several times in each session's period.
+const LOOK_EVERY: Nanos = Nanos::from_millis(5);
+
+/// See above. Clones are of the same.
+#[derive(Clone, Default)]
+pub(crate) struct Codecs(Rc<RefCell<All>>);
+
+#[derive(Default)]
+struct All {
+    facts: Option<CodecFacts>,
+    streams: BTreeMap<u64, Stream>,
+    codecs: BTreeMap<u64, Codec>,
+    last: u64,
+    asks: VecDeque<Ask>,
+    /// Thousandths of a core that sessions have at most; others have what is left.
+    ceilings: BTreeMap<SessionId, u64>,
+    /// What codecs have taken of which nobody was charged yet.
+    uncharged: BTreeMap<EntryId, Nanos>,
+    looked: Nanos,
+}
+
+/// A stream with codecs.
+struct Stream {
+    session: SessionId,
+    cpu: Nanos,
+    /// How much of the stream has been shown.
+    shown: Nanos,
+}
+
+struct Codec {
+    stream: u64,
+    entry: EntryId,
+    news: Weak<RefCell<VecDeque<News>>>,
+    /// Its process, once that runs.
+    pid: Option<u32>,
+    cpu: Nanos,
+}
+
+/// What the daemon is asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// To start one.
+    Start(u64, String),
+    /// To end one.
+    Stop(u64),
+}
+
+impl Stream {
+    /// Thousandths of a core that it needs to be shown as fast as it plays, if that is known.
+    fn need(&self) -> Option<u64> {
+        if self.shown < NEED_KNOWN_FROM {
+            return None;
+        }
+        u64::try_from(u128::from(self.cpu.0) * 1000 / u128::from(self.shown.0)).ok()
+    }
+}
+
+impl Codecs {
+    /// What the daemon says that there is.
+    pub(crate) fn set_facts(&self, facts: CodecFacts) {
+        self.0.borrow_mut().facts = Some(facts);
+    }
+
+    /// How much of a core a session has at most; without, as much as is left.
+    pub(crate) fn set_ceiling(&self, session: SessionId, permille: Option<u64>) {
+        let ceilings = &mut self.0.borrow_mut().ceilings;
+        match permille {
+            Some(permille) => ceilings.insert(session, permille),
+            None => ceilings.remove(&session),
+        };
+    }
+
+    /// The codecs of one service's module.
+    pub(crate) fn of(&self, session: SessionId, entry: EntryId) -> Rc<dyn stream_services::Codecs> {
+        Rc::new(OfService { all: self.clone(), session, entry, news: Rc::default() })
+    }
+
+    /// What the daemon is to be asked for.
+    pub(crate) fn poll_ask(&self) -> Option<Ask> {
+        self.0.borrow_mut().asks.pop_front()
+    }
+
+    /// Nothing that the daemon was asked for will come, for it is another one: streams whose codec
+    /// was being started lose it.
+    pub(crate) fn forget_asked(&self) {
+        let waiting = |(number, codec): (&u64, &Codec)| codec.pid.is_none().then_some(*number);
+        let waiting: Vec<u64> = self.0.borrow().codecs.iter().filter_map(waiting).collect();
+        for number in waiting {
+            self.ended(number, "the node's daemon has been replaced".to_owned(), Nanos::ZERO);
+        }
+    }
+
+    /// A codec runs.
+    pub(crate) fn started(&self, number: u64, pid: u32, socket: OwnedFd) {
+        // Without anybody who wants it the socket closes, and it ends.
+        let mut all = self.0.borrow_mut();
+        if let Some(codec) = all.codecs.get_mut(&number) {
+            codec.pid = Some(pid);
+            if let Some(news) = codec.news.upgrade() {
+                news.borrow_mut().push_back(News::Started(number, socket));
+            }
+        }
+    }
+
+    /// A codec has ended, or could not be started, and has taken so much in all if that is known.
+    pub(crate) fn ended(&self, number: u64, why: String, cpu: Nanos) {
+        let mut all = self.0.borrow_mut();
+        let Some(codec) = all.codecs.remove(&number) else { return };
+        all.add(codec.stream, codec.entry, cpu.saturating_sub(codec.cpu));
+        if let Some(news) = codec.news.upgrade() {
+            news.borrow_mut().push_back(News::Ended(number, why));
+        }
+    }
+
+    /// Looks at what codecs have taken, when the last time is long enough ago.
+    pub(crate) fn look(&self, now: Nanos, taken: impl Fn(u32) -> Option<Duration>) {
+        let mut all = self.0.borrow_mut();
+        if all.codecs.is_empty() || now.saturating_sub(all.looked) < LOOK_EVERY {
+            return;
+        }
+        all.looked = now;
+        let mut more = Vec::new();
+        for codec in all.codecs.values_mut() {
+            let taken = codec.pid.and_then(&taken);
+            let nanos = taken.and_then(|time| u64::try_from(time.as_nanos()).ok()).map(Nanos);
+            if let Some(cpu) = nanos.filter(|cpu| *cpu > codec.cpu) {
+                more.push((codec.stream, codec.entry, cpu.saturating_sub(codec.cpu)));
+                codec.cpu = cpu;
+            }
+        }
+        for (stream, entry, cpu) in more {
+            all.add(stream, entry, cpu);
+        }
+    }
+
+    /// What a service's codecs have taken that it was not charged yet.
+    pub(crate) fn take_uncharged(&self, entry: EntryId) -> Nanos {
+        self.0.borrow_mut().uncharged.remove(&entry).unwrap_or_default()
+    }
+}
+
+impl All {
+    fn add(&mut self, stream: u64, entry: EntryId, cpu: Nanos) {
+        *self.uncharged.entry(entry).or_default() += cpu;
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.cpu += cpu;
+        }
+    }
+
+    fn admit(&mut self, session: SessionId) -> Result<u64, Refusal> {
+        let cores = match &self.facts {
+            None => return Err(Refusal::Unavailable("this node has no codec".to_owned())),
+            Some(CodecFacts { missing: Some(why), .. }) => {
+                return Err(Refusal::Unavailable(why.clone()));
+            }
+            Some(facts) => u64::from(facts.cores),
+        };
+        if self.streams.len() >= STREAMS_MAX {
+            return Err(Refusal::Busy(format!(
+                "{STREAMS_MAX} streams are as many as there may be"
+            )));
+        }
+        // What another one will need is what those that are there need, as far as that is known.
+        let known = self.streams.values().filter_map(Stream::need);
+        let (count, sum) = known.fold((0, 0), |(count, sum), need| (count + 1, sum + need));
+        let another = u64::checked_div(sum, count).unwrap_or(NEED_UNKNOWN).max(1);
+        let need = |stream: &Stream| stream.need().unwrap_or(another);
+        let needed: u64 = self.streams.values().map(need).sum();
+        if needed + another > cores * USED_MAX {
+            let streams = self.streams.len();
+            return Err(Refusal::Busy(format!(
+                "{streams} streams need {needed} of {} thousandths of a processor",
+                cores * USED_MAX
+            )));
+        }
+        if let Some(&ceiling) = self.ceilings.get(&session) {
+            let own = self.streams.values().filter(|stream| stream.session == session);
+            let own: u64 = own.map(need).sum();
+            if own + another > ceiling {
+                return Err(Refusal::Busy(format!(
+                    "its session's streams need {own} of {ceiling} thousandths of a processor"
+                )));
+            }
+        }
+        self.last += 1;
+        let stream = Stream { session, cpu: Nanos::ZERO, shown: Nanos::ZERO };
+        self.streams.insert(self.last, stream);
+        Ok(self.last)
+    }
+
+    /// A codec is of no use any more. What it takes until it has ended is still looked at.
+    fn stop(&mut self, number: u64) {
+        if self.codecs.contains_key(&number) {
+            self.asks.push_back(Ask::Stop(number));
+        }
+    }
+}
+
+/// The codecs of one version of a service.
+struct OfService {
+    all: Codecs,
+    session: SessionId,
+    entry: EntryId,
+    news: Rc<RefCell<VecDeque<News>>>,
+}
+
+impl stream_services::Codecs for OfService {
+    fn admit(&self) -> Result<Rc<dyn Share>, Refusal> {
+        let stream = self.all.0.borrow_mut().admit(self.session)?;
+        Ok(Rc::new(OfStream {
+            all: self.all.clone(),
+            stream,
+            entry: self.entry,
+            news: Rc::downgrade(&self.news),
+            own: RefCell::default(),
+            shown: Cell::default(),
+        }))
+    }
+
+    fn poll(&self) -> Option<News> {
+        self.news.borrow_mut().pop_front()
+    }
+
+    fn has_news(&self) -> bool {
+        !self.news.borrow().is_empty()
+    }
+}
+
+/// The place of one stream.
+struct OfStream {
+    all: Codecs,
+    stream: u64,
+    entry: EntryId,
+    news: Weak<RefCell<VecDeque<News>>>,
+    own: RefCell<Vec<u64>>,
+    shown: Cell<Nanos>,
+}
+
+impl Share for OfStream {
+    fn start(&self, wish: &Wish) -> u64 {
+        let mut all = self.all.0.borrow_mut();
+        all.last += 1;
+        let number = all.last;
+        let (stream, entry, news) = (self.stream, self.entry, self.news.clone());
+        all.codecs.insert(number, Codec { stream, entry, news, pid: None, cpu: Nanos::ZERO });
+        all.asks.push_back(Ask::Start(number, wish.to_string()));
+        self.own.borrow_mut().push(number);
+        number
+    }
+
+    fn stop(&self, codec: u64) {
+        self.own.borrow_mut().retain(|own| *own != codec);
+        self.all.0.borrow_mut().stop(codec);
+    }
+
+    fn show(&self, time: Nanos) {
+        if time > self.shown.replace(time) {
+            let mut all = self.all.0.borrow_mut();
+            if let Some(stream) = all.streams.get_mut(&self.stream) {
+                stream.shown = time;
+            }
+        }
+    }
+}
+
+impl Drop for OfStream {
+    fn drop(&mut self) {
+        let mut all = self.all.0.borrow_mut();
+        for codec in self.own.take() {
+            all.stop(codec);
+        }
+        all.streams.remove(&self.stream);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SESSION: SessionId = SessionId(3);
+    const ENTRY: EntryId = EntryId(5);
+
+    fn codecs(cores: u16) -> Codecs {
+        let codecs = Codecs::default();
+        codecs.set_facts(CodecFacts { cores, missing: None });
+        codecs
+    }
+
+    fn socket() -> OwnedFd {
+        std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into()
+    }
+
+    fn wish() -> Wish {
+        Wish::parse(b"width=160 height=120 rate=10 pixels=rgb24").unwrap()
+    }
+
+    fn is_busy(refused: Result<Rc<dyn Share>, Refusal>) -> bool {
+        matches!(refused.map(|_| ()), Err(Refusal::Busy(_)))
+    }
+
+    #[test]
+    fn there_are_as_many_streams_as_the_processor_carries() {
+        let codecs = codecs(1);
+        let own = codecs.of(SESSION, ENTRY);
+        // As nobody knows better, each needs the same.
+        let mut all: Vec<_> = (0..15).map(|_| own.admit().unwrap()).collect();
+        assert!(is_busy(own.admit()), "15 at 60 are 900");
+        all.pop();
+        all.push(own.admit().unwrap());
+        // They turn out to need 20 thousandths each: a second shown has taken 20 ms.
+        for (count, share) in all.iter().enumerate() {
+            let number = share.start(&wish());
+            codecs.started(number, count as u32, socket());
+            share.show(NEED_KNOWN_FROM);
+        }
+        codecs.look(Nanos::from_millis(100), |_| Some(Duration::from_millis(20)));
+        all.extend((0..20).map(|_| own.admit().unwrap()));
+        assert!(!is_busy(own.admit()));
+        // And then 59.
+        codecs.look(Nanos::from_millis(200), |_| Some(Duration::from_millis(59)));
+        assert!(is_busy(own.admit()));
+        all.clear();
+        assert!(own.admit().is_ok());
+    }
+
+    #[test]
+    fn a_session_with_a_ceiling_has_streams_up_to_it() {
+        let codecs = codecs(4);
+        codecs.set_ceiling(SESSION, Some(130));
+        let (own, other) = (codecs.of(SESSION, ENTRY), codecs.of(SessionId(4), EntryId(6)));
+        let _two = [own.admit().unwrap(), own.admit().unwrap()];
+        assert!(is_busy(own.admit()));
+        assert!(other.admit().is_ok());
+        codecs.set_ceiling(SESSION, None);
+        assert!(own.admit().is_ok());
+    }
+
+    #[test]
+    fn a_node_without_a_codec_says_so() {
+        let codecs = Codecs::default();
+        let own = codecs.of(SESSION, ENTRY);
+        assert!(matches!(own.admit().map(|_| ()), Err(Refusal::Unavailable(_))));
+        codecs.set_facts(CodecFacts { cores: 1, missing: Some("no ffmpeg".to_owned()) });
+        let refused = own.admit().map(|_| ());
+        assert_eq!(refused, Err(Refusal::Unavailable("no ffmpeg".to_owned())));
+    }
+
+    #[test]
+    fn what_codecs_take_is_on_the_account_of_their_service_once() {
+        let codecs = codecs(1);
+        let own = codecs.of(SESSION, ENTRY);
+        let share = own.admit().unwrap();
+        let number = share.start(&wish());
+        let asked = Ask::Start(number, wish().to_string());
+        assert_eq!((codecs.poll_ask(), codecs.poll_ask()), (Some(asked), None));
+        codecs.started(number, 7, socket());
+        assert!(own.has_news() && matches!(own.poll(), Some(News::Started(..))));
+        let taken = |ms| move |pid| (pid == 7).then(|| Duration::from_millis(ms));
+        codecs.look(Nanos::from_millis(10), taken(3));
+        codecs.look(Nanos::from_millis(20), taken(8));
+        codecs.look(Nanos::from_millis(21), taken(9));
+        assert_eq!(codecs.take_uncharged(ENTRY), Nanos::from_millis(8), "the last is too soon");
+        assert_eq!(codecs.take_uncharged(ENTRY), Nanos::ZERO);
+        // What it took in all is known at its end.
+        codecs.ended(number, String::new(), Nanos::from_millis(11));
+        assert_eq!(codecs.take_uncharged(ENTRY), Nanos::from_millis(3));
+        assert!(matches!(own.poll(), Some(News::Ended(..))));
+        // A stream that goes has its codecs ended, those that the daemon has not started, too.
+        let number = share.start(&wish());
+        drop(share);
+        let last: Vec<Ask> = std::iter::from_fn(|| codecs.poll_ask()).collect();
+        assert_eq!(last[1..], [Ask::Stop(number)]);
+        codecs.started(number, 8, socket());
+        codecs.ended(number, String::new(), Nanos::from_millis(1));
+        assert!(codecs.0.borrow().codecs.is_empty());
+    }
+
+    #[test]
+    fn what_a_daemon_owes_that_is_gone_does_not_come() {
+        let codecs = codecs(1);
+        let own = codecs.of(SESSION, ENTRY);
+        let share = own.admit().unwrap();
+        let (runs, waits) = (share.start(&wish()), share.start(&wish()));
+        codecs.started(runs, 7, socket());
+        codecs.forget_asked();
+        assert!(matches!(own.poll(), Some(News::Started(number, _)) if number == runs));
+        assert!(matches!(own.poll(), Some(News::Ended(number, _)) if number == waits));
+        assert!(own.poll().is_none());
+    }
+}

@@ -1,0 +1,799 @@
+//! The cell's process: one thread that serves its sockets and its daemon in turn.
+
+/// Where packets can go from a cell, while its services are borrowed, too.
+macro_rules! exits {
+    ($cell:expr, $rules:expr, $session:expr) => {
+        $crate::deliver::Exits {
+            ports: &mut $cell.ports,
+            pool: &mut $cell.pool,
+            kernel: $cell.kernel.as_ref(),
+            tap: $cell.tap.as_mut(),
+            rules: $rules,
+            associations: &mut $cell.associations,
+            egress: &mut $cell.egress,
+            sessions: &mut $cell.sessions,
+            session: $session,
+            sent: 0,
+        }
+    };
+}
+
+mod active;
+mod ahead;
+mod daemon;
+mod frames;
+mod leaving;
+mod low;
+mod maps;
+mod parked;
+mod post;
+mod reports;
+mod streams;
+mod turns;
+mod watch;
+
+pub use daemon::adopt;
+
+use crate::associations::Associations;
+use crate::checksum;
+use crate::deliver::Next;
+use crate::egress::Egress;
+use crate::facts::Facts;
+use crate::kernel::KernelWay;
+use crate::mappings::Mappings;
+use crate::memory::Memory;
+use crate::pacer::{self, Pacer};
+use crate::packet_memory::{PacketMemory, WAITING_MAX};
+use crate::port::Ports;
+use crate::programs::Programs;
+use crate::protocol::{CellReport, FromCell, PortFacts, ServiceFacts, StateWay, ToCell, decode};
+use crate::service::{Aftermath, Control, Ready, Service, Way};
+use crate::sessions::Sessions;
+use crate::shared::Shared;
+use crate::source;
+use crate::streams::StreamServices;
+use crate::tap::Tap;
+use crate::up::{MARKED_LENGTH, Up, mark_of};
+use abi::PacketBytes;
+use abi::layout::MARK_LENGTH;
+use anyhow::{Context, Result, anyhow, bail};
+use bpf::Lanes;
+use bpf_maps::{META_DATA, META_LEAVES, META_MARK, PacketMeta};
+use engine::Engine;
+use executor::{SLICE, Slicer};
+use reports::Reporting;
+use rustix::fd::{AsFd, OwnedFd};
+use sandbox::Role;
+use sandbox::fd_passing::{self, Received};
+use sockets::frame_socket::FrameSocket;
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::rc::Rc;
+use streams::Beside;
+use units::{Bytes, EntryId, Nanos, PortId, SessionId};
+use watch::Watch;
+use xsk::{FramePool, Packet, Umem};
+use zeroize::Zeroize;
+
+/// Nine times the weight of an ordinary process: a guest core is the cell's, and what shares it
+/// on a small machine still goes on.
+const NICE: i32 = -10;
+/// Packets taken from one socket before the next one has its turn.
+const BATCH: usize = 64;
+/// Packets whose headers are on their way to this CPU while one is handled: as
+/// many as it takes to hide the way, and no more than a core has loads in flight.
+const AHEAD: usize = 4;
+/// Rounds without a look at the clock and the daemon: a round of slow modules
+/// takes a few milliseconds, one of quick ones some microseconds. An empty round
+/// ends them, and the thread waits in the kernel: looking again and again takes
+/// the rings' cache lines from the CPU that fills them.
+const BUSY_ROUNDS_MAX: u32 = 8;
+/// Packets of one turn of the loop from which on more are expected at once. Then the thread
+/// looks a little longer before it waits in the kernel: to wake it up takes the CPU that brings
+/// the packets as long as to bring a dozen.
+const BURST: usize = BATCH / 2;
+/// Looks at the receive rings until then, and pauses of the processor between two: 10 to 30 µs,
+/// three bursts of a fast driver.
+const LOOKS: u32 = 64;
+const PAUSES: u32 = 8;
+/// Longest wait in the kernel, in milliseconds, when no timer is due earlier.
+const WAIT_MS_MAX: u64 = 1000;
+/// Longest step of the loop's coarse clock: a kernel of 100 ticks a second. What is due within it
+/// is judged by the exact clock.
+const CLOCK_STEP_MS: u64 = 10;
+/// How long a lane may take to go below: the daemon gives it up twice in so long.
+const AWAKE_MS: u64 = 50;
+/// How long a service is expected, and then its first packet: waking up takes a tenth of a
+/// millisecond each time.
+const EXPECT_MS: u64 = 2;
+/// Event and trap messages of one round that the daemon gets; a storm of them
+/// must not fill its queue. What is left out is counted.
+const NOTICES_PER_ROUND_MAX: usize = 16;
+
+struct Cell {
+    daemon: daemon::Connection,
+    engine: Engine,
+    programs: Programs,
+    mappings: Mappings,
+    slicer: Slicer,
+    umem: Rc<Umem>,
+    pool: FramePool,
+    ports: Ports,
+    /// Of packet ports; away while they are looked at.
+    frames: Option<Box<frames::Frames>>,
+    kernel: Option<KernelWay>,
+    up: Option<Up>,
+    lanes: Option<&'static Lanes>,
+    rules: Option<Facts>,
+    services: Vec<Option<Service>>,
+    streams: StreamServices,
+    beside: Beside,
+    stream_engine: proxy_wasm::Engine,
+    sessions: Sessions,
+    accounts: Memory,
+    egress: Egress,
+    pacer: Rc<Pacer>,
+    meter: turns::Meter,
+    /// What the daemon wants of services whose call stands still.
+    parked: VecDeque<parked::Parked>,
+    associations: Associations,
+    /// From modules to those before them, oldest first, with their senders.
+    messages: VecDeque<(EntryId, Vec<u8>)>,
+    letters: Rc<crate::letter::LetterCounts>,
+    /// Packets from sockets since the thread last thought of waiting.
+    came: usize,
+    /// Until when what takes turns is interrupted.
+    interrupts_until: Nanos,
+    /// Turns that come for which everything has been loaded ahead.
+    loaded: usize,
+    /// Batches that were taken from sockets so far.
+    batches: u64,
+    /// Packets that lanes have sent up may still lie in transmit rings.
+    leaving: bool,
+    /// This thread does not wait in the kernel while a service moves down (the lane goes below
+    /// in a gap between packets that is shorter than waking up takes) and while one starts.
+    awake_until_ms: u64,
+    report: CellReport,
+    /// While somebody captures.
+    tap: Option<Tap>,
+    notices: usize,
+    watch: Watch,
+    reporting: Reporting,
+}
+
+/// Runs until its daemon is gone, and longer if it has services: then the next daemon finds it
+/// in `directory`. `daemon` is a socket of [`fd_passing::pair`]; packet memory is for so many
+/// receive `queues`.
+///
+/// # Errors
+/// When the engine, the packet memory or the connection fails.
+pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) -> Result<()> {
+    // Started through /proc/self/exe, it would be called "exe".
+    rustix::thread::set_name(c"tam").context("naming the process")?;
+    // A socket cannot be read by others either.
+    let _ = sandbox::child::only_write_to_standard_error();
+    // On its core it comes before whatever else may run there. Without the right it does not.
+    let _ = rustix::process::setpriority_process(None, NICE);
+    // What is to leave at a time would come 50 µs later; the kernel allows it to be exact.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    if let Some(core) = core {
+        sandbox::cores::only(core).with_context(|| format!("pinning the cell to core {core}"))?;
+    }
+    let engine = Engine::new().context("making the engine")?;
+    // Nothing is compiled once it is confined.
+    engine.prepare().context("making the engine")?;
+    let stream_engine = proxy_wasm::Engine::new().context("making the engine of streams")?;
+    let (raised, of_streams) = (engine.clone(), stream_engine.clone());
+    let raise = move || {
+        raised.raise_epoch();
+        of_streams.raise_epoch();
+    };
+    let slicer = Slicer::new(raise).context("making the slice timer")?;
+    let memory = PacketMemory::of(queues);
+    let (umem, pool) = Umem::new(memory.frames()).context("mapping the packet memory")?;
+    let daemon = daemon::Connection::new(daemon, directory).context("listening for daemons")?;
+    let streams = StreamServices::new().context("making room for connections")?;
+    // Asked for once, in a way that a confined process cannot.
+    let _ = rustix::param::page_size();
+    let role = Role::Cell { locked_bytes: umem.length() as u64 };
+    let confined = sandbox::confine(role).context("confining the cell")?;
+    tracing::debug!(?confined, "the cell is confined");
+    let accounts = Memory::new();
+    let mut cell = Cell {
+        daemon,
+        engine,
+        programs: Programs::default(),
+        mappings: Mappings::default(),
+        slicer,
+        umem: Rc::new(umem),
+        pool,
+        ports: Ports::default(),
+        frames: Some(Box::default()),
+        kernel: None,
+        up: None,
+        lanes: None,
+        rules: None,
+        services: Vec::new(),
+        streams,
+        stream_engine,
+        sessions: Sessions::new(pacer::now(), memory, accounts.clone()),
+        accounts,
+        egress: Egress::new(),
+        pacer: Rc::new(Pacer::default()),
+        meter: turns::Meter::new(),
+        beside: Beside::default(),
+        parked: VecDeque::new(),
+        associations: Associations::default(),
+        messages: VecDeque::new(),
+        letters: Rc::default(),
+        came: 0,
+        interrupts_until: Nanos::ZERO,
+        loaded: 0,
+        batches: 0,
+        leaving: false,
+        awake_until_ms: 0,
+        report: CellReport::default(),
+        tap: None,
+        notices: 0,
+        watch: Watch::default(),
+        reporting: Reporting::default(),
+    };
+    cell.serve()
+}
+
+/// Milliseconds of the coarse monotonic clock, read once a round.
+fn now_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+impl Cell {
+    fn serve(&mut self) -> Result<()> {
+        let mut buffer = vec![0; fd_passing::MESSAGE_LENGTH_MAX];
+        let mut batch = VecDeque::with_capacity(BATCH);
+        let mut busy_rounds = 0;
+        loop {
+            self.notices = 0;
+            let now_ms = now_ms();
+            self.ports.set_time(now_ms);
+            while self.round(&mut batch, now_ms) && busy_rounds < BUSY_ROUNDS_MAX {
+                busy_rounds += 1;
+            }
+            let leaves = self.send_waiting();
+            let looks = self.looks_beside();
+            let came_up =
+                looks && self.receive_up(BATCH, now_ms) | self.receive_frames(BATCH, now_ms);
+            // Before the packets that made a queue long.
+            self.tell_queues(now_ms);
+            self.look_at_streams()?;
+            let worked = self.take_turns(now_ms);
+            self.take_records();
+            self.deliver_messages(now_ms);
+            self.associations.expire(now_ms, &mut self.pool);
+            if self.sessions.is_epoch_over(now_ms) {
+                self.end_epoch(now_ms);
+            }
+            self.unpark(now_ms)?;
+            self.tell_tapped();
+            if now_ms + CLOCK_STEP_MS >= self.watch.next_ms() {
+                self.tick(now_ms);
+            }
+            self.tell_low(now_ms);
+            self.report_on()?;
+            let may_wait = now_ms >= self.awake_until_ms
+                && self.messages.is_empty()
+                && !self.reporting.is_going_on();
+            let is_idle =
+                busy_rounds < BUSY_ROUNDS_MAX && !came_up && !worked && !leaves && may_wait;
+            if is_idle && !self.linger() {
+                self.slicer.disarm();
+                // What timers and programs below left to send.
+                self.flush();
+                self.mappings.forget();
+                self.wait()?;
+            }
+            busy_rounds = 0;
+            if looks && !self.obey(&mut buffer, now_ms)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One batch of each socket, then what it left to send. True when there was any.
+    fn round(&mut self, batch: &mut VecDeque<Packet>, now_ms: u64) -> bool {
+        let mut busy = false;
+        let mut transmitting = false;
+        let sockets: usize = self.ports.sockets().count();
+        for index in 0..sockets {
+            let Some((_, socket)) = self.ports.sockets().nth(index) else { continue };
+            let oversized = socket.receive(batch, BATCH, &mut self.pool);
+            self.report.oversized += u64::from(oversized);
+            if !batch.is_empty() {
+                busy = true;
+                self.came += batch.len();
+                self.batches += 1;
+                self.arm();
+                if self.loads_ahead() {
+                    self.load_for_packets(batch);
+                }
+                batch.iter().take(AHEAD).for_each(Packet::load_ahead);
+                while let Some(packet) = batch.pop_front() {
+                    if let Some(later) = batch.get(AHEAD - 1) {
+                        later.load_ahead();
+                    }
+                    self.handle(packet, now_ms);
+                }
+                self.meter.stop(&mut self.sessions);
+            }
+        }
+        self.flush();
+        let ready = self.sessions.ready();
+        for (_, socket) in self.ports.sockets() {
+            socket.refill(&mut self.pool, ready);
+            transmitting |= socket.transmitting();
+        }
+        busy || transmitting
+    }
+
+    /// After a burst, looks whether more comes. True when it did.
+    fn linger(&mut self) -> bool {
+        if std::mem::take(&mut self.came) < BURST {
+            return false;
+        }
+        self.flush();
+        (0..LOOKS).any(|_| {
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+            self.ports.sockets().any(|(_, socket)| socket.has_received())
+        })
+    }
+
+    /// Has the devices take what was sent. When they have all, lanes may go below: nothing
+    /// from there overtakes it.
+    fn flush(&mut self) {
+        self.sessions.say_released();
+        let mut is_sent = true;
+        for (_, socket) in self.ports.sockets() {
+            socket.flush(&mut self.pool);
+            is_sent &= socket.is_sent();
+        }
+        if is_sent {
+            self.egress.have_left();
+        }
+        if self.leaving && is_sent {
+            self.have_departed();
+        }
+    }
+
+    /// At most so many packets that came up from kernel level. True when there were any.
+    fn receive_up(&mut self, most: usize, now_ms: u64) -> bool {
+        let Some(mut up) = self.up.take() else { return false };
+        let mut count = 0;
+        while count < most
+            && let Some((meta, mark, frame)) = up.next()
+        {
+            count += 1;
+            self.arm();
+            match Packet::allocate(&self.umem, &mut self.pool, frame.len()) {
+                Some(mut packet) => {
+                    // Allocated with the frame's length: the store fits.
+                    let _ = packet.store(0, frame);
+                    if meta.flags & META_LEAVES != 0 {
+                        self.let_leave(packet, meta);
+                        continue;
+                    }
+                    // Each is a batch of its own: it is read when it is handled.
+                    self.batches += 1;
+                    let batch = Some(self.batches);
+                    let way = Way { meta, mark, batch, counted_by: None, room: Bytes::ZERO };
+                    self.handle_with(packet, way, now_ms);
+                }
+                // Its service has counted that one already.
+                None if meta.flags & META_LEAVES != 0 => self.report.egress_gone += 1,
+                None => self.report.up_dropped += 1,
+            }
+        }
+        self.report.no_metadata += up.take_bare();
+        self.up = Some(up);
+        count > 0
+    }
+
+    #[inline]
+    fn handle(&mut self, packet: Packet, now_ms: u64) {
+        let Some(meta) = packet.metadata::<{ size_of::<PacketMeta>() }>() else {
+            packet.recycle(&mut self.pool);
+            self.report.no_metadata += 1;
+            return;
+        };
+        let meta: PacketMeta = bytemuck::cast(meta);
+        let mark = match meta.flags & META_MARK {
+            0 => [0; MARK_LENGTH],
+            // The front door wrote both, the mark in front.
+            _ => packet.metadata::<MARKED_LENGTH>().map_or([0; MARK_LENGTH], mark_of),
+        };
+        let batch = Some(self.batches);
+        let way = Way { meta, mark, batch, counted_by: None, room: Bytes::ZERO };
+        self.handle_with(packet, way, now_ms);
+    }
+
+    /// Takes a packet through the services of its graph.
+    #[inline]
+    fn handle_with(&mut self, mut packet: Packet, mut way: Way, now_ms: u64) {
+        self.come(&packet, &mut way);
+        checksum::complete(&mut packet, &way.meta);
+        source::keep(&mut packet, &mut way.meta);
+        let meta = way.meta;
+        if meta.entry == node::ASSOCIATIONS.0 {
+            self.give_room_back(&way);
+            return self.receive_active(packet, meta, now_ms);
+        }
+        if self.sessions.take_turns() || self.is_busy(EntryId(meta.entry)) {
+            return self.enqueue(packet, way, now_ms);
+        }
+        self.give_room_back(&way);
+        if self.visit(packet, &way, now_ms) && self.go_on(EntryId(meta.entry), now_ms) {
+            let first = self.service_mut(EntryId(meta.entry));
+            let leaves = first.is_some_and(|service| service.leave(&meta));
+            self.leaving |= leaves;
+        }
+    }
+
+    /// Takes what a service passed on through the others of its graph. False when it waits in
+    /// one of them, which then says when it is through.
+    #[cold]
+    fn go_on(&mut self, mut entry: EntryId, now_ms: u64) -> bool {
+        while let Some((packet, way)) = self.service_mut(entry).and_then(Service::take_onward) {
+            entry = EntryId(way.meta.entry);
+            if self.sessions.take_turns() || self.is_busy(entry) {
+                self.enqueue(packet, way, now_ms);
+                return false;
+            }
+            if !self.visit(packet, &way, now_ms) {
+                return true;
+            }
+        }
+        true
+    }
+
+    /// Gives a packet to its service; true when it goes on to another.
+    #[inline]
+    fn visit(&mut self, packet: Packet, way: &Way, now_ms: u64) -> bool {
+        let entry = EntryId(way.meta.entry);
+        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        let Some(service) = service else {
+            self.go_past(packet, way.meta, now_ms);
+            return false;
+        };
+        let session = service.facts.session;
+        self.meter.run_for(&mut self.sessions, session);
+        let mut exits = exits!(self, self.rules.as_ref(), session);
+        let after = service.handle(&self.engine, packet, way, now_ms, &mut exits);
+        service.bytes_out += exits.sent;
+        self.follow(entry, &after);
+        after.passed_on
+    }
+
+    /// Does what is left to do behind calls of a service.
+    #[inline]
+    fn follow(&mut self, entry: EntryId, after: &Aftermath) {
+        if after.trapped {
+            self.tell_traps(entry);
+        }
+        if after.emitted {
+            self.emit(entry);
+        }
+        if after.trapped || after.emitted {
+            self.settle_watch(entry);
+        }
+        self.leaving |= after.leaves;
+    }
+
+    /// A packet whose service is not there, since its rule is on its way out: it goes where it
+    /// was going.
+    #[cold]
+    fn go_past(&mut self, packet: Packet, mut meta: PacketMeta, now_ms: u64) {
+        self.report.no_service += 1;
+        if meta.flags & META_DATA != 0 {
+            self.report.no_service_dropped += 1;
+            return packet.recycle(&mut self.pool);
+        }
+        let mut exits = exits!(self, self.rules.as_ref(), SessionId::BEST_EFFORT);
+        let lost = match exits.next_stage(&mut meta) {
+            Next::Service(entry) => {
+                let (mark, room) = ([0; MARK_LENGTH], Bytes::ZERO);
+                let way = Way { meta, mark, batch: None, counted_by: None, room };
+                return self.hand_on(packet, way, entry, now_ms);
+            }
+            Next::Out => exits.forward(packet, &meta).is_lost(),
+            Next::By(port, session) => exits.leave_by(packet, &meta, (port, session)).is_lost(),
+            Next::Down | Next::Drop => {
+                packet.recycle(exits.pool);
+                true
+            }
+        };
+        self.report.no_service_dropped += u64::from(lost);
+    }
+
+    fn service_mut(&mut self, entry: EntryId) -> Option<&mut Service> {
+        self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut)
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        let next = Nanos::from_millis(self.watch.next_ms()).saturating_sub(pacer::now());
+        let mut time = next.min(Nanos::from_millis(WAIT_MS_MAX));
+        let (sessions, egress) = (self.sessions.poll_timeout(), self.egress.poll_timeout());
+        for turn in [sessions, egress, self.streams.poll_timeout()].into_iter().flatten() {
+            time = time.min(turn.saturating_sub(pacer::now()));
+        }
+        let mut fds: Vec<_> = self.daemon.waited_for().collect();
+        fds.extend(self.streams.are_there().then_some(self.streams.as_fd()));
+        fds.extend(self.ports.queues().map(|(_, _, socket)| socket));
+        fds.extend(
+            self.ports.iter().filter_map(|(_, port)| Some(port.frames.as_ref()?.socket.as_fd())),
+        );
+        fds.extend(self.up.as_ref().map(Up::as_fd));
+        let of_lane = |entry: &EntryId| self.services.get(usize::from(entry.0))?.as_ref();
+        fds.extend(self.watch.lanes().iter().filter_map(of_lane).filter_map(Service::ring_fd));
+        fd_passing::wait_readable(&fds, Some(time)).context("waiting for packets")
+    }
+
+    /// Handles what the daemon says; false when nobody needs this cell any more.
+    fn obey(&mut self, buffer: &mut [u8], now_ms: u64) -> Result<bool> {
+        loop {
+            let Some(socket) = self.daemon.socket()? else {
+                let serves =
+                    self.services.iter().flatten().next().is_some() || self.streams.are_there();
+                return Ok(serves && !self.daemon.is_given_up(now_ms));
+            };
+            let received = fd_passing::receive(socket, buffer).context("hearing the daemon")?;
+            let (length, fds) = match received {
+                Received::Message(length, fds) => (length, fds),
+                Received::Nothing => return Ok(true),
+                Received::Closed => {
+                    self.daemon.lost(now_ms);
+                    continue;
+                }
+            };
+            let message = decode(&buffer[..length])?;
+            if let ToCell::Associate(_) = message {
+                buffer[..length].zeroize();
+            }
+            self.hear(message, fds, now_ms)?;
+        }
+    }
+
+    fn command(&mut self, message: ToCell, mut fds: Vec<OwnedFd>, now_ms: u64) -> Result<()> {
+        match message {
+            ToCell::Kernel => self.kernel = fds.pop().map(KernelWay::Tun),
+            ToCell::KernelFrames => {
+                self.kernel = fds.pop().map(|fd| KernelWay::Frames(FrameSocket::from(fd)));
+            }
+            ToCell::AddPort(facts) => {
+                let Some(fd) = fds.pop() else { bail!("AddPort came without its socket") };
+                self.add_port(&facts, fd)?;
+            }
+            ToCell::AddFrames(facts, bridge) => {
+                let sockets = fds.try_into();
+                let sockets = sockets.map_err(|_| anyhow!("AddFrames came without its sockets"))?;
+                self.add_frames(&facts, bridge, sockets)?;
+            }
+            ToCell::Taken(port) => {
+                let Some(fd) = fds.pop() else { bail!("Taken came without its descriptor") };
+                self.ports.hold_taken(port, fd);
+            }
+            ToCell::Rules(number) => {
+                let Some(fd) = fds.pop() else { bail!("Rules came without their memory") };
+                if let Some(frames) = &mut self.frames {
+                    let facts = frames.install(number, &fd)?;
+                    // The front door's are of all rules, too.
+                    if !matches!(self.rules, Some(Facts::Map(_))) {
+                        self.rules = Some(facts);
+                    }
+                }
+            }
+            ToCell::Counts => {
+                let Some(fd) = fds.pop() else { bail!("Counts came without their memory") };
+                if let Some(frames) = &mut self.frames {
+                    frames.count_in(fd)?;
+                }
+            }
+            ToCell::ChangePort(facts) => {
+                self.ports.change(&facts);
+                self.set_rate(&facts);
+            }
+            ToCell::RemovePort(port) => self.remove_port(port, now_ms),
+            ToCell::Tap(facts) => self.tap = facts.map(Tap::new),
+            ToCell::Up => self.up = fds.pop().map(Up::new),
+            ToCell::Lanes | ToCell::RuleFacts | ToCell::Rooms | ToCell::Lines | ToCell::Answers => {
+                self.take_map(&message, fds)?
+            }
+            ToCell::Memory(total) => self.accounts.set_total(total),
+            ToCell::Line(port, session, account) => self.egress.set_payer(port, session, account),
+            ToCell::Session(facts) => self.set_session(&facts),
+            ToCell::MemoryOf(session) => self.tell_memory(session)?,
+            ToCell::ForgetSession(id) => self.forget_session(id),
+            ToCell::Expect => self.stay_awake(now_ms + EXPECT_MS),
+            ToCell::Start(facts) => {
+                if fds.is_empty() {
+                    bail!("Start came without its code");
+                }
+                let code = fds.remove(0);
+                self.start(*facts, &code, &fds, now_ms)?;
+                self.stay_awake(now_ms + EXPECT_MS);
+            }
+            ToCell::StartStreams(facts) => self.start_streams(*facts, fds)?,
+            ToCell::ReplaceStreams(facts) => self.replace_streams(*facts, fds)?,
+            ToCell::Codecs(facts) => self.streams.codecs().set_facts(facts),
+            ToCell::CodecStarted(number, pid) => self.codec_started(number, pid, fds)?,
+            ToCell::CodecEnded(number, why, cpu) => self.streams.codecs().ended(number, why, cpu),
+            ToCell::Sockets { v6 } => self.streams.provide(v6, fds),
+            ToCell::Replace(facts, way) => {
+                if fds.is_empty() {
+                    bail!("Replace came without its code");
+                }
+                let code = fds.remove(0);
+                self.replace(*facts, way, &code, &fds, now_ms)?;
+                self.stay_awake(now_ms + EXPECT_MS);
+            }
+            ToCell::Edges(entry, edges) => {
+                if let Some(service) = self.service_mut(entry) {
+                    service.set_edges(edges);
+                }
+            }
+            ToCell::Closed(entry, closed) => {
+                if let Some(service) = self.service_mut(entry) {
+                    service.facts.closed = closed;
+                } else {
+                    self.streams.set_closed(entry, closed);
+                }
+            }
+            ToCell::VersionKnown(entry) => {
+                if let Some(service) = self.service_mut(entry) {
+                    service.become_known();
+                }
+            }
+            ToCell::Target(entry, level) => self.set_level(entry, level, now_ms)?,
+            ToCell::Recount(entry) => {
+                self.recount(entry, Shared::begin_recount);
+                self.tell(&FromCell::Recounting(entry))?;
+            }
+            ToCell::Settle(entry) => self.settle(entry)?,
+            ToCell::Adopt(keep) => self.adopted(&keep)?,
+            ToCell::Associate(keys) => self.associate(&keys)?,
+            ToCell::Disassociate(id) => self.associations.end(id, &mut self.pool),
+            ToCell::Called(question, answer) => self.called(question, answer, now_ms),
+            ToCell::Stop(entry) => {
+                self.associations.forget_service(entry);
+                let of_streams = self.stop_streams(entry);
+                let report = of_streams.unwrap_or_else(|| self.stop(entry, now_ms));
+                self.tell(&FromCell::Stopped(entry, Box::new(report)))?;
+            }
+            ToCell::Message(entry, message) => {
+                self.give_message(entry, message, now_ms);
+            }
+            ToCell::Report => self.report(),
+            ToCell::ReportSessions => self.report_sessions_only(),
+        }
+        Ok(())
+    }
+
+    fn add_port(&mut self, facts: &PortFacts, fd: OwnedFd) -> Result<()> {
+        let (ready, leaving) = (self.sessions.ready(), self.sessions.memory().leaving());
+        let (umem, pool) = (&self.umem, &mut self.pool);
+        let added = self.ports.add(facts, fd, umem, pool, ready, leaving);
+        self.set_rate(facts);
+        self.tell(&match added {
+            Ok(()) => FromCell::PortReady(facts.port, facts.queue),
+            Err(error) => FromCell::PortFailed(facts.port, facts.queue, error.to_string()),
+        })
+    }
+
+    fn remove_port(&mut self, port: PortId, now_ms: u64) {
+        self.handle_received(now_ms);
+        let waited = self.egress.remove_port(port);
+        self.lose(waited);
+        self.report.egress_gone += self.ports.remove(port, &mut self.pool);
+    }
+
+    /// Handles what is in the receive rings at this moment.
+    fn handle_received(&mut self, now_ms: u64) {
+        let mut batch = VecDeque::with_capacity(BATCH);
+        let rounds = WAITING_MAX as usize / BATCH;
+        let _ = (0..rounds).all(|_| self.round(&mut batch, now_ms));
+        self.receive_frames(WAITING_MAX as usize, now_ms);
+    }
+
+    /// The same with what came up from kernel level.
+    fn receive_all(&mut self, now_ms: u64) {
+        self.handle_received(now_ms);
+        self.receive_up(WAITING_MAX as usize, now_ms);
+    }
+
+    fn start(
+        &mut self,
+        facts: ServiceFacts,
+        code: &OwnedFd,
+        memory: &[OwnedFd],
+        now_ms: u64,
+    ) -> Result<()> {
+        let entry = facts.entry;
+        match self.prepare(facts, code, memory, true) {
+            Ok(ready) => {
+                let index = usize::from(entry.0);
+                if self.services.len() <= index {
+                    self.services.resize_with(index + 1, || None);
+                }
+                let service = Service::begin(ready, &self.pacer, Vec::new(), now_ms);
+                if service.home().is_some() {
+                    self.watch.has_lane(entry);
+                }
+                self.services[index] = Some(service);
+                self.attend(entry, now_ms);
+                Ok(())
+            }
+            Err(error) => self.tell(&FromCell::StartFailed(entry, low::failure(&error))),
+        }
+    }
+
+    /// Puts another version in a service's place. What can be made before packets wait for it is.
+    fn replace(
+        &mut self,
+        facts: ServiceFacts,
+        way: StateWay,
+        code: &OwnedFd,
+        memory: &[OwnedFd],
+        now_ms: u64,
+    ) -> Result<()> {
+        let entry = facts.entry;
+        let is_new = self.service_mut(entry).is_none_or(|service| service.shared().is_none());
+        let ready = self.prepare(facts, code, memory, is_new);
+        let refused = match ready {
+            Ok(ready) => {
+                let control = Control::Replace(Box::new(ready), way);
+                let is_taken = self.ask(entry, control, now_ms);
+                (!is_taken).then(|| anyhow!("the service is not there, or has too much to do"))
+            }
+            Err(error) => Some(error),
+        };
+        let failed = |error| FromCell::ReplaceFailed(entry, low::failure(&error));
+        refused.map_or(Ok(()), |error| self.tell(&failed(error)))
+    }
+
+    /// All that a service needs to start.
+    fn prepare(
+        &mut self,
+        facts: ServiceFacts,
+        code: &OwnedFd,
+        memory: &[OwnedFd],
+        is_new: bool,
+    ) -> Result<Ready> {
+        let charge = self.accounts.charge_service(&facts)?;
+        let ports = self.ports.iter().map(|(number, port)| (port.name.clone(), number)).collect();
+        let lane = self.lanes.and_then(|lanes| lanes.lane(facts.entry));
+        let mappings = &mut self.mappings;
+        let map = |shared| Shared::map(mappings, shared, memory, lane, is_new);
+        let shared = facts.shared.as_ref().map(map);
+        let shared = shared.transpose()?;
+        let kind = facts.kind();
+        let program = self.programs.load(&self.engine, code, kind, facts.functions)?;
+        Ok(Ready { program, facts, ports, shared, memory: self.accounts.clone(), charge })
+    }
+
+    /// Has code interrupted that runs too long. Turns see to that themselves, and sooner.
+    #[inline]
+    fn arm(&mut self) {
+        if !self.sessions.take_turns() {
+            self.slicer.arm(SLICE);
+        }
+    }
+
+    fn stay_awake(&mut self, until_ms: u64) {
+        self.awake_until_ms = self.awake_until_ms.max(until_ms);
+    }
+
+    fn tell(&mut self, message: &FromCell) -> Result<()> {
+        let told = self.daemon.tell(message, &[])?;
+        self.report.notices_dropped += u64::from(!told);
+        Ok(())
+    }
+}

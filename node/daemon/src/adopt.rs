@@ -1,0 +1,384 @@
+//! Going on with what a daemon before left: programs, maps, the cell and its services.
+//!
+//! ```text
+//!  record of this version, its ports, pins ── no ──▶ taken down, started anew
+//!      │ yes
+//!      ├─ its cell answers ─▶ what ran goes on; the cell lets go of all else
+//!      └─ it does not ──────▶ lost like any cell: another one starts every service anew
+//! ```
+//!
+//! No packet notices: nothing is detached, no map is emptied, no socket closed. What was half
+//! done is brought to one of its two ends: see `node::state`'s `resume`.
+
+use crate::apply::check_wanted;
+use crate::cell_link::{self, CellLink};
+use crate::config::NodeFile;
+use crate::daemon::{Daemon, Done, KernelWay, Parts, Queue, Start};
+use crate::door::Door;
+use crate::life::open_store;
+use crate::packets;
+use crate::ports::{self, LivePort};
+use crate::record::{self, Record};
+use crate::run_directory;
+use crate::state::Desired;
+use anyhow::{Context, Result, bail, ensure};
+use bpf::FrontDoor;
+use cell::protocol::{Adopted, Given, ToCell};
+use netlink::Netlink;
+use node::Node;
+use node::state::CellState;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use tokio::sync::mpsc;
+use units::{EntryId, Name, PortId, SessionId};
+
+/// A cell is through with a call of each lane, and answers, within this.
+const ANSWER_WITHIN_MS: u64 = 5000;
+
+/// A cell that another daemon started, and what it gave.
+struct Cell {
+    serves: Serves,
+    kernel: OwnedFd,
+    up: OwnedFd,
+}
+
+/// What goes on in it.
+struct Serves {
+    link: CellLink,
+    answer: Adopted,
+    sockets: Vec<((PortId, u32), OwnedFd)>,
+}
+
+impl Daemon {
+    /// The daemon of what runs already; `None` when nothing does.
+    ///
+    /// # Errors
+    /// When it cannot go on with it: then nothing has been changed for good, and it is to be
+    /// taken down.
+    pub(crate) fn adopt(
+        start: &Start,
+        desired: &mut Option<Desired>,
+        done: &mpsc::UnboundedSender<Done>,
+    ) -> Result<Option<Self>> {
+        let file = &start.file;
+        let Some(record) = Record::read(&file.name)? else { return Ok(None) };
+        ensure!(
+            record.fingerprint == record::fingerprint()?,
+            "it is of another version, whose programs, maps or cell are others"
+        );
+        ensure!(record.ports == file.ports, "the node file has other ports now");
+        ensure!(!record.has_packet_ports, "it has packet ports, whose sockets went with it");
+        let started = record.clock_zero();
+        let (cell_was, cell_pid) = (record.node.cell(), record.cell);
+        let ran: Vec<EntryId> = record.node.running().collect();
+        let node = Node::restore(file.name.clone(), file.ports.clone(), record.node)?;
+        let netlink = Netlink::open().context("opening netlink")?;
+        let store = open_store(file)?;
+        let numbers: Vec<PortId> = node.ports().iter().map(|port| port.id).collect();
+        let mut front = FrontDoor::adopt(&file.name, &numbers).context("opening what is pinned")?;
+        let ends = node::other_ends(node.ports(), &file.bridge.0)?;
+        let (ports, gone) = adopt_ports(&netlink, &front, &node, &ends)?;
+        let wanted = desired.as_ref().context("it has no desired state")?;
+        if crate::closing::is_wanted(&wanted.state, &node) {
+            crate::closing::close_unserved(&file.name, &ports);
+        }
+        for port in gone {
+            front.detach_gone(port)?;
+        }
+
+        let cell = match (cell_was, cell_pid) {
+            (CellState::Ready, Some(pid)) => adopt_cell(&file.name, pid, ran),
+            _ => Err(anyhow::anyhow!("it was not ready")),
+        };
+        end_cells(&file.name, cell.as_ref().ok().map(|cell| cell.serves.link.pid()))?;
+        let (cell, kernel, up_ifindex, up) = match cell {
+            Ok(Cell { serves, kernel, up }) => {
+                let up_ifindex = ports::up_index(&netlink, &file.name)?;
+                (Ok(serves), kernel, up_ifindex, up)
+            }
+            Err(error) => {
+                let kernel = ports::kernel_device(&netlink, &file.name)?;
+                let (up_ifindex, up) = ports::up_device(&netlink, &file.name)?;
+                (Err(format!("{error:#}")), kernel, up_ifindex, up)
+            }
+        };
+        let mut front = Door::of(front);
+        let kernel_ifindex = ports::kernel_index(&netlink, &file.name)?;
+        front.set_devices(up_ifindex, kernel_ifindex)?;
+        front.count_stack_drops(&ports, kernel_ifindex);
+        let parts = Parts {
+            started,
+            desired: desired.take().context("it has no desired state")?,
+            node,
+            front,
+            store,
+            netlink,
+            ports,
+            kernel: KernelWay::Tun(kernel),
+            up: Some(up),
+            up_ifindex,
+        };
+        let mut daemon = Self::join(start.clone(), parts, done.clone())?;
+        (daemon.closed, daemon.fuel_closed) = (record.closed, record.fuel_closed);
+        daemon.lost_with_cells = record.lost_with_cells;
+        daemon.sessions.before = record.sessions_before;
+        daemon.speed = record.speed;
+        daemon.billing.meters = record.meters;
+        daemon.lines = daemon.front.payers_of_lines();
+        daemon.renew_capacity();
+        daemon.settle_lines();
+        daemon.take_up(cell)?;
+        Ok(Some(daemon))
+    }
+
+    /// With a cell and what it has, or without one.
+    fn take_up(&mut self, cell: Result<Serves, String>) -> Result<()> {
+        let entries: Vec<EntryId> = self.node.services().map(|service| service.entry).collect();
+        self.hold_all();
+        for entry in entries {
+            if let Err(error) = self.adopt_below(entry) {
+                let error = format!("{error:#}");
+                tracing::warn!(%entry, error, "a service's memory is not to be had, it stays");
+            }
+        }
+        let now = self.now();
+        match cell {
+            Ok(Serves { link, answer, sockets }) => {
+                let session = SessionId::BEST_EFFORT;
+                let queues = sockets.into_iter();
+                self.sockets = queues.map(|(at, socket)| (at, Queue { socket, session })).collect();
+                let runs: BTreeSet<EntryId> =
+                    answer.services.iter().map(|(entry, _)| *entry).collect();
+                tracing::info!(
+                    pid = link.pid(),
+                    services = runs.len(),
+                    "adopted what a daemon before left: nothing was stopped"
+                );
+                self.cell = Some(link);
+                self.tell_memory();
+                self.adopt_queues()?;
+                self.end_all_below_but(&runs);
+                self.adopt_meters(&runs);
+                self.node.resume(now, Ok(&runs), &self.desired.state);
+                self.do_effects();
+                for (entry, home) in answer.services {
+                    if let Some(home) = home {
+                        self.stay(entry, home);
+                    }
+                }
+            }
+            Err(reason) => {
+                tracing::info!(reason, "adopted what a daemon before left, without its cell");
+                self.end_all_below_but(&BTreeSet::new());
+                self.adopt_meters(&BTreeSet::new());
+                self.node.resume(now, Err(reason), &self.desired.state);
+                self.do_effects();
+                self.sweep_interceptions();
+            }
+        }
+        self.compile_what_runs();
+        self.changed(netlink::Change::Lost)
+    }
+
+    /// Ports whose devices went meanwhile have no sockets; those that had none yet get them.
+    fn adopt_queues(&mut self) -> Result<()> {
+        for index in 0..self.ports.len() {
+            let (port, is_away) = (self.ports[index].port.id, self.ports[index].away.is_some());
+            let queues: Vec<_> =
+                self.sockets.keys().filter(|(of, _)| *of == port).copied().collect();
+            if queues.is_empty() {
+                self.open_queues(index)?;
+            }
+            for at in queues {
+                let queue = if is_away { self.sockets.remove(&at).map(drop) } else { None };
+                let socket = self.sockets.get(&at).map(|queue| queue.socket.as_fd());
+                let set = self.front.set_socket(port, at.1, socket);
+                // That of a port which is away has gone with its device.
+                if let (Err(error), None) = (set, queue) {
+                    tracing::error!(%port, queue = at.1, %error, "a queue has no socket");
+                }
+            }
+            if is_away {
+                self.tell(&ToCell::RemovePort(port), &[]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the modules of all services in memory; the store has them.
+    fn hold_all(&mut self) {
+        let digests: Vec<String> =
+            self.node.services().map(|service| service.module.digest.clone()).collect();
+        for text in digests {
+            let Ok(digest) = text.parse() else { continue };
+            if let Err(error) = self.take_in(&digest) {
+                let error = error.message;
+                tracing::warn!(
+                    digest = text,
+                    error,
+                    "a module is not in the store: it runs on, and cannot start again"
+                );
+            }
+        }
+    }
+
+    /// Lets go of what is kept for services that no longer run.
+    fn end_all_below_but(&mut self, runs: &BTreeSet<EntryId>) {
+        let kept = self.front.with_front(FrontDoor::kept_entries).unwrap_or_else(|error| {
+            tracing::error!(%error, "what services ran on is not to be seen");
+            BTreeSet::new()
+        });
+        for entry in kept.difference(runs) {
+            match self.shared.contains_key(entry) {
+                true => self.end_below(*entry),
+                false => self.clear_below(*entry),
+            }
+        }
+    }
+}
+
+/// Checks that a node can start here, before anything that it has left is touched.
+///
+/// # Errors
+/// When the file wants something new that cannot be, when ports that go on are another network
+/// namespace's or their pins another file system's, or when devices of ports are not here, or cannot
+/// be ports as they are, and there is nothing that could be adopted without them.
+pub(crate) fn check_place(file: &NodeFile, config: &Path) -> Result<()> {
+    // One that cannot be read is taken down.
+    if let Ok(Some(record)) = Record::read(&file.name) {
+        if let Some(followed) = &record.followed {
+            check_wanted(file, config, followed)?;
+        }
+        let pins = Path::new(bpf::front_door::PIN_DIRECTORY).join(file.name.as_str());
+        if !pins.exists() && !record.has_packet_ports && has_front_door(&record) {
+            bail!(
+                "the front door of the node '{}' is at its ports, and its pins in another file system than this process sees at {}: start it with 'nsenter --net=/run/netns/NAME', which 'ip netns exec' is not (docs/troubleshooting.md)",
+                file.name,
+                bpf::pin::BPFFS
+            );
+        }
+        if record.namespace != 0 && record.namespace != record::namespace() {
+            let (name, namespace) = (&file.name, record.namespace);
+            ensure!(
+                !has_devices(name, record)?,
+                "the ports of the node '{name}' are in another network namespace, net:[{namespace}], and go on there: start it there, or take them down with 'tam node --cleanup {name}'"
+            );
+        } else if !record.has_packet_ports
+            && record.ports == file.ports
+            && record.fingerprint == record::fingerprint()?
+        {
+            return Ok(());
+        }
+    }
+    ports::check_there(&file.ports)
+}
+
+/// Returns true when a front door is at one of the ports' devices here.
+fn has_front_door(record: &Record) -> bool {
+    let Ok(netlink) = Netlink::open() else { return false };
+    let indices =
+        record.ports.iter().filter_map(|port| Some(netlink.link(&port.device).ok()?.index));
+    indices.map(bpf::xdp_program_on).any(|name| name == bpf::front_door::DOOR)
+}
+
+/// Returns true when a port of what was recorded still has its device.
+fn has_devices(name: &Name, record: Record) -> Result<bool> {
+    let node = Node::restore(name.clone(), record.ports, record.node)?;
+    let ports: Vec<PortId> = node.ports().iter().map(|port| port.id).collect();
+    // Of another version, or taken down in part: nothing goes on that could be lost.
+    let Ok(front) = FrontDoor::adopt(name, &ports) else { return Ok(false) };
+    Ok(ports.into_iter().any(|port| front.device_of(port).is_some()))
+}
+
+/// Returns all ports, and those that are away: their devices are not those any more that their
+/// programs are on. They come back like any port.
+fn adopt_ports(
+    netlink: &Netlink,
+    front: &FrontDoor,
+    node: &Node,
+    ends: &BTreeMap<PortId, PortId>,
+) -> Result<(Vec<LivePort>, Vec<PortId>)> {
+    let mut before = ports::remembered(node.name())?;
+    let devices: BTreeSet<&str> =
+        node.ports().iter().map(|port| port.spec.device.as_str()).collect();
+    let (mut live, mut gone) = (Vec::new(), Vec::new());
+    for port in node.ports() {
+        let (id, device) = (port.id, &port.spec.device);
+        let end = ends.get(&id).copied();
+        let at = before.iter().position(|undo| undo.device() == device);
+        let undo = at.map(|at| {
+            // A port's device first, then those below it.
+            let below = before[at + 1..].iter().take_while(|undo| !devices.contains(undo.device()));
+            let until = at + 1 + below.count();
+            before.drain(at..until).collect()
+        });
+        let is_there = |live: &LivePort| front.device_of(id) == Some(live.config.ifindex);
+        let adopted = undo.map(|undo| LivePort::adopt(netlink, port.clone(), end, undo));
+        match adopted.and_then(Result::ok).filter(is_there) {
+            Some(mut port) => {
+                port.take_up(&front.port_config(id)?);
+                live.push(port);
+            }
+            None => {
+                gone.push(id);
+                let reason = format!("the device {device} went while no daemon was there");
+                live.push(LivePort::absent(port.clone(), end, reason));
+            }
+        }
+    }
+    Ok((live, gone))
+}
+
+fn adopt_cell(node: &Name, pid: u32, ran: Vec<EntryId>) -> Result<Cell> {
+    let directory = run_directory(node);
+    let (process, socket) = cell_link::find(&directory, pid).context("the cell is gone")?;
+    let (answer, given) = cell::adopt(&socket, ran, ANSWER_WITHIN_MS)?;
+    let (mut sockets, mut kernel, mut up) = (Vec::new(), None, None);
+    for (what, fd) in given {
+        match what {
+            Given::Socket(port, queue) => sockets.push(((port, queue), fd)),
+            Given::Kernel => kernel = Some(fd),
+            Given::Up => up = Some(fd),
+        }
+    }
+    let link = CellLink::take_over(process, &directory, socket)?;
+    let kernel = kernel.context("the cell has no way into the kernel")?;
+    let up = up.context("the cell has no way up from the kernel")?;
+    Ok(Cell { serves: Serves { link, answer, sockets }, kernel, up })
+}
+
+/// Ends every cell of a node but one; how many there were.
+pub(crate) fn end_cells(node: &Name, but: Option<u32>) -> Result<Vec<u32>> {
+    let directory = run_directory(node);
+    let mut ended = Vec::new();
+    for pid in cell::known_in(&directory).context("looking for cells")? {
+        if Some(pid) == but {
+            continue;
+        }
+        if let Some((process, _)) = cell_link::find(&directory, pid) {
+            cell_link::end(&process).with_context(|| format!("ending the cell {pid}"))?;
+            ended.push(pid);
+        }
+        let _ = std::fs::remove_file(cell::socket_in(&directory, pid));
+    }
+    Ok(ended)
+}
+
+/// Takes down what a daemon before left, but for what is closed by the names of its ports; returns
+/// the names of what there was.
+pub(crate) fn take_down(node: &Name) -> Result<Vec<String>> {
+    // First: from now on there is nothing to go on with.
+    Record::remove(node);
+    let ended = end_cells(node, None)?;
+    let mut removed: Vec<String> = ended.iter().map(|pid| format!("cell {pid}")).collect();
+    removed.extend(bpf::front_door::remove(node)?);
+    removed.extend(ports::restore_left_over(node)?);
+    let netlink = Netlink::open().context("opening netlink")?;
+    let left = netlink.end_left_interceptions().context("removing rules of interceptions")?;
+    removed.extend(left.iter().map(|port| format!("rules for connections to port {port}")));
+    if packets::remove_entry(&netlink, node) {
+        removed.push("the way into the kernel".to_owned());
+    }
+    Ok(removed)
+}

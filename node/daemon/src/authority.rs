@@ -1,0 +1,381 @@
+//! Whose things are, and which capabilities count: numbers for `core/node`, what is revoked, and
+//! the time by which capabilities end.
+//!
+//! ```text
+//!  Holder ─▶ owner_of ─▶ Owner { principal 3, capability 7 } ─▶ services, rules
+//!                            └ 7: blocks, end ─▶ state.redb
+//!  revoked blocks and keys, ends ─▶ ended ─▶ what ran under 7 is removed
+//! ```
+
+use crate::access::{Caller, Holder};
+use crate::events::wall_clock_ms;
+use module_store::Digest;
+use node::{CapabilityId, Owner, PrincipalId, Session};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use trust::{
+    Ask, Clock, Denied, Extent, Grant, Kind, ModulePattern, Operation, PublicKey, Reading,
+    RevocationId, UnixTime, Versions,
+};
+use units::Nanos;
+
+/// Services of those who have no capability: a few small tools that an operator lets anybody use.
+const ANYONE_SERVICES_MAX: u64 = 16;
+/// Revoked blocks and keys that a node remembers: some megabytes. One that is full says so, and
+/// gives new keys to its administrators.
+pub(crate) const REVOKED_MAX: usize = 65_536;
+/// Whom things of nobody belong to.
+const ANYONE: Owner = Owner { principal: PrincipalId(0), capability: CapabilityId(0) };
+
+/// A capability under which something runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Capability {
+    /// Whose.
+    pub(crate) principal: PublicKey,
+    /// The same on this node.
+    number: PrincipalId,
+    /// Of whom.
+    administrator: PublicKey,
+    blocks: Vec<RevocationId>,
+    #[serde(default)]
+    ends: Option<UnixTime>,
+}
+
+/// All capabilities under which something runs.
+pub(crate) type Capabilities = BTreeMap<CapabilityId, Capability>;
+
+/// A text that is nothing that can be revoked. Whose fault: who wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' can not be revoked; write a block's id, as `tam token inspect` shows it, or a public key"
+)]
+pub(crate) struct RevokeError(String);
+
+/// What counts no more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Revoked {
+    /// Blocks of tokens.
+    pub(crate) blocks: BTreeSet<RevocationId>,
+    /// Administrators and principals.
+    pub(crate) keys: BTreeSet<PublicKey>,
+}
+
+impl Revoked {
+    /// Adds one by its text; whether it is news.
+    pub(crate) fn insert(&mut self, text: &str) -> Result<bool, RevokeError> {
+        match text.parse::<PublicKey>() {
+            Ok(key) => Ok(self.keys.insert(key)),
+            Err(_) => text.parse().map(|block| self.blocks.insert(block)).map_err(|_| {
+                RevokeError(text.chars().take(80).flat_map(char::escape_debug).collect())
+            }),
+        }
+    }
+
+    /// All of them, as text.
+    pub(crate) fn texts(&self) -> BTreeSet<String> {
+        let blocks = self.blocks.iter().map(ToString::to_string);
+        blocks.chain(self.keys.iter().map(ToString::to_string)).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.len() + self.keys.len()
+    }
+
+    fn has_any(&self, blocks: &[RevocationId], keys: [PublicKey; 2]) -> bool {
+        blocks.iter().any(|block| self.blocks.contains(block))
+            || keys.iter().any(|key| self.keys.contains(key))
+    }
+}
+
+/// What a node knows of capabilities.
+#[derive(Debug)]
+pub(crate) struct Authority {
+    clock: Clock,
+    anyone: Grant,
+    pub(crate) capabilities: Arc<Capabilities>,
+    pub(crate) revoked: Revoked,
+    /// The highest versions that ran here.
+    pub(crate) versions: Versions,
+    next_capability: u32,
+    /// Whether the wall clock was odd when that was told.
+    clock_told: bool,
+    /// The latest time that was written down.
+    time_kept: UnixTime,
+}
+
+impl Authority {
+    /// With what the node's state has. `now` is the node's clock.
+    pub(crate) fn new(
+        now: Nanos,
+        latest: UnixTime,
+        anyone: BTreeSet<ModulePattern>,
+        capabilities: Capabilities,
+        revoked: Revoked,
+        versions: Versions,
+    ) -> Self {
+        let next_capability =
+            capabilities.last_key_value().map_or(1, |(id, _)| id.0.wrapping_add(1).max(1));
+        Self {
+            clock: Clock::new(now, wall(), latest),
+            anyone: for_anyone(anyone),
+            capabilities: Arc::new(capabilities),
+            revoked,
+            versions,
+            next_capability,
+            clock_told: false,
+            time_kept: latest,
+        }
+    }
+
+    /// The time by which capabilities end.
+    pub(crate) fn read_clock(&mut self, now: Nanos) -> Reading {
+        self.clock.read(now, wall())
+    }
+
+    /// Whether it is news that the wall clock differs, or no longer does.
+    pub(crate) fn tell_of_clock(&mut self, ahead_by: i64) -> bool {
+        let is_odd = ahead_by != 0;
+        std::mem::replace(&mut self.clock_told, is_odd) != is_odd
+    }
+
+    /// Whether the time should be written down again.
+    pub(crate) fn is_time_to_keep(&mut self, now: UnixTime, every_seconds: u64) -> bool {
+        let due = now.0.saturating_sub(self.time_kept.0) >= every_seconds;
+        if due {
+            self.time_kept = now;
+        }
+        due
+    }
+
+    /// What a caller may.
+    pub(crate) fn rights<'a>(&'a self, caller: &'a Caller, now: UnixTime) -> Rights<'a> {
+        Rights { authority: self, caller, now }
+    }
+
+    /// The principal's number, if something of his ever ran here.
+    fn principal(&self, key: PublicKey) -> Option<PrincipalId> {
+        self.capabilities.values().find(|it| it.principal == key).map(|it| it.number)
+    }
+
+    /// For whom something is that a caller starts; `in_use` are capabilities that count.
+    pub(crate) fn owner_of(
+        &mut self,
+        caller: &Caller,
+        in_use: &BTreeSet<CapabilityId>,
+    ) -> Option<Owner> {
+        let holder = match caller {
+            Caller::Operator => return None,
+            Caller::Anyone => return Some(ANYONE),
+            Caller::Holder(holder) => holder,
+        };
+        let known = self.capabilities.iter().find(|(_, it)| it.blocks == holder.ids);
+        if let Some((id, known)) = known {
+            return Some(Owner { principal: known.number, capability: *id });
+        }
+        let key = holder.token.principal();
+        let number = self.principal(key).unwrap_or_else(|| {
+            let taken = |number: &u32| self.capabilities.values().any(|it| it.number.0 == *number);
+            PrincipalId((1..).find(|number| !taken(number)).unwrap_or(u32::MAX))
+        });
+        let capability = CapabilityId(self.next_capability);
+        self.next_capability = self.next_capability.wrapping_add(1).max(1);
+        let capabilities = Arc::make_mut(&mut self.capabilities);
+        // A principal keeps his number as long as something of his runs.
+        capabilities.retain(|id, _| in_use.contains(id));
+        let new = Capability {
+            principal: key,
+            number,
+            administrator: holder.token.administrator(),
+            blocks: holder.ids.clone(),
+            ends: holder.token.ends(),
+        };
+        capabilities.insert(capability, new);
+        Some(Owner { principal: number, capability })
+    }
+
+    /// Whether it is known whose it is.
+    pub(crate) fn is_known(&self, capability: CapabilityId) -> bool {
+        capability == ANYONE.capability || self.capabilities.contains_key(&capability)
+    }
+
+    /// The key of a principal.
+    pub(crate) fn key_of(&self, owner: Owner) -> Option<PublicKey> {
+        self.capabilities.get(&owner.capability).map(|it| it.principal)
+    }
+
+    /// Capabilities that no longer count, with the reason.
+    pub(crate) fn ended(&self, now: UnixTime) -> Vec<(CapabilityId, &'static str)> {
+        let why = |it: &Capability| {
+            if self.revoked.has_any(&it.blocks, [it.principal, it.administrator]) {
+                Some("its capability was revoked")
+            } else if it.ends.is_some_and(|ends| now >= ends) {
+                Some("its capability has ended")
+            } else {
+                None
+            }
+        };
+        self.capabilities.iter().filter_map(|(id, it)| Some((*id, why(it)?))).collect()
+    }
+}
+
+/// What those may who have no capability.
+fn for_anyone(modules: BTreeSet<ModulePattern>) -> Grant {
+    if modules.is_empty() {
+        return Grant::none();
+    }
+    let mut grant = Grant {
+        operations: Extent::only([Operation::Store, Operation::Deploy]),
+        sessions: Extent::only([node::session::BEST_EFFORT.to_owned()]),
+        modules: Extent::Only(modules),
+        kinds: Extent::only([Kind::Application]),
+        levels: Extent::All,
+        functions: Extent::All,
+        ..Grant::none()
+    };
+    grant.ceilings.0[0] = Some(ANYONE_SERVICES_MAX);
+    grant
+}
+
+fn wall() -> UnixTime {
+    UnixTime(wall_clock_ms() / 1000)
+}
+
+/// What one caller may at one moment.
+#[derive(Clone, Copy)]
+pub(crate) struct Rights<'a> {
+    authority: &'a Authority,
+    caller: &'a Caller,
+    now: UnixTime,
+}
+
+/// The session of a request that is about everybody's things.
+pub(crate) const EVERYBODY: &str = "*";
+
+impl Rights<'_> {
+    /// Whether all of this is granted; else what is missing.
+    pub(crate) fn check(&self, ask: &Ask) -> Result<(), Denied> {
+        match self.caller {
+            Caller::Operator => Ok(()),
+            Caller::Anyone => match self.authority.anyone.missing(ask, self.now) {
+                missing if missing.is_empty() => Ok(()),
+                missing => Err(Denied::Missing(missing)),
+            },
+            Caller::Holder(holder) => {
+                self.check_revoked(holder)?;
+                holder.authorize(ask, self.now)
+            }
+        }
+    }
+
+    /// Whether a module may be the caller's of which nothing but its digest is known. Who has no
+    /// capability has only what is named by its digest.
+    pub(crate) fn could_have(&self, digest: &Digest) -> bool {
+        match self.caller {
+            Caller::Operator => true,
+            Caller::Anyone => match &self.authority.anyone.modules {
+                Extent::Only(patterns) => {
+                    patterns.contains(&ModulePattern::Digest(*digest.bytes()))
+                }
+                Extent::All => false,
+            },
+            Caller::Holder(holder) => {
+                self.check_revoked(holder).is_ok()
+                    && holder.token.could_cover_module(digest.bytes())
+            }
+        }
+    }
+
+    fn check_revoked(&self, holder: &Holder) -> Result<(), Denied> {
+        let keys = [holder.token.principal(), holder.token.administrator()];
+        match self.authority.revoked.has_any(&holder.ids, keys) {
+            true => Err(Denied::Revoked),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether everybody's things are the caller's concern.
+    pub(crate) fn reach_everybody(&self, operation: Operation) -> bool {
+        let session = Some(EVERYBODY.to_owned());
+        self.check(&Ask { session, ..Ask::to(operation) }).is_ok()
+    }
+
+    /// Whether something of this session and owner may be touched in this way.
+    pub(crate) fn reach(&self, operation: Operation, session: &str, owner: Option<Owner>) -> bool {
+        let own = self.is_own(owner);
+        let session = if own { session } else { EVERYBODY };
+        self.check(&Ask { session: Some(session.to_owned()), ..Ask::to(operation) }).is_ok()
+    }
+
+    /// Whether something is the caller's own.
+    pub(crate) fn is_own(&self, owner: Option<Owner>) -> bool {
+        match self.caller {
+            Caller::Operator => true,
+            Caller::Anyone => false,
+            Caller::Holder(holder) => {
+                let own = self.authority.principal(holder.token.principal());
+                own.is_some() && own == owner.map(|owner| owner.principal)
+            }
+        }
+    }
+
+    /// Whether the capability names a session, for whatever it lets its holder do.
+    pub(crate) fn names_session(&self, session: &str) -> bool {
+        let may = |operation| {
+            let session = Some(session.to_owned());
+            self.check(&Ask { session, ..Ask::to(operation) }).is_ok()
+        };
+        [Operation::Read, Operation::Session, Operation::Deploy].into_iter().any(may)
+    }
+
+    /// Whether something came under the same token of an administrator as the caller shows,
+    /// whatever was left of it since.
+    pub(crate) fn is_of_grant(&self, owner: Option<Owner>) -> bool {
+        let (Caller::Holder(holder), Some(owner)) = (self.caller, owner) else { return false };
+        let capability = self.authority.capabilities.get(&owner.capability);
+        capability.is_some_and(|it| it.blocks.first() == holder.ids.first())
+    }
+
+    /// What of a node the caller may see.
+    pub(crate) fn sight(&self, sessions: impl Iterator<Item = String>) -> Sight {
+        let principal = match self.caller {
+            Caller::Holder(holder) => self.authority.principal(holder.token.principal()),
+            Caller::Operator | Caller::Anyone => None,
+        };
+        let may = |session: &String| {
+            let session = Some(session.clone());
+            self.check(&Ask { session, ..Ask::to(Operation::Read) }).is_ok()
+        };
+        let everything = self.reach_everybody(Operation::Read);
+        let sessions = if everything { BTreeSet::new() } else { sessions.filter(may).collect() };
+        Sight { everything, principal, sessions }
+    }
+}
+
+/// What of a node somebody may see.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sight {
+    /// Everybody's, and what is nobody's.
+    pub(crate) everything: bool,
+    principal: Option<PrincipalId>,
+    pub(crate) sessions: BTreeSet<String>,
+}
+
+impl Sight {
+    /// The operator's.
+    pub(crate) fn of_everything() -> Self {
+        Self { everything: true, ..Self::default() }
+    }
+
+    /// Whether a session is seen: his own, and the operator's, if his token names it.
+    pub(crate) fn has_session(&self, session: &Session) -> bool {
+        let his = session.owner.is_none_or(|owner| self.principal == Some(owner.principal));
+        self.everything || his && self.sessions.contains(session.name.as_str())
+    }
+
+    /// Whether something of this session and owner is seen.
+    pub(crate) fn has(&self, session: &str, owner: Option<Owner>) -> bool {
+        let own = self.principal.is_some() && self.principal == owner.map(|it| it.principal);
+        self.everything || own && self.sessions.contains(session)
+    }
+}

@@ -1,0 +1,521 @@
+//! Whether a caller may have what a request asks for: deny by default.
+//!
+//! ```text
+//! caller, request ─▶ operation granted? ─▶ the thing there, and the caller's? ─▶ all of the rest?
+//!                      └ what is missing      └ the same answer for both            └ what is missing
+//! ```
+//!
+//! Whoever owns the socket is asked nothing.
+
+mod sessions;
+
+use crate::access::{Caller, SEND_ONE};
+use crate::authority::{EVERYBODY, Rights, Sight};
+use crate::daemon::{Daemon, Request, refused};
+use crate::deploy::Module;
+use crate::http::{Answer, error};
+use crate::ledger::LedgerQuestion;
+use crate::views::{level, stage, usage};
+use abi::Level;
+use api::{DeployRequest, ErrorCode, ErrorInfo};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use module_store::Digest;
+use node::rule::Stage;
+use node::{Match, Owner, Refusal};
+use std::collections::BTreeSet;
+use trust::{Ask, Denied, Kind, ModuleAsk, Operation, PublicKey};
+use units::{Name, RuleId};
+
+/// Rules of one request by a capability: each is compared with what it grants.
+const RULES_MAX: usize = 4096;
+
+/// A refusal, with what to do about it.
+fn denied(problem: &Denied, caller: &Caller) -> ErrorInfo {
+    let (message, help) = match (caller, problem) {
+        (Caller::Anyone, Denied::Missing(missing)) => {
+            let rights: Vec<String> = missing.iter().map(ToString::to_string).collect();
+            let message = format!("without a capability there is no {}", rights.join(", "));
+            (message, SEND_ONE)
+        }
+        (_, Denied::Revoked) => (problem.to_string(), "ask whoever gave it to you for another one"),
+        _ => (
+            problem.to_string(),
+            "`tam token inspect` shows what a capability grants; whoever signed it can make another one",
+        ),
+    };
+    error(ErrorCode::Refused, message, Some(help))
+}
+
+impl Daemon {
+    /// Whether the caller may ask for this.
+    pub(crate) fn authorize(&mut self, caller: &Caller, request: &Request) -> Answer<()> {
+        if matches!(caller, Caller::Operator) {
+            return Ok(());
+        }
+        self.hold_asked(caller, request)?;
+        let now = self.capability_time();
+        let asker = Asker { daemon: self, rights: self.authority.rights(caller, now), caller };
+        match request {
+            Request::Node(_)
+            | Request::Services(_)
+            | Request::Rules(_)
+            | Request::Modules(_)
+            | Request::Stats(_)
+            | Request::Events(..)
+            | Request::Why(_) => asker.check(&Ask::to(Operation::Read)),
+            Request::Service(name, _) => asker.service(Operation::Read, name).map(drop),
+            Request::Remove(name, cascade, _) => asker.remove(name, *cascade),
+            Request::Move(name, request, _) => asker.move_to(name, request),
+            Request::Message(name, ..) => asker.service(Operation::Message, name).map(drop),
+            Request::Deploy(request, _) => asker.deploy(request),
+            Request::AddRules(request, _) => asker.add_rules(request),
+            Request::RemoveRule(rule, _) => asker.rule(Operation::Rule, *rule).map(drop),
+            Request::PutModule(wasm, ..) => asker.put_module(wasm),
+            Request::AddSignatures(wanted, ..) => asker.add_signatures(wanted),
+            Request::MayPull(digest, _) => asker.pull(digest),
+            Request::WantPull(digest, ..) => asker.could_have(Operation::Read, digest),
+            Request::BeginCapture(request, _) => asker.capture(request),
+            Request::Captured(id, ..) | Request::EndCapture(id, _) => asker.captured(*id),
+            Request::Session(question) => asker.session_question(question),
+            Request::Ledger(LedgerQuestion::Receipt(principal, ..)) => asker.receipt(principal),
+            Request::Metrics(_)
+            | Request::Explain(..)
+            | Request::Desired(_)
+            | Request::Ledger(_) => asker.everybodys(Operation::Read),
+            Request::Bpf(..)
+            | Request::Apply(..)
+            | Request::Confirm(_)
+            | Request::Rollback(..)
+            | Request::HandOver(_)
+            | Request::Revoke(..)
+            | Request::Revocations(_)
+            | Request::Backup(_) => asker.check(&Ask::to(Operation::Administer)),
+        }
+    }
+
+    /// Has what a deployment names in memory, so that it can be looked at.
+    fn hold_asked(&mut self, caller: &Caller, request: &Request) -> Answer<()> {
+        let (operation, module) = match request {
+            Request::Deploy(request, _) => (Operation::Deploy, request.module.clone()),
+            Request::AddSignatures(wanted, ..) => (Operation::Store, wanted.clone()),
+            Request::MayPull(digest, _) => (Operation::Read, digest.to_string()),
+            _ => return Ok(()),
+        };
+        let now = self.capability_time();
+        let may = self.authority.rights(caller, now).check(&Ask::to(operation));
+        may.map_err(|problem| denied(&problem, caller))?;
+        // What cannot be had is the same as what may not be had: the asker says so.
+        if let Ok(digest) = self.resolve(&module) {
+            let _ = self.take_in(&digest);
+            let _ = self.signers_of(&digest);
+        }
+        Ok(())
+    }
+
+    /// Whether it is worth a fetch: a module of this digest may be the caller's.
+    pub(crate) fn may_want(
+        &mut self,
+        caller: &Caller,
+        operation: Operation,
+        digest: &Digest,
+    ) -> Answer<()> {
+        let now = self.capability_time();
+        let rights = self.authority.rights(caller, now);
+        Asker { daemon: self, rights, caller }.could_have(operation, digest)
+    }
+
+    /// Whether a module that is not held yet is the caller's.
+    pub(crate) fn may_have(
+        &mut self,
+        caller: &Caller,
+        operation: Operation,
+        digest: &Digest,
+        module: &Module,
+    ) -> Answer<()> {
+        let now = self.capability_time();
+        let rights = self.authority.rights(caller, now);
+        Asker { daemon: self, rights, caller }.may_have(operation, digest, module)
+    }
+
+    /// What of the node a caller may see.
+    pub(crate) fn sight(&mut self, caller: &Caller) -> Sight {
+        if matches!(caller, Caller::Operator) {
+            return Sight::of_everything();
+        }
+        let now = self.capability_time();
+        let sessions = self.node.sessions().map(|session| session.name.to_string());
+        self.authority.rights(caller, now).sight(sessions)
+    }
+
+    /// The modules that a caller may run, of these.
+    pub(crate) fn may_read_modules(
+        &mut self,
+        caller: &Caller,
+        modules: Vec<module_store::StoredModule>,
+    ) -> Vec<module_store::StoredModule> {
+        if matches!(caller, Caller::Operator) {
+            return modules;
+        }
+        let now = self.capability_time();
+        let rights = self.authority.rights(caller, now);
+        let may = |module: &module_store::StoredModule| {
+            let module = ModuleAsk {
+                digest: *module.digest.bytes(),
+                name: module.name.clone().unwrap_or_default(),
+                signers: BTreeSet::new(),
+                kind: Some(Kind::Application),
+            };
+            rights.check(&Ask { module: Some(module), ..Ask::to(Operation::Read) }).is_ok()
+        };
+        modules.into_iter().filter(may).collect()
+    }
+}
+
+/// One caller with one request.
+struct Asker<'a> {
+    daemon: &'a Daemon,
+    rights: Rights<'a>,
+    caller: &'a Caller,
+}
+
+impl Asker<'_> {
+    fn check(&self, ask: &Ask) -> Answer<()> {
+        self.rights.check(ask).map_err(|problem| denied(&problem, self.caller))
+    }
+
+    /// Something that is nobody's, or everybody's.
+    fn everybodys(&self, operation: Operation) -> Answer<()> {
+        let session = Some(EVERYBODY.to_owned());
+        self.check(&Ask { session, ..Ask::to(operation) })
+    }
+
+    /// A principal's own, or anybody's.
+    fn receipt(&self, principal: &PublicKey) -> Answer<()> {
+        match self.caller {
+            Caller::Holder(holder) if holder.token.principal() == *principal => {
+                self.check(&Ask::to(Operation::Read))
+            }
+            _ => self.everybodys(Operation::Read),
+        }
+    }
+
+    /// A service that is there and that the caller may do this with; its session and owner.
+    fn service(&self, operation: Operation, name: &str) -> Answer<(Name, Option<Owner>)> {
+        self.check(&Ask::to(operation))?;
+        let wanted = Name::new(name).ok();
+        let desired = &self.daemon.desired.state.services;
+        let there = wanted.as_ref().and_then(|name| {
+            let service = self.daemon.node.service(name);
+            let runs = service.map(|service| (service.session.clone(), service.owner));
+            runs.or_else(|| desired.get(name).map(|it| (it.session.clone(), it.owner)))
+        });
+        let mine = |(session, owner): &(Name, Option<Owner>)| {
+            self.rights.reach(operation, session.as_str(), *owner)
+        };
+        there.filter(mine).ok_or_else(|| {
+            let seen = self.daemon.node.services().filter(|service| {
+                self.rights.reach(Operation::Read, service.session.as_str(), service.owner)
+            });
+            crate::views::no_service(name, seen.map(|service| service.name.as_str()))
+        })
+    }
+
+    /// A rule that is there and that the caller may do this with; its owner.
+    fn rule(&self, operation: Operation, rule: RuleId) -> Answer<Option<Owner>> {
+        self.check(&Ask::to(operation))?;
+        let views = self.daemon.node.rules();
+        let found = views.iter().find(|view| view.rule.id == rule);
+        let mine = found.filter(|view| {
+            self.rights.reach(operation, view.rule.spec.session.as_str(), view.owner)
+        });
+        mine.map(|view| view.owner).ok_or_else(|| refused(&Refusal::RuleUnknown { rule }))
+    }
+
+    /// Rules of others that lead to a service go with it only if they are the caller's, too.
+    fn remove(&self, name: &str, cascade: bool) -> Answer<()> {
+        self.service(Operation::Remove, name)?;
+        if !cascade {
+            return Ok(());
+        }
+        let views = self.daemon.node.rules();
+        let led = views.iter().filter(|view| {
+            let to = view.rule.spec.action.service();
+            to.is_some_and(|to| to.as_str() == name) && view.came_with.is_none()
+        });
+        for view in led {
+            let session = view.rule.spec.session.as_str();
+            if !self.rights.reach(Operation::Rule, session, view.owner) {
+                let ask = Ask { session: Some(session.to_owned()), ..Ask::to(Operation::Rule) };
+                self.check(&ask)?;
+                return self.everybodys(Operation::Rule);
+            }
+        }
+        Ok(())
+    }
+
+    fn move_to(&self, name: &str, request: &api::MoveRequest) -> Answer<()> {
+        let (session, _) = self.service(Operation::Move, name)?;
+        let levels = [level(&request.level)?].into();
+        let session = Some(session.to_string());
+        self.check(&Ask { session, levels, ..Ask::to(Operation::Move) })
+    }
+
+    fn deploy(&self, request: &DeployRequest) -> Answer<()> {
+        let session = self.daemon.session(request.session.as_deref())?;
+        let kind = kind_of(&session);
+        let (digest, module) = self.module(Operation::Deploy, &request.module)?;
+        if request.allow_older {
+            self.check(&Ask::to(Operation::Administer))?;
+        }
+        let manifest = &module.checked.manifest;
+        let name = match &request.name {
+            Some(text) => Name::new(text).map_err(usage)?,
+            None => manifest.name.clone(),
+        };
+        let present = self.daemon.node.service(&name);
+        if let Some(service) = present
+            && !self.rights.reach(Operation::Deploy, service.session.as_str(), service.owner)
+        {
+            let message = format!("the name '{name}' is not free on this node");
+            let help = "give the service another one: `tam deploy --name`";
+            return Err(error(ErrorCode::Refused, message, Some(help)));
+        }
+        for next in &request.then {
+            self.service(Operation::Deploy, next)?;
+        }
+        let wanted = request.level.as_deref().map(level).transpose()?;
+        let mut rules = Vec::with_capacity(request.rules.len());
+        for text in &request.rules {
+            rules.push(text.parse::<Match>().map_err(usage)?);
+        }
+        stage_fits(request.stage.as_deref(), kind)?;
+        let mut ask = Ask {
+            session: Some(session.to_string()),
+            module: Some(module_ask(digest, module, Some(kind))),
+            levels: levels_of(manifest, wanted),
+            functions: functions_of(module),
+            traffic: self.traffic(rules.iter())?,
+            ..Ask::to(Operation::Deploy)
+        };
+        ask.amounts = self.amounts(&session, &name, manifest);
+        self.check(&ask)?;
+        self.usable(&session)
+    }
+
+    /// A module that is there and that the caller may run.
+    fn module(&self, operation: Operation, wanted: &str) -> Answer<(Digest, &Module)> {
+        let found = self.daemon.resolve(wanted).ok();
+        let found = found.and_then(|digest| Some((digest, self.daemon.modules.get(&digest)?)));
+        let mine = found.filter(|(digest, module)| self.is_granted(operation, digest, module));
+        mine.ok_or_else(|| not_granted(wanted))
+    }
+
+    /// Whether a module may be the caller's of which nothing but its digest is known.
+    fn could_have(&self, operation: Operation, digest: &Digest) -> Answer<()> {
+        self.check(&Ask::to(operation))?;
+        match self.rights.could_have(digest) {
+            true => Ok(()),
+            false => Err(not_granted(&digest.to_string())),
+        }
+    }
+
+    /// Whether one is that is not held yet.
+    fn may_have(&self, operation: Operation, digest: &Digest, module: &Module) -> Answer<()> {
+        match self.is_granted(operation, digest, module) {
+            true => Ok(()),
+            false => Err(not_granted(&digest.to_string())),
+        }
+    }
+
+    /// Returns whether the operation on a module is granted: a module that is read is of no kind,
+    /// others may be of either.
+    fn is_granted(&self, operation: Operation, digest: &Digest, module: &Module) -> bool {
+        let kinds = match operation {
+            Operation::Read => vec![None],
+            _ => Kind::ALL.map(Some).to_vec(),
+        };
+        kinds.into_iter().any(|kind| {
+            let module = Some(module_ask(*digest, module, kind));
+            self.rights.check(&Ask { module, ..Ask::to(operation) }).is_ok()
+        })
+    }
+
+    fn put_module(&self, wasm: &[u8]) -> Answer<()> {
+        self.check(&Ask::to(Operation::Store))?;
+        let module = Module::check(wasm.to_vec()).map_err(usage)?;
+        let ask = module_ask(Digest::of(wasm), &module, Some(Kind::Application));
+        self.check(&Ask { module: Some(ask), ..Ask::to(Operation::Store) })
+    }
+
+    fn pull(&self, digest: &Digest) -> Answer<()> {
+        self.check(&Ask::to(Operation::Read))?;
+        self.module(Operation::Read, &digest.to_string()).map(drop)
+    }
+
+    fn add_signatures(&self, wanted: &str) -> Answer<()> {
+        self.check(&Ask::to(Operation::Store))?;
+        self.module(Operation::Store, wanted).map(drop)
+    }
+
+    fn add_rules(&self, request: &api::RulesRequest) -> Answer<()> {
+        self.check(&Ask::to(Operation::Rule))?;
+        let count = request.rules.len();
+        if count > RULES_MAX {
+            let message = format!("{count} rules at once; with a capability at most {RULES_MAX}");
+            return Err(error(ErrorCode::Limit, message, Some("send them in parts")));
+        }
+        let mut matches = Vec::with_capacity(count);
+        let mut sessions = BTreeSet::new();
+        for rule in &request.rules {
+            let session = self.daemon.session(rule.session.as_deref())?;
+            stage_fits(rule.stage.as_deref(), kind_of(&session))?;
+            let action: node::Action = rule.action.parse().map_err(usage)?;
+            if let Some(service) = action.service() {
+                self.service(Operation::Rule, service.as_str())?;
+            }
+            if let Some(port) = action.port() {
+                self.port_of(&session, port)?;
+            }
+            sessions.insert(session);
+            matches.push(rule.r#match.parse::<Match>().map_err(usage)?);
+        }
+        let traffic = self.traffic(matches.iter())?;
+        for session in sessions {
+            let (named, traffic) = (Some(session.to_string()), traffic.clone());
+            self.check(&Ask { session: named, traffic, ..Ask::to(Operation::Rule) })?;
+            self.usable(&session)?;
+        }
+        Ok(())
+    }
+
+    /// A port may be named by a rule of a session that was promised a share of it: nobody sends by
+    /// one of which he was granted nothing.
+    fn port_of(&self, session: &Name, port: &Name) -> Answer<()> {
+        let of = self.daemon.node.sessions().find(|it| it.name == *session);
+        if of.is_some_and(|it| it.reservation.send.contains_key(port)) {
+            return Ok(());
+        }
+        let message = format!("the session '{session}' was promised no share of the port '{port}'");
+        let help = "`tam session set SESSION --send PORT=SHARE` promises it one";
+        Err(error(ErrorCode::Refused, message, Some(help)))
+    }
+
+    /// Packets of everybody, or those of one rule of the caller's.
+    fn capture(&self, request: &api::CaptureRequest) -> Answer<()> {
+        match request.rule {
+            Some(rule) if !self.rights.reach_everybody(Operation::Capture) => {
+                self.rule(Operation::Capture, RuleId(rule)).map(drop)
+            }
+            _ => self.everybodys(Operation::Capture),
+        }
+    }
+
+    /// One that is there, and whose rule is the caller's; others are said not to be there.
+    fn captured(&self, id: u32) -> Answer<()> {
+        self.check(&Ask::to(Operation::Capture))?;
+        let rule = self.daemon.captured_rule(id).flatten();
+        let mine = match rule {
+            Some(rule) => self.rule(Operation::Capture, RuleId(rule)).is_ok(),
+            None => false,
+        };
+        match mine || self.rights.reach_everybody(Operation::Capture) {
+            true => Ok(()),
+            false => Err(crate::capture::unknown(id)),
+        }
+    }
+
+    /// What rules match, as far as it matters to whom packets belong: for each its source or its
+    /// destination, whichever is granted.
+    fn traffic<'a>(&self, rules: impl Iterator<Item = &'a Match>) -> Answer<BTreeSet<IpNet>> {
+        let mut asked = BTreeSet::new();
+        for rule in rules {
+            let named = [rule.destination, rule.source].into_iter().flatten().map(IpNet::from);
+            let named: Vec<IpNet> = named.collect();
+            let mine = named.iter().find(|prefix| self.grants_traffic(prefix));
+            match mine.or(named.first()) {
+                Some(prefix) => drop(asked.insert(*prefix)),
+                None => {
+                    asked.extend([IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())])
+                }
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Whether rules may match this alone.
+    fn grants_traffic(&self, prefix: &IpNet) -> bool {
+        match self.caller {
+            Caller::Operator => true,
+            Caller::Anyone => false,
+            Caller::Holder(holder) => holder.token.covers_traffic(prefix),
+        }
+    }
+
+    /// What the caller's principal would have in a session with this service.
+    fn amounts(&self, session: &Name, name: &Name, new: &abi::Manifest) -> trust::ask::Amounts {
+        let others = self.daemon.node.services().filter(|service| {
+            service.session == *session
+                && service.name != *name
+                && self.rights.is_own(service.owner)
+        });
+        let memories = others.map(|service| memory_bytes(&service.module.manifest));
+        let (mut count, mut memory) = (1_u64, memory_bytes(new));
+        for bytes in memories {
+            (count, memory) = (count + 1, memory.saturating_add(bytes));
+        }
+        let mut amounts = trust::ask::Amounts::NONE;
+        (amounts.0[0], amounts.0[2]) = (Some(count), Some(memory));
+        amounts
+    }
+}
+
+/// A module that is not there, or not the caller's.
+pub(crate) fn not_granted(wanted: &str) -> ErrorInfo {
+    let shown: String = wanted.chars().take(96).flat_map(char::escape_default).collect();
+    let message = format!("the node has no module '{shown}' that the capability lets you run");
+    let help =
+        "'tam deploy FILE.wasm' stores one; `tam token inspect` shows which ones are granted";
+    error(ErrorCode::NotFound, message, Some(help))
+}
+
+/// What services of a session are.
+fn kind_of(session: &Name) -> Kind {
+    if session.as_str() == node::session::SYSTEM { Kind::Infrastructure } else { Kind::Application }
+}
+
+/// Stages before and behind the principals' are infrastructure's; the node says so of rules, and
+/// here a wrong word is found before anything is asked.
+fn stage_fits(text: Option<&str>, kind: Kind) -> Answer<()> {
+    match (stage(text)?, kind) {
+        (Some(Stage::In | Stage::Out), Kind::Application) => {
+            Err(usage("the stages 'in' and 'out' are for rules of the session system"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn module_ask(digest: Digest, module: &Module, kind: Option<Kind>) -> ModuleAsk {
+    let name = module.checked.manifest.name.to_string();
+    ModuleAsk { digest: *digest.bytes(), name, signers: module.signers.clone(), kind }
+}
+
+/// Everywhere a service may come to run: where it is wanted, and above.
+fn levels_of(manifest: &abi::Manifest, wanted: Option<Level>) -> BTreeSet<Level> {
+    let first = wanted.or_else(|| manifest.levels.first().copied()).unwrap_or(Level::User);
+    let declared = manifest.levels.iter().copied().filter(|level| *level >= first);
+    declared.chain([first]).filter(|level| *level <= Level::User).chain([Level::User]).collect()
+}
+
+fn functions_of(module: &Module) -> BTreeSet<String> {
+    module.checked.imports.iter().map(|function| function.spec().name.to_owned()).collect()
+}
+
+/// The memory that a service may grow to, of all its lanes.
+fn memory_bytes(manifest: &abi::Manifest) -> u64 {
+    let pages = manifest.memory_pages_max.unwrap_or(abi::layout::MEMORY_PAGES_MAX);
+    let lanes = match manifest.lanes {
+        abi::Lanes::Count(count) => u64::from(count),
+        abi::Lanes::PerCore => 1,
+    };
+    u64::from(pages) * 65_536 * lanes
+}

@@ -1,0 +1,246 @@
+//! The daemon's end of its cell: a process and a socket. The process is a child, or one
+//! that a daemon before left.
+
+use crate::cell_watch::CellWatch;
+use anyhow::{Context, Result, bail, ensure};
+use cell::protocol::{FromCell, ToCell, decode, encode};
+use rustix::net::Shutdown;
+use sandbox::fd_passing::{self, Received};
+use sandbox::process::Stranger;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use tokio::io::Interest;
+use tokio::time::Duration;
+use units::Nanos;
+use zeroize::Zeroizing;
+
+/// Messages that are heard while there is no room to send: a cell that has so much to say, and
+/// reads nothing, is broken.
+const HEARD_MAX: usize = 65_536;
+
+/// A cell that has not read for so long what it is told is ended: the daemon does nothing else
+/// meanwhile.
+const READ_WITHIN: Nanos = Nanos::from_millis(10_000);
+
+/// Reason of a connection that was closed because the cell does not read.
+const NOT_READ: &str = "it has not read what it was told for 10 s";
+
+/// How much a process of the node logs.
+const LOG_VARIABLE: &str = "TAM_LOG";
+
+/// A process that was told to end at once has ended within this, on a busy machine.
+const END_WITHIN: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+enum Process {
+    Child(Child),
+    /// Of a daemon before.
+    Left(Stranger),
+}
+
+/// A running cell.
+#[derive(Debug)]
+pub(crate) struct CellLink {
+    process: Process,
+    /// Where the next daemon finds it.
+    known_at: PathBuf,
+    /// Called a stream; it keeps messages apart.
+    socket: tokio::net::UnixStream,
+    /// Room for a message.
+    buffer: RefCell<Vec<u8>>,
+    /// Heard while there was no room to send.
+    heard: RefCell<VecDeque<FromCell>>,
+    /// Watchdog of the cell's answers.
+    pub(crate) watch: CellWatch,
+    /// True once the socket was shut down because the cell does not read.
+    is_given_up: Cell<bool>,
+}
+
+/// What there was to hear.
+enum Heard {
+    Message(Box<FromCell>),
+    Nothing,
+    Gone,
+}
+
+impl CellLink {
+    /// Starts the worker process; the next daemon finds it in `directory`.
+    pub(crate) fn spawn(directory: &Path, queues: u32, core: usize) -> Result<Self> {
+        let (ours, theirs) = fd_passing::pair().context("making the cell's socket")?;
+        let mut command = Command::new(crate::deploy::PROGRAM);
+        let number = sandbox::child::inherit(&mut command, theirs);
+        // Of what the daemon was given, the cell hears only how much to log.
+        command.env_clear().envs(std::env::var_os(LOG_VARIABLE).map(|value| (LOG_VARIABLE, value)));
+        crate::deploy::away_from_terminal(&mut command);
+        let child = command
+            .arg("cell")
+            .args(["--fd", &number.to_string()])
+            .arg("--directory")
+            .arg(directory)
+            .args(["--queues", &queues.to_string()])
+            .args(["--core", &core.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .context("starting the cell")?;
+        let known_at = cell::socket_in(directory, child.id());
+        Self::join(Process::Child(child), known_at, ours)
+    }
+
+    /// Takes over the process of a daemon before, whose end of the connection is `socket`.
+    pub(crate) fn take_over(left: Stranger, directory: &Path, socket: OwnedFd) -> Result<Self> {
+        let known_at = cell::socket_in(directory, left.pid());
+        Self::join(Process::Left(left), known_at, socket)
+    }
+
+    fn join(process: Process, known_at: PathBuf, socket: OwnedFd) -> Result<Self> {
+        // Both ends wait for the other's answers only: none needs a thread to hear.
+        let socket = UnixStream::from(socket);
+        socket.set_nonblocking(true).context("preparing the cell's socket")?;
+        let socket =
+            tokio::net::UnixStream::from_std(socket).context("having the cell's socket watched")?;
+        let buffer = RefCell::new(vec![0; fd_passing::MESSAGE_LENGTH_MAX]);
+        Ok(Self {
+            process,
+            known_at,
+            socket,
+            buffer,
+            heard: RefCell::default(),
+            watch: CellWatch::default(),
+            is_given_up: Cell::new(false),
+        })
+    }
+
+    /// Sends a message. While there is no room for it what the cell says is heard: it may be
+    /// waiting for room itself. One that says nothing and reads nothing for [`READ_WITHIN`] is
+    /// given up: [`CellLink::receive`] says so.
+    pub(crate) fn send(&self, message: &ToCell, fds: &[BorrowedFd<'_>]) -> Result<()> {
+        // Some are secret.
+        let bytes = Zeroizing::new(encode(message)?);
+        let socket = self.socket.as_fd();
+        while !fd_passing::try_send(socket, &bytes, fds).context("telling the cell")? {
+            let waited = fd_passing::wait_either_way(socket, READ_WITHIN);
+            if !waited.context("waiting for room to tell the cell")? {
+                self.is_given_up.set(true);
+                // Whoever listens to it hears that it is gone.
+                rustix::net::shutdown(socket, Shutdown::Both).context("leaving the cell")?;
+                bail!(NOT_READ);
+            }
+            if let Heard::Message(message) = self.hear().context("hearing the cell")? {
+                let mut heard = self.heard.borrow_mut();
+                ensure!(heard.len() < HEARD_MAX, "the cell does not read what it is told");
+                heard.push_back(*message);
+            }
+        }
+        Ok(())
+    }
+
+    /// The next message; `None` when the cell is gone. Cancelling loses nothing.
+    pub(crate) async fn receive(&mut self) -> Result<Option<FromCell>> {
+        loop {
+            if let Some(message) = self.heard.borrow_mut().pop_front() {
+                return Ok(Some(message));
+            }
+            self.socket.readable().await.context("waiting for the cell")?;
+            let heard = self.socket.try_io(Interest::READABLE, || match self.hear()? {
+                // So that the next wait is one.
+                Heard::Nothing => Err(io::ErrorKind::WouldBlock.into()),
+                heard => Ok(heard),
+            });
+            match heard {
+                Ok(Heard::Message(message)) => return Ok(Some(*message)),
+                Ok(Heard::Gone) if self.is_given_up.get() => bail!(NOT_READ),
+                Ok(Heard::Gone) => return Ok(None),
+                Ok(Heard::Nothing) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error).context("hearing the cell"),
+            }
+        }
+    }
+
+    /// The next message, if there is one; `None` also when the cell is gone.
+    pub(crate) fn hear_next(&mut self) -> Result<Option<FromCell>> {
+        if let Some(message) = self.heard.borrow_mut().pop_front() {
+            return Ok(Some(message));
+        }
+        Ok(match self.hear().context("hearing the cell")? {
+            Heard::Message(message) => Some(*message),
+            Heard::Nothing | Heard::Gone => None,
+        })
+    }
+
+    /// What there is, whether or not the runtime has noticed.
+    fn hear(&self) -> io::Result<Heard> {
+        let mut buffer = self.buffer.borrow_mut();
+        Ok(match fd_passing::receive(self.socket.as_fd(), &mut buffer)? {
+            Received::Message(length, _) => {
+                let message = decode(&buffer[..length]).map_err(io::Error::other)?;
+                Heard::Message(Box::new(message))
+            }
+            Received::Nothing => Heard::Nothing,
+            Received::Closed => Heard::Gone,
+        })
+    }
+
+    /// How the process ended, in words; kills it when it still runs.
+    pub(crate) fn end(self) -> String {
+        let ended = match self.process {
+            Process::Child(mut child) => {
+                let _ = child.kill();
+                child.wait().map(|status| status.to_string())
+            }
+            Process::Left(left) => end(&left).map(|()| "it was a daemon's before".to_owned()),
+        };
+        // It may not have come so far as to make it.
+        let _ = std::fs::remove_file(&self.known_at);
+        match ended {
+            Ok(status) => format!("the cell ended: {status}"),
+            Err(error) => format!("the cell ended: {error}"),
+        }
+    }
+
+    /// The cell's process number.
+    pub(crate) fn pid(&self) -> u32 {
+        match &self.process {
+            Process::Child(child) => child.id(),
+            Process::Left(left) => left.pid(),
+        }
+    }
+}
+
+/// Ends a cell that is not our child.
+pub(crate) fn end(cell: &Stranger) -> io::Result<()> {
+    cell.kill()?;
+    match cell.wait(END_WITHIN)? {
+        true => Ok(()),
+        false => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// The cell that was made known under this process number in a node's folder, with a
+/// connection to it; `None` when it is gone, and then it is known no more.
+pub(crate) fn find(directory: &Path, pid: u32) -> Option<(Stranger, OwnedFd)> {
+    let path = cell::socket_in(directory, pid);
+    // Its number first: as long as the connection finds its process, nobody else has it.
+    let stranger = Stranger::open(pid);
+    let found = stranger.and_then(|stranger| {
+        let (socket, listener) = fd_passing::connect(&path)?;
+        if listener != pid {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok((stranger, socket))
+    });
+    match found {
+        Ok(found) => Some(found),
+        Err(error) => {
+            tracing::debug!(pid, %error, "a cell is gone");
+            let _ = std::fs::remove_file(&path);
+            None
+        }
+    }
+}

@@ -1,0 +1,718 @@
+//! The daemon's one task: what comes in, what is decided, what is done.
+
+use crate::adopt;
+use crate::apply::Work;
+use crate::associations::Neighbours;
+use crate::authority::Authority;
+use crate::barrier::Barrier;
+use crate::below::{self, Begin, Shared};
+use crate::budgets;
+use crate::capture::{self, Capture};
+use crate::cell_link::CellLink;
+use crate::cell_work::hear;
+use crate::closing::Closing;
+use crate::codecs::Codecs;
+use crate::compilers::Compilers;
+use crate::config::NodeFile;
+use crate::demand::Demand;
+use crate::deploy::{self, Module};
+pub(crate) use crate::done::Done;
+use crate::door::Door;
+use crate::drops::{self, Drops};
+use crate::events::{Journal, Note};
+use crate::http::{Answer, Incoming, Reply};
+use crate::kernel_settings::{self, KernelSettings};
+use crate::leave::Leaving;
+use crate::ledger::{Billing, LedgerQuestion};
+use crate::life::{Found, open_store};
+use crate::moves::{self, Move, Movers};
+use crate::packets::{self, PacketQueue};
+use crate::ports::{self, LivePort};
+use crate::record::{self, Record, RecordView};
+use crate::removals::Removals;
+use crate::replace::Replacing;
+use crate::sessions::{self, SessionQuestion, Sessions};
+use crate::spares::Spares;
+use crate::state::Desired;
+use crate::streams::end_interceptions;
+use anyhow::{Context, Result};
+use api::{Deployed, ErrorCode, ErrorInfo, EventKind};
+use bpf::FrontDoor;
+use cell::protocol::{CellReport, FromCell, ServiceReport, ToCell};
+use module_store::{Digest, Store};
+use netlink::{Change, Monitor, Netlink};
+use node::budget::Meter;
+use node::wanted::Hops;
+use node::{Command, Event, Node};
+use sockets::frame_socket::FrameSocket;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::{Duration, MissedTickBehavior, interval};
+use trust::SecretKey;
+use units::{EntryId, Name, Nanos, PortId, RuleId, SessionId};
+
+/// How often the front door is told that this daemon listens; the lease is ten
+/// times as long on the fastest clock.
+const HEARTBEAT: Duration = Duration::from_millis(100);
+/// How often is looked at what nothing depends on at once: ports that are away, rights, demand.
+const TIDY: Duration = Duration::from_secs(1);
+
+/// Unless somebody is to be told, writing down what runs has one part of so many of the daemon's
+/// time.
+const RECORD_PART: u32 = 20;
+/// A record that is written in less is written at once: of some hundred services.
+const RECORD_QUICK: Duration = Duration::from_millis(5);
+/// Messages of the cell that are heard before what follows from them is done.
+const HEARD_AT_ONCE: usize = 256;
+
+/// What the API asks for.
+pub(crate) enum Request {
+    Node(Reply<api::NodeInfo>),
+    Services(Reply<api::ServiceList>),
+    Service(String, Reply<api::ServiceInfo>),
+    Deploy(Box<api::DeployRequest>, Reply<Deployed>),
+    Remove(String, bool, Reply<api::Removed>),
+    Move(String, api::MoveRequest, Reply<api::Moved>),
+    Bpf(api::BpfRequest, Reply<api::BpfSet>),
+    Message(String, api::MessageRequest, Reply<api::MessageAnswers>),
+    Rules(Reply<api::RuleList>),
+    AddRules(api::RulesRequest, Reply<api::RulesAdded>),
+    RemoveRule(RuleId, Reply<api::RuleRemoved>),
+    Modules(Reply<api::ModuleList>),
+    PutModule(Vec<u8>, bool, Reply<api::ModuleStored>),
+    MayPull(Digest, Reply<()>),
+    WantPull(Digest, Hops, Reply<()>),
+    AddSignatures(String, api::SignaturesRequest, Reply<api::SignaturesStored>),
+    Stats(Reply<api::Stats>),
+    Events(u64, u32, Reply<api::EventList>),
+    Why(Reply<api::WhyList>),
+    Metrics(Reply<String>),
+    BeginCapture(api::CaptureRequest, Reply<api::CaptureStarted>),
+    Captured(u32, u32, Reply<api::CapturedPackets>),
+    EndCapture(u32, Reply<api::CaptureEnded>),
+    Explain(api::ExplainRequest, Reply<api::Explanation>),
+    Desired(Reply<api::DesiredInfo>),
+    Apply(Box<api::ApplyRequest>, Reply<api::Applied>),
+    Confirm(Reply<api::Confirmed>),
+    Rollback(api::RollbackRequest, Reply<api::Applied>),
+    HandOver(Reply<api::HandedOver>),
+    Revoke(api::RevokeRequest, Reply<api::Revoked>),
+    Revocations(Reply<api::RevocationList>),
+    Backup(Reply<api::NodeBackup>),
+    Ledger(LedgerQuestion),
+    Session(SessionQuestion),
+}
+
+/// A deployment whose service has not started yet.
+pub(crate) struct Waiting {
+    pub(crate) reply: Reply<Deployed>,
+    pub(crate) since: Instant,
+    pub(crate) shadowed: Vec<(u32, u32)>,
+    /// The version whose place it takes.
+    pub(crate) replaces: Option<api::Replaced>,
+    /// Microseconds that packets waited for that.
+    pub(crate) paused_us: u64,
+    pub(crate) service: Name,
+    /// As it was asked for.
+    pub(crate) level: Option<abi::Level>,
+}
+
+/// The queue in front of the cell: the receive ring of an AF_XDP socket.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) socket: OwnedFd,
+    /// Whose packets wait in it.
+    pub(crate) session: SessionId,
+}
+
+/// What is done when the cell has told how its services are.
+type AfterReport = Box<dyn FnOnce(&mut Daemon)>;
+
+/// Everything that the node is, beside what core/node decides.
+pub(crate) struct Daemon {
+    pub(crate) file: NodeFile,
+    /// The node file's path.
+    pub(crate) config: PathBuf,
+    /// Who the node is.
+    pub(crate) node_key: Arc<SecretKey>,
+    /// What shall run.
+    pub(crate) desired: Desired,
+    /// Whom it has associations with, where it has any.
+    pub(crate) neighbours: Option<Neighbours>,
+    /// Whose things are, and which capabilities count.
+    pub(crate) authority: Authority,
+    /// A change of it that is going on.
+    pub(crate) work: Option<Box<Work>>,
+    /// When what did not start is tried again, and the pause before the time after that.
+    pub(crate) retry_at: Option<tokio::time::Instant>,
+    pub(crate) retry_pause: Duration,
+    /// Whether the one who started it lets modules run as BPF programs.
+    pub(crate) bpf_allowed: bool,
+    /// The core that runs modules.
+    pub(crate) guest_core: usize,
+    pub(crate) started: Instant,
+    pub(crate) node: Node,
+    pub(crate) front: Door,
+    pub(crate) store: Store,
+    pub(crate) netlink: Netlink,
+    /// Settings of the kernel as they were last read.
+    pub(crate) settings: KernelSettings,
+    pub(crate) ports: Vec<LivePort>,
+    pub(crate) sockets: BTreeMap<(PortId, u32), Queue>,
+    /// Of packet ports.
+    pub(crate) packets: BTreeMap<PortId, PacketQueue>,
+    pub(crate) kernel: KernelWay,
+    /// Of the device by which packets come up from kernel level.
+    pub(crate) up: Option<OwnedFd>,
+    pub(crate) up_ifindex: u32,
+    pub(crate) cell: Option<CellLink>,
+    pub(crate) codecs: Codecs,
+    /// Queues of the cell whose sockets are not bound yet.
+    pub(crate) binding: usize,
+    pub(crate) modules: BTreeMap<Digest, Module>,
+    pub(crate) compilers: Compilers,
+    /// Versions that the cell has been asked to put in another one's place.
+    pub(crate) replacing: BTreeMap<EntryId, Replacing>,
+    /// Versions before, as long as they can be put back; nothing of those without a lane.
+    pub(crate) retired: BTreeMap<EntryId, Option<Shared>>,
+    /// New versions that stay, of which nobody has been told yet.
+    pub(crate) kept: BTreeSet<EntryId>,
+    /// Services whose lane waits until what came by no lane is gone.
+    pub(crate) settling: BTreeSet<EntryId>,
+    /// Services that the cell has been asked to start.
+    pub(crate) beginning: BTreeMap<EntryId, Begin>,
+    /// Services that can leave user level.
+    pub(crate) shared: BTreeMap<EntryId, Shared>,
+    /// What services ran on that are gone.
+    pub(crate) spares: Spares,
+    /// Services whose program for a level the kernel looks at.
+    pub(crate) loading: BTreeMap<EntryId, abi::Level>,
+    pub(crate) moves: BTreeMap<EntryId, Move>,
+    /// Services below user level whose packets went by user level at the last look.
+    pub(crate) kept_up: BTreeSet<EntryId>,
+    /// Services that go, once their packets go plainly.
+    pub(crate) leaving: BTreeMap<EntryId, Leaving>,
+    /// Accounts of services with a budget below user level.
+    pub(crate) meters: BTreeMap<EntryId, Meter>,
+    /// What a unit of fuel takes here; none while it has not been measured.
+    pub(crate) speed: Option<session::below::Speed>,
+    /// Who pays from which account for what is sent by ports.
+    pub(crate) lines: crate::lines::Payers,
+    /// Fuel that services of each session used which are no longer there.
+    pub(crate) fuel_closed: BTreeMap<Name, u64>,
+    /// Why nothing can run below user level here; the node's own switch apart.
+    pub(crate) no_bpf: Option<String>,
+    pub(crate) waiting: BTreeMap<Name, Waiting>,
+    pub(crate) movers: Movers,
+    pub(crate) closing: Closing,
+    /// Requests that are answered when the cell has stopped services.
+    pub(crate) removals: Removals,
+    /// Who waits for what a service answers to a message, first come first.
+    pub(crate) messages: VecDeque<(EntryId, Reply<api::MessageAnswers>)>,
+    pub(crate) reports: BTreeMap<EntryId, ServiceReport>,
+    pub(crate) cell_report: CellReport,
+    /// What sessions use, and who waits until one is gone.
+    pub(crate) sessions: Sessions,
+    pub(crate) wanting_report: Vec<AfterReport>,
+    pub(crate) report_number: u64,
+    pub(crate) closed: BTreeMap<Name, (u64, u64)>,
+    /// What happened.
+    pub(crate) journal: Journal,
+    pub(crate) drops: Drops,
+    /// Captures that go on, and the number of the last one.
+    pub(crate) captures: Vec<Capture>,
+    pub(crate) capture_id: u32,
+    /// Notices of the cell that were left out, as last read.
+    pub(crate) notices_lost: u64,
+    /// Packets that cells which died left in their rings.
+    pub(crate) lost_with_cells: u64,
+    /// Modules that are wanted and not there.
+    pub(crate) demand: Demand,
+    /// What is billed, and the ledger that it goes to.
+    pub(crate) billing: Billing,
+    /// Whoever is refused something now is, because there is not enough of it.
+    pub(crate) is_short: bool,
+    /// Something changed that the record does not say yet.
+    pub(crate) unrecorded: bool,
+    /// When it was written last, and how long that took.
+    remembered: (Instant, Duration),
+    /// When something in the node is due, as far as it is known.
+    node_due: Option<Nanos>,
+    /// Something happened in the node after which that may be another time.
+    pub(crate) node_touched: bool,
+    /// Something was promised, or a service has begun, and the front door does not know it yet.
+    pub(crate) accounts_unsettled: bool,
+    /// It ends without taking anything down.
+    pub(crate) hands_over: bool,
+    fingerprint: String,
+    pub(crate) done: mpsc::UnboundedSender<Done>,
+}
+
+/// Which node a daemon is to be.
+#[derive(Clone)]
+pub(crate) struct Start {
+    pub(crate) file: NodeFile,
+    /// The node file's path.
+    pub(crate) config: PathBuf,
+    /// Who the node is.
+    pub(crate) key: Arc<SecretKey>,
+    /// The core that runs modules.
+    pub(crate) guest_core: usize,
+}
+
+/// What a daemon begins with.
+pub(crate) struct Parts {
+    /// When the node's clock was zero.
+    pub(crate) started: Instant,
+    pub(crate) desired: Desired,
+    pub(crate) node: Node,
+    pub(crate) front: Door,
+    pub(crate) store: Store,
+    pub(crate) netlink: Netlink,
+    pub(crate) ports: Vec<LivePort>,
+    pub(crate) kernel: KernelWay,
+    pub(crate) up: Option<OwnedFd>,
+    pub(crate) up_ifindex: u32,
+}
+
+/// By which packets come to the kernel that only it can route.
+pub(crate) enum KernelWay {
+    Tun(OwnedFd),
+    /// Of a node without a front door, which may be without TUN devices, too.
+    Frames(FrameSocket),
+}
+
+impl Daemon {
+    pub(crate) fn adopt_or_start(
+        start: Start,
+        found: Found,
+        done: mpsc::UnboundedSender<Done>,
+    ) -> Result<Self> {
+        let Found { desired, barrier, stays_closed } = found;
+        let mut desired = Some(desired);
+        match Self::adopt(&start, &mut desired, &done) {
+            Ok(Some(mut daemon)) => {
+                daemon.begin_drops();
+                let (name, ports) = (&daemon.file.name, daemon.ports.len());
+                let text = format!("the node '{name}' goes on with {ports} ports: adopted");
+                daemon.note(Note::new(EventKind::NodeStarted, text));
+                daemon.note_uncounted();
+                return Ok(daemon);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::warn!(
+                    error,
+                    "what a daemon before left cannot be adopted, it is taken down"
+                );
+            }
+        }
+        let barrier = barrier.unwrap_or_else(|| {
+            let state = desired.as_ref().map(|desired| &*desired.state);
+            Barrier::raise(&start.file, state)
+        });
+        if stays_closed {
+            crate::closing::close_all(&start.file.name, &start.file.ports);
+        }
+        for what in adopt::take_down(&start.file.name)? {
+            tracing::info!(what, "took down what a dead node of this name had left");
+        }
+        Self::start(start, desired, done).map(|daemon| barrier.lower(daemon))
+    }
+
+    fn start(
+        start: Start,
+        desired: Option<Desired>,
+        done: mpsc::UnboundedSender<Done>,
+    ) -> Result<Self> {
+        let Start { file, config, .. } = &start;
+        let mut node = Node::new(file.name.clone(), file.ports.clone())?;
+        let netlink = Netlink::open().context("opening netlink")?;
+        let store = open_store(file)?;
+        // An adoption that has failed late had it.
+        let desired = desired.map_or_else(|| crate::apply::open(file, config, &store), Ok)?;
+        let mut front = Door::open(&file.ports, || {
+            FrontDoor::create(&file.name, crate::door::hash_keys()?, file.flow_cache.0)
+                .context("making the front door")
+        })?;
+        let ends = node::other_ends(node.ports(), &file.bridge.0)?;
+        front.close(file, &desired.state)?;
+        let ports = ports::bring_up(&netlink, &mut front, &node, &ends)?;
+        front.settle();
+        ports::remember(&file.name, &ports)?;
+        let (kernel, up_ifindex, up) = match front.front() {
+            Ok(_) => {
+                let kernel = ports::kernel_device(&netlink, &file.name)?;
+                let (up_ifindex, up) = ports::up_device(&netlink, &file.name)?;
+                (KernelWay::Tun(kernel), up_ifindex, Some(up))
+            }
+            Err(_) => (KernelWay::Frames(packets::make_entry(&netlink, &file.name)?), 0, None),
+        };
+        let kernel_ifindex = ports::kernel_index(&netlink, &file.name)?;
+        front.set_devices(up_ifindex, kernel_ifindex)?;
+        front.count_stack_drops(&ports, kernel_ifindex);
+        front.heartbeat()?;
+        node.handle_timeout(Nanos::ZERO);
+        let started = Instant::now();
+        let parts =
+            Parts { started, desired, node, front, store, netlink, ports, kernel, up, up_ifindex };
+        let mut daemon = Self::join(start, parts, done)?;
+        daemon.renew_capacity();
+        daemon.changed(Change::Lost)?;
+        daemon.begin_drops();
+        let text =
+            format!("the node '{}' runs with {} ports", daemon.file.name, daemon.ports.len());
+        daemon.note(Note::new(EventKind::NodeStarted, text));
+        daemon.note_modes();
+        Ok(daemon)
+    }
+
+    /// A daemon without a cell.
+    pub(crate) fn join(
+        start: Start,
+        parts: Parts,
+        done: mpsc::UnboundedSender<Done>,
+    ) -> Result<Self> {
+        let no_bpf = parts.front.only_user().or_else(below::unsupported);
+        let clock = Nanos(u64::try_from(parts.started.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let authority = parts.desired.authority(clock, start.file.trust.anyone.clone())?;
+        let billing = Billing::begin(&start.file.state, &start.key, done.clone())?;
+        Ok(Self {
+            compilers: Compilers::open(&start.file.state, &start.key),
+            demand: Demand::begin(&start.file, &start.config, done.clone())?,
+            file: start.file,
+            config: start.config,
+            node_key: start.key,
+            desired: parts.desired,
+            neighbours: None,
+            authority,
+            work: None,
+            retry_at: None,
+            retry_pause: Duration::from_secs(1),
+            bpf_allowed: true,
+            guest_core: start.guest_core,
+            started: parts.started,
+            node: parts.node,
+            front: parts.front,
+            store: parts.store,
+            netlink: parts.netlink,
+            settings: KernelSettings::default(),
+            ports: parts.ports,
+            sockets: BTreeMap::new(),
+            packets: BTreeMap::new(),
+            kernel: parts.kernel,
+            up: parts.up,
+            up_ifindex: parts.up_ifindex,
+            cell: None,
+            codecs: Codecs::find(),
+            binding: 0,
+            modules: BTreeMap::new(),
+            replacing: BTreeMap::new(),
+            retired: BTreeMap::new(),
+            kept: BTreeSet::new(),
+            settling: BTreeSet::new(),
+            beginning: BTreeMap::new(),
+            shared: BTreeMap::new(),
+            spares: Spares::default(),
+            loading: BTreeMap::new(),
+            moves: BTreeMap::new(),
+            kept_up: BTreeSet::new(),
+            leaving: BTreeMap::new(),
+            meters: BTreeMap::new(),
+            speed: None,
+            lines: crate::lines::Payers::new(),
+            fuel_closed: BTreeMap::new(),
+            no_bpf,
+            waiting: BTreeMap::new(),
+            movers: Movers::default(),
+            closing: Closing::default(),
+            removals: Removals::default(),
+            messages: VecDeque::new(),
+            reports: BTreeMap::new(),
+            cell_report: CellReport::default(),
+            sessions: Sessions::default(),
+            wanting_report: Vec::new(),
+            report_number: 0,
+            closed: BTreeMap::new(),
+            journal: Journal::new(),
+            drops: Drops::default(),
+            captures: Vec::new(),
+            capture_id: 0,
+            notices_lost: 0,
+            lost_with_cells: 0,
+            billing,
+            is_short: false,
+            unrecorded: true,
+            remembered: (Instant::now(), Duration::ZERO),
+            node_due: None,
+            node_touched: true,
+            accounts_unsettled: false,
+            hands_over: false,
+            fingerprint: record::fingerprint()?,
+            done,
+        })
+    }
+
+    /// Writes down what runs before somebody is told; while one change of thousands of services
+    /// goes on, not behind each of them: whoever asked hears nothing before its end.
+    pub(crate) fn remember_in_time(&mut self) {
+        match self.work {
+            None => self.remember(),
+            Some(_) => self.remember_soon(),
+        }
+    }
+
+    /// Writes down what runs, or does so later with what else happens until then: of thousands of
+    /// services it takes a tenth of a second. Nobody has been told, and the daemon after this one
+    /// stops what it does not know.
+    pub(crate) fn remember_soon(&mut self) {
+        if self.record_due().is_some_and(|due| due <= Instant::now()) {
+            self.remember();
+        }
+    }
+
+    /// When what has changed is to be written down at the latest; none if nothing has.
+    fn record_due(&self) -> Option<Instant> {
+        let (at, took) = self.remembered;
+        let is_quick = self.work.is_none() && took < RECORD_QUICK;
+        let rest = if is_quick { Duration::ZERO } else { took * RECORD_PART };
+        self.unrecorded.then(|| at + rest)
+    }
+
+    /// Writes down what runs, if that has changed.
+    pub(crate) fn remember(&mut self) {
+        if !std::mem::take(&mut self.unrecorded) {
+            return;
+        }
+        let begin = Instant::now();
+        let written = self.node.with_snapshot(|node| {
+            let record = RecordView {
+                fingerprint: &self.fingerprint,
+                namespace: record::namespace(),
+                followed: self.desired.followed.as_deref(),
+                clock_zero_ns: record::on_machine_clock(self.started),
+                ports: &self.file.ports,
+                cell: self.cell.as_ref().map(CellLink::pid),
+                node,
+                closed: &self.closed,
+                fuel_closed: &self.fuel_closed,
+                lost_with_cells: self.lost_with_cells,
+                sessions_before: &self.sessions.before,
+                speed: self.speed,
+                meters: &self.billing.meters,
+                has_packet_ports: self.front.packets().is_some(),
+            };
+            record.write(&self.file.name)
+        });
+        if let Err(error) = written {
+            let error = format!("{error:#}");
+            tracing::error!(error, "should this daemon die, the next one begins with older news");
+        }
+        self.remembered = (Instant::now(), begin.elapsed());
+    }
+
+    /// The node's clock.
+    pub(crate) fn now(&self) -> Nanos {
+        Nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) async fn serve(
+        &mut self,
+        mut monitor: Monitor,
+        mut requests: mpsc::Receiver<Incoming>,
+        mut done: mpsc::UnboundedReceiver<Done>,
+    ) -> Result<()> {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        self.measure_speed();
+        // No other event restarts them; ticks that were missed come as one.
+        let every = |period| {
+            let mut ticks = interval(period);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            ticks
+        };
+        let (mut heartbeat, mut look) = (every(HEARTBEAT), every(kernel_settings::LOOK));
+        let (mut tidy, mut drops) = (every(TIDY), every(drops::LOOK_EVERY));
+        let (mut budgets, mut uses) = (every(budgets::LOOK_EVERY), every(sessions::LOOK_EVERY));
+        let mut bills = every(Duration::from_secs(self.file.ledger_every.0));
+        let (mut moves, mut captures) = (every(moves::LOOK_EVERY), every(capture::LOOK_EVERY));
+        loop {
+            self.do_effects();
+            self.advance_work();
+            self.release_held();
+            self.release_calls();
+            if self.billing.has_ended() {
+                return Ok(());
+            }
+            if std::mem::take(&mut self.node_touched) {
+                self.node_due = self.node.poll_timeout();
+            }
+            let record_due = self.record_due().map(Into::into);
+            let timeout = self.node_due.map(|at| at.saturating_sub(self.now()));
+            let alarm = async {
+                match timeout {
+                    Some(wait) => tokio::time::sleep(Duration::from_nanos(wait.0)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = interrupt.recv() => self.end_billing(),
+                _ = terminate.recv() => self.end_billing(),
+                () = until(self.billing.ends_at()) => return Ok(()),
+                change = monitor.next() => {
+                    self.changed(change.context("listening for changes")?)?;
+                }
+                message = hear(&mut self.cell) => self.hear_all(message),
+                news = Neighbours::news(&mut self.neighbours) => self.hear_neighbours(news),
+                Some(incoming) = requests.recv() => {
+                    self.handle(incoming);
+                    if self.hands_over {
+                        return Ok(());
+                    }
+                }
+                Some(done) = done.recv() => self.finish(done),
+                _ = heartbeat.tick() => {
+                    self.front.heartbeat()?;
+                    self.settle_journal();
+                }
+                _ = drops.tick() => self.look_at_drops(),
+                _ = look.tick() => self.look_at_kernel()?,
+                _ = tidy.tick() => self.tidy()?,
+                _ = uses.tick() => self.look_at_use(),
+                _ = bills.tick() => {
+                    self.bill();
+                    self.after_report(Self::look_at_called);
+                }
+                _ = budgets.tick(), if self.has_budgets() => self.look_at_budgets(),
+                _ = moves.tick(), if !self.moves.is_empty() || !self.leaving.is_empty() => {
+                    self.look_at_moves();
+                    self.look_at_leaving();
+                }
+                _ = captures.tick(), if !self.captures.is_empty() => self.look_at_captures(),
+                () = until(self.retry_at) => self.retry_missing(),
+                () = until(self.desired.unconfirmed.as_ref().map(|it| it.until.into())), if self.work.is_none() => {
+                    self.take_back_unconfirmed();
+                }
+                () = alarm => {
+                    let now = self.now();
+                    self.node.handle_timeout(now);
+                    (self.unrecorded, self.node_touched) = (true, true);
+                }
+                () = until(record_due) => {}
+            }
+        }
+    }
+
+    /// Hears a message of the cell, and those that are there, too: what follows from a thousand
+    /// services that have started is worked out once.
+    fn hear_all(&mut self, message: Result<Option<FromCell>>) {
+        self.heard(message);
+        for _ in 1..HEARD_AT_ONCE {
+            match self.cell.as_mut().map(CellLink::hear_next) {
+                None | Some(Ok(None)) => return,
+                Some(Ok(Some(message))) => self.heard(Ok(Some(message))),
+                Some(Err(error)) => return self.heard(Err(error)),
+            }
+        }
+    }
+
+    /// Gives a command to the node and does what follows from it.
+    pub(crate) fn command(&mut self, command: Command) -> Answer<node::Outcome> {
+        self.try_command(command).map_err(|refusal| refused(&refusal))
+    }
+
+    /// The same, with the node's own refusal.
+    pub(crate) fn try_command(&mut self, command: Command) -> Result<node::Outcome, node::Refusal> {
+        let now = self.now();
+        let outcome = self.node.handle_command(now, command)?;
+        (self.unrecorded, self.node_touched) = (true, true);
+        self.do_effects_of_command();
+        Ok(outcome)
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        let now = self.now();
+        if let Event::ServicePlaced { entry, .. } = &event {
+            self.look_at_fuel(*entry);
+        }
+        self.node.handle_event(now, event);
+        (self.unrecorded, self.node_touched) = (true, true);
+    }
+
+    fn finish(&mut self, done: Done) {
+        match done {
+            Done::Compiled(digest, bpf, result) => self.compiled(digest, bpf, &result),
+            Done::Stored(digest, stored, reply) => self.stored(digest, stored, reply),
+            Done::Loaded(loaded) => self.loaded(*loaded),
+            Done::Landed(entry) => self.tell(&ToCell::Settle(entry), &[]),
+            Done::SpeedMeasured(speed) => self.speed_measured(speed),
+            Done::LaneUnused(entry) => self.lane_unused(entry),
+            Done::InterceptionsLeft => end_interceptions(&self.netlink),
+            Done::Happened(event) => self.happened(event),
+            Done::SpareReady(number) => self.spare_ready(number),
+            Done::ReportOverdue(number) if number == self.report_number => self.reported(),
+            Done::ReportOverdue(_) => {}
+            Done::MemoryOverdue(number) => self.memory_overdue(number),
+            Done::Explained(asked, explained) => self.explained(*asked, explained),
+            Done::Recorded(written) => self.recorded(written),
+            Done::CodeRead(digest, bpf, code) => self.code_read(digest, bpf, code),
+            Done::CompileTook(digest, took) => self.compiler_ended(digest, took),
+            Done::Billed(billed) => self.billed(billed),
+            Done::Fetched(fetched) => self.fetched(*fetched),
+            Done::Codec(number, news) => self.codec(number, news),
+        }
+    }
+
+    /// Tells who waits for a service that it does not run.
+    pub(crate) fn refuse_waiting(&mut self, service: &Name, message: String) {
+        if let Some(waiting) = self.waiting.remove(service) {
+            let code = if self.is_short { ErrorCode::Limit } else { ErrorCode::Failed };
+            let refusal = crate::http::error(code, message, None);
+            let _ = waiting.reply.send(Err(refusal));
+        }
+    }
+
+    pub(crate) fn stop(&mut self) {
+        deploy::end_spare();
+        self.codecs.end();
+        tracing::info!(node = %self.file.name, "the node stops");
+        Record::remove(&self.file.name);
+        if let Err(error) = bpf::front_door::remove(&self.file.name) {
+            tracing::error!(%error, "the pins were not removed");
+        }
+        for port in &self.ports {
+            if let Err(error) = self.front.detach(port.port.id, port.config.ifindex) {
+                tracing::debug!(%error, "the port was not detached");
+            }
+        }
+        // Before the cell: without it a frame that was taken would be lost.
+        self.packets.clear();
+        if let Some(cell) = self.cell.take() {
+            cell.end();
+        }
+        end_interceptions(&self.netlink);
+        self.open_ports();
+        ports::restore(&self.netlink, &self.ports);
+        packets::remove_entry(&self.netlink, &self.file.name);
+    }
+}
+
+/// A refusal of the node's, for the API.
+pub(crate) fn refused(refusal: &node::Refusal) -> ErrorInfo {
+    let (code, message) = (api::code_of(refusal.class()), refusal.to_string());
+    ErrorInfo { code, message, help: None }
+}
+
+/// Sleeps until then; for ever when there is no such time.
+async fn until(at: Option<tokio::time::Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

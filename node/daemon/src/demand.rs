@@ -1,0 +1,504 @@
+//! Demand loading: modules that somebody names by their digest and that the node does not hold.
+//!
+//! ```text
+//! deploy, apply ─┐ may it reach him?                            ┌▶ signed? his? ─▶ kept ─▶ goes on
+//! start          ├─▶ want_for ─▶ node::wanted ─▶ fetcher ─▶ Done┤
+//! pull API       │                 │ one fetch for all          └▶ remembered ─▶ refused
+//! active packets ┘                 └ who asked first pays
+//! ```
+//!
+//! Nothing is compiled here: whoever asked goes on as if the module had been there all along, and
+//! is asked again for every right.
+
+mod fetcher;
+mod start;
+
+pub(crate) use fetcher::Fetched;
+pub(crate) use start::fetch_for_start;
+
+use crate::access::Caller;
+use crate::config::{NodeFile, Unsigned, Wanted as FileWants};
+use crate::daemon::{Daemon, Done, Request};
+use crate::deploy::Module;
+use crate::events::Note;
+use crate::http::{Answer, Incoming, Reply, error};
+use crate::views::failed;
+use anyhow::Result;
+use api::{ErrorCode, ErrorInfo, EventKind};
+use cell::CallQuestion;
+use fetcher::{Come, Fetcher, Job};
+use ledger::Account;
+use module_store::Digest;
+use node::Owner;
+use node::wanted::{Asked, Fetch, Hops, Miss, Waiter, Wanted};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+use trust::{Operation, PublicKey};
+use units::Name;
+
+/// What a request had fetched already: nothing is fetched for it twice.
+type Tried = BTreeSet<Digest>;
+
+/// Modules that are wanted, and who waits for them.
+pub(crate) struct Demand {
+    wanted: Wanted<Digest, Account, Reason>,
+    waiting: BTreeMap<Waiter, Waits>,
+    /// Whose packets named what is not fetched yet.
+    previous: BTreeMap<(Digest, Hops), PublicKey>,
+    /// None without repositories.
+    fetcher: Option<Fetcher>,
+    /// What came and is on its way to the disk, and other nodes that want it from there.
+    storing: BTreeMap<Digest, Vec<Reply<()>>>,
+    counts: api::DemandStats,
+}
+
+/// Why somebody does not get a module.
+#[derive(Clone, Debug)]
+struct Reason {
+    code: ErrorCode,
+    /// For the operator.
+    text: String,
+}
+
+/// Who waits.
+enum Waits {
+    /// The node itself, for what shall run.
+    Start,
+    /// Active packets of somebody.
+    Packets(Caller, CallQuestion),
+    /// A deployment, or a file that is applied.
+    Request(Incoming, Tried),
+    /// Somebody who wants to have it from here.
+    Pull(Caller, Reply<()>),
+}
+
+impl Waits {
+    /// Whether nobody hears the answer.
+    fn is_gone(&self) -> bool {
+        match self {
+            Self::Start | Self::Packets(..) => false,
+            Self::Request(incoming, _) => match &incoming.request {
+                Request::Deploy(_, reply) => reply.is_closed(),
+                Request::Apply(_, reply) => reply.is_closed(),
+                _ => false,
+            },
+            Self::Pull(_, reply) => reply.is_closed(),
+        }
+    }
+
+    /// Who it is, and what for, where that is asked for.
+    fn caller(&self) -> Option<(Caller, Operation)> {
+        match self {
+            Self::Start => None,
+            Self::Packets(caller, _) => Some((caller.clone(), Operation::Deploy)),
+            Self::Request(incoming, _) => Some((incoming.caller.clone(), Operation::Deploy)),
+            Self::Pull(caller, _) => Some((caller.clone(), Operation::Read)),
+        }
+    }
+}
+
+impl Demand {
+    /// With the repositories of a node file, whose path is `config`.
+    pub(crate) fn begin(
+        file: &NodeFile,
+        config: &Path,
+        done: UnboundedSender<Done>,
+    ) -> Result<Self> {
+        Ok(Self {
+            wanted: Wanted::default(),
+            waiting: BTreeMap::new(),
+            previous: BTreeMap::new(),
+            fetcher: Fetcher::begin(file, config, done)?,
+            storing: BTreeMap::new(),
+            counts: api::DemandStats::default(),
+        })
+    }
+
+    /// What was wanted since the daemon started, and is now.
+    pub(crate) fn stats(&self) -> api::DemandStats {
+        let (modules, waiting) = self.wanted.count();
+        api::DemandStats { modules: modules as u64, waiting: waiting as u64, ..self.counts.clone() }
+    }
+}
+
+impl Daemon {
+    /// Active packets call a module that the node does not hold. `previous`, which sent them here,
+    /// is asked for it first, if it is one of the node's repositories.
+    pub(crate) fn want_for_packets(
+        &mut self,
+        caller: Caller,
+        question: CallQuestion,
+        previous: Option<PublicKey>,
+    ) {
+        let digest = Digest::from_bytes(question.digest);
+        let payer = self.account_of_caller(&caller, Some(node::session::best_effort()));
+        self.want_for(digest, payer, Hops::MAX, previous, Waits::Packets(caller, question));
+    }
+
+    /// Whether a module need not be fetched.
+    pub(crate) fn is_held(&self, digest: &Digest) -> bool {
+        self.modules.contains_key(digest) || self.store.has(digest)
+    }
+
+    /// Who pays for what an owner wants: he, or else the node.
+    fn account_of_owner(&self, owner: Option<Owner>, session: Option<Name>) -> Account {
+        let key = owner.and_then(|owner| self.authority.key_of(owner));
+        self.account_of_key(key, session)
+    }
+
+    fn account_of_key(&self, key: Option<PublicKey>, session: Option<Name>) -> Account {
+        let usual = || match key {
+            Some(_) => node::session::best_effort(),
+            None => node::session::system(),
+        };
+        let session = session.unwrap_or_else(usual);
+        Account { principal: key.unwrap_or_else(|| self.node_key.public()), session }
+    }
+
+    fn account_of_caller(&self, caller: &Caller, session: Option<Name>) -> Account {
+        let key = match caller {
+            Caller::Holder(holder) => Some(holder.token.principal()),
+            Caller::Operator | Caller::Anyone => None,
+        };
+        self.account_of_key(key, session)
+    }
+
+    fn want_for(
+        &mut self,
+        digest: Digest,
+        payer: Account,
+        hops: Hops,
+        previous: Option<PublicKey>,
+        waits: Waits,
+    ) {
+        if self.is_held(&digest) {
+            let held = self.hold(&digest).map(drop);
+            return self.answer_waiting(digest, waits, held);
+        }
+        if self.demand.fetcher.is_none() || hops.next().is_none() {
+            let reason = Reason::not_there("the node has no repositories: [[repository]]");
+            return self.refuse_waiting_for(digest, waits, &reason);
+        }
+        self.demand.counts.requests += 1;
+        let now = self.now();
+        match self.demand.wanted.ask(now, digest, hops, payer) {
+            Asked::Waits(waiter) => {
+                if let Some(previous) = previous {
+                    self.demand.previous.entry((digest, hops)).or_insert(previous);
+                }
+                self.demand.waiting.insert(waiter, waits);
+                self.fetch_next();
+            }
+            Asked::Missed { reason, until } => {
+                self.demand.counts.remembered += 1;
+                let left = until.saturating_sub(now).as_millis().div_ceil(1000);
+                let text = format!("{} (as of a moment ago; asked again in {left} s)", reason.text);
+                self.refuse_waiting_for(digest, waits, &Reason { text, ..reason });
+            }
+            Asked::Full => {
+                let text = "too many modules are wanted at the moment".to_owned();
+                let reason = Reason { code: ErrorCode::Limit, text };
+                self.refuse_waiting_for(digest, waits, &reason);
+            }
+        }
+    }
+
+    fn fetch_next(&mut self) {
+        while let Some(fetch) = self.demand.wanted.poll_fetch() {
+            let previous = self.demand.previous.remove(&(fetch.digest, fetch.hops));
+            if let Some(fetcher) = &self.demand.fetcher {
+                fetcher.fetch(Job { fetch, previous });
+            }
+        }
+    }
+
+    /// A fetch has ended.
+    pub(crate) fn fetched(&mut self, fetched: Fetched) {
+        let Fetched { fetch, came, took } = fetched;
+        let Some(ended) = self.demand.wanted.ended(fetch) else { return };
+        let take = |(waiter, payer)| Some((self.demand.waiting.remove(&waiter)?, payer));
+        let waited: Vec<(Waits, Account)> = ended.waited.into_iter().filter_map(take).collect();
+        match came {
+            Ok(come) => {
+                let bytes = come.pulled.wasm.len() as u64;
+                self.fetched_for(&ended.payer, bytes);
+                self.take_over(fetch, come, waited, took);
+            }
+            Err(failure) => self.missed(fetch, failure.miss, &failure.text, waited),
+        }
+        self.fetch_next();
+    }
+
+    /// It did not come.
+    fn missed(
+        &mut self,
+        fetch: Fetch<Digest>,
+        miss: Miss,
+        said: &str,
+        waited: Vec<(Waits, Account)>,
+    ) {
+        let digest = fetch.digest;
+        let code = match miss {
+            Miss::NotThere => ErrorCode::NotFound,
+            Miss::Failed => ErrorCode::Unreachable,
+        };
+        let reason = Reason { code, text: said.to_owned() };
+        let now = self.now();
+        self.demand.wanted.remember(now, fetch, None, miss, reason.clone());
+        self.note_missed(&digest, said);
+        for (waits, _) in waited {
+            self.refuse_waiting_for(digest, waits, &reason);
+        }
+    }
+
+    fn note_missed(&mut self, digest: &Digest, why: &str) {
+        self.demand.counts.missed += 1;
+        let text =
+            format!("the module {}… that somebody wanted did not come: {why}", digest.short());
+        self.note(Note::new(EventKind::ModuleMissed, text).module(digest));
+    }
+
+    /// A module of the right digest has come: it is kept if somebody may have it who waited.
+    fn take_over(
+        &mut self,
+        fetch: Fetch<Digest>,
+        come: Come,
+        waited: Vec<(Waits, Account)>,
+        took: Duration,
+    ) {
+        let digest = fetch.digest;
+        let Come { pulled, signers, from } = come;
+        let module = Module::of(pulled.wasm.clone(), pulled.checked.clone(), signers);
+        let runs = self.permit_of(&digest, &module);
+        let (mut welcome, mut refused) = (Vec::new(), Vec::new());
+        for (waits, payer) in waited {
+            match self.may_be_his(&digest, &module, &waits) {
+                Ok(()) => welcome.push((waits, payer)),
+                Err(_) => refused.push((waits, payer, Reason::not_there("it may not be had"))),
+            }
+        }
+        if let Err(unsigned) = &runs {
+            let reason = Reason { code: unsigned.code, text: unsigned.message.clone() };
+            let unsigned = welcome.drain(..).map(|(waits, payer)| (waits, payer, reason.clone()));
+            refused.extend(unsigned);
+            self.note_missed(&digest, &reason.text);
+        }
+        let now = self.now();
+        for (waits, payer, reason) in refused {
+            self.demand.wanted.remember(now, fetch, Some(payer), Miss::NotThere, reason.clone());
+            self.refuse_waiting_for(digest, waits, &reason);
+        }
+        if welcome.is_empty() {
+            return;
+        }
+        self.demand.wanted.came(digest);
+        self.demand.counts.fetched += 1;
+        self.demand.counts.fetched_bytes += pulled.wasm.len() as u64;
+        let manifest = &module.checked.manifest;
+        let text = format!(
+            "the module '{}' {} ({}…, {} bytes) came from {from} in {} ms",
+            manifest.name,
+            manifest.version,
+            digest.short(),
+            pulled.wasm.len(),
+            took.as_millis()
+        );
+        self.note(Note::new(EventKind::ModuleFetched, text).module(digest));
+        self.modules.entry(digest).or_insert(module);
+        self.demand.storing.entry(digest).or_default();
+        self.store_pulled(digest, pulled);
+        for (waits, _) in welcome {
+            self.answer_waiting(digest, waits, Ok(()));
+        }
+    }
+
+    /// Writes it to the disk, beside what is done with it.
+    fn store_pulled(&mut self, digest: Digest, pulled: oci_client::Pulled) {
+        let (store, done) = (self.store.clone(), self.done.clone());
+        let answer = api::ModuleStored {
+            schema_version: api::SCHEMA_VERSION,
+            digest: digest.to_string(),
+            name: pulled.checked.manifest.name.to_string(),
+            version: pulled.checked.manifest.version.clone(),
+            size_bytes: pulled.wasm.len() as u64,
+        };
+        let (written, awaited) = std::sync::mpsc::channel();
+        self.desired.begin_store(&digest, awaited);
+        tokio::task::spawn_blocking(move || {
+            let stored = pulled.store_beside(&store).map_err(failed);
+            // Nobody may be waiting, and the daemon may be gone.
+            let _ = written.send(stored.clone());
+            let _ = done.send(Done::Stored(digest, stored.map(|()| answer), None));
+        });
+    }
+
+    /// What came is on the disk, or could not be written.
+    pub(crate) fn demand_stored(&mut self, digest: &Digest) {
+        for reply in self.demand.storing.remove(digest).unwrap_or_default() {
+            let _ = reply.send(Ok(()));
+        }
+    }
+
+    /// Whether the one who waits may have it, now that it is known what it is.
+    fn may_be_his(&mut self, digest: &Digest, module: &Module, waits: &Waits) -> Answer<()> {
+        match waits.caller() {
+            Some((caller, operation)) => self.may_have(&caller, operation, digest, module),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a module that is not held yet may run here.
+    fn permit_of(&self, digest: &Digest, module: &Module) -> Answer<()> {
+        match self.file.trust.unsigned {
+            Unsigned::Accept => Ok(()),
+            Unsigned::Refuse if !module.signers.is_empty() => Ok(()),
+            Unsigned::Refuse => Err(self.unsigned(digest, module.checked.manifest.name.as_str())),
+        }
+    }
+
+    fn answer_waiting(&mut self, digest: Digest, waits: Waits, answer: Answer<()>) {
+        match (waits, answer) {
+            (Waits::Start, Ok(())) => self.retry_at = Some(tokio::time::Instant::now()),
+            (Waits::Start, Err(_)) => {}
+            (Waits::Packets(_, question), answer) => self.packets_may_call(question, answer),
+            (waits, Ok(())) if waits.is_gone() => {}
+            (Waits::Request(incoming, mut tried), Ok(())) => {
+                tried.insert(digest);
+                self.handle_fetched(incoming, tried);
+            }
+            (Waits::Request(incoming, _), Err(refusal)) => incoming.request.refuse(refusal),
+            (Waits::Pull(_, reply), answer) => match self.demand.storing.get_mut(&digest) {
+                Some(waiting) if answer.is_ok() => waiting.push(reply),
+                _ => drop(reply.send(answer)),
+            },
+        }
+    }
+
+    /// What is not there and what is not his are one answer.
+    fn refuse_waiting_for(&mut self, digest: Digest, waits: Waits, reason: &Reason) {
+        let refusal = match waits.caller() {
+            Some((caller, _)) if !matches!(caller, Caller::Operator) => reason.for_holder(&digest),
+            _ => reason.for_operator(&digest),
+        };
+        self.answer_waiting(digest, waits, Err(refusal));
+    }
+
+    /// Takes a request whose modules have been looked for; fetches what it names and is not held,
+    /// if its sender could have that. Gives it back when there is nothing to fetch.
+    pub(crate) fn fetch_first(&mut self, incoming: Incoming, tried: Tried) -> Option<Incoming> {
+        if self.demand.fetcher.is_none() {
+            return Some(incoming);
+        }
+        let Some(digest) = self.first_missing(&incoming.request, &tried) else {
+            return Some(incoming);
+        };
+        let session = match &incoming.request {
+            Request::Deploy(request, _) => match self.session(request.session.as_deref()) {
+                Ok(session) => Some(session),
+                Err(_) => return Some(incoming),
+            },
+            _ => None,
+        };
+        let may = match &incoming.request {
+            Request::Deploy(..) => self.may_want(&incoming.caller, Operation::Deploy, &digest),
+            request => self.authorize(&incoming.caller, request),
+        };
+        // Refused the usual way, which says what is missing.
+        if may.is_err() {
+            return Some(incoming);
+        }
+        let payer = self.account_of_caller(&incoming.caller, session);
+        self.want_for(digest, payer, Hops::MAX, None, Waits::Request(incoming, tried));
+        None
+    }
+
+    /// A digest that a request names, that is not held and that nobody has looked for.
+    fn first_missing(&self, request: &Request, tried: &Tried) -> Option<Digest> {
+        let is_missing = |digest: &Digest| !tried.contains(digest) && !self.is_held(digest);
+        match request {
+            Request::Deploy(request, _) => request.module.parse().ok().filter(is_missing),
+            Request::Apply(request, _) if !request.dry_run || request.fetch => {
+                let modules = FileWants::modules(&request.text, &request.file).ok()?;
+                modules.iter().filter_map(|it| it.module.parse().ok()).find(is_missing)
+            }
+            _ => None,
+        }
+    }
+
+    /// Somebody wants to pull what the node does not hold. `hops` more nodes may be asked.
+    pub(crate) fn want_for_pull(
+        &mut self,
+        caller: Caller,
+        digest: Digest,
+        hops: Hops,
+        reply: Reply<()>,
+    ) {
+        let payer = self.account_of_caller(&caller, None);
+        self.want_for(digest, payer, hops, None, Waits::Pull(caller, reply));
+    }
+
+    /// Asks for what shall run and is not held, when the node starts or tries it again.
+    pub(crate) fn want_missing(&mut self) {
+        let desired = self.desired.state.clone();
+        for name in self.desired.missing.keys().cloned().collect::<Vec<_>>() {
+            let Some(service) = desired.services.get(&name) else { continue };
+            let Ok(digest) = service.digest.parse::<Digest>() else { continue };
+            if self.is_held(&digest) || self.demand.wanted.is_wanted(digest) {
+                continue;
+            }
+            let payer = self.account_of_owner(service.owner, Some(service.session.clone()));
+            self.want_for(digest, payer, Hops::MAX, None, Waits::Start);
+        }
+    }
+
+    /// Forgets who has gone: somebody else pays then.
+    pub(crate) fn look_at_demand(&mut self) {
+        let gone = self.demand.waiting.iter().filter(|(_, waits)| waits.is_gone());
+        for waiter in gone.map(|(waiter, _)| *waiter).collect::<Vec<_>>() {
+            self.demand.wanted.leave(waiter);
+            self.demand.waiting.remove(&waiter);
+        }
+        // What nobody waits for is not fetched, and so not by anybody's advice.
+        let wanted = &self.demand.wanted;
+        self.demand.previous.retain(|(digest, _), _| wanted.is_wanted(*digest));
+    }
+}
+
+impl Reason {
+    fn not_there(text: &str) -> Self {
+        Self { code: ErrorCode::NotFound, text: text.to_owned() }
+    }
+
+    fn for_operator(&self, digest: &Digest) -> ErrorInfo {
+        let message =
+            format!("the node does not hold {digest}, and it did not come: {}", self.text);
+        let help = match self.code {
+            ErrorCode::NotFound => {
+                "'tam deploy FILE.wasm' stores a module; or push it where a [[repository]] of the node file leads"
+            }
+            ErrorCode::Unreachable => {
+                "see whether the repositories of the node file answer (`tam pull` asks one); then try again"
+            }
+            ErrorCode::Refused => {
+                "`tam sign` it where it comes from, with a key of [trust] signers"
+            }
+            _ => "try again in some seconds",
+        };
+        error(self.code, message, Some(help))
+    }
+
+    /// Nothing of where it was looked for.
+    fn for_holder(&self, digest: &Digest) -> ErrorInfo {
+        match self.code {
+            ErrorCode::NotFound => crate::authorize::not_granted(&digest.to_string()),
+            ErrorCode::Unreachable => {
+                let message =
+                    "the module is not held, and what the node asks for it does not answer";
+                error(ErrorCode::Unreachable, message, Some("try again in some seconds"))
+            }
+            code => error(code, self.text.clone(), None),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What a node file names by its digest when there is no daemon yet: a service's name is in its
+//! module, so nothing can be decided before it is there.
+
+use super::fetcher::{Come, Job, fetch_now};
+use crate::config::{NodeFile, Unsigned};
+use anyhow::{Context, Result};
+use module_store::{Digest, Store};
+use node::wanted::{Fetch, Hops};
+use std::path::Path;
+
+/// Has the store hold what a node file names; the bytes of each module that had to be fetched.
+pub(crate) fn fetch_for_start(file: &NodeFile, config: &Path, store: &Store) -> Result<Vec<u64>> {
+    let mut fetched = Vec::new();
+    if file.repositories.is_empty() {
+        return Ok(fetched);
+    }
+    for service in &file.wanted.services {
+        let module = &service.get_ref().module;
+        let Ok(digest) = module.get_ref().parse::<Digest>() else { continue };
+        if store.has(&digest) {
+            continue;
+        }
+        tracing::info!(%digest, "a module of the node file is fetched");
+        let at = |problem: String| file.wanted.at(module.span(), problem);
+        let job = Job { fetch: Fetch { digest, hops: Hops::MAX }, previous: None };
+        let come = fetch_now(file, config, &job).map_err(|failure| {
+            at(format!("the module {digest} is not held, and did not come: {}", failure.text))
+        })?;
+        let Come { pulled, signers, from } = come;
+        if file.trust.unsigned == Unsigned::Refuse && signers.is_empty() {
+            let name = &pulled.checked.manifest.name;
+            return Err(at(format!(
+                "the module '{name}' ({digest}) of {from} is signed by nobody whom this node believes: [trust] signers"
+            )).into());
+        }
+        pulled.store_beside(store).context("keeping a module that was fetched")?;
+        fetched.push(pulled.wasm.len() as u64);
+    }
+    Ok(fetched)
+}

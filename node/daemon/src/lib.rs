@@ -1,0 +1,209 @@
+//! The daemon: core/node's decisions made real.
+//!
+//! ```text
+//!  HTTP ─▶ http ─▶ ┌────────┐ ─▶ front door (BPF maps, programs)
+//!  cell ─▶ link ─▶ │ daemon │ ─▶ cell (a child process)
+//!  netlink ──────▶ │        │ ─▶ ports (offloads, TUN)
+//!  clock ────────▶ └────────┘ ─▶ log
+//! ```
+//!
+//! One task owns everything and does one thing at a time; what takes longer
+//! (compiling, a cell's report) comes back to it as an event. It never runs a
+//! module: that is the cell's.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod accounts;
+mod adopt;
+mod apply;
+mod associations;
+mod authority;
+mod authorize;
+pub mod backup;
+mod barrier;
+mod below;
+mod budgets;
+mod cables;
+mod capture;
+mod cell_link;
+mod cell_watch;
+mod cell_work;
+mod closing;
+mod code_cache;
+mod codecs;
+mod compilers;
+pub mod config;
+mod counters;
+mod daemon;
+mod demand;
+mod deploy;
+mod done;
+mod door;
+mod drops;
+mod effects;
+mod events;
+mod exposition;
+mod housekeeping;
+mod http;
+pub mod journal;
+mod kernel_settings;
+mod lacks;
+mod leave;
+pub mod ledger;
+mod life;
+mod lines;
+mod listen;
+mod metrics;
+mod modules;
+mod mounts;
+mod moves;
+mod node_key;
+mod notices;
+mod pace;
+mod packets;
+mod port_life;
+mod ports;
+mod private;
+mod pull;
+mod reasons;
+mod record;
+mod remote;
+mod removals;
+mod replace;
+mod revoke;
+mod server;
+mod sessions;
+mod signed;
+mod spares;
+mod state;
+mod streams;
+mod token_file;
+mod views;
+mod why;
+
+pub use config::{ConfigError, NodeFile, SAMPLE_CONFIG, Wanted};
+pub use journal::JournalError;
+
+use anyhow::{Context, Result};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use units::Name;
+
+/// How a node is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The node file.
+    pub config: PathBuf,
+    /// Whether modules may run as BPF programs; else all run at user level.
+    pub bpf: bool,
+    /// Whether a daemon of this node that runs is to end, and what it runs to go on.
+    pub take_over: bool,
+}
+
+/// Runs a node until it is told to stop (SIGINT, SIGTERM); then takes down
+/// what it put up.
+///
+/// # Errors
+/// When the node file is wrong, another node of that name runs, or the kernel
+/// or a device cannot do what the node needs.
+pub fn run(options: Options) -> Result<()> {
+    sandbox::child::hand_nothing_down().context("keeping what this process was given")?;
+    let text = std::fs::read_to_string(&options.config)
+        .with_context(|| format!("reading the node file {}", options.config.display()))?;
+    let file = NodeFile::parse(&text, &options.config.display().to_string())?;
+    // Before anything that runs is asked to end: a node without its key does not start.
+    let key = node_key::open(&file.state)?;
+    adopt::check_place(&file, &options.config)?;
+    // The guest core is the cell's: what the daemon, its compilers and the verifier do for it
+    // takes no time there, if there is another core.
+    let guest_core = file.guest_core.unwrap_or_else(sandbox::cores::last);
+    if let Err(error) = sandbox::cores::leave(guest_core) {
+        tracing::warn!(guest_core, %error, "the daemon does not leave the guest core to the cell");
+    }
+    deploy::set_guest_core(guest_core);
+    let lock = if options.take_over { take_over(&file.name)? } else { life::lock(&file.name)? };
+    mounts::warn_of_own();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let start = daemon::Start { file, config: options.config, key: Arc::new(key), guest_core };
+    let ended = runtime.block_on(life::run(start, lock, options.bpf));
+    // A compiler at work is not waited for: nobody wants its code any more.
+    runtime.shutdown_background();
+    ended
+}
+
+/// A daemon that handed over has ended within this.
+const HANDED_OVER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Asks the daemon that runs, if one does, to let go of the node, and takes its name.
+fn take_over(name: &Name) -> Result<File> {
+    let client = api::Client::of(name).with_on_delay(Some(|place| {
+        tracing::warn!(%place, "the daemon that runs does not answer yet; waiting for it");
+    }));
+    let hand_over = || -> Result<u32> {
+        mounts::check_shared_with(client.node()?.pid)?;
+        Ok(client.hand_over()?.pid)
+    };
+    match hand_over() {
+        Ok(pid) => tracing::info!(pid, "the daemon before hands over"),
+        Err(error) => match error.downcast_ref() {
+            Some(api::ClientError::Unreachable { .. }) => {
+                tracing::info!("no daemon of this node runs");
+            }
+            Some(api::ClientError::Silent { .. }) => {
+                let lock = run_directory(name).join("lock");
+                return Err(error.context(format!(
+                    "the daemon of '{name}' hangs: end the process that holds {} (fuser says \
+                     which) with SIGKILL, and start this one again: it adopts what runs",
+                    lock.display()
+                )));
+            }
+            _ => {
+                return Err(error.context(format!("asking the node '{name}' to hand over")));
+            }
+        },
+    }
+    let asked = Instant::now();
+    loop {
+        match life::lock(name) {
+            Err(_) if asked.elapsed() < HANDED_OVER_WITHIN => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            locked => return locked,
+        }
+    }
+}
+
+/// Where a node keeps what lives as long as it runs.
+fn run_directory(name: &Name) -> PathBuf {
+    Path::new(api::RUN_DIRECTORY).join(name.as_str())
+}
+
+/// Returns true when something of the node is there, whether it runs or not: its run directory or
+/// its pins.
+#[must_use]
+pub fn is_known(name: &Name) -> bool {
+    let pins = Path::new(bpf::front_door::PIN_DIRECTORY).join(name.as_str());
+    run_directory(name).exists() || pins.exists()
+}
+
+/// Removes what a dead node left: its cell, pins, offload settings, its run directory.
+/// Gives the names of what was there.
+///
+/// # Errors
+/// When the node still runs, or something cannot be removed.
+pub fn cleanup(name: &Name) -> Result<Vec<String>> {
+    let lock = life::lock(name).context("another process holds the node")?;
+    let mut removed = adopt::take_down(name)?;
+    closing::open_names(name);
+    drop(lock);
+    let directory = run_directory(name);
+    if directory.exists() {
+        std::fs::remove_dir_all(&directory)
+            .with_context(|| format!("removing {}", directory.display()))?;
+        removed.push(directory.display().to_string());
+    }
+    Ok(removed)
+}

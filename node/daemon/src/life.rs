@@ -1,0 +1,203 @@
+//! A node's process, from taking its name to its end.
+//!
+//! ```text
+//!  lock ─▶ state, node file ─▶ what a daemon before left, or anew ─▶ serve ─▶ taken down
+//!                │ a mistake                                            └──▶ handed over
+//!                ▼
+//!     what was left stays in force
+//! ```
+
+use crate::access::Gate;
+use crate::adopt;
+use crate::associations::Neighbours;
+use crate::barrier::Barrier;
+use crate::closing;
+use crate::config::NodeFile;
+use crate::daemon::{Daemon, Start};
+use crate::http::Incoming;
+use crate::listen::{Listening, listen};
+use crate::record::Record;
+use crate::state::Desired;
+use crate::{private, run_directory};
+use anyhow::{Context, Result};
+use module_store::Store;
+use netlink::Monitor;
+use std::fs::File;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::time::Duration;
+use units::Name;
+
+/// Requests that wait for the daemon's attention.
+const REQUESTS_MAX: usize = 64;
+
+/// End of a node's process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Everything is taken down.
+    Down,
+    /// Everything goes on, for another daemon.
+    HandedOver,
+}
+
+/// Takes the node's name for this process; who may not open its lock cannot hold it.
+pub(crate) fn lock(name: &Name) -> Result<File> {
+    let directory = run_directory(name);
+    std::fs::create_dir_all(&directory)
+        .with_context(|| format!("making {}", directory.display()))?;
+    let path = directory.join("lock");
+    let file = private::create(&path).with_context(|| format!("opening {}", path.display()))?;
+    file.try_lock().with_context(|| {
+        format!("a node named '{name}' runs already; 'tam show --node {name}' shows it")
+    })?;
+    Ok(file)
+}
+
+/// Runs the node to its end; its name is taken with [`lock`].
+pub(crate) async fn run(start: Start, lock: File, bpf: bool) -> Result<()> {
+    let name = start.file.name.clone();
+    let prepared = match Prepared::open(&start).await {
+        Err(error) if is_left(&name) => {
+            tracing::warn!(
+                "what a daemon before left stays in force: start the node again when that is mended"
+            );
+            return Err(error);
+        }
+        prepared => prepared,
+    };
+    let directory = run_directory(&name);
+    let ports = start.file.ports.clone();
+    let mut stays_closed = false;
+    let ended = match prepared {
+        Ok(prepared) => {
+            stays_closed = prepared.found.stays_closed;
+            run_locked(start, prepared, bpf).await
+        }
+        Err(error) => Err(error),
+    };
+    if matches!(ended, Ok(End::HandedOver)) {
+        return Ok(());
+    }
+    if let (Err(error), true) = (&ended, stays_closed) {
+        closing::close_all(&name, &ports);
+        private::create(&directory.join(STAYS_CLOSED))?;
+        tracing::warn!(
+            error = format!("{error:#}"),
+            "a service that shall run is closed, so the ports stay closed: start the node again \
+             when that is mended, or open them with 'tam node --cleanup {name}'"
+        );
+        return ended.map(drop);
+    }
+    closing::open_names(&name);
+    drop(lock);
+    std::fs::remove_dir_all(&directory)
+        .with_context(|| format!("removing {}", directory.display()))?;
+    ended.map(drop)
+}
+
+/// File of the run directory of a node that could not start: its ports stay closed.
+const STAYS_CLOSED: &str = "closed";
+
+/// Returns true when a previous daemon has left a record of what runs.
+fn has_record(name: &Name) -> bool {
+    Record::read(name).is_ok_and(|record| record.is_some())
+}
+
+/// Returns true when a previous daemon has left something in force.
+fn is_left(name: &Name) -> bool {
+    has_record(name) || run_directory(name).join(STAYS_CLOSED).exists()
+}
+
+/// Desired state and barrier of a node that starts, before anything else is touched.
+pub(crate) struct Found {
+    pub(crate) desired: Desired,
+    /// Barrier; `None` while what a previous daemon left still decides about packets.
+    pub(crate) barrier: Option<Barrier>,
+    /// Whether the ports stay closed if the node does not start: one before it left something, and
+    /// a service that shall run is closed.
+    pub(crate) stays_closed: bool,
+}
+
+impl Found {
+    fn open(start: &Start) -> Result<Self> {
+        let Start { file, config, .. } = start;
+        let barrier = (!has_record(&file.name)).then(|| Barrier::raise(file, None));
+        let store = open_store(file)?;
+        let desired = crate::apply::open(file, config, &store)?;
+        let stays_closed = is_left(&file.name) && desired.state.has_closed_service();
+        Ok(Self { desired, barrier, stays_closed })
+    }
+}
+
+pub(crate) fn open_store(file: &NodeFile) -> Result<Store> {
+    Store::open(&file.store)
+        .with_context(|| format!("opening the module store {}", file.store.display()))
+}
+
+/// Everything that can fail before what a previous daemon left is touched.
+struct Prepared {
+    found: Found,
+    monitor: Monitor,
+    neighbours: Option<Neighbours>,
+    listening: Listening,
+    /// Requests that were heard; they are answered when the daemon serves.
+    requests: mpsc::Receiver<Incoming>,
+}
+
+impl Prepared {
+    async fn open(start: &Start) -> Result<Self> {
+        let found = Found::open(start)?;
+        let monitor = Monitor::open().context("listening for changes of routes and devices")?;
+        let Start { file, key, .. } = start;
+        let gate = Gate::new(file.trust.administrators.clone(), !file.trust.anyone.is_empty());
+        let gate = Arc::new(gate);
+        let neighbours = Neighbours::listen(file, key, Arc::clone(&gate))?;
+        let (sender, requests) = mpsc::channel(REQUESTS_MAX);
+        let listening = listen(file, key, open_store(file)?, gate, sender).await?;
+        Ok(Self { found, monitor, neighbours, listening, requests })
+    }
+}
+
+async fn run_locked(start: Start, prepared: Prepared, bpf: bool) -> Result<End> {
+    let Prepared { found, monitor, neighbours, listening, requests } = prepared;
+    let (done, done_rx) = mpsc::unbounded_channel();
+    let name = start.file.name.clone();
+    let mut daemon = Daemon::adopt_or_start(start, found, done).inspect_err(|_| {
+        // What it had put up comes down again; the first failure is the one to tell.
+        let _ = adopt::take_down(&name);
+    })?;
+    daemon.neighbours = neighbours;
+    if let Err(error) = begin(&mut daemon, bpf) {
+        // Nobody could ask it to end, or adopt what it leaves.
+        daemon.stop();
+        return Err(error);
+    }
+    let ended = daemon.serve(monitor, requests, done_rx).await;
+    // Whoever comes next has not their keys.
+    daemon.end_associations();
+    if ended.is_ok() && daemon.hands_over {
+        // Until whoever asked has his answer; more than that he does not need.
+        tokio::time::sleep(ANSWERED_WITHIN).await;
+        let node = daemon.file.name.as_str();
+        tracing::info!(node, "handed over: everything goes on without this daemon");
+        return Ok(End::HandedOver);
+    }
+    drop(listening);
+    daemon.stop();
+    ended.map(|()| End::Down)
+}
+
+/// Goes on with what is wanted, and with what was adopted.
+fn begin(daemon: &mut Daemon, bpf: bool) -> Result<()> {
+    if !bpf {
+        daemon.bpf_allowed = false;
+        daemon.set_bpf(false)?;
+    }
+    daemon.end_unknown_capabilities();
+    daemon.resume();
+    daemon.prepare_compiler();
+    daemon.serve_associations()
+}
+
+/// An answer that was given is on its way within this.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(20);

@@ -1,0 +1,111 @@
+//! What a node has to give to sessions, as the machine says it.
+
+use crate::daemon::Daemon;
+use crate::events::Note;
+use crate::ports::LivePort;
+use api::EventKind;
+use cell::PacketMemory;
+use cell::protocol::HEADER_LENGTH_MAX;
+use session::PERIOD_MIN;
+use session::admission::{Capacity, ONE_CORE_PERIOD_MIN, PortCapacity};
+use std::collections::BTreeMap;
+use units::{BitsPerSecond, Bytes, Name, Nanos};
+
+/// Of the machine's memory this part is for sessions: the rest is the kernel's, packet memory, the
+/// daemon's, and what compilers take for a moment.
+const MEMORY_DIVISOR: u64 = 2;
+/// What is less than a mebibyte.
+const MEBIBYTE_REST: u64 = (1 << 20) - 1;
+/// Cells of a node, each on a guest core of its own.
+const GUEST_CORES: u16 = 1;
+
+/// What a node with these ports has to give. `before` has what was known of ports that are away.
+/// The daemon has left the guest core to the cell, if there was another.
+/// Without a front door nobody knows by which port the kernel sends what services leave to it.
+fn of(
+    ports: &[LivePort],
+    guest_core: usize,
+    has_front_door: bool,
+    before: Option<&Capacity>,
+) -> Capacity {
+    let queues = ports.iter().map(|port| port.queues).sum();
+    let mut known = before.map_or_else(BTreeMap::new, |before| before.ports.clone());
+    known.extend(ports.iter().filter(|port| port.away.is_none()).filter_map(port_capacity));
+    Capacity {
+        guest_cores: GUEST_CORES,
+        packet_cores: sandbox::cores::count(),
+        // In whole mebibytes, so that what is left can be read.
+        memory: Bytes((memory_total().0 / MEMORY_DIVISOR) & !MEBIBYTE_REST),
+        packet_memory: PacketMemory::of(queues).promised(),
+        ports: known,
+        ports_unheld: !has_front_door,
+        one_core: sandbox::cores::may_use(guest_core),
+    }
+}
+
+fn port_capacity(port: &LivePort) -> Option<(Name, PortCapacity)> {
+    let spec = &port.port.spec;
+    let rate = port.rate()?;
+    let packet_max = Bytes(u64::from(port.config.mtu + HEADER_LENGTH_MAX));
+    Some((spec.name.clone(), PortCapacity { rate, packet_max }))
+}
+
+/// All memory of the machine; none where the kernel does not say.
+fn memory_total() -> Bytes {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    Bytes(total_in(&text))
+}
+
+/// `MemTotal:       16374372 kB` (proc_meminfo(5)), in bytes.
+fn total_in(meminfo: &str) -> u64 {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let number = line.and_then(|rest| rest.split_whitespace().next());
+    number.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024)
+}
+
+impl Daemon {
+    /// Says anew what the node has to give: devices came and went. Sessions for which that is too
+    /// little are promised nothing, until they are tried again.
+    pub(crate) fn renew_capacity(&mut self) {
+        let has_front_door = self.front.front().is_ok();
+        let before = self.node.capacity();
+        let capacity = of(&self.ports, self.guest_core, has_front_door, before);
+        if self.node.capacity() == Some(&capacity) {
+            return;
+        }
+        for (session, refusal) in self.node.set_capacity(capacity) {
+            let owner = self.node.session(&session).and_then(|it| it.owner);
+            let text = format!("the session '{session}' is promised nothing any more");
+            let note = Note::new(EventKind::SessionChanged, text).session(&session).owner(owner);
+            self.note(note.reason(refusal.to_string()));
+            self.desired.short.insert(session, refusal.to_string());
+        }
+        self.tell_memory();
+        self.settle_accounts();
+        self.settle_lines();
+        self.unrecorded = true;
+    }
+
+    /// The shortest period in which this node promises something.
+    pub(crate) fn period_min(&self) -> Nanos {
+        let one_core = self.node.capacity().is_some_and(|capacity| capacity.one_core);
+        if one_core { ONE_CORE_PERIOD_MIN } else { PERIOD_MIN }
+    }
+
+    /// The rate of a port, if the node file or its driver says it.
+    pub(crate) fn port_rate(&self, port: &Name) -> Option<BitsPerSecond> {
+        self.node.capacity()?.ports.get(port).map(|port| port.rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machines_memory_is_read_as_the_kernel_writes_it() {
+        assert_eq!(total_in("MemTotal:       16374372 kB\nMemFree: 7 kB\n"), 16_374_372 * 1024);
+        assert_eq!(total_in("MemFree: 7 kB\n"), 0);
+        assert!(memory_total().0 > 1 << 20);
+    }
+}

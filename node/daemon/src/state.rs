@@ -1,0 +1,523 @@
+//! What shall run, as the daemon keeps it: in memory, in the journal, and in step with commands.
+//!
+//! ```text
+//! command ─▶ held ─ its turn ─▶ done by the node ─▶ record ─▶ journal (a thread) ─▶ answer
+//!                        └─ what cannot be undone: recorded first
+//! ```
+//!
+//! One change after another: whoever asks while another change is not finished waits for his
+//! turn. A command that cannot be recorded is undone, and refused.
+
+use crate::authority::{Authority, Capabilities, Capability, Revoked};
+use crate::daemon::{Daemon, Done, Request};
+use crate::http::{Answer, Incoming, error};
+use crate::journal::{CapabilityTexts, Journal, JournalError, Record};
+use crate::sessions::{MemoryWanted, SessionQuestion};
+use crate::views::failed;
+use api::{ErrorCode, ErrorInfo};
+use module_store::Digest;
+use node::desired::{DesiredRule, DesiredService, DesiredState};
+use node::{CapabilityId, Command};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use trust::{ModulePattern, UnixTime, Versions};
+use units::{Name, Nanos, RuleId};
+
+/// A change of the desired state, made when its turn comes.
+type Change = Box<dyn FnOnce(&mut DesiredState)>;
+/// What follows when a change is recorded, or is not.
+type Then = Box<dyn FnOnce(&mut Daemon, Answer<()>)>;
+
+/// The desired state and what is done with it at present.
+pub(crate) struct Desired {
+    pub(crate) state: Arc<DesiredState>,
+    pub(crate) generation: u64,
+    /// Digest of what the node file wanted when it was last followed.
+    pub(crate) followed: Option<String>,
+    journal: Arc<Mutex<Journal>>,
+    /// Changes that wait for the journal; the first one is being written.
+    records: VecDeque<(Change, Facts, Then)>,
+    writing: Option<(Arc<DesiredState>, u64)>,
+    /// Modules on their way to the disk: nothing that may name them is recorded before they are
+    /// there.
+    pub(crate) stores: Vec<Receiver<Answer<()>>>,
+    /// Modules that could not be written, for who was told early that they will be.
+    unstored: BTreeMap<Digest, ErrorInfo>,
+    /// Requests whose turn has not come.
+    pub(crate) held: VecDeque<Incoming>,
+    /// A command that is recorded before it is done.
+    ahead: bool,
+    /// The state that waits for a confirmation.
+    pub(crate) unconfirmed: Option<Unconfirmed>,
+    /// Sessions that are promised less than they shall be, with the reason.
+    pub(crate) short: BTreeMap<Name, String>,
+    /// Services and rules that are desired and not there, with the reason.
+    pub(crate) missing: BTreeMap<Name, String>,
+    pub(crate) unfit: Vec<(DesiredRule, String)>,
+    /// Bytes of each module that was fetched before there was a daemon.
+    pub(crate) fetched: Vec<u64>,
+    /// Those that the journal has, once some were written.
+    capabilities: Option<Arc<Capabilities>>,
+}
+
+/// A state that is taken back unless somebody confirms it.
+#[derive(Clone, Debug)]
+pub(crate) struct Unconfirmed {
+    pub(crate) until: Instant,
+    /// The generation to go back to.
+    pub(crate) back_to: u64,
+    /// What made it.
+    pub(crate) cause: String,
+}
+
+/// What is written beside a state.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) cause: String,
+    pub(crate) node_file: Option<String>,
+    /// Set for a state that waits for a confirmation.
+    pub(crate) unconfirmed_over: Option<u64>,
+    /// Written in the place of the present one instead of after it.
+    pub(crate) same_generation: bool,
+}
+
+impl Facts {
+    pub(crate) fn of(cause: impl Into<String>) -> Self {
+        Self { cause: cause.into(), ..Self::default() }
+    }
+}
+
+/// Modules that could not be written and are remembered: their deployments are on their way.
+const UNSTORED_MAX: usize = 64;
+
+impl Desired {
+    /// A module is on its way to the disk.
+    pub(crate) fn begin_store(&mut self, digest: &Digest, written: Receiver<Answer<()>>) {
+        self.unstored.remove(digest);
+        // Those that have ended are done with: what became of them was told.
+        self.stores.retain(|store| store.try_recv() == Err(TryRecvError::Empty));
+        self.stores.push(written);
+    }
+
+    /// A module could not be written, and nobody has begun to deploy it.
+    pub(crate) fn not_stored(&mut self, digest: Digest, problem: ErrorInfo) {
+        if self.unstored.len() >= UNSTORED_MAX {
+            self.unstored.pop_first();
+        }
+        self.unstored.insert(digest, problem);
+    }
+
+    /// Why a module that somebody wants to deploy is not in the store, if it was to be.
+    pub(crate) fn why_not_stored(&self, digest: &Digest) -> Option<&ErrorInfo> {
+        self.unstored.get(digest)
+    }
+
+    /// With what the journal has.
+    pub(crate) fn new(journal: Journal, newest: Option<Record>) -> Self {
+        let (generation, state) =
+            newest.map_or_else(Default::default, |record| (record.generation, record.state));
+        Self {
+            state: Arc::new(state),
+            generation,
+            followed: None,
+            journal: Arc::new(Mutex::new(journal)),
+            records: VecDeque::new(),
+            writing: None,
+            stores: Vec::new(),
+            unstored: BTreeMap::new(),
+            held: VecDeque::new(),
+            ahead: false,
+            unconfirmed: None,
+            short: BTreeMap::new(),
+            missing: BTreeMap::new(),
+            unfit: Vec::new(),
+            fetched: Vec::new(),
+            capabilities: None,
+        }
+    }
+
+    /// Writes at once, while nobody else does: when the node starts.
+    pub(crate) fn write_now(
+        &mut self,
+        state: DesiredState,
+        facts: &Facts,
+    ) -> Result<(), JournalError> {
+        let record = record(self.generation + 1, &state, facts);
+        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        journal.write(&record, facts.node_file.as_deref(), None)?;
+        drop(journal);
+        self.generation = record.generation;
+        self.state = Arc::new(state);
+        Ok(())
+    }
+
+    /// The journal, for whoever may wait for it.
+    pub(crate) fn journal(&self) -> Arc<Mutex<Journal>> {
+        Arc::clone(&self.journal)
+    }
+
+    /// What the journal knows of capabilities. `now` is the node's clock.
+    pub(crate) fn authority(
+        &self,
+        now: Nanos,
+        anyone: BTreeSet<ModulePattern>,
+    ) -> Result<Authority, JournalError> {
+        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut capabilities = Capabilities::new();
+        for (number, text) in journal.capabilities()? {
+            let read: Result<Capability, _> = serde_json::from_str(&text);
+            let capability = read.map_err(|error| {
+                journal.damaged(format!("capability {number} is not understood: {error}"))
+            })?;
+            capabilities.insert(CapabilityId(number), capability);
+        }
+        let mut revoked = Revoked::default();
+        for text in journal.revoked()? {
+            let read = revoked.insert(&text);
+            read.map_err(|error| journal.damaged(format!("something revoked: {error}")))?;
+        }
+        let latest = UnixTime(journal.latest_time()?);
+        let versions = match journal.versions()? {
+            Some(text) => text
+                .parse()
+                .map_err(|error| journal.damaged(format!("the versions that ran: {error}")))?,
+            None => Versions::default(),
+        };
+        Ok(Authority::new(now, latest, anyone, capabilities, revoked, versions))
+    }
+
+    /// Capabilities as they are to be written, if the journal has others.
+    fn new_capabilities(&mut self, now: &Arc<Capabilities>) -> Option<CapabilityTexts> {
+        if self.capabilities.as_ref().is_some_and(|written| Arc::ptr_eq(written, now)) {
+            return None;
+        }
+        self.capabilities = Some(Arc::clone(now));
+        let text =
+            |(id, it): (&CapabilityId, &Capability)| Some((id.0, serde_json::to_string(it).ok()?));
+        Some(now.iter().filter_map(text).collect())
+    }
+
+    /// Whether a command is recorded before it is done.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.ahead
+    }
+
+    /// Whether something of it is not there.
+    pub(crate) fn is_short(&self) -> bool {
+        !self.missing.is_empty() || !self.short.is_empty()
+    }
+
+    fn is_recording(&self) -> bool {
+        !self.records.is_empty()
+    }
+}
+
+fn record(generation: u64, state: &DesiredState, facts: &Facts) -> Record {
+    let mut record = Record::new(generation, &facts.cause, state.clone());
+    record.head.unconfirmed_over = facts.unconfirmed_over;
+    record
+}
+
+impl Request {
+    /// Whether it changes what shall run.
+    fn changes(&self) -> bool {
+        match self {
+            Self::Deploy(..)
+            | Self::Remove(..)
+            | Self::Move(..)
+            | Self::Bpf(..)
+            | Self::AddRules(..)
+            | Self::RemoveRule(..)
+            | Self::Session(
+                SessionQuestion::Create(..)
+                | SessionQuestion::Set(..)
+                | SessionQuestion::Remove(..),
+            )
+            | Self::Apply(..)
+            | Self::Confirm(..)
+            | Self::Rollback(..) => true,
+            Self::Node(..)
+            | Self::Services(..)
+            | Self::Service(..)
+            | Self::Message(..)
+            | Self::Rules(..)
+            | Self::Modules(..)
+            | Self::PutModule(..)
+            | Self::AddSignatures(..)
+            | Self::MayPull(..)
+            | Self::WantPull(..)
+            | Self::Stats(..)
+            | Self::Events(..)
+            | Self::Why(..)
+            | Self::Metrics(..)
+            | Self::Explain(..)
+            | Self::BeginCapture(..)
+            | Self::Captured(..)
+            | Self::EndCapture(..)
+            | Self::HandOver(..)
+            | Self::Revoke(..)
+            | Self::Revocations(..)
+            | Self::Backup(..)
+            | Self::Ledger(..)
+            | Self::Session(SessionQuestion::List(_) | SessionQuestion::Show(..))
+            | Self::Desired(..) => false,
+        }
+    }
+
+    /// Answers it with a refusal.
+    pub(crate) fn refuse(self, refusal: ErrorInfo) {
+        match self {
+            Self::Deploy(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Remove(_, _, reply) => drop(reply.send(Err(refusal))),
+            Self::Move(_, _, reply) => drop(reply.send(Err(refusal))),
+            Self::Bpf(_, reply) => drop(reply.send(Err(refusal))),
+            Self::AddRules(_, reply) => drop(reply.send(Err(refusal))),
+            Self::RemoveRule(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Apply(_, reply) | Self::Rollback(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Confirm(reply) => drop(reply.send(Err(refusal))),
+            Self::Node(reply) => drop(reply.send(Err(refusal))),
+            Self::Services(reply) => drop(reply.send(Err(refusal))),
+            Self::Service(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Message(_, _, reply) => drop(reply.send(Err(refusal))),
+            Self::Rules(reply) => drop(reply.send(Err(refusal))),
+            Self::Modules(reply) => drop(reply.send(Err(refusal))),
+            Self::PutModule(_, _, reply) => drop(reply.send(Err(refusal))),
+            Self::AddSignatures(_, _, reply) => drop(reply.send(Err(refusal))),
+            Self::MayPull(_, reply) | Self::WantPull(_, _, reply) => {
+                drop(reply.send(Err(refusal)));
+            }
+            Self::Stats(reply) => drop(reply.send(Err(refusal))),
+            Self::Events(_, _, reply) => drop(reply.send(Err(refusal))),
+            Self::Why(reply) => drop(reply.send(Err(refusal))),
+            Self::Metrics(reply) => drop(reply.send(Err(refusal))),
+            Self::BeginCapture(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Captured(_, _, reply) => drop(reply.send(Err(refusal))),
+            Self::EndCapture(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Explain(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Desired(reply) => drop(reply.send(Err(refusal))),
+            Self::HandOver(reply) => drop(reply.send(Err(refusal))),
+            Self::Revoke(_, reply) => drop(reply.send(Err(refusal))),
+            Self::Revocations(reply) => drop(reply.send(Err(refusal))),
+            Self::Backup(reply) => drop(reply.send(Err(refusal))),
+            Self::Ledger(question) => question.refuse(refusal),
+            Self::Session(question) => question.refuse(refusal),
+        }
+    }
+
+    /// Whether it may come while a state waits for its confirmation.
+    fn may_come_unconfirmed(&self) -> bool {
+        match self {
+            Self::Apply(request, _) => request.dry_run,
+            Self::Confirm(..) | Self::Rollback(..) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether it needs a node in which no other change is going on.
+    const fn is_exclusive(&self) -> bool {
+        matches!(self, Self::Apply(..) | Self::Confirm(..) | Self::Rollback(..))
+    }
+}
+
+impl Daemon {
+    /// Takes a request; one that changes something waits for its turn.
+    pub(crate) fn handle(&mut self, incoming: Incoming) {
+        self.handle_fetched(incoming, BTreeSet::new());
+    }
+
+    /// The same for one for which these modules have been fetched, or were not to be had.
+    pub(crate) fn handle_fetched(&mut self, incoming: Incoming, tried: BTreeSet<Digest>) {
+        let Some(incoming) = self.fetch_first(incoming, tried) else { return };
+        if incoming.request.changes() {
+            self.desired.held.push_back(incoming);
+            self.release_held();
+        } else {
+            self.answer_if_allowed(incoming);
+        }
+    }
+
+    /// Asked when its turn has come: what is whose may have changed while it waited.
+    fn answer_if_allowed(&mut self, Incoming { caller, request }: Incoming) {
+        match self.authorize(&caller, &request) {
+            Ok(()) => self.answer(caller, request),
+            Err(refusal) => request.refuse(refusal),
+        }
+    }
+
+    /// Whether no change is going on.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.work.is_none()
+            && !self.desired.is_recording()
+            && self.waiting.is_empty()
+            && self.removals.is_empty()
+            && self.sessions.removing.is_empty()
+            && self.movers.is_empty()
+    }
+
+    /// Begins what has waited and need not wait longer.
+    pub(crate) fn release_held(&mut self) {
+        while let Some(next) = self.desired.held.front() {
+            let busy = self.work.is_some() || self.desired.ahead;
+            if busy || (next.request.is_exclusive() && !self.is_idle()) {
+                return;
+            }
+            let wants = MemoryWanted::of(&next.request);
+            if !self.knows_memory_for(wants) {
+                return;
+            }
+            let Some(next) = self.desired.held.pop_front() else { return };
+            match self.check_confirmed() {
+                Err(refusal) if !next.request.may_come_unconfirmed() => {
+                    next.request.refuse(refusal);
+                }
+                _ => self.answer_if_allowed(next),
+            }
+        }
+    }
+
+    /// Refuses a change while a state waits for its confirmation.
+    fn check_confirmed(&self) -> Answer<()> {
+        let Some(unconfirmed) = &self.desired.unconfirmed else { return Ok(()) };
+        let left = unconfirmed.until.saturating_duration_since(Instant::now()).as_secs();
+        let message = format!(
+            "what was applied last waits for its confirmation, {left} s more; it would take this change back with it"
+        );
+        let help = "`tam confirm` keeps it, `tam rollback` takes it back now";
+        Err(error(ErrorCode::Failed, message, Some(help)))
+    }
+
+    /// Has a change written down; `then` hears whether it was.
+    pub(crate) fn record(
+        &mut self,
+        facts: Facts,
+        change: impl FnOnce(&mut DesiredState) + 'static,
+        then: impl FnOnce(&mut Self, Answer<()>) + 'static,
+    ) {
+        self.desired.records.push_back((Box::new(change), facts, Box::new(then)));
+        if self.desired.writing.is_none() {
+            self.write_next();
+        }
+    }
+
+    fn write_next(&mut self) {
+        let desired = &mut self.desired;
+        let Some((change, facts, _)) = desired.records.front_mut() else { return };
+        let change = std::mem::replace(change, Box::new(|_| ()));
+        let facts = facts.clone();
+        if facts.node_file.is_some() {
+            desired.followed.clone_from(&facts.node_file);
+        }
+        let mut next = DesiredState::clone(&desired.state);
+        change(&mut next);
+        let next = Arc::new(next);
+        let generation = desired.generation + u64::from(!facts.same_generation);
+        desired.writing = Some((Arc::clone(&next), generation));
+        let (journal, done) = (desired.journal(), self.done.clone());
+        let capabilities = desired.new_capabilities(&self.authority.capabilities);
+        let stores = std::mem::take(&mut desired.stores);
+        tokio::task::spawn_blocking(move || {
+            // One that ended without a word has no module to wait for.
+            let stored = stores.into_iter().try_for_each(|store| store.recv().unwrap_or(Ok(())));
+            let written = stored.and_then(|()| {
+                let record = record(generation, &next, &facts);
+                let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
+                let facts = facts.node_file.as_deref();
+                let written = journal.write(&record, facts, capabilities.as_ref());
+                written.map_err(|error| refusal(&error))
+            });
+            // The daemon is gone when nobody receives: nothing is left to do.
+            let _ = done.send(Done::Recorded(written));
+        });
+    }
+
+    /// The journal has answered.
+    pub(crate) fn recorded(&mut self, written: Answer<()>) {
+        let (Some((state, generation)), Some((_, _, then))) =
+            (self.desired.writing.take(), self.desired.records.pop_front())
+        else {
+            return;
+        };
+        if written.is_ok() {
+            (self.desired.state, self.desired.generation) = (state, generation);
+            self.node.await_only(&self.desired.state);
+        }
+        then(self, written);
+        if self.desired.writing.is_none() {
+            self.write_next();
+        }
+    }
+
+    /// Does a command that could not be undone: checked on a copy of the node, then recorded,
+    /// then done.
+    pub(crate) fn record_ahead(
+        &mut self,
+        command: Command,
+        cause: String,
+        change: impl FnOnce(&mut DesiredState) + 'static,
+        then: impl FnOnce(&mut Self, Answer<node::Outcome>) + 'static,
+    ) {
+        let mut trial = self.node.clone();
+        if let Err(refusal) = trial.handle_command(self.now(), command.clone()) {
+            return then(self, Err(crate::daemon::refused(&refusal)));
+        }
+        self.desired.ahead = true;
+        let going = match &command {
+            Command::Remove { service, .. } => Some(service.clone()),
+            _ => None,
+        };
+        self.record(Facts::of(cause), change, move |daemon, written| {
+            let is_written = written.is_ok();
+            let act = move |daemon: &mut Self| {
+                daemon.desired.ahead = false;
+                let outcome = written.and_then(|()| daemon.command(command));
+                then(daemon, outcome);
+            };
+            match going {
+                Some(service) if is_written => {
+                    let leaves = service.clone();
+                    daemon.leave_first(&service, move |daemon| {
+                        act(daemon);
+                        daemon.come_back(&leaves);
+                    });
+                }
+                _ => act(daemon),
+            }
+        });
+    }
+
+    /// The rule of this number, and how many that say the same come before it.
+    pub(crate) fn desired_rule(&self, rule: RuleId) -> Option<(DesiredRule, usize)> {
+        let rules = self.node.numbered_rules();
+        let (_, found) = rules.iter().find(|(id, _)| *id == rule)?.clone();
+        let before = rules.iter().filter(|(id, other)| *id < rule && *other == found).count();
+        Some((found, before))
+    }
+
+    /// What was asked for a service that runs now.
+    pub(crate) fn as_desired(&self, request: &crate::daemon::Waiting) -> Option<DesiredService> {
+        let service = self.node.service(&request.service)?;
+        Some(DesiredService::of(service, request.level))
+    }
+}
+
+/// What an operator is told when the journal fails.
+pub(crate) fn refusal(problem: &JournalError) -> ErrorInfo {
+    let refused = failed(format!("{problem}; nothing has changed"));
+    let JournalError::Io { source, .. } = problem else { return refused };
+    let help = match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room on the file system of the node's state, and try again; what runs goes on"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "mount the file system of the node's state writable, and try again; what runs goes on"
+        }
+        io::ErrorKind::PermissionDenied => "the node must be allowed to write its state",
+        _ => {
+            "look at the disk (dmesg); what runs goes on, and no change is taken until the state can be written"
+        }
+    };
+    ErrorInfo { help: Some(help.to_owned()), ..refused }
+}
