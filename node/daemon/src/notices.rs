@@ -98,6 +98,8 @@ impl Daemon {
                 self.refuse_movers(&service, &removed);
                 self.refuse_waiting(&service, removed);
                 self.called_ended(&service);
+                // Whoever hears of it may rely on it: behind the last closed service all is open.
+                self.close_ports();
                 self.removals.handle_stopped(&service);
                 self.forget_modules();
             }

@@ -11,8 +11,9 @@ use testkit::{Service, root_or_skip, wait_for};
 /// As the compile worker has them: node/cell/src/compile.rs.
 const CPU_SECONDS_MAX: u64 = 5;
 const MEMORY_MAX: u64 = 256 << 20;
-/// On a machine that others use too, five seconds of processor time are more.
-const ENDS_WITHIN: Duration = Duration::from_secs(30);
+/// Bound for a deployment, far above five seconds of processor time on a machine that others use:
+/// only a compiler without limits takes longer.
+const ENDS_WITHIN: Duration = Duration::from_secs(100);
 /// A daemon that waited for its compiler would be seen.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// Bombs of a long run.
