@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod affected;
+mod house;
 mod programs;
 mod quick;
 mod tidy;
@@ -17,6 +18,7 @@ use anyhow::{Context, ensure};
 use tidy::features::{self, Listings};
 
 const USAGE: &str = "usage: cargo xtask tidy [--json]        the project's rules
+       cargo xtask house [--json]       sizes of types, circles of files, shares of tests
        cargo xtask test [RUNNER…]        every test program but the system tests; RUNNER stands before each: sudo -n
        cargo xtask quick [REVISION]      format, rules, lints and tests of what differs from REVISION (HEAD), and of what depends on it";
 
@@ -26,6 +28,8 @@ fn main() -> ExitCode {
     let passed = match words.as_slice() {
         ["tidy"] => run_tidy(false),
         ["tidy", "--json"] => run_tidy(true),
+        ["house"] => print_house(false),
+        ["house", "--json"] => print_house(true),
         ["test", ..] => run_tests(&arguments[1..]),
         ["quick"] => quick::run(None),
         ["quick", revision] if !revision.starts_with('-') => quick::run(Some(revision)),
@@ -68,6 +72,20 @@ fn run_tidy(json: bool) -> anyhow::Result<bool> {
         print!("{report}");
     }
     Ok(report.errors == 0)
+}
+
+/// Prints the measures of the code's inside.
+fn print_house(json: bool) -> anyhow::Result<bool> {
+    let root = project_root()?;
+    let tree = tidy::tree::Tree::read(&root)
+        .with_context(|| format!("reading the tree at {}", root.display()))?;
+    let house = house::House::of(&tree);
+    if json {
+        println!("{}", serde_json::to_string_pretty(&house)?);
+    } else {
+        print!("{house}");
+    }
+    Ok(true)
 }
 
 /// Returns a Cargo that runs at the root, without what `cargo run` has set for xtask: build scripts

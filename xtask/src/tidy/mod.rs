@@ -14,6 +14,7 @@
 //! | [`features`] | builds and tests resolve the same features |
 //! | [`dependencies`] | each external dependency has its line in the docs |
 //! | [`examples`] | libraries whose comments have no example take no time of rustdoc's |
+//! | [`owners`] | what one type owns, where its methods are, circles of files |
 //! | [`documents`] | ARCHITECTURE.md and SPECIFICATION.md agree with the tree; the glossary |
 
 pub mod arrows;
@@ -22,6 +23,7 @@ pub mod determinism;
 pub mod documents;
 pub mod examples;
 pub mod features;
+pub mod owners;
 pub mod rust;
 pub mod text;
 pub mod timers;
@@ -37,7 +39,7 @@ use tree::Tree;
 
 /// Runs every check.
 pub fn check(tree: &Tree, listings: &Listings) -> Report {
-    let checks: [fn(&Tree) -> Vec<Finding>; 8] = [
+    let checks: [fn(&Tree) -> Vec<Finding>; 9] = [
         arrows::check,
         unsafety::check,
         determinism::check,
@@ -46,6 +48,7 @@ pub fn check(tree: &Tree, listings: &Listings) -> Report {
         examples::check,
         dependencies::check,
         documents::check,
+        owners::check,
     ];
     let mut findings: Vec<Finding> = checks.iter().flat_map(|check| check(tree)).collect();
     findings.extend(features::check(listings));

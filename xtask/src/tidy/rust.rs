@@ -78,6 +78,17 @@ impl Source {
             .map(|window| window[1].text.as_str())
     }
 
+    /// Returns true when the whole file is built for tests only.
+    pub fn is_test(&self) -> bool {
+        self.tokens.iter().all(|token| token.test)
+    }
+
+    /// Returns the number of lines with code, of all or of tests only.
+    pub fn lines(&self, tests_only: bool) -> usize {
+        let tokens = self.tokens.iter().filter(|token| token.test || !tests_only);
+        tokens.map(|token| token.line).collect::<std::collections::BTreeSet<_>>().len()
+    }
+
     /// Says that the whole file is built for tests only.
     pub fn mark_as_test(&mut self) {
         self.tokens.iter_mut().for_each(|token| token.test = true);

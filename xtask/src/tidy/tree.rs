@@ -116,7 +116,7 @@ fn is_template(path: &str) -> bool {
 
 /// The folder of the crate that a file belongs to: the first two parts of its path, or one.
 pub fn folder_of(path: &str) -> &str {
-    let parts = if path.starts_with("xtask/") { 1 } else { 2 };
+    let parts = if path.starts_with("xtask/") || path.starts_with("cli/") { 1 } else { 2 };
     path.match_indices('/').nth(parts - 1).map_or(path, |(at, _)| &path[..at])
 }
 
