@@ -19,6 +19,7 @@ pub mod protocol;
 pub mod rewrite;
 pub mod samples;
 pub mod segment;
+mod sum;
 
 pub use build::FrameBuilder;
 pub use parse::{Fragment, Hidden, Outcome, Parsed, VlanTag, flow_hash, parse_frame};

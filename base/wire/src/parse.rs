@@ -18,8 +18,8 @@ mod values;
 
 pub use values::{Fragment, Hidden, Outcome, Parsed, VlanTag};
 
-use crate::checksum;
 use crate::protocol::{self as p, ETHERNET_LENGTH, IPV4_LENGTH, IPV6_LENGTH, VLAN_TAG_LENGTH};
+use crate::sum::checksum;
 
 /// VLAN tags that are looked behind: one of the provider, one of the customer (IEEE 802.1ad).
 pub const VLAN_TAGS_MAX: u8 = 2;
@@ -146,7 +146,7 @@ fn parse_ipv4(frame: &[u8], parsed: &mut Parsed) -> Result<(), Outcome> {
     if usize::from(total_length) < header_length || l3 + usize::from(total_length) > frame.len() {
         return Err(Outcome::TotalLength);
     }
-    if checksum::checksum(with_options) != 0 {
+    if checksum(with_options) != 0 {
         return Err(Outcome::Checksum);
     }
 

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use abi::{CheckError, Checked, Unverified};
+use abi::{Checked, Unverified};
 
 use super::build_c;
-use super::toolchain::{Libraries, NoCToolchain, NoToolchain, TARGET, Toolchain};
+pub use super::build_error::BuildError;
+use super::build_error::OUTPUT_LINES_MAX;
+use super::toolchain::{Libraries, TARGET, Toolchain};
 use crate::destination;
 
-/// Lines of the compiler's output that an error keeps: the first complaint causes the others.
-pub(super) const OUTPUT_LINES_MAX: usize = 200;
 /// The package that services are written with.
 const SDK: &str = "tamandua-sdk";
 
@@ -30,65 +30,6 @@ pub struct Built {
     pub checked: Checked,
     /// How long the compiler took.
     pub took: Duration,
-}
-
-/// Why there is no module. The author's or the host's fault.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// Nothing to build.
-    #[error(
-        "{0} has neither a Cargo.toml nor a .c file: it is no service project; `tam new NAME` writes one"
-    )]
-    NoProject(PathBuf),
-    /// `Cargo.toml` cannot be read.
-    #[error("cannot read {path}: {reason}")]
-    Manifest {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// No compiler.
-    #[error(transparent)]
-    NoToolchain(#[from] NoToolchain),
-    /// No compiler for C.
-    #[error(transparent)]
-    NoCToolchain(#[from] NoCToolchain),
-    /// The compiler could not be run.
-    #[error("cannot run {program}: {source}")]
-    Run {
-        /// Which program.
-        program: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The compiler refused the project.
-    #[error("the project does not compile:\n{output}")]
-    Compile {
-        /// What the compiler said, without its progress.
-        output: String,
-    },
-    /// The project compiles, but not to a module.
-    #[error(
-        "{0} compiles to no .wasm file; its Cargo.toml needs [lib] with crate-type = [\"cdylib\"]"
-    )]
-    NoModule(PathBuf),
-    /// The module does not keep to the ABI.
-    #[error("{path} was built, but no node would take it: {source}")]
-    Check {
-        /// What the compiler made.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: Box<CheckError>,
-    },
-    /// The module could not be read or written.
-    #[error("cannot copy the module to {path}: {source}")]
-    Copy {
-        /// Where to.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
 }
 
 /// Builds the project in `directory`; `progress` gets a line for each step. It is one in

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::build::{BuildError, OUTPUT_LINES_MAX};
+use super::build_error::{BuildError, OUTPUT_LINES_MAX};
 use super::sdk;
 use super::toolchain::CToolchain;
 

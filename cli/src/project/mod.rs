@@ -5,6 +5,7 @@
 
 mod build;
 mod build_c;
+mod build_error;
 mod new;
 mod sdk;
 mod toolchain;

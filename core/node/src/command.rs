@@ -22,7 +22,18 @@ use crate::policy::OnFailure;
 use crate::rule::RuleSpec;
 use crate::service::{Edges, ModuleInfo};
 use crate::session;
-use crate::state::StateWay;
+
+/// How the new version comes by the state of the old one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StateWay {
+    /// It takes over memory and globals as they are.
+    Memory,
+    /// `state_out` of the old one and `state_in` of the new one.
+    Hooks,
+    /// It begins empty.
+    Empty,
+}
 
 /// What an operator asks for; all of it happens or nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

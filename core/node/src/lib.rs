@@ -31,7 +31,7 @@ pub mod wanted;
 #[cfg(test)]
 mod testing;
 
-pub use command::{Command, Effect, Event, Notice, Outcome};
+pub use command::{Command, Effect, Event, Notice, Outcome, StateWay};
 pub use owner::{CapabilityId, Owner, PrincipalId};
 pub use policy::OnFailure;
 pub use port::{Port, PortError, PortKind, PortMode, PortSpec, other_ends};
@@ -39,4 +39,4 @@ pub use refusal::{Refusal, RefusalClass};
 pub use rule::{Action, Match, Rule, RuleSpec};
 pub use service::{ASSOCIATIONS, ModuleInfo, Service, ServiceState};
 pub use session::{SESSIONS_MAX, Session};
-pub use state::{ASSOCIATIONS_NAME, ASSOCIATIONS_PRIORITY, Node, StateWay};
+pub use state::{ASSOCIATIONS_NAME, ASSOCIATIONS_PRIORITY, Node};

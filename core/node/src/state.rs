@@ -28,7 +28,6 @@ mod snapshot;
 
 pub use accounts::Accounts;
 pub use associations::{ASSOCIATIONS_NAME, ASSOCIATIONS_PRIORITY};
-pub use replace::StateWay;
 pub use services::FIRST_STARTS_MAX;
 pub use snapshot::{RestoreError, Snapshot, SnapshotView};
 

@@ -23,7 +23,7 @@ use units::{Nanos, SessionId};
 
 use crate::Ahead;
 use crate::kind::Kind;
-use crate::period::Period;
+use crate::period::{NOTIONAL_PERIOD, Period};
 use crate::share::Share;
 use crate::weight::Weight;
 
@@ -32,9 +32,6 @@ use heap::Heap;
 use load::Load;
 pub(crate) use server::Rules;
 use server::{Server, State};
-
-/// The period in which the work of those who reserved nothing is shown: RCANE's, section VI.A.
-pub const NOTIONAL_PERIOD: Nanos = Nanos::from_millis(100);
 
 /// How many of those who wait are looked at to find who will come first before somebody: what is
 /// in a few lines of a cache. If more wait, the next one ends what runs, who has nothing lost.

@@ -40,8 +40,8 @@ pub mod share;
 pub mod text;
 pub mod weight;
 
-pub use edf::NOTIONAL_PERIOD;
 pub use kind::Kind;
+pub use period::NOTIONAL_PERIOD;
 pub use period::Period;
 pub use processor::{ProcessorError, VirtualProcessor};
 pub use reservation::{PROCESSORS_MAX, Reservation, ReservationError};

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-use crate::edf::NOTIONAL_PERIOD;
+/// The period in which the work of those who reserved nothing is shown: RCANE's, section VI.A.
+pub const NOTIONAL_PERIOD: Nanos = Nanos::from_millis(100);
 
 /// One period of a promise, or a notional one of somebody who reserved nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! What somebody wants to do, in the dimensions in which a grant can be narrow.
 
-use crate::grant::{Dimension, Kind};
+use crate::dimension::{Dimension, Kind};
 use crate::signer::Signer;
 use abi::Level;
 use ipnet::IpNet;

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub mod ask;
 pub mod clock;
+mod dimension;
 pub mod grant;
 pub mod key;
 pub mod signature;

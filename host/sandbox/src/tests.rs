@@ -22,7 +22,7 @@ fn inside(name: &str, act: impl FnOnce()) {
 fn run_again(name: &str, environment: &[(&str, &str)]) {
     let mut again = Command::new(std::env::current_exe().unwrap());
     again.envs(environment.iter().copied());
-    let name = format!("sandbox::tests::{name}");
+    let name = format!("tests::{name}");
     let output = again.args(["--exact", &name, "--nocapture"]).env(INSIDE, "1").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));

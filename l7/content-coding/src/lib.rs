@@ -16,7 +16,7 @@
 //! [`choose_level`] says how hard to try. There is no decoder, no clock and no thread.
 //!
 //! ```
-//! use coding::{Coding, Level, Pool};
+//! use content_coding::{Coding, Level, Pool};
 //!
 //! let pool = Pool::new();
 //! let mut encoder = pool.encoder(Coding::Gzip, Level::DEFAULT);
@@ -26,7 +26,7 @@
 //! }
 //! encoder.flush(&mut coded)?; // Whoever has `coded` can read both parts now.
 //! encoder.finish(&mut coded)?;
-//! # Ok::<(), coding::Failed>(())
+//! # Ok::<(), content_coding::Failed>(())
 //! ```
 
 #![forbid(unsafe_code)]

@@ -1,18 +1,8 @@
 //! Bodies in each framing: slices of the input, then the end.
 
-use crate::chunked::Chunks;
+use crate::chunked::{BodyEvent, Chunks};
 use crate::error::{Fault, Reason, Side};
 use crate::framing::Framing;
-use crate::headers::Headers;
-
-/// A part of a body.
-#[derive(Debug)]
-pub(crate) enum BodyEvent<'i> {
-    Bytes(&'i [u8]),
-    Trailers(Headers),
-    Tunnel(&'i [u8]),
-    End,
-}
 
 /// What is left of a body.
 #[derive(Debug)]

@@ -7,14 +7,23 @@
 //!   └────────── DataEnd ◀─ DataReturn ◀─ Data
 //! ```
 
-use crate::body::BodyEvent;
 use crate::error::{Fault, Reason, Side};
 use crate::grammar::{is_space, is_value};
+use crate::headers::Headers;
 use crate::limits::{
     BODY_LENGTH_MAX, CHUNK_EXTENSIONS_LENGTH_MAX, CHUNK_LINE_LENGTH_MAX, CHUNK_SIZE_DIGITS_MAX,
     FIELD_LINE_LENGTH_MAX, TRAILERS_COUNT_MAX, TRAILERS_LENGTH_MAX,
 };
 use crate::line::{Limits, Reader};
+
+/// A part of a body.
+#[derive(Debug)]
+pub(crate) enum BodyEvent<'i> {
+    Bytes(&'i [u8]),
+    Trailers(Headers),
+    Tunnel(&'i [u8]),
+    End,
+}
 
 const TRAILER_LIMITS: Limits = Limits {
     start_line: FIELD_LINE_LENGTH_MAX,

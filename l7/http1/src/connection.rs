@@ -3,8 +3,8 @@
 
 use crate::error::Reason;
 use crate::grammar::{elements, is_token};
-use crate::head::Version;
 use crate::headers::{EditError, Headers};
+use crate::version::Version;
 
 /// Fields that are for the next hop whatever Connection says: RFC 9110, section 7.6.1.
 pub const HOP_BY_HOP: [&[u8]; 6] =

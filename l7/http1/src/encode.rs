@@ -10,10 +10,11 @@ use crate::connection::{
 use crate::error::{Error, Reason};
 use crate::framing::{Asked, AskedBy, Framing, Said, said};
 use crate::grammar::Decimal;
-use crate::head::{RequestHead, ResponseHead, Version};
+use crate::head::{RequestHead, ResponseHead};
 use crate::headers::{EditError, Headers};
 use crate::limits::{BODY_LENGTH_MAX, TRAILERS_COUNT_MAX, TRAILERS_LENGTH_MAX};
 use crate::source::Source;
+use crate::version::Version;
 
 const LENGTH: &[u8] = b"Content-Length";
 const CODING: &[u8] = b"Transfer-Encoding";

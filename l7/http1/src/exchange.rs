@@ -12,8 +12,9 @@
 
 use crate::decode::Switch;
 use crate::framing::{Asked, AskedBy, Framing, announces_body};
-use crate::head::{RequestHead, ResponseHead, Version};
+use crate::head::{RequestHead, ResponseHead};
 use crate::limits::PIPELINED_COUNT_MAX;
+use crate::version::Version;
 use std::collections::VecDeque;
 
 /// What happens behind the end of a message.

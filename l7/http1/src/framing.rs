@@ -4,8 +4,9 @@
 use crate::connection::upgrades;
 use crate::error::Reason;
 use crate::grammar::{elements, length};
-use crate::head::{RequestHead, ResponseHead, Version};
+use crate::head::{RequestHead, ResponseHead};
 use crate::headers::Headers;
+use crate::version::Version;
 
 /// How a body is delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Sentences of the RFCs by which messages are refused. `docs/http1.md` has all of them.
 
-use crate::error::{Reason, Side};
+use crate::reason::{Reason, Side};
 
 /// A sentence by which a message is refused, or may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

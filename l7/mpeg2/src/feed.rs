@@ -7,20 +7,9 @@
 //! ```
 
 use crate::limits::KEPT_LENGTH_MAX;
-use crate::scan::Scanner;
+use crate::scan::{Cut, Scanner};
 use std::collections::VecDeque;
 use units::Nanos;
-
-/// A place at which a codec can begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut {
-    /// Bytes of the stream before it.
-    pub at: u64,
-    /// Whether a sequence header is there; else [`Feed::headers`] go before it.
-    pub has_headers: bool,
-    /// When its first picture is shown.
-    pub time: Nanos,
-}
 
 /// An elementary stream, from where somebody may still want it.
 #[derive(Debug, Default)]

@@ -29,8 +29,9 @@ mod transport;
 mod wish;
 
 pub use demux::{Demuxer, Format, NotVideo};
-pub use feed::{Cut, Feed};
+pub use feed::Feed;
 pub use picture::{Header, LEFT_OUT};
+pub use scan::Cut;
 pub use scan::Scanner;
 pub use split::{Garbled, Splitter};
 pub use transcoding::{CodecId, Effect, Ended, Transcoding};

@@ -5,9 +5,19 @@
 //!  └─ a cut begins with the first of these in front of an I picture
 //! ```
 
-use crate::feed::Cut;
 use crate::limits::SEQUENCE_LENGTH_MAX;
 use units::Nanos;
+
+/// A place at which a codec can begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Bytes of the stream before it.
+    pub at: u64,
+    /// Whether a sequence header is there; else [`Feed::headers`](crate::feed::Feed::headers) go before it.
+    pub has_headers: bool,
+    /// When its first picture is shown.
+    pub time: Nanos,
+}
 
 /// Bytes behind a start code that are read of what it begins.
 const READ: usize = 8;

@@ -12,9 +12,10 @@
 //! stream gets fewer: a picture that is late is left out as soon as a newer one is there.
 
 use crate::demux::{Demuxer, Format, NotVideo};
-use crate::feed::{Cut, Feed};
+use crate::feed::Feed;
 use crate::limits::{AHEAD_LENGTH_MAX, KEPT_LENGTH_MAX, LATE_MAX, UNSEEN_LENGTH_MAX};
 use crate::picture::{Header, LEFT_OUT};
+use crate::scan::Cut;
 use crate::split::{Garbled, Splitter};
 use crate::wish::Wish;
 use std::collections::VecDeque;

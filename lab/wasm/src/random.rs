@@ -151,7 +151,7 @@ impl Engines {
     fn compare_module(&self, seed: u64, module: &Generated) -> Result<Verdict, Fault> {
         let mut programs = Vec::new();
         for export in &module.functions {
-            match compile::export(&module.bytes, &export.name, generate::PAGES_MAX) {
+            match compile::export(&module.bytes, &export.name, compose::PAGES_MAX) {
                 Ok(program) => programs.push((export, program)),
                 Err(NoProgram::Refused(code)) if code == "recursion" => {
                     return Ok(Verdict::Skipped("recursion"));

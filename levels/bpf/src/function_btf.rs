@@ -14,7 +14,20 @@ use std::ptr::NonNull;
 
 use libbpf_sys as sys;
 
-use crate::raw_program::RawFunction;
+/// A function of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawFunction {
+    /// Its first instruction.
+    pub start: u32,
+    /// Its name: letters, digits and `_`.
+    pub name: String,
+    /// Whether its first parameter is the context.
+    pub takes_context: bool,
+    /// How many 64-bit numbers follow.
+    pub scalars: u32,
+    /// Whether it is verified once, by itself; else at each call.
+    pub global: bool,
+}
 
 /// BTF in the kernel; the program that refers to it keeps it.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libbpf_sys as sys;
 
 use crate::function_btf::FunctionBtf;
+pub use crate::function_btf::RawFunction;
 use crate::insn;
 use crate::object::last_lines;
 use crate::program::Program;
@@ -58,21 +59,6 @@ pub struct RawMap<'a> {
     /// So many bytes into the first value, whose address is loaded; the second word says how
     /// many more. Without it the map itself is.
     pub value: Option<u32>,
-}
-
-/// A function of a program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RawFunction {
-    /// Its first instruction.
-    pub start: u32,
-    /// Its name: letters, digits and `_`.
-    pub name: String,
-    /// Whether its first parameter is the context.
-    pub takes_context: bool,
-    /// How many 64-bit numbers follow.
-    pub scalars: u32,
-    /// Whether it is verified once, by itself; else at each call.
-    pub global: bool,
 }
 
 /// Why a program was not loaded.

@@ -2,7 +2,6 @@
 //! again.
 
 use crate::protocol::{SPARE_PAGES_MAX, SharedFacts};
-use crate::shared::SharedError;
 use bpf::{MappedArena, MappedBlock, RingBuffer};
 use rustix::fd::{AsFd, OwnedFd};
 use std::cell::RefCell;
@@ -10,6 +9,19 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use wasm_to_bpf::layout;
+
+/// Why the memory could not be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SharedError {
+    #[error("the service shares its memory with programs in the kernel, and {0} is missing")]
+    Missing(&'static str),
+    #[error("mapping the memory that the service shares with the kernel: {0}")]
+    Arena(#[from] bpf::ArenaError),
+    #[error("mapping the instance block: {0}")]
+    Block(std::io::Error),
+    #[error("mapping the ring of what its programs send: {0}")]
+    Ring(std::io::Error),
+}
 
 /// Mappings that nobody uses: as many as a daemon keeps for services to come.
 const IDLE_MAX: usize = 8;

@@ -27,25 +27,12 @@ use wasm_to_bpf::layout;
 use xsk::Packet;
 
 use crate::below::{take_below, take_up};
-use crate::mappings::{Mapping, Mappings};
+use crate::mappings::{Mapping, Mappings, SharedError};
 use crate::protocol::SharedFacts;
 
 /// Looks at a lane that a program is in before it is given up: far more than the
 /// largest fuel budget takes.
 const PATIENCE: u32 = 1 << 24;
-
-/// Why the memory could not be had.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SharedError {
-    #[error("the service shares its memory with programs in the kernel, and {0} is missing")]
-    Missing(&'static str),
-    #[error("mapping the memory that the service shares with the kernel: {0}")]
-    Arena(#[from] bpf::ArenaError),
-    #[error("mapping the instance block: {0}")]
-    Block(std::io::Error),
-    #[error("mapping the ring of what its programs send: {0}")]
-    Ring(std::io::Error),
-}
 
 /// Lane, block and memory of one service.
 #[derive(Debug)]

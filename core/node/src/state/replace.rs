@@ -15,7 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use abi::check::Kind;
 use abi::manifest::ParameterValue;
 use abi::{Lanes, Level};
-use serde::{Deserialize, Serialize};
 use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
 use super::rules::rules_of;
@@ -23,24 +22,12 @@ use super::services::{Managed, check_levels};
 use super::{Life, Node};
 use crate::budget::Budget;
 use crate::classifier::Destination;
-use crate::command::{Effect, Memory, Notice, Outcome};
+use crate::command::{Effect, Memory, Notice, Outcome, StateWay};
 use crate::owner::{Owner, same_principal};
 use crate::policy::OnFailure;
 use crate::refusal::Refusal;
 use crate::rule::RuleSpec;
 use crate::service::{ModuleInfo, ServiceState};
-
-/// How the new version comes by the state of the old one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum StateWay {
-    /// It takes over memory and globals as they are.
-    Memory,
-    /// `state_out` of the old one and `state_in` of the new one.
-    Hooks,
-    /// It begins empty.
-    Empty,
-}
 
 /// What a deploy says of a service, beside its name and its rules.
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@ use abi::check::MemoryImage;
 
 use super::tests::{NOW, add, deploy_with, effects, lost, name, refused, running, to_service};
 use super::*;
+use crate::StateWay;
 use crate::refusal::RefusalClass;
 use crate::rule::{Action, RuleSpec};
 use crate::service::{ModuleInfo, ServiceState};

@@ -2,7 +2,8 @@
 //! another protocol.
 
 use super::{HEAD_LIMITS, Step};
-use crate::body::{BodyEvent, BodyReader};
+use crate::body::BodyReader;
+use crate::chunked::BodyEvent;
 use crate::error::{Error, Fault, Reason, Side};
 use crate::framing::{self, Framing, merge_lengths};
 use crate::head::{RequestHead, RequestLine};

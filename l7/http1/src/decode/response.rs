@@ -1,7 +1,8 @@
 //! What a server sends: responses, each read as the answer to a request that it was told of.
 
 use super::{HEAD_LIMITS, Step};
-use crate::body::{BodyEvent, BodyReader};
+use crate::body::BodyReader;
+use crate::chunked::BodyEvent;
 use crate::error::{Error, Fault, Reason, Side};
 use crate::framing::{self, Asked, Framing, merge_lengths};
 use crate::head::{ResponseHead, StatusLine};

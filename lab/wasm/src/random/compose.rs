@@ -11,9 +11,11 @@ use wasm_encoder::{
     Module, RefType, TableSection, TableType, TypeSection, ValType,
 };
 
-use super::generate::PAGES_MAX;
 use super::rng::Rng;
 use body::{Body, STATEMENTS};
+
+/// Pages of a memory, at most: enough to grow, little to compare.
+pub(super) const PAGES_MAX: u32 = 4;
 
 /// Mutable globals: two of each type.
 const GLOBALS: [ValType; 4] = [ValType::I32, ValType::I32, ValType::I64, ValType::I64];

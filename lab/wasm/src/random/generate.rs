@@ -5,11 +5,9 @@ use wasm_smith::{Config, InstructionKind, InstructionKinds, MemoryOffsetChoices,
 use wasm_to_bpf::ValueType;
 use wasmparser::{ExternalKind, Parser, Payload, ValType, Validator, WasmFeatures};
 
-use super::compose;
+use super::compose::{self, PAGES_MAX};
 use super::rng::Rng;
 
-/// Pages of a memory, at most: enough to grow, little to compare.
-pub(super) const PAGES_MAX: u32 = 4;
 /// Rounds of loops and calls on one instance; then every function is `unreachable`.
 const ROUNDS: u32 = 300;
 /// Random bytes that a module is made of.
