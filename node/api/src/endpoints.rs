@@ -1,7 +1,7 @@
 //! Every endpoint, once: the daemon's router, the client and the OpenAPI
 //! document are made from this table.
 //!
-//! Not here: what an endpoint does (noded).
+//! Not here: what an endpoint does (`node/daemon`).
 
 use crate::capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPackets};
 use crate::desired::{Applied, ApplyRequest, Confirmed, DesiredInfo, RollbackRequest};
