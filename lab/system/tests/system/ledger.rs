@@ -157,6 +157,9 @@ fn a_receipt_is_verified_with_the_nodes_key_and_adds_up_to_the_bill() {
     flow.send(500);
     let sum = assert_billed(&line, "up", 500);
     assert!(sum.memory_byte_seconds > 0, "{sum:?}");
+    // What a compiler took is known when it has ended, and billed with the next record.
+    let is_billed = || records(&line).iter().any(|it| it.used.compile_ns > 0).then_some(());
+    wait_for(SOON, is_billed).expect("its compiler is billed");
     let info = line.node.client().node().unwrap();
     assert_eq!(info.ledger, "on");
     let node: PublicKey = info.node_key.parse().unwrap();
