@@ -26,6 +26,7 @@ mod codecs;
 mod compile;
 mod counts;
 mod cycle;
+mod datapath;
 mod deliver;
 mod egress;
 mod facts;

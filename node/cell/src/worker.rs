@@ -1,23 +1,5 @@
 //! The cell's process: one thread that serves its sockets and its daemon in turn.
 
-/// Where packets can go from a cell, while its services are borrowed, too.
-macro_rules! exits {
-    ($cell:expr, $rules:expr, $session:expr) => {
-        $crate::deliver::Exits {
-            ports: &mut $cell.ports,
-            pool: &mut $cell.pool,
-            kernel: $cell.kernel.as_ref(),
-            tap: $cell.tap.as_mut(),
-            rules: $rules,
-            associations: &mut $cell.associations,
-            egress: &mut $cell.egress,
-            sessions: &mut $cell.sessions,
-            session: $session,
-            sent: 0,
-        }
-    };
-}
-
 mod active;
 mod ahead;
 mod daemon;
@@ -34,17 +16,15 @@ mod watch;
 
 pub use daemon::adopt;
 
-use crate::associations::Associations;
 use crate::checksum;
+use crate::datapath::Datapath;
 use crate::deliver::Next;
-use crate::egress::Egress;
 use crate::facts::Facts;
 use crate::kernel::KernelWay;
 use crate::mappings::Mappings;
 use crate::memory::Memory;
 use crate::pacer::{self, Pacer};
 use crate::packet_memory::{PacketMemory, WAITING_MAX};
-use crate::port::Ports;
 use crate::programs::Programs;
 use crate::protocol::{CellReport, FromCell, PortFacts, ServiceFacts, StateWay, ToCell, decode};
 use crate::service::{Aftermath, Control, Ready, Service, Way};
@@ -73,7 +53,7 @@ use std::rc::Rc;
 use streams::Beside;
 use units::{Bytes, EntryId, Nanos, PortId, SessionId};
 use watch::Watch;
-use xsk::{FramePool, Packet, Umem};
+use xsk::{Packet, Umem};
 use zeroize::Zeroize;
 
 /// Nine times the weight of an ordinary process: a guest core is the cell's, and what shares it
@@ -118,26 +98,21 @@ struct Cell {
     mappings: Mappings,
     slicer: Slicer,
     umem: Rc<Umem>,
-    pool: FramePool,
-    ports: Ports,
+    path: Datapath,
     /// Of packet ports; away while they are looked at.
     frames: Option<Box<frames::Frames>>,
-    kernel: Option<KernelWay>,
     up: Option<Up>,
     lanes: Option<&'static Lanes>,
-    rules: Option<Facts>,
     services: Vec<Option<Service>>,
     streams: StreamServices,
     beside: Beside,
     stream_engine: proxy_wasm::Engine,
     sessions: Sessions,
     accounts: Memory,
-    egress: Egress,
     pacer: Rc<Pacer>,
     meter: turns::Meter,
     /// What the daemon wants of services whose call stands still.
     parked: VecDeque<parked::Parked>,
-    associations: Associations,
     /// From modules to those before them, oldest first, with their senders.
     messages: VecDeque<(EntryId, Vec<u8>)>,
     letters: Rc<crate::letter::LetterCounts>,
@@ -155,8 +130,6 @@ struct Cell {
     /// in a gap between packets that is shorter than waking up takes) and while one starts.
     awake_until_ms: u64,
     report: CellReport,
-    /// While somebody captures.
-    tap: Option<Tap>,
     notices: usize,
     watch: Watch,
     reporting: Reporting,
@@ -207,24 +180,19 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
         mappings: Mappings::default(),
         slicer,
         umem: Rc::new(umem),
-        pool,
-        ports: Ports::default(),
+        path: Datapath::new(pool),
         frames: Some(Box::default()),
-        kernel: None,
         up: None,
         lanes: None,
-        rules: None,
         services: Vec::new(),
         streams,
         stream_engine,
         sessions: Sessions::new(pacer::now(), memory, accounts.clone()),
         accounts,
-        egress: Egress::new(),
         pacer: Rc::new(Pacer::default()),
         meter: turns::Meter::new(),
         beside: Beside::default(),
         parked: VecDeque::new(),
-        associations: Associations::default(),
         messages: VecDeque::new(),
         letters: Rc::default(),
         came: 0,
@@ -234,7 +202,6 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
         leaving: false,
         awake_until_ms: 0,
         report: CellReport::default(),
-        tap: None,
         notices: 0,
         watch: Watch::default(),
         reporting: Reporting::default(),
@@ -256,7 +223,7 @@ impl Cell {
         loop {
             self.notices = 0;
             let now_ms = now_ms();
-            self.ports.set_time(now_ms);
+            self.path.ports.set_time(now_ms);
             while self.round(&mut batch, now_ms) && busy_rounds < BUSY_ROUNDS_MAX {
                 busy_rounds += 1;
             }
@@ -270,7 +237,7 @@ impl Cell {
             let worked = self.take_turns(now_ms);
             self.take_records();
             self.deliver_messages(now_ms);
-            self.associations.expire(now_ms, &mut self.pool);
+            self.path.associations.expire(now_ms, &mut self.path.pool);
             if self.sessions.is_epoch_over(now_ms) {
                 self.end_epoch(now_ms);
             }
@@ -304,10 +271,10 @@ impl Cell {
     fn round(&mut self, batch: &mut VecDeque<Packet>, now_ms: u64) -> bool {
         let mut busy = false;
         let mut transmitting = false;
-        let sockets: usize = self.ports.sockets().count();
+        let sockets: usize = self.path.ports.sockets().count();
         for index in 0..sockets {
-            let Some((_, socket)) = self.ports.sockets().nth(index) else { continue };
-            let oversized = socket.receive(batch, BATCH, &mut self.pool);
+            let Some((_, socket)) = self.path.ports.sockets().nth(index) else { continue };
+            let oversized = socket.receive(batch, BATCH, &mut self.path.pool);
             self.report.oversized += u64::from(oversized);
             if !batch.is_empty() {
                 busy = true;
@@ -329,8 +296,8 @@ impl Cell {
         }
         self.flush();
         let ready = self.sessions.ready();
-        for (_, socket) in self.ports.sockets() {
-            socket.refill(&mut self.pool, ready);
+        for (_, socket) in self.path.ports.sockets() {
+            socket.refill(&mut self.path.pool, ready);
             transmitting |= socket.transmitting();
         }
         busy || transmitting
@@ -344,7 +311,7 @@ impl Cell {
         self.flush();
         (0..LOOKS).any(|_| {
             (0..PAUSES).for_each(|_| std::hint::spin_loop());
-            self.ports.sockets().any(|(_, socket)| socket.has_received())
+            self.path.ports.sockets().any(|(_, socket)| socket.has_received())
         })
     }
 
@@ -353,12 +320,12 @@ impl Cell {
     fn flush(&mut self) {
         self.sessions.say_released();
         let mut is_sent = true;
-        for (_, socket) in self.ports.sockets() {
-            socket.flush(&mut self.pool);
+        for (_, socket) in self.path.ports.sockets() {
+            socket.flush(&mut self.path.pool);
             is_sent &= socket.is_sent();
         }
         if is_sent {
-            self.egress.have_left();
+            self.path.egress.have_left();
         }
         if self.leaving && is_sent {
             self.have_departed();
@@ -374,7 +341,7 @@ impl Cell {
         {
             count += 1;
             self.arm();
-            match Packet::allocate(&self.umem, &mut self.pool, frame.len()) {
+            match Packet::allocate(&self.umem, &mut self.path.pool, frame.len()) {
                 Some(mut packet) => {
                     // Allocated with the frame's length: the store fits.
                     let _ = packet.store(0, frame);
@@ -401,7 +368,7 @@ impl Cell {
     #[inline]
     fn handle(&mut self, packet: Packet, now_ms: u64) {
         let Some(meta) = packet.metadata::<{ size_of::<PacketMeta>() }>() else {
-            packet.recycle(&mut self.pool);
+            packet.recycle(&mut self.path.pool);
             self.report.no_metadata += 1;
             return;
         };
@@ -466,7 +433,7 @@ impl Cell {
         };
         let session = service.facts.session;
         self.meter.run_for(&mut self.sessions, session);
-        let mut exits = exits!(self, self.rules.as_ref(), session);
+        let mut exits = self.path.exits(&mut self.sessions, session);
         let after = service.handle(&self.engine, packet, way, now_ms, &mut exits);
         service.bytes_out += exits.sent;
         self.follow(entry, &after);
@@ -495,9 +462,9 @@ impl Cell {
         self.report.no_service += 1;
         if meta.flags & META_DATA != 0 {
             self.report.no_service_dropped += 1;
-            return packet.recycle(&mut self.pool);
+            return packet.recycle(&mut self.path.pool);
         }
-        let mut exits = exits!(self, self.rules.as_ref(), SessionId::BEST_EFFORT);
+        let mut exits = self.path.exits(&mut self.sessions, SessionId::BEST_EFFORT);
         let lost = match exits.next_stage(&mut meta) {
             Next::Service(entry) => {
                 let (mark, room) = ([0; MARK_LENGTH], Bytes::ZERO);
@@ -521,15 +488,18 @@ impl Cell {
     fn wait(&mut self) -> Result<()> {
         let next = Nanos::from_millis(self.watch.next_ms()).saturating_sub(pacer::now());
         let mut time = next.min(Nanos::from_millis(WAIT_MS_MAX));
-        let (sessions, egress) = (self.sessions.poll_timeout(), self.egress.poll_timeout());
+        let (sessions, egress) = (self.sessions.poll_timeout(), self.path.egress.poll_timeout());
         for turn in [sessions, egress, self.streams.poll_timeout()].into_iter().flatten() {
             time = time.min(turn.saturating_sub(pacer::now()));
         }
         let mut fds: Vec<_> = self.daemon.waited_for().collect();
         fds.extend(self.streams.are_there().then_some(self.streams.as_fd()));
-        fds.extend(self.ports.queues().map(|(_, _, socket)| socket));
+        fds.extend(self.path.ports.queues().map(|(_, _, socket)| socket));
         fds.extend(
-            self.ports.iter().filter_map(|(_, port)| Some(port.frames.as_ref()?.socket.as_fd())),
+            self.path
+                .ports
+                .iter()
+                .filter_map(|(_, port)| Some(port.frames.as_ref()?.socket.as_fd())),
         );
         fds.extend(self.up.as_ref().map(Up::as_fd));
         let of_lane = |entry: &EntryId| self.services.get(usize::from(entry.0))?.as_ref();
@@ -564,9 +534,9 @@ impl Cell {
 
     fn command(&mut self, message: ToCell, mut fds: Vec<OwnedFd>, now_ms: u64) -> Result<()> {
         match message {
-            ToCell::Kernel => self.kernel = fds.pop().map(KernelWay::Tun),
+            ToCell::Kernel => self.path.kernel = fds.pop().map(KernelWay::Tun),
             ToCell::KernelFrames => {
-                self.kernel = fds.pop().map(|fd| KernelWay::Frames(FrameSocket::from(fd)));
+                self.path.kernel = fds.pop().map(|fd| KernelWay::Frames(FrameSocket::from(fd)));
             }
             ToCell::AddPort(facts) => {
                 let Some(fd) = fds.pop() else { bail!("AddPort came without its socket") };
@@ -579,15 +549,15 @@ impl Cell {
             }
             ToCell::Taken(port) => {
                 let Some(fd) = fds.pop() else { bail!("Taken came without its descriptor") };
-                self.ports.hold_taken(port, fd);
+                self.path.ports.hold_taken(port, fd);
             }
             ToCell::Rules(number) => {
                 let Some(fd) = fds.pop() else { bail!("Rules came without their memory") };
                 if let Some(frames) = &mut self.frames {
                     let facts = frames.install(number, &fd)?;
                     // The front door's are of all rules, too.
-                    if !matches!(self.rules, Some(Facts::Map(_))) {
-                        self.rules = Some(facts);
+                    if !matches!(self.path.rules, Some(Facts::Map(_))) {
+                        self.path.rules = Some(facts);
                     }
                 }
             }
@@ -598,17 +568,19 @@ impl Cell {
                 }
             }
             ToCell::ChangePort(facts) => {
-                self.ports.change(&facts);
+                self.path.ports.change(&facts);
                 self.set_rate(&facts);
             }
             ToCell::RemovePort(port) => self.remove_port(port, now_ms),
-            ToCell::Tap(facts) => self.tap = facts.map(Tap::new),
+            ToCell::Tap(facts) => self.path.tap = facts.map(Tap::new),
             ToCell::Up => self.up = fds.pop().map(Up::new),
             ToCell::Lanes | ToCell::RuleFacts | ToCell::Rooms | ToCell::Lines | ToCell::Answers => {
                 self.take_map(&message, fds)?
             }
             ToCell::Memory(total) => self.accounts.set_total(total),
-            ToCell::Line(port, session, account) => self.egress.set_payer(port, session, account),
+            ToCell::Line(port, session, account) => {
+                self.path.egress.set_payer(port, session, account)
+            }
             ToCell::Session(facts) => self.set_session(&facts),
             ToCell::MemoryOf(session) => self.tell_memory(session)?,
             ToCell::ForgetSession(id) => self.forget_session(id),
@@ -660,10 +632,10 @@ impl Cell {
             ToCell::Settle(entry) => self.settle(entry)?,
             ToCell::Adopt(keep) => self.adopted(&keep)?,
             ToCell::Associate(keys) => self.associate(&keys)?,
-            ToCell::Disassociate(id) => self.associations.end(id, &mut self.pool),
+            ToCell::Disassociate(id) => self.path.associations.end(id, &mut self.path.pool),
             ToCell::Called(question, answer) => self.called(question, answer, now_ms),
             ToCell::Stop(entry) => {
-                self.associations.forget_service(entry);
+                self.path.associations.forget_service(entry);
                 let of_streams = self.stop_streams(entry);
                 let report = of_streams.unwrap_or_else(|| self.stop(entry, now_ms));
                 self.tell(&FromCell::Stopped(entry, Box::new(report)))?;
@@ -679,8 +651,8 @@ impl Cell {
 
     fn add_port(&mut self, facts: &PortFacts, fd: OwnedFd) -> Result<()> {
         let (ready, leaving) = (self.sessions.ready(), self.sessions.memory().leaving());
-        let (umem, pool) = (&self.umem, &mut self.pool);
-        let added = self.ports.add(facts, fd, umem, pool, ready, leaving);
+        let (umem, pool) = (&self.umem, &mut self.path.pool);
+        let added = self.path.ports.add(facts, fd, umem, pool, ready, leaving);
         self.set_rate(facts);
         self.tell(&match added {
             Ok(()) => FromCell::PortReady(facts.port, facts.queue),
@@ -690,9 +662,9 @@ impl Cell {
 
     fn remove_port(&mut self, port: PortId, now_ms: u64) {
         self.handle_received(now_ms);
-        let waited = self.egress.remove_port(port);
+        let waited = self.path.egress.remove_port(port);
         self.lose(waited);
-        self.report.egress_gone += self.ports.remove(port, &mut self.pool);
+        self.report.egress_gone += self.path.ports.remove(port, &mut self.path.pool);
     }
 
     /// Handles what is in the receive rings at this moment.
@@ -768,7 +740,8 @@ impl Cell {
         is_new: bool,
     ) -> Result<Ready> {
         let charge = self.accounts.charge_service(&facts)?;
-        let ports = self.ports.iter().map(|(number, port)| (port.name.clone(), number)).collect();
+        let ports =
+            self.path.ports.iter().map(|(number, port)| (port.name.clone(), number)).collect();
         let lane = self.lanes.and_then(|lanes| lanes.lane(facts.entry));
         let mappings = &mut self.mappings;
         let map = |shared| Shared::map(mappings, shared, memory, lane, is_new);

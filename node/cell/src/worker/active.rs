@@ -16,24 +16,24 @@ impl Cell {
     /// A frame for the node's associations.
     #[inline(never)]
     pub(super) fn receive_active(&mut self, mut packet: Packet, meta: PacketMeta, now_ms: u64) {
-        match self.associations.take(&mut packet, &meta, now_ms) {
+        match self.path.associations.take(&mut packet, &meta, now_ms) {
             Taken::Call(entry) => self.call(packet, meta, entry, now_ms),
-            Taken::End => packet.recycle(&mut self.pool),
+            Taken::End => packet.recycle(&mut self.path.pool),
             Taken::Kernel => {
-                let mut exits = exits!(self, self.rules.as_ref(), SessionId::BEST_EFFORT);
+                let mut exits = self.path.exits(&mut self.sessions, SessionId::BEST_EFFORT);
                 if exits.hand_back(packet, &meta) != End::ToKernel {
-                    self.associations.report.to_kernel -= 1;
-                    self.associations.report.kernel_refused += 1;
+                    self.path.associations.report.to_kernel -= 1;
+                    self.path.associations.report.kernel_refused += 1;
                 }
             }
             Taken::Wait(question) => {
-                self.associations.keep(packet, meta, now_ms, &mut self.pool);
+                self.path.associations.keep(packet, meta, now_ms, &mut self.path.pool);
                 // A daemon that is busy, or not there, is asked again by a later packet.
                 if let Some(question) = question
                     && !self.daemon.notify(&FromCell::Calls(question)).unwrap_or(false)
                 {
                     let busy = Answer::Refused { for_ms: 0 };
-                    self.associations.answered(question, busy, now_ms, &mut self.pool);
+                    self.path.associations.answered(question, busy, now_ms, &mut self.path.pool);
                 }
             }
         }
@@ -53,15 +53,15 @@ impl Cell {
     pub(super) fn associate(&mut self, keys: &SecretBytes) -> Result<()> {
         let traffic = Traffic::from_bytes(&keys.0).context("taking an association's keys")?;
         let id = traffic.id;
-        self.associations.begin(traffic);
+        self.path.associations.begin(traffic);
         self.tell(&FromCell::Associated(id))
     }
 
     /// The daemon has said whom packets call; those that waited for it go on.
     pub(super) fn called(&mut self, question: Question, answer: Answer, now_ms: u64) {
-        self.associations.answered(question, answer, now_ms, &mut self.pool);
+        self.path.associations.answered(question, answer, now_ms, &mut self.path.pool);
         self.arm();
-        while let Some((packet, meta, entry)) = self.associations.next_ready() {
+        while let Some((packet, meta, entry)) = self.path.associations.next_ready() {
             self.call(packet, meta, entry, now_ms);
         }
     }

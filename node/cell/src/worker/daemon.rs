@@ -122,11 +122,11 @@ impl Cell {
     pub(super) fn adopted(&mut self, keep: &[EntryId]) -> Result<()> {
         let keep: BTreeSet<EntryId> = keep.iter().copied().collect();
         // Captures end with the daemon that was asked for them, and so do reports.
-        self.tap = None;
+        self.path.tap = None;
         self.reporting = Reporting::default();
         self.sessions.forget_told();
         // The next daemon does not know whose they are.
-        self.associations.end_all(&mut self.pool);
+        self.path.associations.end_all(&mut self.path.pool);
         for slot in &mut self.services {
             if let Some(service) = slot
                 && !keep.contains(&service.facts.entry)
@@ -144,10 +144,10 @@ impl Cell {
         let services = self.services.iter().flatten();
         let streams = self.streams.all().map(|(entry, _)| (entry, None));
         let mut given: Vec<(Given, OwnedFd)> = Vec::new();
-        for (port, queue, fd) in self.ports.queues() {
+        for (port, queue, fd) in self.path.ports.queues() {
             given.push((Given::Socket(port, queue), fd.try_clone_to_owned()?));
         }
-        let kernel = self.kernel.as_ref().and_then(|way| match way {
+        let kernel = self.path.kernel.as_ref().and_then(|way| match way {
             KernelWay::Tun(device) => Some((Given::Kernel, device.as_fd())),
             // A node without TUN has packet ports, and is not adopted.
             KernelWay::Frames(_) => None,

@@ -73,7 +73,7 @@ impl Cell {
         bridge: Option<PortId>,
         sockets: [OwnedFd; 2],
     ) -> anyhow::Result<()> {
-        self.ports.add_frames(facts, bridge, sockets);
+        self.path.ports.add_frames(facts, bridge, sockets);
         self.set_rate(facts);
         self.tell(&crate::protocol::FromCell::PortReady(facts.port, facts.queue))
     }
@@ -82,14 +82,14 @@ impl Cell {
     pub(super) fn receive_frames(&mut self, most: usize, now_ms: u64) -> bool {
         let Some(mut frames) = self.frames.take() else { return false };
         let mut busy = false;
-        for number in self.ports.numbers() {
+        for number in self.path.ports.numbers() {
             for _ in 0..most {
                 let Frames { door, counts, buffer, piece } = &mut *frames;
-                let Some(port) = self.ports.frames(number) else { break };
+                let Some(port) = self.path.ports.frames(number) else { break };
                 // A device that goes away is the daemon's business.
                 let Ok(Some(frame)) = port.socket.receive(buffer) else { break };
                 busy = true;
-                if let Some(tap) = &mut self.tap {
+                if let Some(tap) = &mut self.path.tap {
                     tap.comes();
                 }
                 let decision = door.decide(&port.door, frame.bytes);
@@ -100,7 +100,7 @@ impl Cell {
                         counts.add_rule(rule, packets, frame.bytes.len() as u64);
                     }
                 }
-                if let Some(tap) = &mut self.tap {
+                if let Some(tap) = &mut self.path.tap {
                     let entry =
                         (decision.act == Act::Service).then_some(EntryId(decision.meta.entry));
                     let (port, rule) = (PortId(number), decision.rules().next());
@@ -124,16 +124,16 @@ impl Cell {
         match decision.act {
             Act::Drop => (decision.outcome, 1),
             Act::Kernel => {
-                let taken = self
-                    .ports
-                    .frames(port)
-                    .is_some_and(|port| port.back.send(&[frame.bytes], frame.unfinished).is_ok());
+                let taken =
+                    self.path.ports.frames(port).is_some_and(|port| {
+                        port.back.send(&[frame.bytes], frame.unfinished).is_ok()
+                    });
                 // The kernel had no memory for it, or its way in is being taken down.
                 (if taken { decision.outcome } else { DROP_EGRESS_GONE }, 1)
             }
             Act::Cross(end) => match self.cross(end, frame) {
                 Ok(()) => {
-                    if let Some(tap) = &mut self.tap {
+                    if let Some(tap) = &mut self.path.tap {
                         tap.crosses(end, frame.bytes, decision.rules().next());
                     }
                     (decision.outcome, 1)
@@ -173,13 +173,13 @@ impl Cell {
 
     /// Out by the other end of a bridge; an outcome when it cannot.
     fn cross(&mut self, end: PortId, frame: Frame<'_>) -> Result<(), usize> {
-        let Some(port) = self.ports.get(end.0) else { return Err(DROP_EGRESS_GONE) };
+        let Some(port) = self.path.ports.get(end.0) else { return Err(DROP_EGRESS_GONE) };
         let is_long = frame.bytes.len() > port.mtu as usize + LINK_LENGTH;
         let finished = frame.unfinished.segment_length().is_none();
         if is_long && finished {
             return Err(DROP_TOO_LONG);
         }
-        if let Some(port) = self.ports.frames(end.0) {
+        if let Some(port) = self.path.ports.frames(end.0) {
             let sent = port.socket.send(&[frame.bytes], frame.unfinished);
             return sent.map_err(|_| DROP_EGRESS_GONE);
         }
@@ -187,8 +187,8 @@ impl Cell {
             return Err(DROP_TOO_LONG);
         }
         let packet = self.packet_of(frame.bytes).ok_or(DROP_EGRESS_GONE)?;
-        self.ports.send(end.0, packet, &mut self.pool).map_err(|(packet, _)| {
-            packet.recycle(&mut self.pool);
+        self.path.ports.send(end.0, packet, &mut self.path.pool).map_err(|(packet, _)| {
+            packet.recycle(&mut self.path.pool);
             DROP_EGRESS_GONE
         })
     }
@@ -203,7 +203,7 @@ impl Cell {
     ) -> usize {
         let Some(mut packet) = self.packet_of(bytes) else { return DROP_EGRESS_GONE };
         checksum::complete(&mut packet, &decision.meta);
-        let mut exits = exits!(self, self.rules.as_ref(), session);
+        let mut exits = self.path.exits(&mut self.sessions, session);
         let end = exits.redirect(packet, arrival, to.0);
         let sent = exits.sent;
         self.sessions.sent(session, Bytes(sent));
@@ -230,7 +230,7 @@ impl Cell {
     }
 
     fn packet_of(&mut self, bytes: &[u8]) -> Option<Packet> {
-        let mut packet = Packet::allocate(&self.umem, &mut self.pool, bytes.len())?;
+        let mut packet = Packet::allocate(&self.umem, &mut self.path.pool, bytes.len())?;
         // Allocated with the frame's length: the store fits.
         let _ = packet.store(0, bytes);
         Some(packet)

@@ -16,15 +16,15 @@ use xsk::Packet;
 impl Cell {
     /// Gives the rings what may leave by now. True when something did.
     pub(super) fn send_waiting(&mut self) -> bool {
-        if !self.egress.is_used() {
+        if !self.path.egress.is_used() {
             return false;
         }
-        self.egress.set_time(pacer::now());
-        if !self.egress.is_waiting() {
+        self.path.egress.set_time(pacer::now());
+        if !self.path.egress.is_waiting() {
             return false;
         }
-        let (ports, kernel) = (&mut self.ports, self.kernel.as_ref());
-        let left = self.egress.leave(ports, kernel, &mut self.pool, &mut self.sessions);
+        let (ports, kernel) = (&mut self.path.ports, self.path.kernel.as_ref());
+        let left = self.path.egress.leave(ports, kernel, &mut self.path.pool, &mut self.sessions);
         self.report.egress_gone += left.lost;
         if left.sent > 0 {
             self.flush();
@@ -37,7 +37,7 @@ impl Cell {
     #[cold]
     pub(super) fn let_leave(&mut self, packet: Packet, meta: PacketMeta) {
         let (port, entry, epoch) = (meta.egress_port, EntryId(meta.entry), meta.epoch());
-        let counted = self.egress.come(meta.flow_hash, meta.room_epoch());
+        let counted = self.path.egress.come(meta.flow_hash, meta.room_epoch());
         let (session, memory) =
             (SessionId(meta.arrival_port), Bytes(packet.memory_length() as u64));
         let has_come = meta.counted_in();
@@ -46,20 +46,20 @@ impl Cell {
         }
         let by = if meta.flags & META_BY_KERNEL == 0 { Exit::Port } else { Exit::Kernel };
         // What the kernel routes is seen when that sends it.
-        if let Some(tap) = self.tap.as_mut().filter(|_| by == Exit::Port) {
+        if let Some(tap) = self.path.tap.as_mut().filter(|_| by == Exit::Port) {
             tap.decided_below((entry, session), &meta);
             tap.leaves(&packet, port);
         }
         let has_room = has_come.is_some() || self.sessions.hold(session, memory);
         let refused = if !has_room {
             Some(packet)
-        } else if self.egress.shares(port) {
+        } else if self.path.egress.shares(port) {
             let departing = Departing { packet, by };
-            let refused = self.egress.enqueue(port, session, departing, counted).err();
+            let refused = self.path.egress.enqueue(port, session, departing, counted).err();
             refused.map(|(packet, _)| packet)
         } else {
             // The port is not shared any more.
-            self.egress.gone(counted);
+            self.path.egress.gone(counted);
             self.sessions.release(session, memory);
             self.send_now(port, Departing { packet, by });
             None
@@ -68,9 +68,9 @@ impl Cell {
             if has_room {
                 self.sessions.release(session, memory);
             } else {
-                self.egress.gone(counted);
+                self.path.egress.gone(counted);
             }
-            packet.recycle(&mut self.pool);
+            packet.recycle(&mut self.path.pool);
             self.report.egress_gone += 1;
         }
         let is_counted = self.service_mut(entry).is_some_and(|it| it.leave_past(epoch));
@@ -84,7 +84,7 @@ impl Cell {
         for entry in self.watch.lanes() {
             let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
             let Some(service) = service else { continue };
-            if self.egress.waits(service.facts.session) {
+            if self.path.egress.waits(service.facts.session) {
                 self.leaving = true;
             } else {
                 service.depart();
@@ -100,16 +100,16 @@ impl Cell {
         let is_bounded = !processors.is_empty() && processors.iter().all(|it| !it.extra);
         let sum = processors.iter().map(|it| it.share.parts_per_million() / 1000).sum();
         self.streams.codecs().set_ceiling(facts.id, is_bounded.then_some(sum));
-        self.egress.set_time(now);
-        let waited = self.egress.set(facts);
+        self.path.egress.set_time(now);
+        let waited = self.path.egress.set(facts);
         self.send_at_once(waited);
     }
 
     /// There is no such session any more.
     pub(super) fn forget_session(&mut self, id: SessionId) {
         let now = pacer::now();
-        self.egress.set_time(now);
-        let waited = self.egress.forget(id);
+        self.path.egress.set_time(now);
+        let waited = self.path.egress.forget(id);
         self.send_at_once(waited);
         self.sessions.forget(now, id);
         self.streams.codecs().set_ceiling(id, None);
@@ -117,8 +117,8 @@ impl Cell {
 
     /// What a port's device sends in a second is known, or another number.
     pub(super) fn set_rate(&mut self, facts: &PortFacts) {
-        self.egress.set_time(pacer::now());
-        let waited = self.egress.set_port(facts);
+        self.path.egress.set_time(pacer::now());
+        let waited = self.path.egress.set_port(facts);
         let at_port = |(session, packet)| (facts.port, session, packet);
         self.send_at_once(waited.into_iter().map(at_port).collect());
     }
@@ -133,10 +133,10 @@ impl Cell {
     }
 
     fn send_now(&mut self, port: u16, departing: Departing) {
-        let (kernel, asker) = (self.kernel.as_ref(), self.egress.asker());
-        let sent = departing.send(port, &mut self.ports, kernel, asker, &mut self.pool);
+        let (kernel, asker) = (self.path.kernel.as_ref(), self.path.egress.asker());
+        let sent = departing.send(port, &mut self.path.ports, kernel, asker, &mut self.path.pool);
         if let Err((left, _)) = sent {
-            left.into_iter().for_each(|left| left.packet.recycle(&mut self.pool));
+            left.into_iter().for_each(|left| left.packet.recycle(&mut self.path.pool));
             self.report.egress_gone += 1;
         }
     }
@@ -145,7 +145,7 @@ impl Cell {
     pub(super) fn lose(&mut self, waited: Vec<(SessionId, Departing)>) {
         for (session, Departing { packet, .. }) in waited {
             self.sessions.release(session, Bytes(packet.memory_length() as u64));
-            packet.recycle(&mut self.pool);
+            packet.recycle(&mut self.path.pool);
             self.report.egress_gone += 1;
         }
     }

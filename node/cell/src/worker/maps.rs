@@ -26,16 +26,16 @@ impl Cell {
             }
             ToCell::Lines => {
                 let lines = Lines::given(&fd).context("mapping the accounts of ports' shares")?;
-                self.egress.pay_from(lines);
+                self.path.egress.pay_from(lines);
             }
             ToCell::Answers => {
                 let device = fds.pop().context("Answers came without its device")?;
                 let answers = Answers::given(&fd).context("mapping the answers")?;
-                self.egress.ask(Asker::new(answers, device));
+                self.path.egress.ask(Asker::new(answers, device));
             }
             _ => {
                 let facts = RuleFacts::given(&fd).context("mapping what rules say")?;
-                self.rules = Some(Facts::Map(facts));
+                self.path.rules = Some(Facts::Map(facts));
             }
         }
         Ok(())

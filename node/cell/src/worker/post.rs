@@ -23,10 +23,10 @@ impl Cell {
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else { return };
         let mut outbox = Outbox::default();
-        if let Some(tap) = &mut self.tap {
+        if let Some(tap) = &mut self.path.tap {
             tap.forget();
         }
-        let mut exits = exits!(self, None, service.facts.session);
+        let mut exits = self.path.exits(&mut self.sessions, service.facts.session);
         service.take_emitted(&self.umem, &mut exits, &mut outbox);
         self.post(outbox);
     }
@@ -34,13 +34,13 @@ impl Cell {
     /// The same of what programs below left.
     pub(super) fn take_records(&mut self) {
         let mut outbox = Outbox::default();
-        if let Some(tap) = &mut self.tap {
+        if let Some(tap) = &mut self.path.tap {
             tap.forget();
         }
         for entry in self.watch.lanes() {
             let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
             let Some(service) = service else { continue };
-            let mut exits = exits!(self, None, service.facts.session);
+            let mut exits = self.path.exits(&mut self.sessions, service.facts.session);
             service.take_records(&self.umem, &mut exits, &mut outbox);
         }
         self.post(outbox);
@@ -104,7 +104,7 @@ impl Cell {
 
     /// Gives the daemon what a capture asked for; what does not get through is counted.
     pub(super) fn tell_tapped(&mut self) {
-        let Some(tap) = &mut self.tap else { return };
+        let Some(tap) = &mut self.path.tap else { return };
         let (tapped, mut lost) = tap.take();
         for one in tapped {
             let told = self.daemon.notify(&FromCell::Tapped(Box::new(one)));

@@ -125,12 +125,12 @@ impl Cell {
         if of == Of::Sessions {
             self.tell(&FromCell::SessionsReported)?;
         } else {
-            self.report.associations = self.associations.report;
+            self.report.associations = self.path.associations.report;
             self.report.messages_delivered = self.letters.delivered.get();
             self.report.messages_dropped = self.letters.dropped.get();
             self.report.memory_rest = self.accounts.rest();
-            self.report.frames_free = self.pool.free() as u64;
-            self.report.frames_total = self.pool.total() as u64;
+            self.report.frames_free = self.path.pool.free() as u64;
+            self.report.frames_total = self.path.pool.total() as u64;
             self.tell(&FromCell::Reported(Box::new(self.report)))?;
         }
         Ok(Reporting::Not)

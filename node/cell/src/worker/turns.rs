@@ -68,7 +68,7 @@ impl Cell {
             }
         } else {
             self.sessions.refused(session, &packet);
-            let turn = service.refuse(packet, &way, &mut self.pool);
+            let turn = service.refuse(packet, &way, &mut self.path.pool);
             self.leaving |= turn.after.leaves;
             self.depart(turn.departed);
         }
@@ -90,7 +90,7 @@ impl Cell {
         if self.sessions.take_turns() {
             self.receive_all(now_ms);
         }
-        self.egress.settle(self.sessions.closed_epoch());
+        self.path.egress.settle(self.sessions.closed_epoch());
         self.sessions.settle_rooms(now_ms);
     }
 
@@ -193,7 +193,7 @@ impl Cell {
             self.pacer.look_closely(Nanos(u64::MAX));
             Portion { begin, until, packets: FILL }
         };
-        let mut exits = exits!(self, self.rules.as_ref(), session);
+        let mut exits = self.path.exits(&mut self.sessions, session);
         let turn = service.work(&self.engine, pool, portion, now_ms, &mut exits);
         self.meter.saw(begin, &self.pacer);
         service.bytes_out += exits.sent;
@@ -289,7 +289,7 @@ impl Cell {
         self.watch.forget(entry);
         self.sessions.watch(entry, service.watches_in(), None);
         let session = service.facts.session;
-        for (packet, way) in service.dissolve(&mut self.pool) {
+        for (packet, way) in service.dissolve(&mut self.path.pool) {
             self.sessions.release(session, way.room);
             self.go_past(packet, way.meta, now_ms);
             self.depart(way.counted_by.map(|entry| (entry, way.meta.epoch())));
