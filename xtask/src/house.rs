@@ -29,7 +29,7 @@ pub const METHODS_MAX: usize = 60;
 pub struct Owner {
     /// Folder of its crate.
     pub krate: String,
-    /// Its name.
+    /// Name of the type.
     pub name: String,
     /// File in which it is declared.
     pub file: String,
@@ -51,9 +51,9 @@ pub type Circle = Vec<String>;
 /// Lines of a crate with code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lines {
-    /// All of them.
+    /// Number of all lines.
     pub all: usize,
-    /// Those of unit tests.
+    /// Number of lines of unit tests.
     pub tests: usize,
 }
 
@@ -94,7 +94,7 @@ fn lines_of(sources: &BTreeMap<&str, &Source>) -> Lines {
     Lines { all: count(false), tests: count(true) }
 }
 
-/// What a file declares and uses, without its tests.
+/// Declarations and uses of a file, without its tests.
 #[derive(Debug, Default)]
 struct File {
     structs: Vec<(String, usize, usize, bool)>,
@@ -193,7 +193,7 @@ fn is_for_tests(attribute: &syn::Attribute) -> bool {
     }
 }
 
-/// Whether a struct has the shape of a document or of memory.
+/// Returns true when an attribute gives a struct the shape of a document or of memory.
 fn is_of_record(attribute: &syn::Attribute) -> bool {
     let syn::Meta::List(list) = &attribute.meta else { return false };
     let words = list.tokens.to_string();

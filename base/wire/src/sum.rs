@@ -86,7 +86,7 @@ pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
     !fold(!checksum as u64 + !old as u64 + new as u64)
 }
 
-/// The same for 32 bits at an even position, such as an IPv4 address.
+/// Updates a checksum for 32 bits at an even position, such as an IPv4 address.
 #[must_use]
 pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
     let high = update_u16(checksum, (old >> 16) as u16, (new >> 16) as u16);

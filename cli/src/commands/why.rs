@@ -73,7 +73,7 @@ impl Why {
 
 /// The reasons as a table, and what to do about those that are more than curiosities.
 fn list_text(list: &WhyList) -> String {
-    /// What a capability does not show.
+    /// Notice for a caller who does not see the drops of ports.
     const OWN: &str = "only reasons of your own services and rules are shown: what ports drop, the \
                        operator sees";
     if list.reasons.is_empty() {

@@ -8,10 +8,10 @@ use abi::CheckError;
 use super::toolchain::{NoCToolchain, NoToolchain};
 /// Lines of the compiler's output that an error keeps: the first complaint causes the others.
 pub(super) const OUTPUT_LINES_MAX: usize = 200;
-/// Why there is no module. The author's or the host's fault.
+/// Failure to build a module: the author's or the host's fault.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// Nothing to build.
+    /// Folder without a project.
     #[error(
         "{0} has neither a Cargo.toml nor a .c file: it is no service project; `tam new NAME` writes one"
     )]
@@ -21,7 +21,7 @@ pub enum BuildError {
     Manifest {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// No compiler.
@@ -33,15 +33,15 @@ pub enum BuildError {
     /// The compiler could not be run.
     #[error("cannot run {program}: {source}")]
     Run {
-        /// Which program.
+        /// Program that could not be run.
         program: PathBuf,
-        /// Why.
+        /// Reason.
         source: io::Error,
     },
     /// The compiler refused the project.
     #[error("the project does not compile:\n{output}")]
     Compile {
-        /// What the compiler said, without its progress.
+        /// Output of the compiler, without its progress.
         output: String,
     },
     /// The project compiles, but not to a module.
@@ -52,17 +52,17 @@ pub enum BuildError {
     /// The module does not keep to the ABI.
     #[error("{path} was built, but no node would take it: {source}")]
     Check {
-        /// What the compiler made.
+        /// File that the compiler made.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Defect of the module.
         source: Box<CheckError>,
     },
     /// The module could not be read or written.
     #[error("cannot copy the module to {path}: {source}")]
     Copy {
-        /// Where to.
+        /// Destination.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         source: io::Error,
     },
 }

@@ -23,15 +23,15 @@ use crate::rule::RuleSpec;
 use crate::service::{Edges, ModuleInfo};
 use crate::session;
 
-/// How the new version comes by the state of the old one.
+/// Path by which a new version gets the state of the old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StateWay {
-    /// It takes over memory and globals as they are.
+    /// Memory and globals, taken over as they are.
     Memory,
-    /// `state_out` of the old one and `state_in` of the new one.
+    /// Hooks: `state_out` of the old one and `state_in` of the new one.
     Hooks,
-    /// It begins empty.
+    /// No state: the new version begins empty.
     Empty,
 }
 

@@ -2,31 +2,31 @@
 
 use std::fmt;
 
-/// In which a grant can be narrow.
+/// Dimension in which a grant can be narrow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dimension {
-    /// What is done.
+    /// Operations.
     Operation,
-    /// Whose services and rules.
+    /// Sessions of services and rules.
     Session,
-    /// Which modules.
+    /// Modules, by digest, name or signer.
     Module,
-    /// What modules may be.
+    /// Kinds of services.
     Kind,
-    /// Where they run.
+    /// Levels that services run at.
     Level,
-    /// Which host functions they have.
+    /// Host functions that modules call.
     Function,
-    /// Which packets rules match.
+    /// Packets that rules match.
     Traffic,
-    /// How much of a resource.
+    /// Amounts of resources.
     Ceiling,
-    /// Until when.
+    /// End of the grant.
     Until,
 }
 
 impl Dimension {
-    /// Those that have an extent.
+    /// Dimensions that have an extent.
     pub const EXTENTS: [Self; 7] = [
         Self::Operation,
         Self::Session,
@@ -37,7 +37,7 @@ impl Dimension {
         Self::Traffic,
     ];
 
-    /// As it stands in tokens.
+    /// Returns the name in tokens.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -60,20 +60,20 @@ impl fmt::Display for Dimension {
     }
 }
 
-/// What a service may be.
+/// Kind of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Before and behind everybody's services (the stages of rules).
+    /// Infrastructure, before and behind everybody's services (the stages of rules).
     Infrastructure,
-    /// One principal's.
+    /// Application of one principal.
     Application,
 }
 
 impl Kind {
-    /// Both.
+    /// Both kinds.
     pub const ALL: [Self; 2] = [Self::Infrastructure, Self::Application];
 
-    /// As it stands in tokens and on the command line.
+    /// Returns the name in tokens and on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

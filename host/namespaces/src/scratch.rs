@@ -4,12 +4,12 @@ use crate::netns::{self, NetNs};
 
 /// A namespace of this test process, removed when the test ends, however it ends.
 pub struct Scratch {
-    /// The namespace.
+    /// Descriptor of the namespace.
     pub ns: NetNs,
 }
 
 impl Scratch {
-    /// Makes it, for the test of this name.
+    /// Creates a namespace for the test of this name.
     ///
     /// # Panics
     /// When the kernel refuses.
@@ -19,7 +19,7 @@ impl Scratch {
         Self { ns: NetNs::create(&name).expect("a test runs as root") }
     }
 
-    /// Its name.
+    /// Returns the name of the namespace.
     #[must_use]
     pub fn name(&self) -> &str {
         self.ns.name()

@@ -123,13 +123,13 @@ pub fn upgrades(version: Version, headers: &Headers) -> impl Iterator<Item = &[u
         .filter(move |protocol| is_meant && !protocol.is_empty() && !is_http(protocol))
 }
 
-/// Whether a protocol of Upgrade is a version of HTTP (IANA, HTTP Upgrade Token Registry).
+/// Returns true when a protocol of Upgrade is a version of HTTP (IANA, HTTP Upgrade Token Registry).
 fn is_http(protocol: &[u8]) -> bool {
     let name = protocol.split(|&byte| byte == b'/').next().unwrap_or_default();
     [&b"h2c"[..], b"h2", b"HTTP"].iter().any(|http| http.eq_ignore_ascii_case(name))
 }
 
-/// Whether a request offers to go on with another version of HTTP.
+/// Returns true when a request offers to go on with another version of HTTP.
 pub(crate) fn offers_http(headers: &Headers) -> bool {
     let mut all = headers.get_all(b"Upgrade").flat_map(elements);
     all.any(is_http) || headers.get(HTTP2_SETTINGS).is_some()

@@ -8,11 +8,11 @@ use crate::source::Source;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {offset}: {reason} ({})", self.source().section)]
 pub struct Error {
-    /// Whose message it is.
+    /// Sender of the message.
     pub side: Side,
     /// The byte, counted from the first that the decoder was given.
     pub offset: u64,
-    /// What is wrong.
+    /// Defect of the message.
     pub reason: Reason,
 }
 

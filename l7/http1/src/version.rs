@@ -2,7 +2,7 @@
 
 use crate::error::Reason;
 
-/// The versions that are spoken here.
+/// Version of HTTP/1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// HTTP/1.0: RFC 1945.
@@ -12,7 +12,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// As on the wire.
+    /// Returns the version as on the wire.
     #[must_use]
     pub const fn as_bytes(self) -> &'static [u8] {
         match self {

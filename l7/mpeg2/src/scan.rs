@@ -13,9 +13,9 @@ use units::Nanos;
 pub struct Cut {
     /// Bytes of the stream before it.
     pub at: u64,
-    /// Whether a sequence header is there; else [`Feed::headers`](crate::feed::Feed::headers) go before it.
+    /// True with a sequence header; else [`Feed::headers`](crate::feed::Feed::headers) go before it.
     pub has_headers: bool,
-    /// When its first picture is shown.
+    /// Presentation time of its first picture.
     pub time: Nanos,
 }
 

@@ -17,15 +17,15 @@ use libbpf_sys as sys;
 /// A function of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawFunction {
-    /// Its first instruction.
+    /// Index of the first instruction.
     pub start: u32,
-    /// Its name: letters, digits and `_`.
+    /// Name: letters, digits and `_`.
     pub name: String,
-    /// Whether its first parameter is the context.
+    /// True when the first parameter is the context.
     pub takes_context: bool,
-    /// How many 64-bit numbers follow.
+    /// Number of 64-bit parameters behind it.
     pub scalars: u32,
-    /// Whether it is verified once, by itself; else at each call.
+    /// True when the kernel verifies it once, by itself; else at each call.
     pub global: bool,
 }
 

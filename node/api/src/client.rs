@@ -176,7 +176,7 @@ impl Client {
         Self { token: Some(token.into()), ..self }
     }
 
-    /// The same, calling `on_delay` for each request that is answered late. Requests that ask the
+    /// Sets what is called for each request that is answered late. Requests that ask the
     /// node to wait (events, packets of a capture) are never late.
     #[must_use]
     pub fn with_on_delay(self, on_delay: Option<OnDelay>) -> Self {

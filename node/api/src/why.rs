@@ -10,7 +10,7 @@ pub struct WhyList {
     pub schema_version: u32,
     /// The node's name.
     pub node: String,
-    /// Whether these are all reasons; else those of the caller's own services and rules, without
+    /// True when these are all reasons; else those of the caller's own services and rules, without
     /// what belongs to ports.
     #[serde(default = "all")]
     pub all: bool,
@@ -18,7 +18,7 @@ pub struct WhyList {
     pub reasons: Vec<WhyReason>,
 }
 
-/// What nodes answered before they said which.
+/// Returns the default for answers of nodes before this field.
 const fn all() -> bool {
     true
 }

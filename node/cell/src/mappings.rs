@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use wasm_to_bpf::layout;
 
-/// Why the memory could not be had.
+/// Failure to map memory that is shared with the kernel.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SharedError {
     #[error("the service shares its memory with programs in the kernel, and {0} is missing")]

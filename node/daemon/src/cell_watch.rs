@@ -19,7 +19,7 @@ pub(crate) const ENDED_AFTER: u32 = 30;
 pub(crate) enum Look {
     /// Send the cell a question.
     Ask,
-    /// Nothing: an answer is pending and not late.
+    /// No action: an answer is pending and not late.
     Wait,
     /// Report that the cell is silent.
     Tell,

@@ -31,7 +31,7 @@ pub(crate) struct Closing {
     has_begun: bool,
     /// True after a failure that was logged: it is tried again with each thing that happens.
     has_failed: bool,
-    /// Whether a service was closed in the desired state below, with the node as it was then.
+    /// True when a service was closed in the desired state below, with the node as it was then.
     is_wanted: bool,
     desired: Option<Arc<DesiredState>>,
     /// Devices by number, with their names.
@@ -81,7 +81,7 @@ impl Daemon {
         self.closing = Closing { has_begun, has_failed, is_wanted, desired, devices, names };
     }
 
-    /// Closes again what somebody else has opened: `nft flush ruleset`, as a firewall's reload does
+    /// Restores tables that somebody else has removed: `nft flush ruleset`, as a firewall's reload does
     /// it, takes every table that no process owns.
     pub(crate) fn look_at_closing(&mut self) {
         if self.closing.devices.is_empty() && self.closing.names.is_empty() {

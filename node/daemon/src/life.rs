@@ -113,7 +113,7 @@ pub(crate) struct Found {
     pub(crate) desired: Desired,
     /// Barrier; `None` while what a previous daemon left still decides about packets.
     pub(crate) barrier: Option<Barrier>,
-    /// Whether the ports stay closed if the node does not start: one before it left something, and
+    /// True when the ports stay closed if the node does not start: one before it left something, and
     /// a service that shall run is closed.
     pub(crate) stays_closed: bool,
 }
@@ -134,7 +134,7 @@ pub(crate) fn open_store(file: &NodeFile) -> Result<Store> {
         .with_context(|| format!("opening the module store {}", file.store.display()))
 }
 
-/// Everything that can fail before what a previous daemon left is touched.
+/// Listeners and state of a node that starts, opened before what a previous daemon left is touched.
 struct Prepared {
     found: Found,
     monitor: Monitor,

@@ -11,7 +11,7 @@ use crate::house::{FIELDS_MAX, House, METHODS_MAX, Owner};
 
 const CHECK: &str = "owners";
 
-/// How often a crate is above each limit.
+/// Counts of what a crate has above each limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Above {
     /// Structs with methods and more than [`FIELDS_MAX`] fields, records aside.

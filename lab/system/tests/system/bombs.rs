@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testkit::{Service, root_or_skip, wait_for};
 
-/// As the compile worker has them: node/cell/src/compile.rs.
+/// Limits of the compile worker: node/cell/src/compile.rs.
 const CPU_SECONDS_MAX: u64 = 5;
 const MEMORY_MAX: u64 = 256 << 20;
 /// Bound for a deployment, far above five seconds of processor time on a machine that others use:

@@ -9,7 +9,7 @@ use wasm_lab::{Instance, KernelError, Loaded};
 use wasm_to_bpf::{Entry, Flavour, Options, Program, layout};
 
 pub const WINDOW: u32 = 64;
-/// What a worker has to compile one module: `node/cell/src/compile.rs`.
+/// Limits of a worker that compiles one module: `node/cell/src/compile.rs`.
 const COMPILE_TIME_MAX: Duration = Duration::from_secs(20);
 /// What the verifier takes.
 const INSTRUCTIONS_MAX: usize = 1_000_000;
