@@ -15,7 +15,6 @@ use crate::cell_link::{self, CellLink};
 use crate::config::NodeFile;
 use crate::daemon::{Daemon, Done, KernelWay, Parts, Queue, Start};
 use crate::door::Door;
-use crate::life::open_store;
 use crate::packets;
 use crate::ports::{self, LivePort};
 use crate::record::{self, Record};
@@ -24,6 +23,7 @@ use crate::state::Desired;
 use anyhow::{Context, Result, bail, ensure};
 use bpf::FrontDoor;
 use cell::protocol::{Adopted, Given, ToCell};
+use module_store::Store;
 use netlink::Netlink;
 use node::Node;
 use node::state::CellState;
@@ -58,6 +58,7 @@ impl Daemon {
     /// taken down.
     pub(crate) fn adopt(
         start: &Start,
+        store: &Store,
         desired: &mut Option<Desired>,
         done: &mpsc::UnboundedSender<Done>,
     ) -> Result<Option<Self>> {
@@ -74,7 +75,6 @@ impl Daemon {
         let ran: Vec<EntryId> = record.node.running().collect();
         let node = Node::restore(file.name.clone(), file.ports.clone(), record.node)?;
         let netlink = Netlink::open().context("opening netlink")?;
-        let store = open_store(file)?;
         let numbers: Vec<PortId> = node.ports().iter().map(|port| port.id).collect();
         let mut front = FrontDoor::adopt(&file.name, &numbers).context("opening what is pinned")?;
         let ends = node::other_ends(node.ports(), &file.bridge.0)?;
@@ -112,7 +112,7 @@ impl Daemon {
             desired: desired.take().context("it has no desired state")?,
             node,
             front,
-            store,
+            store: store.clone(),
             netlink,
             ports,
             kernel: KernelWay::Tun(kernel),

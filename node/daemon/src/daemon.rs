@@ -24,7 +24,7 @@ use crate::http::{Answer, Incoming, Reply};
 use crate::kernel_settings::{self, KernelSettings};
 use crate::leave::Leaving;
 use crate::ledger::{Billing, LedgerQuestion};
-use crate::life::{Found, open_store};
+use crate::life::Found;
 use crate::moves::{self, Move, Movers};
 use crate::packets::{self, PacketQueue};
 use crate::ports::{self, LivePort};
@@ -293,9 +293,9 @@ impl Daemon {
         found: Found,
         done: mpsc::UnboundedSender<Done>,
     ) -> Result<Self> {
-        let Found { desired, barrier, stays_closed } = found;
+        let Found { store, desired, barrier, stays_closed } = found;
         let mut desired = Some(desired);
-        match Self::adopt(&start, &mut desired, &done) {
+        match Self::adopt(&start, &store, &mut desired, &done) {
             Ok(Some(mut daemon)) => {
                 daemon.begin_drops();
                 let (name, ports) = (&daemon.file.name, daemon.ports.len());
@@ -323,18 +323,18 @@ impl Daemon {
         for what in adopt::take_down(&start.file.name)? {
             tracing::info!(what, "took down what a dead node of this name had left");
         }
-        Self::start(start, desired, done).map(|daemon| barrier.lower(daemon))
+        Self::start(start, store, desired, done).map(|daemon| barrier.lower(daemon))
     }
 
     fn start(
         start: Start,
+        store: Store,
         desired: Option<Desired>,
         done: mpsc::UnboundedSender<Done>,
     ) -> Result<Self> {
         let Start { file, config, .. } = &start;
         let mut node = Node::new(file.name.clone(), file.ports.clone())?;
         let netlink = Netlink::open().context("opening netlink")?;
-        let store = open_store(file)?;
         // An adoption that has failed late had it.
         let desired = desired.map_or_else(|| crate::apply::open(file, config, &store), Ok)?;
         let mut front = Door::open(&file.ports, || {

@@ -110,6 +110,7 @@ fn is_left(name: &Name) -> bool {
 
 /// Desired state and barrier of a node that starts, before anything else is touched.
 pub(crate) struct Found {
+    pub(crate) store: Store,
     pub(crate) desired: Desired,
     /// Barrier; `None` while what a previous daemon left still decides about packets.
     pub(crate) barrier: Option<Barrier>,
@@ -125,13 +126,8 @@ impl Found {
         let store = open_store(file)?;
         let desired = crate::apply::open(file, config, &store)?;
         let stays_closed = is_left(&file.name) && desired.state.has_closed_service();
-        Ok(Self { desired, barrier, stays_closed })
+        Ok(Self { store, desired, barrier, stays_closed })
     }
-}
-
-pub(crate) fn open_store(file: &NodeFile) -> Result<Store> {
-    Store::open(&file.store)
-        .with_context(|| format!("opening the module store {}", file.store.display()))
 }
 
 /// Listeners and state of a node that starts, opened before what a previous daemon left is touched.
@@ -153,9 +149,14 @@ impl Prepared {
         let gate = Arc::new(gate);
         let neighbours = Neighbours::listen(file, key, Arc::clone(&gate))?;
         let (sender, requests) = mpsc::channel(REQUESTS_MAX);
-        let listening = listen(file, key, open_store(file)?, gate, sender).await?;
+        let listening = listen(file, key, found.store.clone(), gate, sender).await?;
         Ok(Self { found, monitor, neighbours, listening, requests })
     }
+}
+
+pub(crate) fn open_store(file: &NodeFile) -> Result<Store> {
+    Store::open(&file.store)
+        .with_context(|| format!("opening the module store {}", file.store.display()))
 }
 
 async fn run_locked(start: Start, prepared: Prepared, bpf: bool) -> Result<End> {
