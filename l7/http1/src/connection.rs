@@ -120,19 +120,32 @@ pub fn upgrades(version: Version, headers: &Headers) -> impl Iterator<Item = &[u
     headers
         .get_all(b"Upgrade")
         .flat_map(elements)
-        .filter(move |protocol| is_meant && !protocol.is_empty() && !is_http(protocol))
+        .filter(move |protocol| is_meant && passes(protocol))
 }
 
-/// Returns true when a protocol of Upgrade is a version of HTTP (IANA, HTTP Upgrade Token Registry).
-fn is_http(protocol: &[u8]) -> bool {
-    let name = protocol.split(|&byte| byte == b'/').next().unwrap_or_default();
-    [&b"h2c"[..], b"h2", b"HTTP"].iter().any(|http| http.eq_ignore_ascii_case(name))
+/// Returns true when Upgrade names something that no node lets through.
+pub(crate) fn upgrades_otherwise(headers: &Headers) -> bool {
+    headers.get_all(b"Upgrade").flat_map(elements).any(|it| !it.is_empty() && !passes(it))
+}
+
+/// Returns true when an element of Upgrade is a protocol (RFC 9110, section 7.8: a token, and
+/// perhaps a version) and no version of HTTP, drafts included.
+fn passes(element: &[u8]) -> bool {
+    let mut parts = element.splitn(2, |&byte| byte == b'/');
+    let name = parts.next().unwrap_or_default();
+    is_token(name) && parts.next().is_none_or(is_token) && !is_http(name)
+}
+
+/// Returns true when the name of a protocol is HTTP's (IANA, HTTP Upgrade Token Registry), or that
+/// and a draft's number.
+fn is_http(name: &[u8]) -> bool {
+    let family = name.split(|&byte| byte == b'-').next().unwrap_or_default();
+    [&b"h2c"[..], b"h2", b"h3", b"HTTP"].iter().any(|http| http.eq_ignore_ascii_case(family))
 }
 
 /// Returns true when a request offers to go on with another version of HTTP.
 pub(crate) fn offers_http(headers: &Headers) -> bool {
-    let mut all = headers.get_all(b"Upgrade").flat_map(elements);
-    all.any(is_http) || headers.get(HTTP2_SETTINGS).is_some()
+    upgrades_otherwise(headers) || headers.get(HTTP2_SETTINGS).is_some()
 }
 
 /// Takes out that a request offers to go on with another version of HTTP; other protocols stay.
@@ -140,7 +153,7 @@ pub(crate) fn withdraw_http(headers: &mut Headers) -> Result<(), EditError> {
     headers.remove(HTTP2_SETTINGS);
     unset_option(headers, HTTP2_SETTINGS)?;
     let all = headers.get_all(b"Upgrade").flat_map(elements);
-    let others = all.filter(|protocol| !protocol.is_empty() && !is_http(protocol));
+    let others = all.filter(|protocol| passes(protocol));
     let value = others.collect::<Vec<_>>().join(&b", "[..]);
     if value.is_empty() {
         headers.remove(b"Upgrade");
@@ -280,7 +293,7 @@ mod tests {
     #[test]
     fn no_request_offers_another_version_of_http() {
         type Pairs = &'static [(&'static str, &'static str)];
-        let rows: [(Pairs, Pairs); 4] = [
+        let rows: [(Pairs, Pairs); 5] = [
             (
                 &[
                     ("Connection", "Upgrade, HTTP2-Settings"),
@@ -297,6 +310,13 @@ mod tests {
             // Without the option it is not meant, and not there for anybody who does not look.
             (&[("Upgrade", "h2c")], &[]),
             (&[("http2-settings", "")], &[]),
+            (
+                &[
+                    ("Connection", "upgrade"),
+                    ("Upgrade", "h2c-14, h2c;q=1, \"h2c\", h2c x, h3, a/b/c"),
+                ],
+                &[],
+            ),
         ];
         for (pairs, left) in rows {
             let mut all = headers(pairs);

@@ -1,7 +1,7 @@
 //! Where a body ends: what a head says of it (RFC 9112, section 6.3), and how a body that may
 //! have been edited is sent.
 
-use crate::connection::upgrades;
+use crate::connection::{upgrades, upgrades_otherwise};
 use crate::error::Reason;
 use crate::grammar::{elements, length};
 use crate::head::{RequestHead, ResponseHead};
@@ -103,7 +103,8 @@ pub(crate) fn of_request(head: &RequestHead) -> Result<Framing, At> {
 /// The framing of a response.
 pub(crate) fn of_response(head: &ResponseHead, asked: Asked) -> Result<Framing, At> {
     let (status, headers) = (head.status(), &head.headers);
-    if status == 101 && !(asked.upgrade && upgrades(head.version(), headers).next().is_some()) {
+    let switches = || upgrades(head.version(), headers).next().is_some();
+    if status == 101 && !(asked.upgrade && switches() && !upgrades_otherwise(headers)) {
         return Err((None, Reason::SwitchUnasked));
     }
     if asked.is_tunnel(status) {
