@@ -117,6 +117,7 @@ pub fn run(options: Options) -> Result<()> {
     // Before anything that runs is asked to end: a node without its key does not start.
     let key = node_key::open(&file.state)?;
     adopt::check_place(&file, &options.config)?;
+    listen::check_addresses(&file)?;
     // The guest core is the cell's: what the daemon, its compilers and the verifier do for it
     // takes no time there, if there is another core.
     let guest_core = file.guest_core.unwrap_or_else(sandbox::cores::last);
@@ -196,8 +197,15 @@ pub fn is_known(name: &Name) -> bool {
 /// When the node still runs, or something cannot be removed.
 pub fn cleanup(name: &Name) -> Result<Vec<String>> {
     let lock = life::lock(name).context("another process holds the node")?;
-    let mut removed = adopt::take_down(name)?;
-    closing::open_names(name);
+    let take_down = || -> Result<Vec<String>> {
+        let removed = adopt::take_down(name)?;
+        closing::open_names(name);
+        Ok(removed)
+    };
+    let mut removed = match life::namespace_of(name)? {
+        Some(namespace) => namespaces::netns::in_namespace(&namespace, take_down)??,
+        None => take_down()?,
+    };
     drop(lock);
     let directory = run_directory(name);
     if directory.exists() {

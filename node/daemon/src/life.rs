@@ -16,13 +16,15 @@ use crate::config::NodeFile;
 use crate::daemon::{Daemon, Start};
 use crate::http::Incoming;
 use crate::listen::{Listening, listen};
-use crate::record::Record;
+use crate::record::{self, Record};
 use crate::state::Desired;
 use crate::{private, run_directory};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use module_store::Store;
+use namespaces::netns::{self, NetNs};
 use netlink::Monitor;
 use std::fs::File;
+use std::io::Write as _;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::Duration;
@@ -80,7 +82,8 @@ pub(crate) async fn run(start: Start, lock: File, bpf: bool) -> Result<()> {
     }
     if let (Err(error), true) = (&ended, stays_closed) {
         closing::close_all(&name, &ports);
-        private::create(&directory.join(STAYS_CLOSED))?;
+        let mut marker = private::create(&directory.join(STAYS_CLOSED))?;
+        write!(marker, "{}", record::namespace())?;
         tracing::warn!(
             error = format!("{error:#}"),
             "a service that shall run is closed, so the ports stay closed: start the node again \
@@ -95,12 +98,47 @@ pub(crate) async fn run(start: Start, lock: File, bpf: bool) -> Result<()> {
     ended.map(drop)
 }
 
-/// File of the run directory of a node that could not start: its ports stay closed.
+/// File of the run directory of a node that could not start: its ports stay closed. It has the
+/// inode of their network namespace.
 const STAYS_CLOSED: &str = "closed";
 
 /// Returns true when a previous daemon has left a record of what runs.
 fn has_record(name: &Name) -> bool {
     Record::read(name).is_ok_and(|record| record.is_some())
+}
+
+/// Returns the network namespace where a dead node's ports are, if it is another one than this
+/// process's; a namespace that nobody has any more took them along.
+///
+/// # Errors
+/// When it has no name here, and a process is in it.
+pub(crate) fn namespace_of(name: &Name) -> Result<Option<NetNs>> {
+    let marker = std::fs::read_to_string(run_directory(name).join(STAYS_CLOSED)).ok();
+    let recorded = Record::read(name).ok().flatten().map(|record| record.namespace);
+    let inode = recorded.or_else(|| marker?.trim().parse().ok()).unwrap_or(0);
+    if inode == 0 || inode == record::namespace() {
+        return Ok(None);
+    }
+    for named in netns::list().unwrap_or_default() {
+        let Ok(namespace) = NetNs::open(&named) else { continue };
+        if namespace.inode().is_ok_and(|it| it == inode) {
+            return Ok(Some(namespace));
+        }
+    }
+    let is_in_it = |pid: &u32| {
+        let link = std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+        link.is_some_and(|link| {
+            link.as_os_str().as_encoded_bytes() == format!("net:[{inode}]").as_bytes()
+        })
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    match pids.find(is_in_it) {
+        Some(pid) => bail!(
+            "the ports of the node '{name}' are in another network namespace: run this there, with 'nsenter --target {pid} --net'"
+        ),
+        None => Ok(None),
+    }
 }
 
 /// Returns true when a previous daemon has left something in force.

@@ -6,7 +6,7 @@ use crate::http::{self, Incoming};
 use crate::pull;
 use crate::remote::Remote;
 use crate::server;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use module_store::Store;
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -27,6 +27,30 @@ impl Drop for Listening {
         self.server.abort();
         self.metrics.iter().for_each(JoinHandle::abort);
     }
+}
+
+/// Checks that this machine has the addresses of a node file, and that no two of its sections want
+/// the same one, before a daemon that runs is asked to end. Whether another program has one is
+/// known only when it is bound.
+///
+/// # Errors
+/// The first address that cannot be listened at.
+pub(crate) fn check_addresses(file: &NodeFile) -> Result<()> {
+    let api = file.api.as_ref().map(|api| ("api", api.listen));
+    let metrics = file.metrics.as_ref().map(|metrics| ("metrics", metrics.listen));
+    for (section, mut address) in [api, metrics].into_iter().flatten() {
+        address.set_port(0);
+        std::net::TcpListener::bind(address)
+            .with_context(|| format!("listening on {} for [{section}]", address.ip()))?;
+    }
+    if let (Some((_, api)), Some((_, metrics))) = (api, metrics) {
+        ensure!(api != metrics, "[api] and [metrics] both listen on {api}: give one another port");
+    }
+    for address in file.associations.iter().flat_map(|text| &text.listen) {
+        std::net::UdpSocket::bind((address.ip(), 0))
+            .with_context(|| format!("listening on {} for [associations]", address.ip()))?;
+    }
+    Ok(())
 }
 
 /// Begins to answer where the node file says so.

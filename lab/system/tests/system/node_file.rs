@@ -86,6 +86,16 @@ fn a_file_that_wants_what_cannot_be_stops_nothing_that_runs_and_nothing_that_a_d
     let said = fails_with(&line.net, "r1", &wrong, &["--takeover"]);
     assert!(said.contains("nosuch") && said.contains("line "), "{said}");
     assert_eq!(line.node.client().node().unwrap().pid, pid, "it goes on");
+    for listens in [
+        "[metrics]\nlisten = \"192.0.2.77:9464\"\n",
+        "[api]\nlisten = \"192.0.2.77:7443\"\n",
+        "[associations]\nlisten = [\"192.0.2.77:7443\"]\n",
+        "[metrics]\nlisten = \"127.0.0.1:9464\"\n[api]\nlisten = \"127.0.0.1:9464\"\n",
+    ] {
+        let said = fails_with(&line.net, "r1", &format!("{text}\n{listens}"), &["--takeover"]);
+        assert!(said.contains("listen"), "{said}");
+        assert_eq!(line.node.client().node().unwrap().pid, pid, "{listens}");
+    }
     line.node.kill().unwrap();
     let left = leftovers(&name);
     for more in [&[][..], &["--takeover"]] {

@@ -353,7 +353,7 @@ fn a_node_that_fails_to_start_opens_nothing_that_a_dead_one_has_left_closed() {
     assert!(said.contains("9500"), "{said}");
     mtu("1500");
     let said = start(&format!("{text}\n[api]\nlisten = \"192.0.2.1:7443\"\n"));
-    assert!(said.contains("192.0.2.1") && said.contains("stays in force"), "{said}");
+    assert!(said.contains("192.0.2.1"), "{said}");
     assert_eq!(arrived(), 0);
 
     // When what was left is gone, since it cannot be adopted, and another node has the devices.
@@ -365,8 +365,9 @@ fn a_node_that_fails_to_start_opens_nothing_that_a_dead_one_has_left_closed() {
     }
     assert!(other.stop().unwrap().success(), "{}", other.log());
     assert_eq!(arrived(), 0);
-    let program = tam();
-    line.run("r1", &[program.to_str().unwrap(), "node", "--cleanup", &name]);
+    // From outside: it goes to where the ports are.
+    let cleaned = Command::new(tam()).args(["node", "--cleanup", &name]).output().unwrap();
+    assert!(cleaned.status.success(), "{cleaned:?}");
     assert!(arrived() > 0);
     line.node.start_again(&line.net, "r1").unwrap();
 }
