@@ -5,7 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Returns a flag that Ctrl-C and SIGTERM set instead of ending the process.
+/// Exit status of a command that the second Ctrl-C has ended, as shells have it (128 + SIGINT).
+const INTERRUPTED: i32 = 130;
+
+/// Ends the process at once.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "who interrupts twice wants no more waiting; a command has made nothing that stays"
+)]
+fn end_at_once() -> ! {
+    std::process::exit(INTERRUPTED)
+}
+
+/// Returns a flag that the first Ctrl-C or SIGTERM sets instead of ending the process; the second
+/// ends it, for one that waits for a node that hangs.
 pub fn on_interrupt() -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     let (ready, is_ready) = std::sync::mpsc::channel();
@@ -21,7 +34,8 @@ pub fn on_interrupt() -> Result<Arc<AtomicBool>, Failure> {
                 let _ = ready.send(Ok(()));
                 tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} }
                 raised.store(true, Ordering::Relaxed);
-                Ok(())
+                tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} }
+                end_at_once()
             })
         };
         if let Err(error) = waits() {

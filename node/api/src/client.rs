@@ -177,7 +177,7 @@ impl Client {
     }
 
     /// Sets what is called for each request that is answered late. Requests that ask the
-    /// node to wait (events, packets of a capture) are never late.
+    /// node to wait (events, packets of a capture) are late behind that.
     #[must_use]
     pub fn with_on_delay(self, on_delay: Option<OnDelay>) -> Self {
         Self { on_delay, ..self }
@@ -267,6 +267,7 @@ impl Client {
     pub fn events(&self, since: u64, wait_seconds: u32) -> Result<EventList, ClientError> {
         let mut call = Call::of(Operation::Events, None);
         call.target.push_str(&format!("?since={since}&wait_seconds={wait_seconds}"));
+        call.wait = Duration::from_secs(wait_seconds.into());
         self.call(call)
     }
 
@@ -331,6 +332,7 @@ impl Client {
     pub fn captured(&self, id: u32, wait_seconds: u32) -> Result<CapturedPackets, ClientError> {
         let mut call = Call::of(Operation::Captured, Some(&id.to_string()));
         call.target.push_str(&format!("?wait_seconds={wait_seconds}"));
+        call.wait = Duration::from_secs(wait_seconds.into());
         self.call(call)
     }
 
@@ -522,8 +524,7 @@ impl Client {
     }
 
     fn ask(&self, call: Call) -> Result<(StatusCode, Bytes), ClientError> {
-        let on_delay = self.on_delay.filter(|_| !call.target.contains("wait_seconds="));
-        self.kept.ask(&self.place, Call { token: self.token.clone(), ..call }, on_delay)
+        self.kept.ask(&self.place, Call { token: self.token.clone(), ..call }, self.on_delay)
     }
 }
 
@@ -534,6 +535,8 @@ struct Call {
     target: String,
     body: Option<(&'static str, Vec<u8>)>,
     token: Option<String>,
+    /// Time that the node is asked to wait for what it answers with.
+    wait: Duration,
 }
 
 impl Call {
@@ -549,7 +552,7 @@ impl Call {
             }
             _ => endpoint.path.to_owned(),
         };
-        Self { method: endpoint.method, target, body: None, token: None }
+        Self { method: endpoint.method, target, body: None, token: None, wait: Duration::ZERO }
     }
 
     fn name(&self) -> String {

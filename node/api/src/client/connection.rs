@@ -103,15 +103,15 @@ impl Connection {
         call: Call,
         on_delay: Option<OnDelay>,
     ) -> Result<(StatusCode, Bytes), ClientError> {
-        let request = call.name();
+        let (request, usual) = (call.name(), ANSWER_TIME_USUAL + call.wait);
         let Self { runtime, sender, .. } = self;
         let answer = runtime.block_on(async {
             let mut answer = std::pin::pin!(exchange(place, sender, call));
-            match tokio::time::timeout(ANSWER_TIME_USUAL, &mut answer).await {
+            match tokio::time::timeout(usual, &mut answer).await {
                 Ok(answer) => Ok(answer),
                 Err(_) => {
                     on_delay.into_iter().for_each(|call| call(place));
-                    tokio::time::timeout(ANSWER_TIME_MAX - ANSWER_TIME_USUAL, answer).await
+                    tokio::time::timeout(ANSWER_TIME_MAX.saturating_sub(usual), answer).await
                 }
             }
         });
