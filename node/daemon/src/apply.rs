@@ -17,7 +17,8 @@ pub(crate) use work::{Purpose, Work};
 use crate::config::ConfigError;
 use crate::daemon::Daemon;
 use crate::events::Note;
-use crate::http::{Answer, Reply, error};
+use crate::http::{Answer, error};
+use crate::reply::Reply;
 use crate::state::{Facts, Unconfirmed};
 use crate::views::{failed, usage};
 use abi::HostFunctions;
@@ -57,13 +58,13 @@ impl Daemon {
         let since = Instant::now();
         match self.target(request) {
             Ok(target) if request.dry_run => {
-                drop(reply.send(Ok(self.applied(&target, since, true))));
+                reply.ok(self.applied(&target, since, true));
             }
             Ok(target) => match self.check_billing_of(&target.state) {
                 Ok(()) => self.begin_apply(target, since, reply),
-                Err(refusal) => drop(reply.send(Err(refusal))),
+                Err(refusal) => reply.refuse(refusal),
             },
-            Err(refusal) => drop(reply.send(Err(refusal))),
+            Err(refusal) => reply.refuse(refusal),
         }
     }
 
@@ -73,12 +74,12 @@ impl Daemon {
         if answer.changes.is_empty() {
             answer.confirm_within_s = None;
             if facts.node_file.is_none() {
-                return drop(reply.send(Ok(answer)));
+                return reply.ok(answer);
             }
             // It is followed now, which is all that is news.
             facts.same_generation = true;
             let then = move |_: &mut Self, written: Answer<()>| {
-                drop(reply.send(written.map(|()| answer)));
+                reply.answer(written.map(|()| answer));
             };
             return self.record(facts, |_| (), then);
         }
@@ -100,7 +101,7 @@ impl Daemon {
                     }
                     answer
                 });
-                drop(reply.send(answer));
+                reply.answer(answer);
             })),
             memory,
         ));
@@ -203,7 +204,7 @@ impl Daemon {
             let help = "`tam apply FILE --confirm 60s` makes one that does";
             let refusal =
                 error(ErrorCode::NotFound, "nothing waits for a confirmation", Some(help));
-            return drop(reply.send(Err(refusal)));
+            return reply.refuse(refusal);
         };
         let facts = Facts { same_generation: true, ..Facts::of(unconfirmed.cause.clone()) };
         self.record(
@@ -213,10 +214,10 @@ impl Daemon {
                 if written.is_err() {
                     daemon.desired.unconfirmed = Some(unconfirmed);
                 }
-                drop(reply.send(written.map(|()| Confirmed {
+                reply.answer(written.map(|()| Confirmed {
                     schema_version: SCHEMA_VERSION,
                     generation: daemon.desired.generation,
-                })));
+                }));
             },
         );
     }
@@ -231,7 +232,7 @@ impl Daemon {
         let Some(wanted) = wanted else {
             let refusal =
                 error(ErrorCode::NotFound, "there is no earlier state to go back to", None);
-            return drop(reply.send(Err(refusal)));
+            return reply.refuse(refusal);
         };
         let target = self.generation(wanted).map(|state| Target {
             losses: self.losses(&state),
@@ -244,7 +245,7 @@ impl Daemon {
         });
         match target {
             Ok(target) if request.dry_run => {
-                drop(reply.send(Ok(self.applied(&target, since, true))));
+                reply.ok(self.applied(&target, since, true));
             }
             Ok(target) => {
                 let before = self.desired.unconfirmed.take();
@@ -257,18 +258,18 @@ impl Daemon {
                         if done.is_err() {
                             daemon.desired.unconfirmed = before;
                         }
-                        drop(reply.send(done.map(|()| {
+                        reply.answer(done.map(|()| {
                             daemon.mark_desired_versions();
                             daemon.note_state(EventKind::StateRolledBack, &cause);
                             answer.generation = daemon.desired.generation;
                             answer.took_ms = millis(since);
                             answer
-                        })));
+                        }));
                     })),
                     target.memory,
                 ));
             }
-            Err(refusal) => drop(reply.send(Err(refusal))),
+            Err(refusal) => reply.refuse(refusal),
         }
     }
 
@@ -338,13 +339,13 @@ impl Daemon {
         // Beside the loop: the journal may be waiting for the disk.
         tokio::task::spawn_blocking(move || {
             let listed = journal.lock().unwrap_or_else(PoisonError::into_inner).list();
-            drop(reply.send(match listed {
+            reply.answer(match listed {
                 Ok(heads) => {
                     info.generations = show::generations(heads);
                     Ok(info)
                 }
                 Err(problem) => Err(failed(problem)),
-            }));
+            });
         });
     }
 }

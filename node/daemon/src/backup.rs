@@ -12,9 +12,9 @@ mod archive;
 pub use archive::{Archive, ArchiveError, Contents, ENTRIES_MAX, Entry, FILE_LENGTH_MAX, read};
 
 use crate::daemon::Daemon;
-use crate::http::Reply;
 use crate::journal::{Journal, JournalError, Record};
 use crate::private;
+use crate::reply::Reply;
 use crate::state::refusal;
 use api::{NodeBackup, SCHEMA_VERSION};
 use node::desired::DesiredState;
@@ -91,7 +91,7 @@ impl Daemon {
                         store_directory: store,
                     }
                 });
-            drop(reply.send(answer));
+            reply.answer(answer);
         });
     }
 }

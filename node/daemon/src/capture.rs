@@ -13,9 +13,10 @@ mod seen;
 
 use crate::daemon::Daemon;
 use crate::events::wall_clock_ns;
-use crate::http::{Answer, Reply, error};
+use crate::http::{Answer, error};
 use crate::ports::Mode;
 use crate::record::machine_ns;
+use crate::reply::Reply;
 use crate::views::{failed, usage};
 use api::{
     CaptureEnded, CaptureRequest, CaptureStarted, CapturedPacket, CapturedPackets, ErrorCode,
@@ -290,11 +291,11 @@ impl Daemon {
         self.look_at_captures();
         let cell_lost = self.cell_report.tapped_lost;
         let Some(capture) = self.captures.iter_mut().find(|capture| capture.id == id) else {
-            return drop(reply.send(Err(unknown(id))));
+            return reply.refuse(unknown(id));
         };
         capture.asked = Instant::now();
         if wait_seconds == 0 || !capture.waiting.is_empty() {
-            return drop(reply.send(Ok(capture.take(cell_lost))));
+            return reply.ok(capture.take(cell_lost));
         }
         let wait = Duration::from_secs(wait_seconds.min(WAIT_SECONDS_MAX).into());
         // The one that asked before, if it is still there, gets nothing more.
@@ -309,18 +310,18 @@ impl Daemon {
     /// Answers `DELETE /v1/captures/N`, when the cell has told what it had.
     pub(crate) fn end_capture(&mut self, id: u32, reply: Reply<CaptureEnded>) {
         if !self.captures.iter().any(|capture| capture.id == id) {
-            return drop(reply.send(Err(unknown(id))));
+            return reply.refuse(unknown(id));
         }
         self.after_report(move |daemon| {
             daemon.look_at_captures();
             let Some(at) = daemon.captures.iter().position(|capture| capture.id == id) else {
-                return drop(reply.send(Err(unknown(id))));
+                return reply.refuse(unknown(id));
             };
             let mut capture = daemon.captures.swap_remove(at);
             let lost = capture.lost(daemon.cell_report.tapped_lost);
             let packets = capture.waiting.drain(..).collect();
             daemon.tap_cell();
-            drop(reply.send(Ok(CaptureEnded { schema_version: SCHEMA_VERSION, packets, lost })));
+            reply.ok(CaptureEnded { schema_version: SCHEMA_VERSION, packets, lost });
         });
     }
 
@@ -343,7 +344,7 @@ impl Daemon {
                 capture.asked = now;
                 let packets = capture.take(self.cell_report.tapped_lost);
                 // Who no longer waits did not get them: with them the capture ends by itself.
-                drop(reply.send(Ok(packets)));
+                reply.ok(packets);
             }
         }
         self.captures = captures;

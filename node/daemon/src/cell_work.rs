@@ -317,7 +317,7 @@ impl Daemon {
                 let place = self.messages.iter().position(|(waits, _)| *waits == entry);
                 if let Some((_, reply)) = place.and_then(|at| self.messages.remove(at)) {
                     let schema_version = api::SCHEMA_VERSION;
-                    drop(reply.send(Ok(api::MessageAnswers { schema_version, answers })));
+                    reply.ok(api::MessageAnswers { schema_version, answers });
                 }
             }
             FromCell::Service(entry, report) => {

@@ -20,7 +20,7 @@ pub(crate) use crate::done::Done;
 use crate::door::Door;
 use crate::drops::{self, Drops};
 use crate::events::{Journal, Note};
-use crate::http::{Answer, Incoming, Reply};
+use crate::http::{Answer, Incoming};
 use crate::kernel_settings::{self, KernelSettings};
 use crate::leave::Leaving;
 use crate::ledger::{Billing, LedgerQuestion};
@@ -31,6 +31,7 @@ use crate::ports::{self, LivePort};
 use crate::record::{self, Record, RecordView};
 use crate::removals::Removals;
 use crate::replace::Replacing;
+use crate::reply::Reply;
 use crate::sessions::{self, SessionQuestion, Sessions};
 use crate::spares::Spares;
 use crate::state::Desired;
@@ -674,7 +675,7 @@ impl Daemon {
         if let Some(waiting) = self.waiting.remove(service) {
             let code = if self.is_short { ErrorCode::Limit } else { ErrorCode::Failed };
             let refusal = crate::http::error(code, message, None);
-            let _ = waiting.reply.send(Err(refusal));
+            waiting.reply.refuse(refusal);
         }
     }
 

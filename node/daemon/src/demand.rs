@@ -21,7 +21,8 @@ use crate::config::{NodeFile, Unsigned, Wanted as FileWants};
 use crate::daemon::{Daemon, Done, Request};
 use crate::deploy::Module;
 use crate::events::Note;
-use crate::http::{Answer, Incoming, Reply, error};
+use crate::http::{Answer, Incoming, error};
+use crate::reply::Reply;
 use crate::views::failed;
 use anyhow::Result;
 use api::{ErrorCode, ErrorInfo, EventKind};
@@ -80,11 +81,11 @@ impl Waits {
         match self {
             Self::Start | Self::Packets(..) => false,
             Self::Request(incoming, _) => match &incoming.request {
-                Request::Deploy(_, reply) => reply.is_closed(),
-                Request::Apply(_, reply) => reply.is_closed(),
+                Request::Deploy(_, reply) => reply.is_abandoned(),
+                Request::Apply(_, reply) => reply.is_abandoned(),
                 _ => false,
             },
-            Self::Pull(_, reply) => reply.is_closed(),
+            Self::Pull(_, reply) => reply.is_abandoned(),
         }
     }
 
@@ -337,7 +338,7 @@ impl Daemon {
     /// What came is on the disk, or could not be written.
     pub(crate) fn demand_stored(&mut self, digest: &Digest) {
         for reply in self.demand.storing.remove(digest).unwrap_or_default() {
-            let _ = reply.send(Ok(()));
+            reply.ok(());
         }
     }
 
@@ -371,7 +372,7 @@ impl Daemon {
             (Waits::Request(incoming, _), Err(refusal)) => incoming.request.refuse(refusal),
             (Waits::Pull(_, reply), answer) => match self.demand.storing.get_mut(&digest) {
                 Some(waiting) if answer.is_ok() => waiting.push(reply),
-                _ => drop(reply.send(answer)),
+                _ => reply.answer(answer),
             },
         }
     }

@@ -3,8 +3,9 @@
 use crate::below::Loaded;
 use crate::codecs::{CodecNews, CodecNumber};
 use crate::demand::Fetched;
-use crate::http::{Answer, Reply};
+use crate::http::Answer;
 use crate::ledger::Billed;
+use crate::reply::Reply;
 use crate::why::Asked;
 use cell::Compiled;
 use module_store::Digest;

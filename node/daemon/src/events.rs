@@ -11,7 +11,8 @@
 
 use crate::authority::Sight;
 use crate::daemon::Daemon;
-use crate::http::{Reply, error};
+use crate::http::error;
+use crate::reply::Reply;
 use api::{ErrorCode, Event, EventKind, EventList, SCHEMA_VERSION};
 use node::Owner;
 use std::collections::{BTreeMap, VecDeque};
@@ -313,13 +314,13 @@ impl Journal {
     ) {
         let list = self.since(since.min(u64::MAX - 1), &sight);
         if !list.events.is_empty() || wait_seconds == 0 {
-            return drop(reply.send(Ok(list)));
+            return reply.ok(list);
         }
-        self.followers.retain(|follower| !follower.reply.is_closed());
+        self.followers.retain(|follower| !follower.reply.is_abandoned());
         if self.followers.len() == FOLLOWERS_MAX {
             let message = format!("{FOLLOWERS_MAX} others wait for events already");
             let help = Some("ask without waiting, or end one of them");
-            return drop(reply.send(Err(error(ErrorCode::Limit, message, help))));
+            return reply.refuse(error(ErrorCode::Limit, message, help));
         }
         let wait = u64::from(wait_seconds.min(WAIT_SECONDS_MAX)) * 1000;
         let until = Nanos(now.0.saturating_add(Nanos::from_millis(wait).0));
@@ -339,7 +340,7 @@ impl Journal {
                 // What happened is not his business.
                 self.followers.push(Follower { since: list.last, ..follower });
             } else {
-                drop(follower.reply.send(Ok(list)));
+                follower.reply.ok(list);
             }
         }
     }
@@ -557,19 +558,19 @@ mod tests {
     #[test]
     fn who_follows_is_answered_when_something_happens_or_the_time_is_over() {
         let mut journal = Journal::new();
-        let (reply, mut answer) = tokio::sync::oneshot::channel();
+        let (reply, mut answer) = Reply::pair();
         journal.ask(Nanos(0), 0, 1, all(), reply);
-        assert!(answer.try_recv().is_err());
+        assert!(answer.try_answer().is_none());
         journal.take(Nanos(1), 7, Note::new(EventKind::CellReady, "ready"));
         journal.answer(Nanos(1));
-        let list = answer.try_recv().unwrap().unwrap();
+        let list = answer.try_answer().unwrap().unwrap();
         assert_eq!((list.last, list.events[0].time_ms), (1, 7));
-        let (reply, mut answer) = tokio::sync::oneshot::channel();
+        let (reply, mut answer) = Reply::pair();
         journal.ask(Nanos(1), 1, 1, all(), reply);
         journal.answer(SECOND);
-        assert!(answer.try_recv().is_err());
+        assert!(answer.try_answer().is_none());
         journal.answer(Nanos(SECOND.0 + 1));
-        assert_eq!(answer.try_recv().unwrap().unwrap().events, []);
+        assert_eq!(answer.try_answer().unwrap().unwrap().events, []);
     }
 
     #[test]
@@ -577,16 +578,16 @@ mod tests {
         let mut journal = Journal::new();
         let mut answers = Vec::new();
         for _ in 0..=FOLLOWERS_MAX {
-            let (reply, answer) = tokio::sync::oneshot::channel();
+            let (reply, answer) = Reply::pair();
             journal.ask(Nanos(0), 0, 60, all(), reply);
             answers.push(answer);
         }
-        let refusal = answers.pop().unwrap().try_recv().unwrap().unwrap_err();
+        let refusal = answers.pop().unwrap().try_answer().unwrap().unwrap_err();
         assert_eq!(refusal.code, ErrorCode::Limit);
         answers.pop();
-        let (reply, mut answer) = tokio::sync::oneshot::channel();
+        let (reply, mut answer) = Reply::pair();
         journal.ask(Nanos(0), 0, 60, all(), reply);
-        assert!(answer.try_recv().is_err(), "one is gone, so there is room");
+        assert!(answer.try_answer().is_none(), "one is gone, so there is room");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::access::Caller;
 use crate::daemon::Request;
 use crate::exposition;
 use crate::ledger::LedgerQuestion;
+use crate::reply::{Reply, stopping};
 use api::{ErrorCode, ErrorDocument, ErrorInfo, SCHEMA_VERSION};
 use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;
@@ -17,7 +18,7 @@ use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
 use ledger::Period;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use trust::UnixTime;
 
 /// Largest request body: a module.
@@ -28,8 +29,6 @@ const RULES_LENGTH_MAX: usize = 128 << 20;
 
 /// What the daemon answers: a document or an error.
 pub(crate) type Answer<T> = Result<T, ErrorInfo>;
-/// Where an answer goes.
-pub(crate) type Reply<T> = oneshot::Sender<Answer<T>>;
 
 /// A request, and who sends it.
 pub(crate) struct Incoming {
@@ -104,15 +103,13 @@ async fn ask<T: Serialize>(
     Daemon { caller, requests }: Daemon,
     request: impl FnOnce(Reply<T>) -> Request,
 ) -> Response {
-    let (reply, answer) = oneshot::channel();
-    let stopping = || error(ErrorCode::Unreachable, "the node is stopping", None);
+    let (reply, awaited) = Reply::pair();
     if requests.send(Incoming { caller, request: request(reply) }).await.is_err() {
         return refuse(stopping());
     }
-    match answer.await {
-        Ok(Ok(document)) => Json(document).into_response(),
-        Ok(Err(refusal)) => refuse(refusal),
-        Err(_) => refuse(stopping()),
+    match awaited.answer().await {
+        Ok(document) => Json(document).into_response(),
+        Err(refusal) => refuse(refusal),
     }
 }
 
@@ -391,21 +388,19 @@ async fn only_metrics() -> Response {
 }
 
 async fn metrics(headers: HeaderMap, Daemon { caller, requests }: Daemon) -> Response {
-    let (reply, answer) = oneshot::channel();
-    let stopping = || error(ErrorCode::Unreachable, "the node is stopping", None);
+    let (reply, awaited) = Reply::pair();
     if requests.send(Incoming { caller, request: Request::Metrics(reply) }).await.is_err() {
         return refuse(stopping());
     }
-    match answer.await {
-        Ok(Ok(page)) => {
+    match awaited.answer().await {
+        Ok(page) => {
             let accepted = headers.get_all(header::ACCEPT).into_iter();
             let format = exposition::Format::of(accepted.filter_map(|value| value.to_str().ok()));
             // Caches must not give one to who asked for the other.
             let kind = [(header::CONTENT_TYPE, format.content_type()), (header::VARY, "accept")];
             (kind, format.text(page)).into_response()
         }
-        Ok(Err(refusal)) => refuse(refusal),
-        Err(_) => refuse(stopping()),
+        Err(refusal) => refuse(refusal),
     }
 }
 

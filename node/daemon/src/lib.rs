@@ -71,6 +71,7 @@ mod record;
 mod remote;
 mod removals;
 mod replace;
+mod reply;
 mod revoke;
 mod server;
 mod sessions;

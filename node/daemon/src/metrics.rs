@@ -6,7 +6,8 @@
 
 use crate::authority::Sight;
 use crate::daemon::Daemon;
-use crate::http::{Answer, Reply};
+use crate::http::Answer;
+use crate::reply::Reply;
 use crate::views::failed;
 use api::{NodeInfo, RuleInfo, ServiceInfo, SessionStats, Stats};
 use prometheus_client::collector::Collector;
@@ -35,7 +36,7 @@ impl Daemon {
     pub(crate) fn metrics(&mut self, reply: Reply<String>) {
         self.after_report(|daemon| {
             let answer = daemon.metrics_page().and_then(|page| text(page).map_err(failed));
-            drop(reply.send(answer));
+            reply.answer(answer);
         });
     }
 

@@ -3,7 +3,8 @@
 use crate::access::Caller;
 use crate::daemon::{Daemon, Done};
 use crate::deploy::{self, Module};
-use crate::http::{Answer, Reply};
+use crate::http::Answer;
+use crate::reply::Reply;
 use crate::views::{failed, usage};
 use api::{ModuleList, ModuleStored, SCHEMA_VERSION};
 use module_store::Digest;
@@ -45,7 +46,7 @@ impl Daemon {
     pub(crate) fn put_module(&mut self, wasm: Vec<u8>, early: bool, reply: Reply<ModuleStored>) {
         let module = match Module::check(wasm) {
             Ok(module) => module,
-            Err(problem) => return drop(reply.send(Err(usage(problem)))),
+            Err(problem) => return reply.refuse(usage(problem)),
         };
         let digest = Digest::of(&module.wasm);
         let (store, done) = (self.store.clone(), self.done.clone());
@@ -60,7 +61,7 @@ impl Daemon {
         };
         let reply = match early {
             true => {
-                let _ = reply.send(Ok(answer.clone()));
+                reply.ok(answer.clone());
                 None
             }
             false => Some(reply),
@@ -105,7 +106,7 @@ impl Daemon {
             Ok(_) => self.forget_modules(),
         }
         if let Some(reply) = reply {
-            let _ = reply.send(stored);
+            reply.answer(stored);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::below::word_of;
 use crate::daemon::{Daemon, Done};
-use crate::http::Reply;
+use crate::reply::Reply;
 use crate::state::Facts;
 use crate::views::{failed, level, name};
 use abi::Level;
@@ -131,7 +131,7 @@ impl Daemon {
         });
         let (service, to, from) = match asked {
             Ok(asked) => asked,
-            Err(refusal) => return drop(reply.send(Err(refusal))),
+            Err(refusal) => return reply.refuse(refusal),
         };
         self.movers.push(service.clone(), Mover { reply, since, from, to });
         match self.command(Command::Move { service: service.clone(), level: to }) {
@@ -143,7 +143,9 @@ impl Daemon {
             }
             Err(refusal) => {
                 let mover = self.movers.pop(&service);
-                drop(mover.map(|mover| mover.reply.send(Err(refusal))));
+                if let Some(mover) = mover {
+                    mover.reply.refuse(refusal);
+                }
             }
         }
     }
@@ -176,7 +178,7 @@ impl Daemon {
                 let _ = daemon.command(Command::Move { service, level: mover.from });
             }
             for (mover, answer) in answers {
-                drop(mover.reply.send(written.clone().map(|()| answer)));
+                mover.reply.answer(written.clone().map(|()| answer));
             }
         });
     }
@@ -185,14 +187,14 @@ impl Daemon {
     pub(crate) fn refuse_overtaken(&mut self, service: &Name, level: Level) {
         for mover in self.movers.take(service, |mover| mover.to != level) {
             let message = format!("a later request moves the service '{service}' to {level}");
-            drop(mover.reply.send(Err(failed(message))));
+            mover.reply.refuse(failed(message));
         }
     }
 
     /// Tells those who wait that it did not move.
     pub(crate) fn refuse_movers(&mut self, service: &Name, message: &str) {
         for mover in self.movers.take(service, |_| true) {
-            drop(mover.reply.send(Err(failed(message))));
+            mover.reply.refuse(failed(message));
         }
     }
 
@@ -353,7 +355,7 @@ mod tests {
         let [a, b] = ["a", "b"].map(|name| Name::new(name).unwrap());
         let mut movers = Movers::default();
         let mover = |to| {
-            let (reply, _) = tokio::sync::oneshot::channel();
+            let (reply, _) = Reply::pair();
             Mover { reply, since: Instant::now(), from: Level::User, to }
         };
         movers.push(a.clone(), mover(Level::Nic));

@@ -118,8 +118,7 @@ impl Daemon {
                 }
                 for mover in self.movers.take_all() {
                     let message = format!("the cell was lost: {reason}");
-                    let _ =
-                        mover.reply.send(Err(http::error(api::ErrorCode::Failed, message, None)));
+                    mover.reply.refuse(http::error(api::ErrorCode::Failed, message, None));
                 }
             }
         }

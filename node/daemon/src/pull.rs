@@ -10,7 +10,8 @@
 
 use crate::access::Caller;
 use crate::daemon;
-use crate::http::{Incoming, Reply};
+use crate::http::Incoming;
+use crate::reply::Reply;
 use axum::Router;
 use axum::body::Body;
 use axum::http::HeaderMap;
@@ -23,7 +24,7 @@ use module_store::{Digest, Store};
 use node::wanted::Hops;
 use oci_client::{Access, HOPS, NotYours};
 use serde_json::json;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tower::ServiceExt;
 
 /// Where the specification has its paths.
@@ -69,13 +70,10 @@ impl OfDaemon {
         question: impl FnOnce(Reply<()>) -> daemon::Request,
     ) -> Result<(), NotYours> {
         let caller = request.extensions.get().cloned().unwrap_or(Caller::Anyone);
-        let (reply, answer) = oneshot::channel();
+        let (reply, awaited) = Reply::pair();
         let request = question(reply);
         self.0.blocking_send(Incoming { caller, request }).map_err(|_| NotYours)?;
-        match answer.blocking_recv() {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(NotYours),
-        }
+        awaited.blocking_answer().map_err(|_| NotYours)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Requests that are answered when the cell has stopped services: their names are free then.
 
-use crate::http::Reply;
+use crate::reply::Reply;
 use api::Removed;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::oneshot;
@@ -38,7 +38,7 @@ impl Removals {
     /// Answers whoever waited for this service alone: it has stopped.
     pub(crate) fn handle_stopped(&mut self, service: &Name) {
         if let Some((reply, removed)) = self.services.remove(service) {
-            drop(reply.send(Ok(removed)));
+            reply.ok(removed);
         }
         for (services, _) in &mut self.revocations {
             services.remove(service);

@@ -9,8 +9,9 @@ use crate::access::Caller;
 use crate::authority::{REVOKED_MAX, Revoked};
 use crate::daemon::{Daemon, refused};
 use crate::events::Note;
-use crate::http::{Answer, Reply, error};
+use crate::http::{Answer, error};
 use crate::journal::{Journal, JournalError};
+use crate::reply::Reply;
 use crate::state::{Facts, refusal};
 use crate::views::usage;
 use api::{ErrorCode, ErrorInfo, EventKind, RevocationList, RevokeRequest, SCHEMA_VERSION};
@@ -102,7 +103,7 @@ impl Daemon {
     pub(crate) fn revoke(&mut self, request: &RevokeRequest, reply: Reply<api::Revoked>) {
         let wanted = match self.revocable(request) {
             Ok(wanted) => wanted,
-            Err(refusal) => return drop(reply.send(Err(refusal))),
+            Err(refusal) => return reply.refuse(refusal),
         };
         let new = wanted.texts();
         self.authority.revoked.blocks.extend(wanted.blocks);
@@ -132,7 +133,7 @@ impl Daemon {
                     ),
                     help: problem.help,
                 });
-                drop(reply.send(written.map(|()| answer)));
+                reply.answer(written.map(|()| answer));
             },
         );
     }
@@ -256,7 +257,7 @@ impl Daemon {
             }
             if let Some(waiting) = self.waiting.remove(service) {
                 let message = format!("the service '{service}' was stopped: {why}");
-                drop(waiting.reply.send(Err(error(ErrorCode::Refused, message, None))));
+                waiting.reply.refuse(error(ErrorCode::Refused, message, None));
             }
             let text = format!("the service '{service}' was stopped");
             let note = Note::new(EventKind::CapabilityEnded, text).service(service);

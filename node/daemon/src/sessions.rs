@@ -21,7 +21,8 @@ use crate::access::Caller;
 use crate::authority::Sight;
 use crate::daemon::Daemon;
 use crate::events::Note;
-use crate::http::{Answer, Reply};
+use crate::http::Answer;
+use crate::reply::Reply;
 use crate::views::{failed, usage};
 use ::session::admission::Left;
 use ::session::{Reservation, Share, Size, VirtualProcessor, Weight};
@@ -49,10 +50,10 @@ impl SessionQuestion {
     /// Answers it with a refusal.
     pub(crate) fn refuse(self, refusal: ErrorInfo) {
         match self {
-            Self::List(reply) => drop(reply.send(Err(refusal))),
-            Self::Show(_, reply) => drop(reply.send(Err(refusal))),
-            Self::Create(_, reply) | Self::Set(_, _, reply) => drop(reply.send(Err(refusal))),
-            Self::Remove(_, _, reply) => drop(reply.send(Err(refusal))),
+            Self::List(reply) => reply.refuse(refusal),
+            Self::Show(_, reply) => reply.refuse(refusal),
+            Self::Create(_, reply) | Self::Set(_, _, reply) => reply.refuse(refusal),
+            Self::Remove(_, _, reply) => reply.refuse(refusal),
         }
     }
 }
@@ -79,12 +80,12 @@ impl Daemon {
         match question {
             SessionQuestion::List(reply) => {
                 let sight = self.sight(caller);
-                self.after_report(move |daemon| drop(reply.send(daemon.session_list(&sight))));
+                self.after_report(move |daemon| reply.answer(daemon.session_list(&sight)));
             }
             SessionQuestion::Show(wanted, reply) => {
                 let sight = self.sight(caller);
                 self.after_report(move |daemon| {
-                    drop(reply.send(daemon.session_details(&sight, &wanted)));
+                    reply.answer(daemon.session_details(&sight, &wanted));
                 });
             }
             SessionQuestion::Create(request, reply) => self.create_session(caller, &request, reply),
@@ -105,7 +106,7 @@ impl Daemon {
     ) {
         let Promise { session, reservation } = match to_create(request) {
             Ok(promise) => promise,
-            Err(refusal) => return drop(reply.send(Err(refusal))),
+            Err(refusal) => return reply.refuse(refusal),
         };
         let owner = self.owner_of(caller);
         let desired = DesiredSession { reservation: reservation.clone(), owner };
@@ -118,7 +119,7 @@ impl Daemon {
         };
         let cause = format!("session create {session}");
         self.record_ahead(command, cause, change, move |daemon, outcome| {
-            drop(reply.send(match outcome {
+            reply.answer(match outcome {
                 Ok(Outcome::SessionCreated { id, .. }) => {
                     let told = told(&reservation);
                     let text = format!("the session '{session}' was made, {told}");
@@ -127,14 +128,14 @@ impl Daemon {
                 }
                 Ok(_) => Err(failed("the node answered a new session with something else")),
                 Err(refusal) => Err(refusal),
-            }));
+            });
         });
     }
 
     fn set_session(&mut self, wanted: &str, change: &SessionChange, reply: Reply<SessionPromised>) {
         let Promise { session, reservation } = match self.to_set(wanted, change) {
             Ok(promise) => promise,
-            Err(refusal) => return drop(reply.send(Err(refusal))),
+            Err(refusal) => return reply.refuse(refusal),
         };
         let (name, new) = (session.clone(), reservation.clone());
         let change = move |state: &mut DesiredState| {
@@ -152,7 +153,7 @@ impl Daemon {
                 let id = daemon.node.session(&session).map_or(SessionId::BEST_EFFORT, |it| it.id);
                 promised(&session, id, &reservation)
             });
-            drop(reply.send(done));
+            reply.answer(done);
         });
     }
 
@@ -170,7 +171,7 @@ impl Daemon {
     fn remove_session(&mut self, wanted: &str, cascade: bool, reply: Reply<SessionRemoved>) {
         let session = match Name::new(wanted) {
             Ok(session) => session,
-            Err(problem) => return drop(reply.send(Err(usage(problem)))),
+            Err(problem) => return reply.refuse(usage(problem)),
         };
         let gone = session.clone();
         let change = move |state: &mut DesiredState| state.remove_session(&gone);
@@ -190,13 +191,11 @@ impl Daemon {
                 if stopping {
                     daemon.sessions.removing.insert(session, (reply, removed));
                 } else {
-                    drop(reply.send(Ok(removed)));
+                    reply.ok(removed);
                 }
             }
-            Ok(_) => {
-                drop(reply.send(Err(failed("the node answered a removal with something else"))))
-            }
-            Err(refusal) => drop(reply.send(Err(refusal))),
+            Ok(_) => reply.refuse(failed("the node answered a removal with something else")),
+            Err(refusal) => reply.refuse(refusal),
         });
     }
 
@@ -209,7 +208,7 @@ impl Daemon {
         self.fuel_closed.remove(session);
         self.sessions.history.forget(session);
         if let Some((reply, removed)) = self.sessions.removing.remove(session) {
-            drop(reply.send(Ok(removed)));
+            reply.ok(removed);
         }
     }
 

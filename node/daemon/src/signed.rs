@@ -11,7 +11,8 @@
 
 use crate::config::Unsigned;
 use crate::daemon::Daemon;
-use crate::http::{Answer, Reply, error};
+use crate::http::{Answer, error};
+use crate::reply::Reply;
 use crate::views::{failed, usage};
 use api::{ErrorCode, SCHEMA_VERSION, SignaturesRequest, SignaturesStored};
 use module_store::Digest;
@@ -132,7 +133,7 @@ impl Daemon {
             .and_then(|digest| Ok((digest, request.file.parse::<SignatureFile>().map_err(usage)?)));
         let (digest, file) = match parsed {
             Ok(parsed) => parsed,
-            Err(refusal) => return drop(reply.send(Err(refusal))),
+            Err(refusal) => return reply.refuse(refusal),
         };
         let (store, known) = (self.store.clone(), self.file.trust.signers.clone());
         // The module itself may be on its way to the disk.
@@ -151,11 +152,11 @@ impl Daemon {
             };
             let stored = put();
             let _ = written.send(stored.clone().map(drop));
-            drop(reply.send(stored.map(|signers| SignaturesStored {
+            reply.answer(stored.map(|signers| SignaturesStored {
                 schema_version: SCHEMA_VERSION,
                 digest: digest.to_string(),
                 signers: signers.iter().map(ToString::to_string).collect(),
-            })));
+            }));
         });
     }
 }

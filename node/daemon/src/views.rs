@@ -6,8 +6,9 @@ use crate::cell_link::CellLink;
 use crate::daemon::{Daemon, Request, Waiting};
 use crate::deploy::Module;
 use crate::events::Note;
-use crate::http::{Answer, Reply, error};
+use crate::http::{Answer, error};
 use crate::ports;
+use crate::reply::Reply;
 use crate::state::Facts;
 use abi::Level;
 use api::{
@@ -55,7 +56,7 @@ impl Daemon {
         match request {
             Request::Node(reply) => {
                 let sight = self.sight(&caller);
-                drop(reply.send(Ok(self.node_info(&sight))));
+                reply.ok(self.node_info(&sight));
             }
             Request::Services(reply) => {
                 let sight = self.sight(&caller);
@@ -63,11 +64,11 @@ impl Daemon {
                     let seen =
                         daemon.node.services().filter(|s| sight.has(s.session.as_str(), s.owner));
                     let services = daemon.service_infos(seen);
-                    drop(reply.send(Ok(ServiceList { schema_version: SCHEMA_VERSION, services })));
+                    reply.ok(ServiceList { schema_version: SCHEMA_VERSION, services });
                 });
             }
             Request::Service(wanted, reply) => self.after_report(move |daemon| {
-                drop(reply.send(daemon.find_service(&wanted)));
+                reply.answer(daemon.find_service(&wanted));
             }),
             Request::Deploy(request, reply) => self.deploy(&caller, *request, reply),
             Request::Remove(wanted, cascade, reply) => self.remove(&wanted, cascade, reply),
@@ -76,7 +77,7 @@ impl Daemon {
             Request::Message(wanted, message, reply) => self.message(&wanted, &message, reply),
             Request::Rules(reply) => {
                 let sight = self.sight(&caller);
-                drop(reply.send(self.rule_list(&sight)));
+                reply.answer(self.rule_list(&sight));
             }
             Request::AddRules(request, reply) => self.add_rules(&caller, &request, reply),
             Request::RemoveRule(rule, reply) => self.remove_rule(rule, reply),
@@ -85,19 +86,19 @@ impl Daemon {
                 self.events(since, wait, sight, reply);
             }
             Request::BeginCapture(request, reply) => {
-                drop(reply.send(self.begin_capture(&request)));
+                reply.answer(self.begin_capture(&request));
             }
             Request::Captured(id, wait, reply) => self.captured(id, wait, reply),
             Request::EndCapture(id, reply) => self.end_capture(id, reply),
             Request::Metrics(reply) => self.metrics(reply),
             Request::Why(reply) => {
                 let sight = self.sight(&caller);
-                drop(reply.send(Ok(self.why_list(&sight))));
+                reply.ok(self.why_list(&sight));
             }
             Request::Explain(request, reply) => self.explain(&request, reply),
-            Request::Modules(reply) => drop(reply.send(self.module_list(&caller))),
+            Request::Modules(reply) => reply.answer(self.module_list(&caller)),
             Request::PutModule(wasm, early, reply) => self.put_module(wasm, early, reply),
-            Request::MayPull(_, reply) => drop(reply.send(Ok(()))),
+            Request::MayPull(_, reply) => reply.ok(()),
             Request::WantPull(digest, hops, reply) => {
                 self.want_for_pull(caller, digest, hops, reply);
             }
@@ -106,10 +107,10 @@ impl Daemon {
             }
             Request::Stats(reply) => {
                 let sight = self.sight(&caller);
-                self.after_report(move |daemon| drop(reply.send(daemon.seen_stats(&sight))));
+                self.after_report(move |daemon| reply.answer(daemon.seen_stats(&sight)));
             }
             Request::Revoke(request, reply) => self.revoke(&request, reply),
-            Request::Revocations(reply) => drop(reply.send(Ok(self.revocations()))),
+            Request::Revocations(reply) => reply.ok(self.revocations()),
             Request::Backup(reply) => self.backup(reply),
             Request::Desired(reply) => self.desired_info(reply),
             Request::Apply(request, reply) => self.apply(&request, reply),
@@ -121,7 +122,7 @@ impl Daemon {
                 self.hands_over = true;
                 let (node, pid) = (self.file.name.to_string(), std::process::id());
                 let schema_version = SCHEMA_VERSION;
-                drop(reply.send(Ok(api::HandedOver { schema_version, node, pid })));
+                reply.ok(api::HandedOver { schema_version, node, pid });
             }
         }
     }
@@ -182,13 +183,13 @@ impl Daemon {
                 self.tell(&cell::protocol::ToCell::Message(entry, bytes), &[]);
                 self.messages.push_back((entry, reply));
             }
-            Err(refusal) => drop(reply.send(Err(refusal))),
+            Err(refusal) => reply.refuse(refusal),
         }
     }
 
     fn switch_bpf(&mut self, enabled: bool, reply: Reply<api::BpfSet>) {
         if let Some(reason) = self.no_bpf.as_ref().filter(|_| enabled) {
-            return drop(reply.send(Err(failed(reason))));
+            return reply.refuse(failed(reason));
         }
         let facts = Facts::of(if enabled { "node --bpf on" } else { "node --bpf off" });
         self.record(
@@ -197,10 +198,10 @@ impl Daemon {
             move |daemon, written| {
                 let moving = written.and_then(|()| daemon.set_bpf(enabled).map_err(failed));
                 daemon.bpf_allowed |= enabled && moving.is_ok();
-                drop(reply.send(moving.map(|moving| {
+                reply.answer(moving.map(|moving| {
                     let moving = moving.iter().map(Name::to_string).collect();
                     api::BpfSet { schema_version: SCHEMA_VERSION, enabled, moving }
-                })));
+                }));
             },
         );
     }
@@ -296,7 +297,7 @@ impl Daemon {
                 };
                 self.waiting.insert(service, waiting);
             }
-            Err(refusal) => drop(reply.send(Err(refusal))),
+            Err(refusal) => reply.refuse(refusal),
         }
     }
 
@@ -454,7 +455,7 @@ impl Daemon {
                 }),
                 done => done,
             };
-            drop(reply.send(answer));
+            reply.answer(answer);
         });
     }
 
@@ -462,7 +463,7 @@ impl Daemon {
     fn remove(&mut self, wanted: &str, cascade: bool, reply: Reply<Removed>) {
         let service = match name(wanted) {
             Ok(service) => service,
-            Err(refusal) => return drop(reply.send(Err(refusal))),
+            Err(refusal) => return reply.refuse(refusal),
         };
         let removed = |service: &Name, rules: &[RuleId]| Removed {
             schema_version: SCHEMA_VERSION,
@@ -477,7 +478,7 @@ impl Daemon {
             // It is desired, and did not start.
             return self.record(Facts::of(cause), change, move |daemon, written| {
                 daemon.desired.missing.remove(&service);
-                drop(reply.send(written.map(|()| removed(&service, &[]))));
+                reply.answer(written.map(|()| removed(&service, &[])));
             });
         }
         let command = Command::Remove { service: service.clone(), cascade };
@@ -490,13 +491,11 @@ impl Daemon {
                 if stopping {
                     daemon.removals.remove_service(service, reply, removed);
                 } else {
-                    drop(reply.send(Ok(removed)));
+                    reply.ok(removed);
                 }
             }
-            Ok(_) => {
-                drop(reply.send(Err(failed("the node answered a removal with something else"))))
-            }
-            Err(refusal) => drop(reply.send(Err(refusal))),
+            Ok(_) => reply.refuse(failed("the node answered a removal with something else")),
+            Err(refusal) => reply.refuse(refusal),
         });
     }
 
@@ -523,11 +522,11 @@ impl Daemon {
                                 let _ = daemon.command(Command::RuleRemove { rule: RuleId(*rule) });
                             }
                         }
-                        drop(reply.send(written.map(|()| added)));
+                        reply.answer(written.map(|()| added));
                     },
                 );
             }
-            Err(refusal) => drop(reply.send(Err(refusal))),
+            Err(refusal) => reply.refuse(refusal),
         }
     }
 
@@ -578,7 +577,7 @@ impl Daemon {
                 daemon.note_rules(EventKind::RulesRemoved, &[rule.0]);
             }
             let schema_version = SCHEMA_VERSION;
-            drop(reply.send(outcome.map(|_| RuleRemoved { schema_version, rule: rule.0 })));
+            reply.answer(outcome.map(|_| RuleRemoved { schema_version, rule: rule.0 }));
         });
     }
 

@@ -9,9 +9,10 @@
 use crate::authority::Sight;
 use crate::daemon::{Daemon, Done};
 use crate::drops::{Place, is_drop};
-use crate::http::{Answer, Reply, error};
+use crate::http::{Answer, error};
 use crate::ports::{self, LivePort, Mode};
 use crate::reasons;
+use crate::reply::Reply;
 use crate::views::{failed, usage};
 use api::{ErrorCode, ExplainRequest, Explanation, SCHEMA_VERSION, WhyList, WhyReason};
 use bpf::front_door::{EXPLAINED_LENGTH_MAX, Explained};
@@ -97,14 +98,14 @@ impl Daemon {
     pub(crate) fn explain(&mut self, request: &ExplainRequest, reply: Reply<Explanation>) {
         let (port, ifindex, frame) = match self.frame_of(request) {
             Ok(found) => found,
-            Err(refusal) => return drop(reply.send(Err(refusal))),
+            Err(refusal) => return reply.refuse(refusal),
         };
         if let Some(found) = self.explain_packets(port, &frame) {
-            return drop(reply.send(self.explanation(port, &frame, &found)));
+            return reply.answer(self.explanation(port, &frame, &found));
         }
         let explainer = match self.front.explainer() {
             Ok(explainer) => explainer,
-            Err(problem) => return drop(reply.send(Err(failed(problem)))),
+            Err(problem) => return reply.refuse(failed(problem)),
         };
         let rules: Vec<RuleId> = self.node.all_rules().iter().map(|view| view.rule.id).collect();
         let done = self.done.clone();
@@ -175,7 +176,7 @@ impl Daemon {
             )),
         };
         // Whoever no longer waits for the answer does not get it.
-        drop(reply.send(answer));
+        reply.answer(answer);
     }
 
     fn explanation(&self, port: PortId, frame: &[u8], found: &Explained) -> Answer<Explanation> {

@@ -15,6 +15,7 @@ use crate::access::Caller;
 use crate::daemon::{Daemon, Request};
 use crate::events::Note;
 use crate::http::Answer;
+use crate::reply::Reply;
 use api::{DeployRequest, EventKind};
 use association::AssociationId;
 use cell::protocol::ToCell;
@@ -22,7 +23,6 @@ use cell::{CallAnswer, CallQuestion};
 use module_store::Digest;
 use node::{Command, Owner, ServiceState};
 use std::collections::{BTreeMap, VecDeque};
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 use trust::Operation;
 use units::{EntryId, Name};
@@ -167,7 +167,7 @@ impl Daemon {
             level: Some(abi::Level::User.to_string()),
             ..DeployRequest::default()
         };
-        let (reply, _) = oneshot::channel();
+        let (reply, _) = Reply::pair();
         let asked = Request::Deploy(Box::new(request.clone()), reply);
         self.authorize(&caller, &asked)?;
         match found {

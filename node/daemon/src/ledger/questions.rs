@@ -4,7 +4,8 @@
 use super::files::{self, FilesError};
 use super::wall_clock_ms;
 use crate::daemon::Daemon;
-use crate::http::{Reply, error};
+use crate::http::error;
+use crate::reply::Reply;
 use crate::views::failed;
 use api::{
     ErrorCode, ErrorInfo, LedgerReceipt, LedgerRecord, LedgerRecords, LedgerTotal, LedgerTotals,
@@ -41,7 +42,7 @@ impl Daemon {
             match question {
                 LedgerQuestion::Records(since, reply) => {
                     let read = records(&directory, since, known.frames);
-                    let _ = reply.send(read.map_err(|problem| refusal(&problem)));
+                    reply.answer(read.map_err(|problem| refusal(&problem)));
                 }
                 LedgerQuestion::Totals(period, reply) => {
                     let totals = files::totals(&directory, known.frames, period);
@@ -54,7 +55,7 @@ impl Daemon {
                         chain: known.chain.to_string(),
                         accounts: totals.iter().map(|(a, sum)| LedgerTotal::of(a, sum)).collect(),
                     });
-                    let _ = reply.send(answer.map_err(|problem| refusal(&problem)));
+                    reply.answer(answer.map_err(|problem| refusal(&problem)));
                 }
                 LedgerQuestion::Receipt(principal, from, reply) => {
                     let whose = (&*principal, from);
@@ -66,7 +67,7 @@ impl Daemon {
                         next: receipt.next(),
                         receipt: receipt.to_text(),
                     });
-                    let _ = reply.send(answer.map_err(|problem| refusal(&problem)));
+                    reply.answer(answer.map_err(|problem| refusal(&problem)));
                 }
             }
         });
@@ -76,9 +77,9 @@ impl Daemon {
 impl LedgerQuestion {
     pub(crate) fn refuse(self, refusal: ErrorInfo) {
         match self {
-            Self::Records(_, reply) => drop(reply.send(Err(refusal))),
-            Self::Totals(_, reply) => drop(reply.send(Err(refusal))),
-            Self::Receipt(_, _, reply) => drop(reply.send(Err(refusal))),
+            Self::Records(_, reply) => reply.refuse(refusal),
+            Self::Totals(_, reply) => reply.refuse(refusal),
+            Self::Receipt(_, _, reply) => reply.refuse(refusal),
         }
     }
 }

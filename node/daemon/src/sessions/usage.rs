@@ -11,7 +11,8 @@
 use super::history::History;
 use super::memory::{self, Known};
 use crate::daemon::Daemon;
-use crate::http::{Answer, Reply};
+use crate::http::Answer;
+use crate::reply::Reply;
 use crate::views::failed;
 use ::session::below::Speed;
 use ::session::memory::Account;
