@@ -4,11 +4,13 @@
 //! (here), whether the node can have all that (`node::desired::check`). Each complaint has its
 //! line. Only then the work begins, in `apply/work.rs`.
 
+mod finish;
 mod resume;
 mod show;
 mod text;
 mod work;
 
+use finish::{Answered, Confirm, Finish};
 pub(crate) use resume::{check_wanted, open};
 use text::Found;
 pub(crate) use text::{Modules, fingerprint, resolve};
@@ -16,8 +18,10 @@ pub(crate) use work::{Purpose, Work};
 
 use crate::config::ConfigError;
 use crate::daemon::Daemon;
+use crate::edit::Edit;
 use crate::events::Note;
 use crate::http::{Answer, error};
+use crate::recorded::Recorded;
 use crate::reply::Reply;
 use crate::state::{Facts, Unconfirmed};
 use crate::views::{failed, usage};
@@ -78,33 +82,14 @@ impl Daemon {
             }
             // It is followed now, which is all that is news.
             facts.same_generation = true;
-            let then = move |_: &mut Self, written: Answer<()>| {
-                reply.answer(written.map(|()| answer));
-            };
-            return self.record(facts, |_| (), then);
+            return self.record(facts, Edit::Nothing, Recorded::Followed { answer, reply });
         }
         let back_to = self.desired.generation;
         facts.unconfirmed_over = confirm.map(|_| back_to);
-        let cause = facts.cause.clone();
-        self.begin_work(Work::new(
-            state,
-            facts,
-            Purpose::Apply(Box::new(move |daemon, done| {
-                let answer = done.map(|()| {
-                    answer.generation = daemon.desired.generation;
-                    answer.took_ms = millis(since);
-                    daemon.mark_desired_versions();
-                    daemon.note_state(EventKind::StateApplied, &cause);
-                    if let Some(within) = confirm {
-                        let until = Instant::now() + within;
-                        daemon.desired.unconfirmed = Some(Unconfirmed { until, back_to, cause });
-                    }
-                    answer
-                });
-                reply.answer(answer);
-            })),
-            memory,
-        ));
+        let answered = Answered { answer, cause: facts.cause.clone(), since, reply };
+        let confirm = confirm.map(|within| Confirm { within, back_to });
+        let purpose = Purpose::Apply(Finish::Applied { answered, confirm });
+        self.begin_work(Work::new(state, facts, purpose, memory));
     }
 
     /// What a request asks for, if the node can have it.
@@ -207,19 +192,21 @@ impl Daemon {
             return reply.refuse(refusal);
         };
         let facts = Facts { same_generation: true, ..Facts::of(unconfirmed.cause.clone()) };
-        self.record(
-            facts,
-            |_| (),
-            move |daemon, written| {
-                if written.is_err() {
-                    daemon.desired.unconfirmed = Some(unconfirmed);
-                }
-                reply.answer(written.map(|()| Confirmed {
-                    schema_version: SCHEMA_VERSION,
-                    generation: daemon.desired.generation,
-                }));
-            },
-        );
+        self.record(facts, Edit::Nothing, Recorded::Confirmed { unconfirmed, reply });
+    }
+
+    /// Answers a confirmation; one that cannot be recorded has to come once more.
+    pub(crate) fn confirmation_recorded(
+        &mut self,
+        unconfirmed: Unconfirmed,
+        reply: Reply<Confirmed>,
+        written: Answer<()>,
+    ) {
+        if written.is_err() {
+            self.desired.unconfirmed = Some(unconfirmed);
+        }
+        let (schema_version, generation) = (SCHEMA_VERSION, self.desired.generation);
+        reply.answer(written.map(|()| Confirmed { schema_version, generation }));
     }
 
     pub(crate) fn rollback(&mut self, request: &api::RollbackRequest, reply: Reply<Applied>) {
@@ -249,25 +236,11 @@ impl Daemon {
             }
             Ok(target) => {
                 let before = self.desired.unconfirmed.take();
-                let mut answer = self.applied(&target, since, false);
+                let answer = self.applied(&target, since, false);
                 let cause = target.facts.cause.clone();
-                self.begin_work(Work::new(
-                    target.state,
-                    target.facts,
-                    Purpose::Apply(Box::new(move |daemon, done| {
-                        if done.is_err() {
-                            daemon.desired.unconfirmed = before;
-                        }
-                        reply.answer(done.map(|()| {
-                            daemon.mark_desired_versions();
-                            daemon.note_state(EventKind::StateRolledBack, &cause);
-                            answer.generation = daemon.desired.generation;
-                            answer.took_ms = millis(since);
-                            answer
-                        }));
-                    })),
-                    target.memory,
-                ));
+                let answered = Answered { answer, cause, since, reply };
+                let purpose = Purpose::Apply(Finish::RolledBack { answered, before });
+                self.begin_work(Work::new(target.state, target.facts, purpose, target.memory));
             }
             Err(refusal) => reply.refuse(refusal),
         }
@@ -309,18 +282,10 @@ impl Daemon {
         let facts = Facts::of(format!("not confirmed in time: back to generation {back_to}"));
         let cause = facts.cause.clone();
         match self.generation(back_to) {
-            Ok(state) => self.begin_work(Work::new(
-                state,
-                facts,
-                Purpose::Apply(Box::new(move |daemon, done| match done {
-                    Ok(()) => daemon.note_state(EventKind::StateRolledBack, &cause),
-                    Err(problem) => tracing::error!(
-                        problem = problem.message,
-                        "the state before is not back: see `tam diff` and `tam rollback`"
-                    ),
-                })),
-                Memory::KeptIfPossible,
-            )),
+            Ok(state) => {
+                let purpose = Purpose::Apply(Finish::TakenBack { cause });
+                self.begin_work(Work::new(state, facts, purpose, Memory::KeptIfPossible));
+            }
             Err(problem) => {
                 tracing::error!(problem = problem.message, "the state before is not back")
             }

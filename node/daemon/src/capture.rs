@@ -11,6 +11,7 @@
 
 mod seen;
 
+use crate::cell_work::AfterReport;
 use crate::daemon::Daemon;
 use crate::events::wall_clock_ns;
 use crate::http::{Answer, error};
@@ -312,17 +313,18 @@ impl Daemon {
         if !self.captures.iter().any(|capture| capture.id == id) {
             return reply.refuse(unknown(id));
         }
-        self.after_report(move |daemon| {
-            daemon.look_at_captures();
-            let Some(at) = daemon.captures.iter().position(|capture| capture.id == id) else {
-                return reply.refuse(unknown(id));
-            };
-            let mut capture = daemon.captures.swap_remove(at);
-            let lost = capture.lost(daemon.cell_report.tapped_lost);
-            let packets = capture.waiting.drain(..).collect();
-            daemon.tap_cell();
-            reply.ok(CaptureEnded { schema_version: SCHEMA_VERSION, packets, lost });
-        });
+        self.after_report(AfterReport::CaptureEnds(id, reply));
+    }
+
+    /// Ends a capture; returns what nobody has got yet.
+    pub(crate) fn capture_ended(&mut self, id: u32) -> Answer<CaptureEnded> {
+        self.look_at_captures();
+        let at = self.captures.iter().position(|capture| capture.id == id);
+        let mut capture = self.captures.swap_remove(at.ok_or_else(|| unknown(id))?);
+        let lost = capture.lost(self.cell_report.tapped_lost);
+        let packets = capture.waiting.drain(..).collect();
+        self.tap_cell();
+        Ok(CaptureEnded { schema_version: SCHEMA_VERSION, packets, lost })
     }
 
     /// Takes what the taps have seen, and ends captures that nobody wants any more.

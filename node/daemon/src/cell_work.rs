@@ -1,11 +1,13 @@
 //! The daemon and its cell: what one tells the other, and what follows.
 
+use crate::authority::Sight;
 use crate::below::Begin;
 use crate::cell_link::CellLink;
 use crate::cell_watch::{ENDED_AFTER, Look};
 use crate::daemon::{Daemon, Done, KernelWay, Queue};
 use crate::events::Note;
 use crate::ports::Mode;
+use crate::reply::Reply;
 use crate::streams::Start;
 use abi::check::Kind;
 use anyhow::{Context, Result};
@@ -30,6 +32,27 @@ pub(crate) struct Pending {
     pub(crate) levels: Vec<abi::Level>,
     /// Of a version that takes another one's place: how it comes by its state.
     pub(crate) replaces: Option<StateWay>,
+}
+
+/// What waits until the cell has told how its services are.
+pub(crate) enum AfterReport {
+    /// A list of the services that the sender may see.
+    Services(Sight, Reply<api::ServiceList>),
+    Service(String, Reply<api::ServiceInfo>),
+    Stats(Sight, Reply<api::Stats>),
+    Metrics(Reply<String>),
+    Sessions(Sight, Reply<api::SessionList>),
+    Session(Sight, String, Reply<api::SessionDetails>),
+    /// The end of a capture: the cell has handed over what it had of it.
+    CaptureEnds(u32, Reply<api::CaptureEnded>),
+    /// A comparison of all counters of drops.
+    CountDrops,
+    /// A look for services that packets no longer call.
+    EndIdleCalls,
+    /// A bill of what was used.
+    Bill,
+    /// The bill of a node that ends.
+    LastBill,
 }
 
 /// What a cell is told of a service.
@@ -442,9 +465,9 @@ impl Daemon {
         self.sweep_interceptions();
     }
 
-    /// Runs `then` when the cell has told how its services are.
-    pub(crate) fn after_report(&mut self, then: impl FnOnce(&mut Self) + 'static) {
-        self.wanting_report.push(Box::new(then));
+    /// Does something when the cell has told how its services are.
+    pub(crate) fn after_report(&mut self, then: AfterReport) {
+        self.wanting_report.push(then);
         if self.cell.is_none() {
             return self.reported();
         }
@@ -462,7 +485,25 @@ impl Daemon {
     pub(crate) fn reported(&mut self) {
         self.report_number += 1;
         for then in std::mem::take(&mut self.wanting_report) {
-            then(self);
+            self.go_on_reported(then);
+        }
+    }
+
+    fn go_on_reported(&mut self, then: AfterReport) {
+        match then {
+            AfterReport::Services(sight, reply) => reply.ok(self.seen_services(&sight)),
+            AfterReport::Service(wanted, reply) => reply.answer(self.find_service(&wanted)),
+            AfterReport::Stats(sight, reply) => reply.answer(self.seen_stats(&sight)),
+            AfterReport::Metrics(reply) => reply.answer(self.metrics_page()),
+            AfterReport::Sessions(sight, reply) => reply.answer(self.session_list(&sight)),
+            AfterReport::Session(sight, wanted, reply) => {
+                reply.answer(self.session_details(&sight, &wanted));
+            }
+            AfterReport::CaptureEnds(id, reply) => reply.answer(self.capture_ended(id)),
+            AfterReport::CountDrops => self.count_drops(),
+            AfterReport::EndIdleCalls => self.look_at_called(),
+            AfterReport::Bill => self.bill_now(),
+            AfterReport::LastBill => self.bill_last(),
         }
     }
 }

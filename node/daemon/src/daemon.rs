@@ -9,7 +9,7 @@ use crate::below::{self, Begin, Shared};
 use crate::budgets;
 use crate::capture::{self, Capture};
 use crate::cell_link::CellLink;
-use crate::cell_work::hear;
+use crate::cell_work::{AfterReport, hear};
 use crate::closing::Closing;
 use crate::codecs::Codecs;
 use crate::compilers::Compilers;
@@ -118,6 +118,8 @@ pub(crate) struct Waiting {
     pub(crate) replaces: Option<api::Replaced>,
     /// Microseconds that packets waited for that.
     pub(crate) paused_us: u64,
+    /// Milliseconds until it ran.
+    pub(crate) took_ms: u64,
     pub(crate) service: Name,
     /// As it was asked for.
     pub(crate) level: Option<abi::Level>,
@@ -130,9 +132,6 @@ pub(crate) struct Queue {
     /// Whose packets wait in it.
     pub(crate) session: SessionId,
 }
-
-/// What is done when the cell has told how its services are.
-type AfterReport = Box<dyn FnOnce(&mut Daemon)>;
 
 /// Everything that the node is, beside what core/node decides.
 pub(crate) struct Daemon {
@@ -588,7 +587,7 @@ impl Daemon {
                 _ = uses.tick() => self.look_at_use(),
                 _ = bills.tick() => {
                     self.bill();
-                    self.after_report(Self::look_at_called);
+                    self.after_report(AfterReport::EndIdleCalls);
                 }
                 _ = budgets.tick(), if self.has_budgets() => self.look_at_budgets(),
                 _ = moves.tick(), if !self.moves.is_empty() || !self.leaving.is_empty() => {

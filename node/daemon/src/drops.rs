@@ -5,6 +5,7 @@
 //!                (nothing per packet: they count anyway)
 //! ```
 
+use crate::cell_work::AfterReport;
 use crate::daemon::Daemon;
 use crate::events::{Note, wall_clock_ms};
 use crate::reasons;
@@ -157,13 +158,12 @@ impl Daemon {
             return;
         }
         self.drops.waiting = true;
-        self.after_report(|daemon| {
-            daemon.drops.waiting = false;
-            daemon.count_drops();
-        });
+        self.after_report(AfterReport::CountDrops);
     }
 
-    fn count_drops(&mut self) {
+    /// Compares all counters with what they were, and tells of those that grew.
+    pub(crate) fn count_drops(&mut self) {
+        self.drops.waiting = false;
         let mut readings = self.port_readings();
         self.add_devices(&mut readings);
         self.add_services(&mut readings);

@@ -11,9 +11,10 @@
 //! service still runs, until nothing is there any more; from then on as if there were no rule.
 
 use crate::daemon::Daemon;
+use crate::recorded::Ahead;
 use bpf::front_door::Below;
 use cell::protocol::ToCell;
-use node::ServiceState;
+use node::{Command, ServiceState};
 use std::time::Instant;
 use tokio::time::Duration;
 use units::{EntryId, Name};
@@ -29,20 +30,25 @@ pub(crate) struct Leaving {
     /// The cell has set its part.
     targeted: bool,
     recounts: bool,
-    then: Box<dyn FnOnce(&mut Daemon)>,
+    /// Its removal.
+    then: Box<Ahead>,
 }
 
 impl Daemon {
-    /// Runs `then` when packets of a service go plainly, or cannot be had to in time.
-    pub(crate) fn leave_first(&mut self, service: &Name, then: impl FnOnce(&mut Self) + 'static) {
-        match self.can_leave(service) {
+    /// Removes a service when its packets go plainly, or cannot be had to in time.
+    pub(crate) fn leave_first(&mut self, removal: Ahead) {
+        let entry = match &removal.command {
+            Command::Remove { service, .. } => self.can_leave(service),
+            _ => None,
+        };
+        match entry {
             Some(entry) if self.call_nothing(entry) => {
                 self.tell(&ToCell::Target(entry, Below::Nic.word()), &[]);
-                let (since, then) = (Instant::now(), Box::new(then));
+                let (since, then) = (Instant::now(), Box::new(removal));
                 let leaving = Leaving { since, targeted: false, recounts: false, then };
                 self.leaving.insert(entry, leaving);
             }
-            _ => then(self),
+            _ => self.do_ahead(removal),
         }
     }
 
@@ -102,7 +108,7 @@ impl Daemon {
 
     fn left(&mut self, entry: EntryId) {
         let Some(leaving) = self.leaving.remove(&entry) else { return };
-        (leaving.then)(self);
+        self.do_ahead(*leaving.then);
     }
 
     /// Has a service that stays nevertheless go on where it was.

@@ -17,6 +17,7 @@ pub(crate) use meters::Meters;
 pub(crate) use questions::LedgerQuestion;
 
 use crate::below::BelowReport;
+use crate::cell_work::AfterReport;
 use crate::daemon::{Daemon, Done};
 use crate::events::{Note, wall_clock_ms};
 use crate::http::{Answer, error};
@@ -212,11 +213,14 @@ impl Daemon {
     /// Bills what was used since the last time, once the cell has told what it did.
     pub(crate) fn bill(&mut self) {
         if self.billing.waiting == 0 {
-            self.after_report(|daemon| {
-                daemon.look_at_meters();
-                daemon.write_bill();
-            });
+            self.after_report(AfterReport::Bill);
         }
+    }
+
+    /// Bills what the cell has just told.
+    pub(crate) fn bill_now(&mut self) {
+        self.look_at_meters();
+        self.write_bill();
     }
 
     /// What meters show is in the record before the ledger has it.
@@ -391,11 +395,14 @@ impl Daemon {
             return;
         }
         self.billing.ends_at = Some(tokio::time::Instant::now() + LAST_BILL_WITHIN);
-        self.after_report(|daemon| {
-            daemon.look_at_meters();
-            daemon.billing.meters.end_all();
-            daemon.write_bill();
-            daemon.billing.has_last = true;
-        });
+        self.after_report(AfterReport::LastBill);
+    }
+
+    /// Bills what the cell has just told, for the last time.
+    pub(crate) fn bill_last(&mut self) {
+        self.look_at_meters();
+        self.billing.meters.end_all();
+        self.write_bill();
+        self.billing.has_last = true;
     }
 }

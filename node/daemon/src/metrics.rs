@@ -7,7 +7,6 @@
 use crate::authority::Sight;
 use crate::daemon::Daemon;
 use crate::http::Answer;
-use crate::reply::Reply;
 use crate::views::failed;
 use api::{NodeInfo, RuleInfo, ServiceInfo, SessionStats, Stats};
 use prometheus_client::collector::Collector;
@@ -32,23 +31,17 @@ struct Page {
 type Labels = Vec<(&'static str, String)>;
 
 impl Daemon {
-    /// Answers `GET /metrics` when the cell has told how it is.
-    pub(crate) fn metrics(&mut self, reply: Reply<String>) {
-        self.after_report(|daemon| {
-            let answer = daemon.metrics_page().and_then(|page| text(page).map_err(failed));
-            reply.answer(answer);
-        });
-    }
-
-    fn metrics_page(&self) -> Answer<Page> {
+    /// Returns the counters as OpenMetrics text.
+    pub(crate) fn metrics_page(&self) -> Answer<String> {
         let all = Sight::of_everything();
-        Ok(Page {
+        let page = Page {
             node: self.node_info(&all),
             stats: self.stats()?,
             rules: self.rule_list(&all)?.rules,
             services: self.service_infos(self.node.services()),
             events: self.events_told(),
-        })
+        };
+        text(page).map_err(failed)
     }
 }
 

@@ -3,13 +3,15 @@
 
 use crate::below::word_of;
 use crate::daemon::{Daemon, Done};
+use crate::edit::Edit;
+use crate::http::Answer;
+use crate::recorded::Recorded;
 use crate::reply::Reply;
 use crate::state::Facts;
 use crate::views::{failed, level, name};
 use abi::Level;
 use api::SCHEMA_VERSION;
 use cell::protocol::ToCell;
-use node::desired::DesiredState;
 use node::{Command, Event};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -153,10 +155,8 @@ impl Daemon {
     /// Tells those who wait that a service is where they wanted it.
     pub(crate) fn moved(&mut self, service: &Name, level: Level) {
         let movers = self.movers.take(service, |_| true);
-        if movers.is_empty() {
-            return;
-        }
-        let (service, moved) = (service.clone(), service.clone());
+        let Some(from) = movers.first().map(|mover| mover.from) else { return };
+        let service = service.clone();
         let answers: Vec<_> = movers
             .into_iter()
             .map(|mover| {
@@ -171,16 +171,25 @@ impl Daemon {
             })
             .collect();
         let facts = Facts::of(format!("move {service} to {level}"));
-        let change = move |state: &mut DesiredState| state.set_level(&moved, level);
-        self.record(facts, change, move |daemon, written| {
-            if let (Err(_), Some((mover, _))) = (&written, answers.first()) {
-                // Back, as a start would find it there. It is gone if that is refused.
-                let _ = daemon.command(Command::Move { service, level: mover.from });
-            }
-            for (mover, answer) in answers {
-                mover.reply.answer(written.clone().map(|()| answer));
-            }
-        });
+        let edit = Edit::SetLevel(service.clone(), level);
+        self.record(facts, edit, Recorded::Moved { service, from, answers });
+    }
+
+    /// Answers requests for a move, or has the service go back as a start would find it there.
+    pub(crate) fn move_recorded(
+        &mut self,
+        service: Name,
+        from: Level,
+        answers: Vec<(Mover, api::Moved)>,
+        written: Answer<()>,
+    ) {
+        if written.is_err() {
+            // It is gone if that is refused.
+            let _ = self.command(Command::Move { service, level: from });
+        }
+        for (mover, answer) in answers {
+            mover.reply.answer(written.clone().map(|()| answer));
+        }
     }
 
     /// Tells those who wait for another level that a later request has overtaken theirs.

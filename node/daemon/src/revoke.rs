@@ -8,14 +8,15 @@
 use crate::access::Caller;
 use crate::authority::{REVOKED_MAX, Revoked};
 use crate::daemon::{Daemon, refused};
+use crate::edit::Edit;
 use crate::events::Note;
 use crate::http::{Answer, error};
 use crate::journal::{Journal, JournalError};
+use crate::recorded::Recorded;
 use crate::reply::Reply;
 use crate::state::{Facts, refusal};
 use crate::views::usage;
 use api::{ErrorCode, ErrorInfo, EventKind, RevocationList, RevokeRequest, SCHEMA_VERSION};
-use node::desired::DesiredState;
 use node::{CapabilityId, Command, Outcome, Owner, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
@@ -271,26 +272,7 @@ impl Daemon {
     /// The next start does not begin them again.
     fn forget_ended(&mut self, capabilities: BTreeSet<CapabilityId>) {
         let facts = Facts::of("capabilities that count no more");
-        let change = move |state: &mut DesiredState| {
-            let is_gone = |owner: Option<Owner>| {
-                owner.is_some_and(|owner| capabilities.contains(&owner.capability))
-            };
-            state.rules.retain(|rule| !is_gone(rule.owner));
-            let gone = state.services.iter().filter(|(_, service)| is_gone(service.owner));
-            let gone: Vec<Name> = gone.map(|(name, _)| name.clone()).collect();
-            gone.iter().for_each(|name| state.remove(name));
-            let gone = state.sessions.iter().filter(|(_, session)| is_gone(session.owner));
-            let gone: Vec<Name> = gone.map(|(name, _)| name.clone()).collect();
-            gone.iter().for_each(|name| state.give_up_session(name));
-        };
-        self.record(facts, change, |_, written| {
-            if let Err(problem) = written {
-                tracing::error!(
-                    problem = problem.message,
-                    "what ran under capabilities that ended is stopped, and not forgotten yet: it is tried again"
-                );
-            }
-        });
+        self.record(facts, Edit::EndCapabilities(capabilities), Recorded::Noted);
     }
 
     /// Writes to the journal beside the loop.

@@ -19,9 +19,12 @@ pub(crate) use usage::Sessions;
 
 use crate::access::Caller;
 use crate::authority::Sight;
+use crate::cell_work::AfterReport;
 use crate::daemon::Daemon;
+use crate::edit::Edit;
 use crate::events::Note;
 use crate::http::Answer;
+use crate::recorded::{Ahead, Purpose};
 use crate::reply::Reply;
 use crate::views::{failed, usage};
 use ::session::admission::Left;
@@ -31,7 +34,7 @@ use api::{
     SessionList, SessionPromised, SessionRemoved, SessionRequest,
 };
 use cell::protocol::ToCell;
-use node::desired::{DesiredSession, DesiredState};
+use node::desired::DesiredSession;
 use node::{Command, Outcome, Session};
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -80,13 +83,11 @@ impl Daemon {
         match question {
             SessionQuestion::List(reply) => {
                 let sight = self.sight(caller);
-                self.after_report(move |daemon| reply.answer(daemon.session_list(&sight)));
+                self.after_report(AfterReport::Sessions(sight, reply));
             }
             SessionQuestion::Show(wanted, reply) => {
                 let sight = self.sight(caller);
-                self.after_report(move |daemon| {
-                    reply.answer(daemon.session_details(&sight, &wanted));
-                });
+                self.after_report(AfterReport::Session(sight, wanted, reply));
             }
             SessionQuestion::Create(request, reply) => self.create_session(caller, &request, reply),
             SessionQuestion::Set(wanted, change, reply) => {
@@ -110,26 +111,31 @@ impl Daemon {
         };
         let owner = self.owner_of(caller);
         let desired = DesiredSession { reservation: reservation.clone(), owner };
-        let name = session.clone();
-        let change = move |state: &mut DesiredState| state.set_session(name, desired);
+        let edit = Edit::SetSession(session.clone(), desired);
         let command = Command::SessionCreate {
             session: session.clone(),
             reservation: reservation.clone(),
             owner,
         };
         let cause = format!("session create {session}");
-        self.record_ahead(command, cause, change, move |daemon, outcome| {
-            reply.answer(match outcome {
-                Ok(Outcome::SessionCreated { id, .. }) => {
-                    let told = told(&reservation);
-                    let text = format!("the session '{session}' was made, {told}");
-                    daemon.note_session(EventKind::SessionCreated, &session, text);
-                    Ok(promised(&session, id, &reservation))
-                }
-                Ok(_) => Err(failed("the node answered a new session with something else")),
-                Err(refusal) => Err(refusal),
-            });
-        });
+        let purpose = Purpose::SessionCreated { session, reservation, reply };
+        self.record_ahead(Ahead { command, purpose }, cause, edit);
+    }
+
+    /// Returns the answer for a session that was made, or was refused.
+    pub(crate) fn session_created(
+        &mut self,
+        session: &Name,
+        reservation: &Reservation,
+        outcome: Answer<Outcome>,
+    ) -> Answer<SessionPromised> {
+        let Outcome::SessionCreated { id, .. } = outcome? else {
+            return Err(failed("the node answered a new session with something else"));
+        };
+        let told = told(reservation);
+        let text = format!("the session '{session}' was made, {told}");
+        self.note_session(EventKind::SessionCreated, session, text);
+        Ok(promised(session, id, reservation))
     }
 
     fn set_session(&mut self, wanted: &str, change: &SessionChange, reply: Reply<SessionPromised>) {
@@ -137,24 +143,26 @@ impl Daemon {
             Ok(promise) => promise,
             Err(refusal) => return reply.refuse(refusal),
         };
-        let (name, new) = (session.clone(), reservation.clone());
-        let change = move |state: &mut DesiredState| {
-            state.sessions.entry(name).or_default().reservation = new;
-        };
+        let edit = Edit::SetReservation(session.clone(), reservation.clone());
         let command =
             Command::SessionSet { session: session.clone(), reservation: reservation.clone() };
         let cause = format!("session set {session}");
-        self.record_ahead(command, cause, change, move |daemon, outcome| {
-            let done = outcome.map(|_| {
-                daemon.desired.short.remove(&session);
-                let told = told(&reservation);
-                let text = format!("the session '{session}' is promised something else, {told}");
-                daemon.note_session(EventKind::SessionChanged, &session, text);
-                let id = daemon.node.session(&session).map_or(SessionId::BEST_EFFORT, |it| it.id);
-                promised(&session, id, &reservation)
-            });
-            reply.answer(done);
-        });
+        let purpose = Purpose::SessionSet { session, reservation, reply };
+        self.record_ahead(Ahead { command, purpose }, cause, edit);
+    }
+
+    /// Returns the answer for a session that has been promised something else.
+    pub(crate) fn session_set(
+        &mut self,
+        session: &Name,
+        reservation: &Reservation,
+    ) -> SessionPromised {
+        self.desired.short.remove(session);
+        let told = told(reservation);
+        let text = format!("the session '{session}' is promised something else, {told}");
+        self.note_session(EventKind::SessionChanged, session, text);
+        let id = self.node.session(session).map_or(SessionId::BEST_EFFORT, |it| it.id);
+        promised(session, id, reservation)
     }
 
     /// What a change asks for, as a whole.
@@ -173,15 +181,25 @@ impl Daemon {
             Ok(session) => session,
             Err(problem) => return reply.refuse(usage(problem)),
         };
-        let gone = session.clone();
-        let change = move |state: &mut DesiredState| state.remove_session(&gone);
+        let edit = Edit::RemoveSession(session.clone());
         let command = Command::SessionRemove { session: session.clone(), cascade };
         let cause = format!("session remove {session}");
-        self.record_ahead(command, cause, change, move |daemon, outcome| match outcome {
+        let purpose = Purpose::SessionRemoved { session, reply };
+        self.record_ahead(Ahead { command, purpose }, cause, edit);
+    }
+
+    /// Answers a removal of a session, or keeps the answer until the cell has stopped all of it.
+    pub(crate) fn session_removed(
+        &mut self,
+        session: Name,
+        reply: Reply<SessionRemoved>,
+        outcome: Answer<Outcome>,
+    ) {
+        match outcome {
             Ok(Outcome::SessionRemoved { services, rules, stopping, .. }) => {
-                daemon.desired.short.remove(&session);
+                self.desired.short.remove(&session);
                 let rules: Vec<u32> = rules.iter().map(|rule| rule.0).collect();
-                daemon.note_rules(EventKind::RulesRemoved, &rules);
+                self.note_rules(EventKind::RulesRemoved, &rules);
                 let removed = SessionRemoved {
                     schema_version: SCHEMA_VERSION,
                     session: session.to_string(),
@@ -189,14 +207,14 @@ impl Daemon {
                     rules,
                 };
                 if stopping {
-                    daemon.sessions.removing.insert(session, (reply, removed));
+                    self.sessions.removing.insert(session, (reply, removed));
                 } else {
                     reply.ok(removed);
                 }
             }
             Ok(_) => reply.refuse(failed("the node answered a removal with something else")),
             Err(refusal) => reply.refuse(refusal),
-        });
+        }
     }
 
     /// The node has no session of this name any more.
@@ -248,7 +266,7 @@ impl Daemon {
         self.note(Note::new(kind, text).session(session).owner(owner));
     }
 
-    fn session_list(&self, sight: &Sight) -> Answer<SessionList> {
+    pub(crate) fn session_list(&self, sight: &Sight) -> Answer<SessionList> {
         let counts = self.session_counts()?;
         let seen = self.node.sessions().filter(|session| sight.has_session(session));
         let mut things = self.things_by_session(sight);
@@ -258,7 +276,7 @@ impl Daemon {
         Ok(SessionList { schema_version: SCHEMA_VERSION, sessions, left })
     }
 
-    fn session_details(&self, sight: &Sight, wanted: &str) -> Answer<SessionDetails> {
+    pub(crate) fn session_details(&self, sight: &Sight, wanted: &str) -> Answer<SessionDetails> {
         let counts = self.session_counts()?;
         let named = Name::new(wanted).ok();
         let found = named.and_then(|name| self.node.session(&name));

@@ -10,8 +10,10 @@
 
 use crate::authority::{Authority, Capabilities, Capability, Revoked};
 use crate::daemon::{Daemon, Done, Request};
+use crate::edit::Edit;
 use crate::http::{Answer, Incoming, error};
 use crate::journal::{CapabilityTexts, Journal, JournalError, Record};
+use crate::recorded::{Ahead, Purpose, Recorded};
 use crate::sessions::{MemoryWanted, SessionQuestion};
 use crate::views::failed;
 use api::{ErrorCode, ErrorInfo};
@@ -26,10 +28,12 @@ use std::time::Instant;
 use trust::{ModulePattern, UnixTime, Versions};
 use units::{Name, Nanos, RuleId};
 
-/// A change of the desired state, made when its turn comes.
-type Change = Box<dyn FnOnce(&mut DesiredState)>;
-/// What follows when a change is recorded, or is not.
-type Then = Box<dyn FnOnce(&mut Daemon, Answer<()>)>;
+/// A change that waits for the journal.
+struct Entry {
+    edit: Edit,
+    facts: Facts,
+    then: Recorded,
+}
 
 /// The desired state and what is done with it at present.
 pub(crate) struct Desired {
@@ -39,7 +43,7 @@ pub(crate) struct Desired {
     pub(crate) followed: Option<String>,
     journal: Arc<Mutex<Journal>>,
     /// Changes that wait for the journal; the first one is being written.
-    records: VecDeque<(Change, Facts, Then)>,
+    records: VecDeque<Entry>,
     writing: Option<(Arc<DesiredState>, u64)>,
     /// Modules on their way to the disk: nothing that may name them is recorded before they are
     /// there.
@@ -389,14 +393,9 @@ impl Daemon {
         Err(error(ErrorCode::Failed, message, Some(help)))
     }
 
-    /// Has a change written down; `then` hears whether it was.
-    pub(crate) fn record(
-        &mut self,
-        facts: Facts,
-        change: impl FnOnce(&mut DesiredState) + 'static,
-        then: impl FnOnce(&mut Self, Answer<()>) + 'static,
-    ) {
-        self.desired.records.push_back((Box::new(change), facts, Box::new(then)));
+    /// Has a change written down; then goes on with `then`.
+    pub(crate) fn record(&mut self, facts: Facts, edit: Edit, then: Recorded) {
+        self.desired.records.push_back(Entry { edit, facts, then });
         if self.desired.writing.is_none() {
             self.write_next();
         }
@@ -404,14 +403,14 @@ impl Daemon {
 
     fn write_next(&mut self) {
         let desired = &mut self.desired;
-        let Some((change, facts, _)) = desired.records.front_mut() else { return };
-        let change = std::mem::replace(change, Box::new(|_| ()));
-        let facts = facts.clone();
+        let Some(entry) = desired.records.front_mut() else { return };
+        let edit = std::mem::replace(&mut entry.edit, Edit::Nothing);
+        let facts = entry.facts.clone();
         if facts.node_file.is_some() {
             desired.followed.clone_from(&facts.node_file);
         }
         let mut next = DesiredState::clone(&desired.state);
-        change(&mut next);
+        edit.apply(&mut next);
         let next = Arc::new(next);
         let generation = desired.generation + u64::from(!facts.same_generation);
         desired.writing = Some((Arc::clone(&next), generation));
@@ -435,7 +434,7 @@ impl Daemon {
 
     /// The journal has answered.
     pub(crate) fn recorded(&mut self, written: Answer<()>) {
-        let (Some((state, generation)), Some((_, _, then))) =
+        let (Some((state, generation)), Some(Entry { then, .. })) =
             (self.desired.writing.take(), self.desired.records.pop_front())
         else {
             return;
@@ -444,48 +443,95 @@ impl Daemon {
             (self.desired.state, self.desired.generation) = (state, generation);
             self.node.await_only(&self.desired.state);
         }
-        then(self, written);
+        self.go_on_recorded(then, written);
         if self.desired.writing.is_none() {
             self.write_next();
         }
     }
 
+    fn go_on_recorded(&mut self, then: Recorded, written: Answer<()>) {
+        match then {
+            Recorded::Noted => {
+                if let Err(problem) = written {
+                    tracing::error!(
+                        problem = problem.message,
+                        "what ran under capabilities that ended is stopped, and not forgotten yet: it is tried again"
+                    );
+                }
+            }
+            Recorded::Moved { service, from, answers } => {
+                self.move_recorded(service, from, answers, written);
+            }
+            Recorded::Bpf { enabled, reply } => self.bpf_recorded(enabled, reply, written),
+            Recorded::Deployed(waiting) => self.deployment_recorded(*waiting, written),
+            Recorded::MissingRemoved { service, reply } => {
+                self.desired.missing.remove(&service);
+                reply.answer(written.map(|()| crate::views::removed(&service, &[])));
+            }
+            Recorded::RulesAdded { added, reply } => self.rules_recorded(added, reply, written),
+            Recorded::Followed { answer, reply } => reply.answer(written.map(|()| answer)),
+            Recorded::Confirmed { unconfirmed, reply } => {
+                self.confirmation_recorded(unconfirmed, reply, written);
+            }
+            Recorded::Work => self.work_recorded(written),
+            Recorded::Then(ahead) => self.go_ahead(*ahead, written),
+        }
+    }
+
     /// Does a command that could not be undone: checked on a copy of the node, then recorded,
     /// then done.
-    pub(crate) fn record_ahead(
-        &mut self,
-        command: Command,
-        cause: String,
-        change: impl FnOnce(&mut DesiredState) + 'static,
-        then: impl FnOnce(&mut Self, Answer<node::Outcome>) + 'static,
-    ) {
+    pub(crate) fn record_ahead(&mut self, ahead: Ahead, cause: String, edit: Edit) {
         let mut trial = self.node.clone();
-        if let Err(refusal) = trial.handle_command(self.now(), command.clone()) {
-            return then(self, Err(crate::daemon::refused(&refusal)));
+        if let Err(refusal) = trial.handle_command(self.now(), ahead.command.clone()) {
+            return self.ahead_done(ahead.purpose, Err(crate::daemon::refused(&refusal)));
         }
         self.desired.ahead = true;
-        let going = match &command {
+        self.record(Facts::of(cause), edit, Recorded::Then(Box::new(ahead)));
+    }
+
+    fn go_ahead(&mut self, ahead: Ahead, written: Answer<()>) {
+        match written {
+            Err(refusal) => {
+                self.desired.ahead = false;
+                self.ahead_done(ahead.purpose, Err(refusal));
+            }
+            Ok(()) if matches!(ahead.command, Command::Remove { .. }) => self.leave_first(ahead),
+            Ok(()) => self.do_ahead(ahead),
+        }
+    }
+
+    /// Gives a command that has been recorded.
+    pub(crate) fn do_ahead(&mut self, Ahead { command, purpose }: Ahead) {
+        let leaves = match &command {
             Command::Remove { service, .. } => Some(service.clone()),
             _ => None,
         };
-        self.record(Facts::of(cause), change, move |daemon, written| {
-            let is_written = written.is_ok();
-            let act = move |daemon: &mut Self| {
-                daemon.desired.ahead = false;
-                let outcome = written.and_then(|()| daemon.command(command));
-                then(daemon, outcome);
-            };
-            match going {
-                Some(service) if is_written => {
-                    let leaves = service.clone();
-                    daemon.leave_first(&service, move |daemon| {
-                        act(daemon);
-                        daemon.come_back(&leaves);
-                    });
-                }
-                _ => act(daemon),
+        self.desired.ahead = false;
+        let outcome = self.command(command);
+        self.ahead_done(purpose, outcome);
+        if let Some(service) = leaves {
+            self.come_back(&service);
+        }
+    }
+
+    fn ahead_done(&mut self, purpose: Purpose, outcome: Answer<node::Outcome>) {
+        match purpose {
+            Purpose::SessionCreated { session, reservation, reply } => {
+                reply.answer(self.session_created(&session, &reservation, outcome));
             }
-        });
+            Purpose::SessionSet { session, reservation, reply } => {
+                reply.answer(outcome.map(|_| self.session_set(&session, &reservation)));
+            }
+            Purpose::SessionRemoved { session, reply } => {
+                self.session_removed(session, reply, outcome);
+            }
+            Purpose::ServiceRemoved { service, counted, reply } => {
+                self.service_removed(service, counted, reply, outcome);
+            }
+            Purpose::RuleRemoved { rule, counted, reply } => {
+                reply.answer(outcome.map(|_| self.rule_removed(rule, counted)));
+            }
+        }
     }
 
     /// The rule of this number, and how many that say the same come before it.

@@ -3,11 +3,14 @@
 use crate::access::Caller;
 use crate::authority::Sight;
 use crate::cell_link::CellLink;
+use crate::cell_work::AfterReport;
 use crate::daemon::{Daemon, Request, Waiting};
 use crate::deploy::Module;
+use crate::edit::Edit;
 use crate::events::Note;
 use crate::http::{Answer, error};
 use crate::ports;
+use crate::recorded::{Ahead, Purpose, Recorded};
 use crate::reply::Reply;
 use crate::state::Facts;
 use abi::Level;
@@ -17,7 +20,7 @@ use api::{
 };
 use cell::protocol::ToCell;
 use module_store::Digest;
-use node::desired::{DesiredRule, DesiredState};
+use node::desired::DesiredRule;
 use node::state::CellState;
 use node::{Action, Command, ModuleInfo, Outcome, Owner, RuleSpec, Service, ServiceState};
 use std::time::Instant;
@@ -60,16 +63,11 @@ impl Daemon {
             }
             Request::Services(reply) => {
                 let sight = self.sight(&caller);
-                self.after_report(move |daemon| {
-                    let seen =
-                        daemon.node.services().filter(|s| sight.has(s.session.as_str(), s.owner));
-                    let services = daemon.service_infos(seen);
-                    reply.ok(ServiceList { schema_version: SCHEMA_VERSION, services });
-                });
+                self.after_report(AfterReport::Services(sight, reply));
             }
-            Request::Service(wanted, reply) => self.after_report(move |daemon| {
-                reply.answer(daemon.find_service(&wanted));
-            }),
+            Request::Service(wanted, reply) => {
+                self.after_report(AfterReport::Service(wanted, reply));
+            }
             Request::Deploy(request, reply) => self.deploy(&caller, *request, reply),
             Request::Remove(wanted, cascade, reply) => self.remove(&wanted, cascade, reply),
             Request::Move(wanted, request, reply) => self.start_move(&wanted, &request, reply),
@@ -90,7 +88,7 @@ impl Daemon {
             }
             Request::Captured(id, wait, reply) => self.captured(id, wait, reply),
             Request::EndCapture(id, reply) => self.end_capture(id, reply),
-            Request::Metrics(reply) => self.metrics(reply),
+            Request::Metrics(reply) => self.after_report(AfterReport::Metrics(reply)),
             Request::Why(reply) => {
                 let sight = self.sight(&caller);
                 reply.ok(self.why_list(&sight));
@@ -107,7 +105,7 @@ impl Daemon {
             }
             Request::Stats(reply) => {
                 let sight = self.sight(&caller);
-                self.after_report(move |daemon| reply.answer(daemon.seen_stats(&sight)));
+                self.after_report(AfterReport::Stats(sight, reply));
             }
             Request::Revoke(request, reply) => self.revoke(&request, reply),
             Request::Revocations(reply) => reply.ok(self.revocations()),
@@ -192,18 +190,22 @@ impl Daemon {
             return reply.refuse(failed(reason));
         }
         let facts = Facts::of(if enabled { "node --bpf on" } else { "node --bpf off" });
-        self.record(
-            facts,
-            move |state| state.bpf = enabled,
-            move |daemon, written| {
-                let moving = written.and_then(|()| daemon.set_bpf(enabled).map_err(failed));
-                daemon.bpf_allowed |= enabled && moving.is_ok();
-                reply.answer(moving.map(|moving| {
-                    let moving = moving.iter().map(Name::to_string).collect();
-                    api::BpfSet { schema_version: SCHEMA_VERSION, enabled, moving }
-                }));
-            },
-        );
+        self.record(facts, Edit::Bpf(enabled), Recorded::Bpf { enabled, reply });
+    }
+
+    /// Does what was recorded: lets modules run below user level, or not.
+    pub(crate) fn bpf_recorded(
+        &mut self,
+        enabled: bool,
+        reply: Reply<api::BpfSet>,
+        written: Answer<()>,
+    ) {
+        let moving = written.and_then(|()| self.set_bpf(enabled).map_err(failed));
+        self.bpf_allowed |= enabled && moving.is_ok();
+        reply.answer(moving.map(|moving| {
+            let moving = moving.iter().map(Name::to_string).collect();
+            api::BpfSet { schema_version: SCHEMA_VERSION, enabled, moving }
+        }));
     }
 
     /// Lets modules run as BPF programs, or takes all to user level; those that move.
@@ -224,7 +226,14 @@ impl Daemon {
         }
     }
 
-    fn find_service(&self, wanted: &str) -> Answer<ServiceInfo> {
+    /// Returns the services that somebody sees.
+    pub(crate) fn seen_services(&self, sight: &Sight) -> ServiceList {
+        let seen = self.node.services().filter(|s| sight.has(s.session.as_str(), s.owner));
+        let services = self.service_infos(seen);
+        ServiceList { schema_version: SCHEMA_VERSION, services }
+    }
+
+    pub(crate) fn find_service(&self, wanted: &str) -> Answer<ServiceInfo> {
         self.find(wanted).map(|it| self.service_info(it, numbers(&self.rules_to(&it.name))))
     }
 
@@ -292,6 +301,7 @@ impl Daemon {
                     shadowed,
                     replaces,
                     paused_us: 0,
+                    took_ms: 0,
                     service: service.clone(),
                     level,
                 };
@@ -417,7 +427,7 @@ impl Daemon {
     }
 
     /// Answers a deployment whose service runs now, when that is recorded.
-    pub(crate) fn deployed(&mut self, waiting: Waiting) {
+    pub(crate) fn deployed(&mut self, mut waiting: Waiting) {
         let Some(desired) = self.as_desired(&waiting) else { return };
         let took_ms = crate::apply::millis(waiting.since);
         let service = waiting.service.clone();
@@ -425,37 +435,40 @@ impl Daemon {
         let rules = self.node.numbered_rules().into_iter().map(|(_, rule)| rule).filter(came_with);
         let rules: Vec<RuleSpec> = rules.map(|rule| rule.spec).collect();
         let facts = Facts::of(format!("deploy {service}"));
-        let change = move |state: &mut DesiredState| state.deploy(service, desired, rules);
-        self.record(facts, change, move |daemon, written| {
-            let Waiting { reply, shadowed, service, replaces, paused_us, .. } = waiting;
-            let is_new = replaces.is_none();
-            let answer = written.and_then(|()| {
-                daemon.desired.missing.remove(&service);
-                let info = daemon.find_service(service.as_str())?;
-                daemon.mark_versions(info.digest.parse());
-                let schema_version = SCHEMA_VERSION;
-                let replaced = replaces.map(|replaced| api::Replaced { paused_us, ..replaced });
-                let lacks = daemon.lacks(&info);
-                Ok(Deployed { schema_version, service: info, took_ms, shadowed, lacks, replaced })
-            });
-            let answer = match answer {
-                Err(_) if is_new => {
-                    // It is gone already if that is refused.
-                    let _ = daemon.command(Command::Remove { service, cascade: true });
-                    answer
-                }
-                // The version before cannot be had back with what this one has learnt since.
-                Err(problem) => Err(ErrorInfo {
-                    code: ErrorCode::Partial,
-                    message: format!(
-                        "the new version of '{service}' runs, but a start of the node would begin with the one before: {}",
-                        problem.message
-                    ),
-                    help: problem.help,
-                }),
-                done => done,
-            };
-            reply.answer(answer);
+        waiting.took_ms = took_ms;
+        let edit = Edit::Deploy(service, Box::new(desired), rules);
+        self.record(facts, edit, Recorded::Deployed(Box::new(waiting)));
+    }
+
+    /// Answers a deployment, or takes a new service away again that could not be recorded.
+    pub(crate) fn deployment_recorded(&mut self, waiting: Waiting, written: Answer<()>) {
+        let Waiting { reply, took_ms, shadowed, service, replaces, paused_us, .. } = waiting;
+        let is_new = replaces.is_none();
+        let answer = written.and_then(|()| {
+            self.desired.missing.remove(&service);
+            let info = self.find_service(service.as_str())?;
+            self.mark_versions(info.digest.parse());
+            let schema_version = SCHEMA_VERSION;
+            let replaced = replaces.map(|replaced| api::Replaced { paused_us, ..replaced });
+            let lacks = self.lacks(&info);
+            Ok(Deployed { schema_version, service: info, took_ms, shadowed, lacks, replaced })
+        });
+        reply.answer(match answer {
+            Err(_) if is_new => {
+                // It is gone already if that is refused.
+                let _ = self.command(Command::Remove { service, cascade: true });
+                answer
+            }
+            // The version before cannot be had back with what this one has learnt since.
+            Err(problem) => Err(ErrorInfo {
+                code: ErrorCode::Partial,
+                message: format!(
+                    "the new version of '{service}' runs, but a start of the node would begin with the one before: {}",
+                    problem.message
+                ),
+                help: problem.help,
+            }),
+            done => done,
         });
     }
 
@@ -465,38 +478,45 @@ impl Daemon {
             Ok(service) => service,
             Err(refusal) => return reply.refuse(refusal),
         };
-        let removed = |service: &Name, rules: &[RuleId]| Removed {
-            schema_version: SCHEMA_VERSION,
-            service: service.to_string(),
-            rules: numbers(rules),
-        };
         let cause = format!("remove {service}");
-        let gone = service.clone();
-        let change = move |state: &mut DesiredState| state.remove(&gone);
+        let edit = Edit::Remove(service.clone());
         let missing = self.desired.state.services.contains_key(&service);
         if missing && self.node.service(&service).is_none() {
             // It is desired, and did not start.
-            return self.record(Facts::of(cause), change, move |daemon, written| {
-                daemon.desired.missing.remove(&service);
-                reply.answer(written.map(|()| removed(&service, &[])));
-            });
+            return self.record(
+                Facts::of(cause),
+                edit,
+                Recorded::MissingRemoved { service, reply },
+            );
         }
         let command = Command::Remove { service: service.clone(), cascade };
-        let going = self.sessions_of(&self.rules_to(&service));
-        self.record_ahead(command, cause, change, move |daemon, outcome| match outcome {
+        let counted = self.sessions_of(&self.rules_to(&service));
+        let purpose = Purpose::ServiceRemoved { service, counted, reply };
+        self.record_ahead(Ahead { command, purpose }, cause, edit);
+    }
+
+    /// Answers a removal of a service, or keeps the answer until the cell has stopped it.
+    pub(crate) fn service_removed(
+        &mut self,
+        service: Name,
+        counted: Vec<(RuleId, Name)>,
+        reply: Reply<Removed>,
+        outcome: Answer<Outcome>,
+    ) {
+        match outcome {
             Ok(Outcome::Removed { rules, stopping, .. }) => {
-                daemon.close(going);
-                daemon.note_rules(EventKind::RulesRemoved, &numbers(&rules));
+                self.close(counted);
+                self.note_rules(EventKind::RulesRemoved, &numbers(&rules));
                 let removed = removed(&service, &rules);
                 if stopping {
-                    daemon.removals.remove_service(service, reply, removed);
+                    self.removals.remove_service(service, reply, removed);
                 } else {
                     reply.ok(removed);
                 }
             }
             Ok(_) => reply.refuse(failed("the node answered a removal with something else")),
             Err(refusal) => reply.refuse(refusal),
-        });
+        }
     }
 
     fn add_rules(
@@ -512,22 +532,27 @@ impl Daemon {
                     [spec] => format!("rule add {} -> {}", spec.r#match, spec.action),
                     specs => format!("rule add, {} rules", specs.len()),
                 });
-                self.record(
-                    facts,
-                    move |state| state.add_rules(specs, owner),
-                    move |daemon, written| {
-                        if written.is_err() {
-                            for rule in &added.rules {
-                                // It is gone already if that is refused.
-                                let _ = daemon.command(Command::RuleRemove { rule: RuleId(*rule) });
-                            }
-                        }
-                        reply.answer(written.map(|()| added));
-                    },
-                );
+                let edit = Edit::AddRules(specs, owner);
+                self.record(facts, edit, Recorded::RulesAdded { added, reply });
             }
             Err(refusal) => reply.refuse(refusal),
         }
+    }
+
+    /// Answers with new rules, or takes them away again.
+    pub(crate) fn rules_recorded(
+        &mut self,
+        added: RulesAdded,
+        reply: Reply<RulesAdded>,
+        written: Answer<()>,
+    ) {
+        if written.is_err() {
+            for rule in &added.rules {
+                // It is gone already if that is refused.
+                let _ = self.command(Command::RuleRemove { rule: RuleId(*rule) });
+            }
+        }
+        reply.answer(written.map(|()| added));
     }
 
     fn try_add_rules(
@@ -562,23 +587,23 @@ impl Daemon {
     }
 
     fn remove_rule(&mut self, rule: RuleId, reply: Reply<RuleRemoved>) {
-        let desired = self.desired_rule(rule);
-        let change = move |state: &mut DesiredState| {
-            if let Some((rule, before)) = &desired {
-                state.remove_rule(rule, *before);
-            }
-        };
+        let edit = Edit::RemoveRule(self.desired_rule(rule));
         let command = Command::RuleRemove { rule };
         let cause = format!("rule remove {rule}");
-        let going = self.sessions_of(&[rule]);
-        self.record_ahead(command, cause, change, move |daemon, outcome| {
-            if outcome.is_ok() {
-                daemon.close(going);
-                daemon.note_rules(EventKind::RulesRemoved, &[rule.0]);
-            }
-            let schema_version = SCHEMA_VERSION;
-            reply.answer(outcome.map(|_| RuleRemoved { schema_version, rule: rule.0 }));
-        });
+        let counted = self.sessions_of(&[rule]);
+        let purpose = Purpose::RuleRemoved { rule, counted, reply };
+        self.record_ahead(Ahead { command, purpose }, cause, edit);
+    }
+
+    /// Returns the answer for a rule that is gone.
+    pub(crate) fn rule_removed(
+        &mut self,
+        rule: RuleId,
+        counted: Vec<(RuleId, Name)>,
+    ) -> RuleRemoved {
+        self.close(counted);
+        self.note_rules(EventKind::RulesRemoved, &[rule.0]);
+        RuleRemoved { schema_version: SCHEMA_VERSION, rule: rule.0 }
     }
 
     /// Tells of rules that came or went.
@@ -640,6 +665,11 @@ impl Daemon {
             .collect::<Answer<_>>()?;
         Ok(RuleList { schema_version: SCHEMA_VERSION, rules })
     }
+}
+
+/// Returns the answer for a service that is gone, with rules that went with it.
+pub(crate) fn removed(service: &Name, rules: &[RuleId]) -> Removed {
+    Removed { schema_version: SCHEMA_VERSION, service: service.to_string(), rules: numbers(rules) }
 }
 
 /// What is answered for a service that is not there, and for one that is not the caller's.

@@ -10,8 +10,11 @@
 mod sessions;
 mod versions;
 
+use super::finish::Finish;
 use crate::daemon::Daemon;
+use crate::edit::Edit;
 use crate::http::Answer;
+use crate::recorded::Recorded;
 use crate::state::Facts;
 use crate::views::failed;
 use api::{ErrorInfo, EventKind};
@@ -21,9 +24,6 @@ use node::desired::{DesiredService, DesiredState, RuleChanges, Step, rule_change
 use node::{Command, Notice, Outcome, ServiceState};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use units::Name;
-
-/// What becomes of it when it is done.
-type Finish = Box<dyn FnOnce(&mut Daemon, Answer<()>)>;
 
 /// Why something is done, and with it what a failure means.
 pub(crate) enum Purpose {
@@ -249,7 +249,7 @@ impl Daemon {
                     self.desired.missing.clear();
                     self.desired.unfit.clear();
                 }
-                finish(self, done);
+                self.finish_change(finish, done);
             }
             Purpose::Resume => self.resumed(),
         }
@@ -294,7 +294,7 @@ impl Daemon {
             Step::Record => {
                 let (target, facts) = (work.target.clone(), work.facts.clone());
                 work.recording = true;
-                self.record(facts, move |state| *state = target, Self::work_recorded);
+                self.record(facts, Edit::Become(Box::new(target)), Recorded::Work);
                 Ok(())
             }
             Step::Remove { service } => self.step_remove(service, false),
@@ -475,7 +475,8 @@ impl Daemon {
         }
     }
 
-    fn work_recorded(&mut self, written: Answer<()>) {
+    /// Goes on when the journal has the state, or goes back.
+    pub(crate) fn work_recorded(&mut self, written: Answer<()>) {
         let Some(work) = self.work.as_mut() else { return };
         work.recording = false;
         if let Err(problem) = written {

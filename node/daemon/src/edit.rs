@@ -1,0 +1,127 @@
+//! Changes of the desired state, as data.
+
+use abi::Level;
+use node::desired::{DesiredRule, DesiredService, DesiredSession, DesiredState};
+use node::{CapabilityId, Owner, RuleSpec};
+use session::Reservation;
+use std::collections::BTreeSet;
+use units::Name;
+
+/// One change of a desired state, made when the changes before it have been recorded.
+#[derive(Clone, Debug)]
+pub(crate) enum Edit {
+    /// Leaves the state as it is; what is recorded beside it changes.
+    Nothing,
+    /// Puts another state in its place.
+    Become(Box<DesiredState>),
+    /// Lets modules run below user level, or not.
+    Bpf(bool),
+    /// Adds a service with the rules that came with it, or another version of it.
+    Deploy(Name, Box<DesiredService>, Vec<RuleSpec>),
+    /// Has a service run at a level.
+    SetLevel(Name, Level),
+    /// Removes a service, and what leads to it.
+    Remove(Name),
+    AddRules(Vec<RuleSpec>, Option<Owner>),
+    /// Removes a rule; behind so many that say the same. `None` is one that nobody desires.
+    RemoveRule(Option<(DesiredRule, usize)>),
+    SetSession(Name, DesiredSession),
+    /// Promises a session something else.
+    SetReservation(Name, Reservation),
+    RemoveSession(Name),
+    /// Removes what belongs to these capabilities; their sessions become the operator's where
+    /// others have something in them.
+    EndCapabilities(BTreeSet<CapabilityId>),
+}
+
+impl Edit {
+    /// Makes the change.
+    pub(crate) fn apply(self, state: &mut DesiredState) {
+        match self {
+            Self::Nothing => {}
+            Self::Become(wanted) => *state = *wanted,
+            Self::Bpf(enabled) => state.bpf = enabled,
+            Self::Deploy(service, desired, rules) => state.deploy(service, *desired, rules),
+            Self::SetLevel(service, level) => state.set_level(&service, level),
+            Self::Remove(service) => state.remove(&service),
+            Self::AddRules(specs, owner) => state.add_rules(specs, owner),
+            Self::RemoveRule(None) => {}
+            Self::RemoveRule(Some((rule, before))) => state.remove_rule(&rule, before),
+            Self::SetSession(name, session) => state.set_session(name, session),
+            Self::SetReservation(name, reservation) => {
+                state.sessions.entry(name).or_default().reservation = reservation;
+            }
+            Self::RemoveSession(name) => state.remove_session(&name),
+            Self::EndCapabilities(capabilities) => end_capabilities(state, &capabilities),
+        }
+    }
+}
+
+fn end_capabilities(state: &mut DesiredState, capabilities: &BTreeSet<CapabilityId>) {
+    let is_gone =
+        |owner: Option<Owner>| owner.is_some_and(|owner| capabilities.contains(&owner.capability));
+    state.rules.retain(|rule| !is_gone(rule.owner));
+    let gone = state.services.iter().filter(|(_, service)| is_gone(service.owner));
+    let gone: Vec<Name> = gone.map(|(name, _)| name.clone()).collect();
+    gone.iter().for_each(|name| state.remove(name));
+    let gone = state.sessions.iter().filter(|(_, session)| is_gone(session.owner));
+    let gone: Vec<Name> = gone.map(|(name, _)| name.clone()).collect();
+    gone.iter().for_each(|name| state.give_up_session(name));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use node::PrincipalId;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn owned(capability: u32) -> Option<Owner> {
+        Some(Owner { principal: PrincipalId(1), capability: CapabilityId(capability) })
+    }
+
+    fn rule(text: &str) -> RuleSpec {
+        RuleSpec::new(text.parse().unwrap(), node::Action::Drop)
+    }
+
+    #[test]
+    fn what_capabilities_had_goes_with_them_and_nothing_else() {
+        let mut state = DesiredState::default();
+        for (session, capability) in [("a", 1), ("b", 2)] {
+            let owned = DesiredSession { owner: owned(capability), ..DesiredSession::default() };
+            Edit::SetSession(name(session), owned).apply(&mut state);
+        }
+        Edit::AddRules(vec![rule("dst 10.0.0.0/8")], owned(1)).apply(&mut state);
+        Edit::AddRules(vec![rule("dst 11.0.0.0/8")], owned(2)).apply(&mut state);
+        Edit::AddRules(vec![rule("dst 12.0.0.0/8")], None).apply(&mut state);
+        Edit::EndCapabilities([CapabilityId(1)].into()).apply(&mut state);
+        let left: Vec<_> = state.rules.iter().map(|rule| rule.owner).collect();
+        assert_eq!(left, [owned(2), None]);
+        assert_eq!(state.sessions.keys().collect::<Vec<_>>(), [&name("b")]);
+    }
+
+    #[test]
+    fn of_equal_rules_the_one_meant_goes() {
+        let mut state = DesiredState::default();
+        let same = rule("dst 10.0.0.0/8");
+        Edit::AddRules(vec![same.clone(), same], None).apply(&mut state);
+        let desired = state.rules[0].clone();
+        Edit::RemoveRule(Some((desired.clone(), 1))).apply(&mut state);
+        assert_eq!(state.rules, [desired]);
+        Edit::RemoveRule(None).apply(&mut state);
+        assert_eq!(state.rules.len(), 1, "one that nobody desires");
+    }
+
+    #[test]
+    fn a_state_becomes_another_one_as_a_whole() {
+        let mut state = DesiredState::default();
+        let wanted = DesiredState { bpf: !state.bpf, ..DesiredState::default() };
+        Edit::Become(Box::new(wanted.clone())).apply(&mut state);
+        assert_eq!(state, wanted);
+        Edit::Bpf(!wanted.bpf).apply(&mut state);
+        Edit::Nothing.apply(&mut state);
+        assert_eq!(state, DesiredState::default());
+    }
+}

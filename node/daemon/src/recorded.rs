@@ -1,0 +1,76 @@
+//! What is done when a change of the desired state has been recorded, or could not be.
+//!
+//! ```text
+//!  a command was done ─▶ Edit, Recorded ─▶ Desired ─▶ journal ─▶ answered; undone where it failed
+//!  it cannot be undone ─▶ Edit, Recorded::Then(Ahead) ─▶ journal ─▶ done ─▶ answered
+//! ```
+
+use crate::daemon::Waiting;
+use crate::moves::Mover;
+use crate::reply::Reply;
+use crate::state::Unconfirmed;
+use abi::Level;
+use api::{Applied, BpfSet, Confirmed, Moved, Removed, RuleRemoved, RulesAdded};
+use api::{SessionPromised, SessionRemoved};
+use node::Command;
+use session::Reservation;
+use units::{Name, RuleId};
+
+/// What waits until a change is in the journal.
+pub(crate) enum Recorded {
+    /// Nothing: what ran under capabilities that ended has stopped already.
+    Noted,
+    /// Requests for a move that was made; it is taken back from `from` if it cannot be recorded.
+    Moved { service: Name, from: Level, answers: Vec<(Mover, Moved)> },
+    /// A switch of the levels below user.
+    Bpf { enabled: bool, reply: Reply<BpfSet> },
+    /// A deployment whose service runs.
+    Deployed(Box<Waiting>),
+    /// A removal of a service that was desired and did not run.
+    MissingRemoved { service: Name, reply: Reply<Removed> },
+    /// New rules.
+    RulesAdded { added: RulesAdded, reply: Reply<RulesAdded> },
+    /// A file that says what is there already: it is followed from now on.
+    Followed { answer: Applied, reply: Reply<Applied> },
+    /// A confirmation.
+    Confirmed { unconfirmed: Unconfirmed, reply: Reply<Confirmed> },
+    /// The last but one step of a change that takes several.
+    Work,
+    /// A command that could not be undone, and therefore has not been given yet.
+    Then(Box<Ahead>),
+}
+
+/// A command that is recorded before it is done.
+pub(crate) struct Ahead {
+    pub(crate) command: Command,
+    pub(crate) purpose: Purpose,
+}
+
+/// Who hears what became of a command that was recorded first.
+pub(crate) enum Purpose {
+    SessionCreated {
+        session: Name,
+        reservation: Reservation,
+        reply: Reply<SessionPromised>,
+    },
+    SessionSet {
+        session: Name,
+        reservation: Reservation,
+        reply: Reply<SessionPromised>,
+    },
+    SessionRemoved {
+        session: Name,
+        reply: Reply<SessionRemoved>,
+    },
+    /// `counted` are rules that lead there, with the sessions for which they counted.
+    ServiceRemoved {
+        service: Name,
+        counted: Vec<(RuleId, Name)>,
+        reply: Reply<Removed>,
+    },
+    RuleRemoved {
+        rule: RuleId,
+        counted: Vec<(RuleId, Name)>,
+        reply: Reply<RuleRemoved>,
+    },
+}
