@@ -88,7 +88,7 @@ impl Daemon {
         facts.unconfirmed_over = confirm.map(|_| back_to);
         let answered = Answered { answer, cause: facts.cause.clone(), since, reply };
         let confirm = confirm.map(|within| Confirm { within, back_to });
-        let purpose = Purpose::Apply(Finish::Applied { answered, confirm });
+        let purpose = Purpose::Apply(Box::new(Finish::Applied { answered, confirm }));
         self.begin_work(Work::new(state, facts, purpose, memory));
     }
 
@@ -239,7 +239,7 @@ impl Daemon {
                 let answer = self.applied(&target, since, false);
                 let cause = target.facts.cause.clone();
                 let answered = Answered { answer, cause, since, reply };
-                let purpose = Purpose::Apply(Finish::RolledBack { answered, before });
+                let purpose = Purpose::Apply(Box::new(Finish::RolledBack { answered, before }));
                 self.begin_work(Work::new(target.state, target.facts, purpose, target.memory));
             }
             Err(refusal) => reply.refuse(refusal),
@@ -283,7 +283,7 @@ impl Daemon {
         let cause = facts.cause.clone();
         match self.generation(back_to) {
             Ok(state) => {
-                let purpose = Purpose::Apply(Finish::TakenBack { cause });
+                let purpose = Purpose::Apply(Box::new(Finish::TakenBack { cause }));
                 self.begin_work(Work::new(state, facts, purpose, Memory::KeptIfPossible));
             }
             Err(problem) => {

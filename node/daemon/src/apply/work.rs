@@ -28,7 +28,7 @@ use units::Name;
 /// Why something is done, and with it what a failure means.
 pub(crate) enum Purpose {
     /// All or nothing; who asked hears of it.
-    Apply(Finish),
+    Apply(Box<Finish>),
     /// As much as is possible: what was there before the node started.
     Resume,
 }
@@ -249,7 +249,7 @@ impl Daemon {
                     self.desired.missing.clear();
                     self.desired.unfit.clear();
                 }
-                self.finish_change(finish, done);
+                self.finish_change(*finish, done);
             }
             Purpose::Resume => self.resumed(),
         }
