@@ -8,7 +8,8 @@
 //!                             lines of tests by crate
 //! ```
 //!
-//! It knows names, not types: two types of one name in a crate are one.
+//! It knows names, not types: methods belong to the type of their name in the same file, else in a
+//! file that this one names, else in the nearest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -82,7 +83,7 @@ impl House {
                 .filter(|(_, source)| !source.is_test())
                 .filter_map(|(path, _)| Some((*path, File::read(tree.text(path)?)?)));
             let files: BTreeMap<&str, File> = files.collect();
-            house.owners.extend(owners_of(&krate.folder, &files));
+            house.owners.extend(owners_of(&krate.folder, &root, &files));
             house.circles.extend(circles_of(&root, &files));
         }
         house
@@ -202,11 +203,15 @@ fn is_of_record(attribute: &syn::Attribute) -> bool {
         || (list.path.is_ident("repr") && (has("C") || has("transparent")))
 }
 
-fn owners_of(krate: &str, files: &BTreeMap<&str, File>) -> Vec<Owner> {
-    let mut owners = BTreeMap::new();
+fn owners_of(krate: &str, root: &str, files: &BTreeMap<&str, File>) -> Vec<Owner> {
+    let mut owners: BTreeMap<&str, Vec<Owner>> = BTreeMap::new();
     for (file, read) in files {
         for (name, line, fields, is_record) in &read.structs {
-            let owner = Owner {
+            let named = owners.entry(name).or_default();
+            if named.iter().any(|owner| owner.file == *file) {
+                continue;
+            }
+            named.push(Owner {
                 krate: krate.to_owned(),
                 name: name.clone(),
                 file: (*file).to_owned(),
@@ -214,24 +219,47 @@ fn owners_of(krate: &str, files: &BTreeMap<&str, File>) -> Vec<Owner> {
                 fields: *fields,
                 is_record: *is_record,
                 ..Owner::default()
-            };
-            // Of several the one with methods beside it, else the first.
-            let is_better = read.methods.contains_key(name) || !owners.contains_key(name);
-            if is_better {
-                owners.insert(name.clone(), owner);
-            }
+            });
         }
     }
+    let modules = modules_of(root, files);
     for (file, read) in files {
         for (name, methods) in &read.methods {
-            let Some(owner) = owners.get_mut(name) else { continue };
+            let Some(named) = owners.get_mut(name.as_str()) else { continue };
+            let declared = declared_in(file, name, root, read, named, &modules);
+            let owner = &mut named[declared];
             owner.methods += methods;
             if owner.file != *file {
                 owner.elsewhere.insert((*file).to_owned());
             }
         }
     }
-    owners.into_values().filter(|owner| owner.methods > 0).collect()
+    owners.into_values().flatten().filter(|owner| owner.methods > 0).collect()
+}
+
+/// Returns which of the types of one name the methods in `file` belong to.
+fn declared_in(
+    file: &str,
+    name: &str,
+    root: &str,
+    read: &File,
+    named: &[Owner],
+    modules: &BTreeMap<Vec<String>, &str>,
+) -> usize {
+    let in_file = |file: &str| named.iter().position(|owner| owner.file == file);
+    let own = module_of(root, file);
+    let by_path = || {
+        let named = read.paths.iter().filter(|path| path.last().is_some_and(|last| last == name));
+        named.filter_map(|path| file_of(&own, path, modules)).find_map(in_file)
+    };
+    let nearest = || {
+        let shared = |owner: &Owner| {
+            let other = module_of(root, &owner.file);
+            own.iter().zip(&other).take_while(|(one, other)| one == other).count()
+        };
+        (0..named.len()).max_by_key(|at| (shared(&named[*at]), std::cmp::Reverse(*at)))
+    };
+    in_file(file).or_else(by_path).or_else(nearest).unwrap_or_default()
 }
 
 /// The module of a file below the crate's root, such as `["state", "rules"]`.
@@ -242,11 +270,14 @@ fn module_of(root: &str, file: &str) -> Vec<String> {
     stem.split('/').filter(|_| !is_root).map(str::to_owned).collect()
 }
 
+fn modules_of<'a>(root: &str, files: &BTreeMap<&'a str, File>) -> BTreeMap<Vec<String>, &'a str> {
+    files.keys().map(|file| (module_of(root, file), *file)).collect()
+}
+
 /// Finds circles of files. A file and the modules below it are one story: what a file uses of those
 /// is no arrow, nor is the crate's root, which names everything.
 fn circles_of(root: &str, files: &BTreeMap<&str, File>) -> Vec<Circle> {
-    let modules: BTreeMap<Vec<String>, &str> =
-        files.keys().map(|file| (module_of(root, file), *file)).collect();
+    let modules = modules_of(root, files);
     let mut arrows: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (file, read) in files {
         let own = module_of(root, file);
@@ -367,6 +398,21 @@ mod tests {
         assert_eq!(owner.elsewhere, BTreeSet::from(["base/a/src/b.rs".to_owned()]));
         let lines = house.lines["base/a"];
         assert_eq!((lines.all, lines.tests), (7, 1));
+    }
+
+    #[test]
+    fn two_types_of_one_name_are_two() {
+        let found = house(&[
+            ("base/a/src/lib.rs", "mod b;\nmod c;\n"),
+            ("base/a/src/b.rs", "mod d;\nstruct A { x: u8 }\nimpl A { fn one(&self) {} }\n"),
+            ("base/a/src/b/d.rs", "impl super::A { fn two(&self) {} }\n"),
+            ("base/a/src/c.rs", "mod e;\nstruct A { y: u8 }\nimpl A { fn one(&self) {} }\n"),
+            ("base/a/src/c/e.rs", "use crate::b::A;\nimpl A { fn three(&self) {} }\n"),
+        ]);
+        let [b, c] = found.owners.as_slice() else { panic!("{:?}", found.owners) };
+        let beside = ["base/a/src/b/d.rs", "base/a/src/c/e.rs"].map(str::to_owned);
+        assert_eq!((b.methods, &b.elsewhere), (3, &BTreeSet::from(beside)));
+        assert_eq!((c.methods, c.elsewhere.len()), (1, 0));
     }
 
     #[test]

@@ -26,31 +26,29 @@ struct Above {
 
 /// Crates that are above limits: fields, methods, elsewhere, circles. `Daemon`, `Cell` and what
 /// hangs on them are to become owners with private fields; the compiler's passes share one state.
-const TODAY: [(&str, [usize; 4]); 26] = [
+const TODAY: [(&str, [usize; 4]); 24] = [
     ("base/abi", [0, 0, 1, 8]),
     ("base/wire", [1, 0, 1, 0]),
-    ("cli", [0, 0, 6, 5]),
+    ("cli", [0, 0, 0, 5]),
     ("core/association", [0, 0, 1, 0]),
     ("core/ledger", [0, 0, 1, 0]),
-    ("core/node", [0, 1, 6, 4]),
-    ("core/session", [0, 0, 1, 0]),
+    ("core/node", [0, 1, 5, 4]),
     ("host/netlink", [0, 0, 1, 0]),
-    ("l7/content-coding", [0, 0, 2, 0]),
     ("l7/fanout", [0, 0, 1, 0]),
     ("l7/http1", [0, 0, 1, 0]),
     ("l7/proxy-wasm", [0, 0, 3, 4]),
     ("l7/reflector", [0, 0, 2, 0]),
     ("l7/stream-services", [2, 1, 4, 0]),
-    ("lab/bench", [0, 0, 9, 5]),
+    ("lab/bench", [0, 0, 1, 5]),
     ("lab/conformance", [0, 0, 1, 0]),
     ("lab/topology", [0, 0, 0, 4]),
     ("lab/wasm", [0, 0, 2, 0]),
     ("levels/bpf", [2, 1, 3, 0]),
     ("levels/engine", [0, 0, 2, 6]),
-    ("levels/wasm-to-bpf", [1, 3, 9, 12]),
+    ("levels/wasm-to-bpf", [1, 3, 8, 12]),
     ("node/api", [0, 0, 1, 0]),
-    ("node/cell", [1, 2, 4, 7]),
-    ("node/daemon", [1, 1, 7, 43]),
+    ("node/cell", [1, 2, 3, 7]),
+    ("node/daemon", [1, 1, 5, 43]),
     ("store/module-store", [0, 0, 1, 3]),
     ("store/oci-client", [0, 0, 0, 6]),
 ];
