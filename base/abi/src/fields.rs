@@ -3,7 +3,8 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::manifest::{ManifestError, Meant, line_at};
+use crate::manifest::error::ManifestError;
+use crate::meant::Meant;
 
 /// One table of the manifest.
 pub(crate) struct Fields<'a> {
@@ -177,4 +178,9 @@ impl<'a> Fields<'a> {
             wanted: wanted.into(),
         })
     }
+}
+
+/// The line of byte `at` of `text`, counted from 1.
+pub(crate) fn line_at(text: &str, at: usize) -> usize {
+    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }

@@ -55,6 +55,8 @@ pub const MARK_OFFSET: usize = 40;
 pub const MARK_LENGTH: usize = 16;
 /// Largest manifest section, in bytes: read before anything is verified.
 pub const MANIFEST_LENGTH_MAX: usize = 4096;
+/// Longest `version`, in bytes: it becomes part of an OCI tag, which may have 128.
+pub const VERSION_LENGTH_MAX: usize = 64;
 /// Largest module, in bytes.
 pub const MODULE_LENGTH_MAX: usize = 8 << 20;
 

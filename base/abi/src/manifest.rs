@@ -3,7 +3,7 @@
 //! [`Manifest::parse`] is the only way from text to a [`Manifest`]; every limit
 //! is applied there. The grammar for strangers is in docs/module-abi.md.
 
-mod error;
+pub(crate) mod error;
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,20 @@ use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
 use units::Name;
 
-use crate::fields::Fields;
+use crate::fields::{Fields, line_at};
 use crate::host::Need;
-use crate::layout::{ABI_VERSION, MANIFEST_LENGTH_MAX, MEMORY_PAGES_MAX, WINDOW_LENGTH_MAX};
+use crate::layout::{
+    ABI_VERSION, MANIFEST_LENGTH_MAX, MEMORY_PAGES_MAX, VERSION_LENGTH_MAX, WINDOW_LENGTH_MAX,
+};
 pub use crate::meant::Meant;
+use crate::parameter;
 pub use crate::parameter::{
     PARAMETER_TEXT_MAX, PARAMETERS_MAX, Parameter, ParameterError, ParameterType, ParameterValue,
 };
 use crate::pools;
-pub use crate::pools::{Event, KeyField, Pool};
+pub use crate::pools::{Event, KeyField, Lanes, Pool};
 pub use error::ManifestError;
 
-/// Longest `version`, in bytes: it becomes part of an OCI tag, which may have 128.
-pub const VERSION_LENGTH_MAX: usize = 64;
 /// Longest interval of `on_timer`, in milliseconds: one hour.
 pub const TIMER_MS_MAX: u32 = 3_600_000;
 /// Longest name of a drop reason, in bytes: it is one cell of a table.
@@ -68,16 +69,6 @@ pub struct Manifest {
     /// The meanings of numbers that `on_start` returns when it refuses to start.
     #[serde(default)]
     pub refusals: BTreeMap<u16, String>,
-}
-
-/// How many instances of a module share the packets of a service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Lanes {
-    /// So many; a symmetric hash of the flow says which one gets a packet.
-    Count(u16),
-    /// One on each CPU: a flow's packets may meet different memories.
-    PerCore,
 }
 
 /// Where an instance runs.
@@ -203,6 +194,17 @@ impl Manifest {
             .map_err(|error| ManifestError::NotText { position: error.valid_up_to() })?;
         Self::parse(text)
     }
+
+    /// Returns the value of every parameter: the operator's where there is one, else the default.
+    ///
+    /// # Errors
+    /// When a name is unknown, a text is no value of its type, or one without default is missing.
+    pub fn values(
+        &self,
+        given: &BTreeMap<String, String>,
+    ) -> Result<BTreeMap<Name, ParameterValue>, ParameterError> {
+        parameter::values(&self.name, &self.parameters, given)
+    }
 }
 
 impl Level {
@@ -225,20 +227,6 @@ impl core::fmt::Display for Level {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.pad(self.name())
     }
-}
-
-impl core::fmt::Display for Lanes {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Count(count) => count.fmt(f),
-            Self::PerCore => f.pad("per-core"),
-        }
-    }
-}
-
-/// The line of byte `at` of `text`, counted from 1.
-pub(crate) fn line_at(text: &str, at: usize) -> usize {
-    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }
 
 fn name(fields: &Fields<'_>) -> Result<Name, ManifestError> {

@@ -1,6 +1,6 @@
 //! Parameters: what an operator may set when a service is deployed.
 //!
-//! A module declares them in its manifest; [`Manifest::values`] turns the
+//! A module declares them in its manifest; [`values`] turns the
 //! operator's text into typed values; `param_load` hands their bytes over.
 //! Nothing here knows where the text came from.
 
@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use serde::{Deserialize, Serialize};
 use units::Name;
 
-use crate::manifest::{Manifest, Meant};
+use crate::meant::Meant;
 use crate::streams::{CONFIGURATION_LENGTH_MAX, Capabilities, Protocol, upstreams};
 
 /// Longest value of a text parameter, in bytes: it is copied into a module's memory as a whole.
@@ -121,42 +121,36 @@ pub enum ParameterError {
     },
 }
 
-impl Manifest {
-    /// The value of every parameter: the operator's where there is one, else the default.
-    ///
-    /// # Errors
-    /// When a name is unknown, a text is no value of its type, or one without default is missing.
-    pub fn values(
-        &self,
-        given: &BTreeMap<String, String>,
-    ) -> Result<BTreeMap<Name, ParameterValue>, ParameterError> {
-        let module = || self.name.clone();
-        let known = || self.parameters.keys().map(Name::as_str);
-        if let Some(name) = given.keys().find(|name| !known().any(|known| known == *name)) {
-            let meant = Meant::new(name, known());
-            return Err(ParameterError::Unknown { module: module(), name: name.clone(), meant });
-        }
-        let value_of = |(name, parameter): (&Name, &Parameter)| {
-            let wanted = parameter.kind.wanted();
-            let value = match (given.get(name.as_str()), &parameter.default) {
-                (Some(text), _) => {
-                    parameter.kind.parse(text).ok_or_else(|| ParameterError::Value {
-                        module: module(),
-                        name: name.clone(),
-                        value: text.chars().take(PARAMETER_TEXT_MAX).collect(),
-                        wanted,
-                    })?
-                }
-                (None, Some(default)) => default.clone(),
-                (None, None) => {
-                    let name = name.clone();
-                    return Err(ParameterError::Missing { module: module(), name, wanted });
-                }
-            };
-            Ok((name.clone(), value))
-        };
-        self.parameters.iter().map(value_of).collect()
+/// Returns the value of every parameter that `module` declares: the given one, else the default.
+pub(crate) fn values(
+    module: &Name,
+    declared: &BTreeMap<Name, Parameter>,
+    given: &BTreeMap<String, String>,
+) -> Result<BTreeMap<Name, ParameterValue>, ParameterError> {
+    let module = || module.clone();
+    let known = || declared.keys().map(Name::as_str);
+    if let Some(name) = given.keys().find(|name| !known().any(|known| known == *name)) {
+        let meant = Meant::new(name, known());
+        return Err(ParameterError::Unknown { module: module(), name: name.clone(), meant });
     }
+    let value_of = |(name, parameter): (&Name, &Parameter)| {
+        let wanted = parameter.kind.wanted();
+        let value = match (given.get(name.as_str()), &parameter.default) {
+            (Some(text), _) => parameter.kind.parse(text).ok_or_else(|| ParameterError::Value {
+                module: module(),
+                name: name.clone(),
+                value: text.chars().take(PARAMETER_TEXT_MAX).collect(),
+                wanted,
+            })?,
+            (None, Some(default)) => default.clone(),
+            (None, None) => {
+                let name = name.clone();
+                return Err(ParameterError::Missing { module: module(), name, wanted });
+            }
+        };
+        Ok((name.clone(), value))
+    };
+    declared.iter().map(value_of).collect()
 }
 
 impl ParameterType {
@@ -263,6 +257,7 @@ impl core::fmt::Display for ParameterValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manifest::Manifest;
 
     fn manifest() -> Manifest {
         Manifest::parse(

@@ -24,13 +24,23 @@ use crate::fields::Fields;
 use crate::layout::{
     BEGINS_WITH_ETHERNET, LANES_MAX, META_FRAGMENT, META_LATER_FRAGMENT, POOLS_MAX, PROCESSORS_MAX,
 };
-use crate::manifest::{Lanes, ManifestError};
+use crate::manifest::error::ManifestError;
 use crate::{Meta, PacketBytes};
 
 /// Protocols whose header begins with two ports: TCP, UDP, SCTP.
 const PORTS_OF: [u8; 3] = [6, 17, 132];
 /// All fields of a key together: two addresses, two ports, a protocol, an arrival port, a rule.
 const KEY_LENGTH_MAX: usize = 2 * 16 + 2 * 2 + 1 + 2 + 4;
+
+/// How many instances of a module share the packets of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lanes {
+    /// So many; a symmetric hash of the flow says which one gets a packet.
+    Count(u16),
+    /// One on each CPU: a flow's packets may meet different memories.
+    PerCore,
+}
 
 /// Lanes that have the same events, on the same virtual processor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +110,15 @@ impl Event {
             Self::Packet => "packet",
             Self::Timer => "timer",
             Self::Message => "message",
+        }
+    }
+}
+
+impl core::fmt::Display for Lanes {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Count(count) => count.fmt(f),
+            Self::PerCore => f.pad("per-core"),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::error::CheckError;
 use super::parts::Parts;
 use super::{Checked, Hooks, Kind, MemoryImage, MemoryLimits};
 use crate::manifest::Manifest;
-use crate::streams::parameters;
+use crate::streams::parameters::parameters;
 
 /// What the memory of a module for streams may grow to when nobody says, in pages: 16 MiB, since
 /// bodies go through it and their toolchains bring an allocator.

@@ -2,8 +2,9 @@
 
 use units::{Name, NameError};
 
-use crate::layout::{ABI_VERSION, LANES_MAX, MANIFEST_LENGTH_MAX, POOLS_MAX};
-use crate::manifest::{Meant, PARAMETERS_MAX, VERSION_LENGTH_MAX};
+use crate::layout::{ABI_VERSION, LANES_MAX, MANIFEST_LENGTH_MAX, POOLS_MAX, VERSION_LENGTH_MAX};
+use crate::meant::Meant;
+use crate::parameter::PARAMETERS_MAX;
 
 /// Why a manifest was refused. The module author's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
