@@ -10,6 +10,8 @@
 
 mod brief;
 mod error;
+mod kind;
+mod limits;
 mod parts;
 mod streams;
 
@@ -17,7 +19,12 @@ use wasmparser::types::EntityType;
 use wasmparser::{FuncType, ValType};
 
 pub use brief::BRIEF_MAX;
-pub use error::{CheckError, Limited};
+pub use error::CheckError;
+pub use kind::Kind;
+pub use limits::{
+    COUNTERS_MAX, DATA_SEGMENTS_MAX, ELEMENT_SEGMENTS_MAX, EXPORTS_MAX, FUNCTIONS_MAX, GLOBALS_MAX,
+    IMPORTS_MAX, Limited, TABLE_ELEMENTS_MAX, TABLES_MAX,
+};
 use parts::Parts;
 pub use streams::{STREAM_PAGES_DEFAULT, STREAM_PAGES_MAX};
 use units::Name;
@@ -30,24 +37,6 @@ use crate::layout::{
 };
 use crate::manifest::{Event, Manifest, Meant};
 
-/// Functions of one module: each is compiled, in a worker with a limited time.
-pub const FUNCTIONS_MAX: u64 = 10_000;
-/// Imports of one module: several times all host functions.
-pub const IMPORTS_MAX: u64 = 64;
-/// Exports of one module: the hooks, the counters and what compilers add.
-pub const EXPORTS_MAX: u64 = 1_000;
-/// Globals of one module; compilers make a handful.
-pub const GLOBALS_MAX: u64 = 1_000;
-/// Tables of one module; compilers make one.
-pub const TABLES_MAX: u64 = 4;
-/// Elements that all tables together begin with; 8 bytes each in the node.
-pub const TABLE_ELEMENTS_MAX: u64 = 65_536;
-/// Element segments of one module; compilers make one.
-pub const ELEMENT_SEGMENTS_MAX: u64 = 1_000;
-/// Data segments of one module; compilers make a few.
-pub const DATA_SEGMENTS_MAX: u64 = 1_000;
-/// Counters of one module: what people can read.
-pub const COUNTERS_MAX: u64 = 256;
 /// What a memory may grow to, in pages, when neither the module nor its manifest says (1 MiB).
 pub const MEMORY_PAGES_DEFAULT: u32 = 16;
 /// Bytes of a page of linear memory.
@@ -58,19 +47,6 @@ const COUNTER_LENGTH: u64 = 8;
 /// A module as it came: from a file, a repository, another node.
 #[derive(Clone, Copy, Debug)]
 pub struct Unverified<'a>(pub &'a [u8]);
-
-/// What a module is called for.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// Packets, by the packet ABI.
-    #[default]
-    Packets,
-    /// The bytes of TCP connections, by the proxy-wasm ABI.
-    Streams,
-}
 
 /// What a module that keeps to the ABI is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,7 +125,7 @@ impl Unverified<'_> {
             return Err(CheckError::TooLarge { length: self.0.len() });
         }
         let parts = Parts::read(self.0)?;
-        if streams::is_one(&parts) {
+        if parts.kind() == Kind::Streams {
             return streams::check(&parts);
         }
         let manifest = match parts.manifest_text() {

@@ -1,13 +1,6 @@
 //! Why a module was refused, one variant for each fault.
 
-use crate::check::streams::{
-    STREAM_DATA_SEGMENTS_MAX, STREAM_EXPORTS_MAX, STREAM_FUNCTIONS_MAX, STREAM_IMPORTS_MAX,
-    STREAM_TABLE_ELEMENTS_MAX,
-};
-use crate::check::{
-    COUNTERS_MAX, DATA_SEGMENTS_MAX, ELEMENT_SEGMENTS_MAX, EXPORTS_MAX, FUNCTIONS_MAX, GLOBALS_MAX,
-    IMPORTS_MAX, Kind, TABLE_ELEMENTS_MAX, TABLES_MAX,
-};
+use crate::check::limits::{Limited, TooMany};
 use crate::layout::{
     DATA_ADDRESS, IMPORT_MODULE, MANIFEST_SECTION, MEMORY_PAGES_MAX, META_ADDRESS,
     MODULE_LENGTH_MAX,
@@ -241,85 +234,9 @@ pub enum CheckError {
     },
 }
 
-/// What a module has at most so many of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limited {
-    /// Functions: each is compiled.
-    Functions,
-    /// Imports.
-    Imports,
-    /// Exports.
-    Exports,
-    /// Globals.
-    Globals,
-    /// Tables.
-    Tables,
-    /// Elements that the tables begin with.
-    TableElements,
-    /// Element segments.
-    ElementSegments,
-    /// Data segments.
-    DataSegments,
-    /// Counters that are shown.
-    Counters,
-}
-
-impl Limited {
-    /// How many a module may have. One for streams is compiled to machine code only, and comes as
-    /// its toolchain makes it.
-    #[must_use]
-    pub const fn max(self, kind: Kind) -> u64 {
-        match (kind, self) {
-            (Kind::Packets, limited) => limited.max_of_packets(),
-            (Kind::Streams, Self::Functions) => STREAM_FUNCTIONS_MAX,
-            (Kind::Streams, Self::Imports) => STREAM_IMPORTS_MAX,
-            (Kind::Streams, Self::Exports) => STREAM_EXPORTS_MAX,
-            (Kind::Streams, Self::TableElements) => STREAM_TABLE_ELEMENTS_MAX,
-            (Kind::Streams, Self::DataSegments) => STREAM_DATA_SEGMENTS_MAX,
-            (Kind::Streams, limited) => limited.max_of_packets(),
-        }
-    }
-
-    const fn max_of_packets(self) -> u64 {
-        match self {
-            Self::Functions => FUNCTIONS_MAX,
-            Self::Imports => IMPORTS_MAX,
-            Self::Exports => EXPORTS_MAX,
-            Self::Globals => GLOBALS_MAX,
-            Self::Tables => TABLES_MAX,
-            Self::TableElements => TABLE_ELEMENTS_MAX,
-            Self::ElementSegments => ELEMENT_SEGMENTS_MAX,
-            Self::DataSegments => DATA_SEGMENTS_MAX,
-            Self::Counters => COUNTERS_MAX,
-        }
-    }
-
-    /// Refuses a `count` above the limit.
-    ///
-    /// # Errors
-    /// [`CheckError::TooMany`].
-    pub(crate) const fn allow(self, count: u64, kind: Kind) -> Result<(), CheckError> {
-        let max = self.max(kind);
-        if count <= max {
-            return Ok(());
-        }
-        Err(CheckError::TooMany { what: self, count, max })
-    }
-}
-
-impl core::fmt::Display for Limited {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Self::Functions => "functions",
-            Self::Imports => "imports",
-            Self::Exports => "exports",
-            Self::Globals => "globals",
-            Self::Tables => "tables",
-            Self::TableElements => "table elements",
-            Self::ElementSegments => "element segments",
-            Self::DataSegments => "data segments",
-            Self::Counters => "counters",
-        })
+impl From<TooMany> for CheckError {
+    fn from(TooMany { what, count, max }: TooMany) -> Self {
+        Self::TooMany { what, count, max }
     }
 }
 

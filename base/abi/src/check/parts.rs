@@ -8,10 +8,10 @@ use wasmparser::{
     types::{EntityType, Types},
 };
 
-use crate::check::Kind;
 use crate::check::brief::Body;
-use crate::check::error::{CheckError, Limited};
-use crate::check::streams;
+use crate::check::error::CheckError;
+use crate::check::kind::{Kind, STREAM_VERSIONS, kind_of};
+use crate::check::limits::Limited;
 use crate::layout::MANIFEST_SECTION;
 
 /// The parts of a valid module.
@@ -80,7 +80,7 @@ impl<'a> Parts<'a> {
             Err(Fault::Invalid(error)) => error,
         };
         match Self::read_with(bytes, FEATURES.union(WasmFeatures::SIMD)) {
-            Ok(parts) if streams::is_one(&parts) => Ok(parts),
+            Ok(parts) if parts.kind() == Kind::Streams => Ok(parts),
             _ => Err(refusal(bytes, &error)),
         }
     }
@@ -90,7 +90,7 @@ impl<'a> Parts<'a> {
         parser.set_features(features);
         let mut validator = Validator::new_with_features(features);
         let mut allocations = FuncValidatorAllocations::default();
-        let mut seen = Seen { kind: streams::kind(bytes), ..Seen::default() };
+        let mut seen = Seen { kind: kind_of(bytes), ..Seen::default() };
         for payload in parser.parse_all(bytes) {
             let payload = payload?;
             seen.before(&payload)?;
@@ -112,6 +112,14 @@ impl<'a> Parts<'a> {
         }
         Err(CheckError::Invalid { offset: bytes.len(), reason: "the module has no end".into() }
             .into())
+    }
+
+    /// Returns the kind that the exports say.
+    pub(super) fn kind(&self) -> Kind {
+        match self.function_exports().any(|name| name.starts_with(STREAM_VERSIONS)) {
+            true => Kind::Streams,
+            false => Kind::Packets,
+        }
     }
 
     /// The manifest sections, one after the other.
@@ -235,7 +243,7 @@ impl<'a> Seen<'a> {
             Payload::DataSection(section) => (Limited::DataSegments, section.count()),
             _ => return Ok(()),
         };
-        what.allow(u64::from(count), self.kind)
+        Ok(what.allow(u64::from(count), self.kind)?)
     }
 
     /// Keeps what is asked about later.
@@ -251,7 +259,7 @@ impl<'a> Seen<'a> {
                 for table in section {
                     elements = elements.saturating_add(table?.ty.initial);
                 }
-                Limited::TableElements.allow(elements, self.kind)?;
+                Limited::TableElements.allow(elements, self.kind).map_err(CheckError::from)?;
             }
             Payload::GlobalSection(section) => {
                 for global in section {

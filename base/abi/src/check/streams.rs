@@ -2,11 +2,11 @@
 //! are compiled, by who offers them.
 
 use wasmparser::types::EntityType;
-use wasmparser::{Export, ExternalKind, Parser, Payload};
 
 use super::error::CheckError;
+use super::kind::{Kind, STREAM_VERSIONS};
 use super::parts::Parts;
-use super::{Checked, Hooks, Kind, MemoryImage, MemoryLimits};
+use super::{Checked, Hooks, MemoryImage, MemoryLimits};
 use crate::manifest::Manifest;
 use crate::streams::parameters::parameters;
 
@@ -16,47 +16,14 @@ pub const STREAM_PAGES_DEFAULT: u32 = 256;
 /// What it may grow to at most, in pages: 256 MiB.
 pub const STREAM_PAGES_MAX: u32 = 4_096;
 
-/// Functions of one: Go's runtime with its standard library has some 10,000.
-pub const STREAM_FUNCTIONS_MAX: u64 = 65_536;
-/// Imports of one: the ABI has under a hundred functions, a file may name one repeatedly.
-pub const STREAM_IMPORTS_MAX: u64 = 256;
-/// Exports of one: callbacks, and whatever its toolchain leaves in.
-pub const STREAM_EXPORTS_MAX: u64 = 4_096;
-/// Elements that its tables begin with: indirect calls, not data.
-pub const STREAM_TABLE_ELEMENTS_MAX: u64 = 131_072;
-/// Data segments of one: what browsers take. Go's linker leaves zeros out, and makes 30,000 of it.
-pub const STREAM_DATA_SEGMENTS_MAX: u64 = 100_000;
-
 /// Versions that a node runs: 0.2.0 has no callback or function that 0.2.1 lacks.
 const RUN: [&str; 2] = ["proxy_abi_version_0_2_1", "proxy_abi_version_0_2_0"];
-const VERSIONS: &str = "proxy_abi_version_";
-
-/// Whether a module says that it is one.
-pub(super) fn is_one(parts: &Parts<'_>) -> bool {
-    parts.function_exports().any(|name| name.starts_with(VERSIONS))
-}
-
-/// What a module says that it is, before anything of it was validated: by that it is known how much
-/// there may be of it.
-pub(super) fn kind(bytes: &[u8]) -> Kind {
-    let exports = Parser::new(0).parse_all(bytes).find_map(|payload| match payload {
-        Ok(Payload::ExportSection(section)) => Some(section),
-        _ => None,
-    });
-    let is_version = |export: wasmparser::Result<Export<'_>>| {
-        export.is_ok_and(|it| it.kind == ExternalKind::Func && it.name.starts_with(VERSIONS))
-    };
-    match exports.is_some_and(|section| section.into_iter().any(is_version)) {
-        true => Kind::Streams,
-        false => Kind::Packets,
-    }
-}
 
 /// What such a module is made of. It may have a manifest; what the packet ABI says there means
 /// nothing.
 pub(super) fn check(parts: &Parts<'_>) -> Result<Checked, CheckError> {
     if RUN.iter().all(|version| parts.function_export(version).is_none()) {
-        let found = parts.function_exports().find_map(|name| name.strip_prefix(VERSIONS));
+        let found = parts.function_exports().find_map(|name| name.strip_prefix(STREAM_VERSIONS));
         let found = super::short(&found.unwrap_or_default().replace('_', "."));
         return Err(CheckError::StreamVersion { found });
     }
