@@ -6,9 +6,11 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod coarse;
 mod ticks;
 
 pub use account::{Account, Held};
+pub use coarse::{CoarseInstant, Millis};
 pub use ticks::Ticks;
 
 use core::fmt;

@@ -30,7 +30,7 @@ use carrier::{Carrier, Datagram, Place};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
-use units::EntryId;
+use units::{CoarseInstant, EntryId, Millis};
 use xsk::{FramePool, Packet};
 
 /// Bytes of an active packet's tag.
@@ -41,7 +41,9 @@ const WAITING_EACH_MAX: usize = 128;
 /// The same of all together: a sixth of the packet memory of a small cell.
 const WAITING_MAX: usize = 2048;
 /// How long a packet waits: a module is fetched and compiled within that, or not at all.
-const WAIT_MS_MAX: u64 = 10_000;
+const WAIT_MAX: Millis = Millis(10_000);
+/// Period over which questions to the daemon are counted.
+const ASKED_PERIOD: Millis = Millis(1_000);
 /// Questions to the daemon in a second, of all associations; and of packets that nobody vouches
 /// for, whose digests cost nothing to make up.
 const ASKED_MAX: u32 = 512;
@@ -51,7 +53,7 @@ const ASKED_BY_ANYONE_MAX: u32 = 64;
 struct Held {
     opener: Opener,
     sealer: Sealer,
-    until_ms: u64,
+    until: CoarseInstant,
     calls: Calls,
     waiting: usize,
 }
@@ -82,7 +84,7 @@ struct Waiting {
     packet: Packet,
     meta: PacketMeta,
     carrier: Carrier,
-    since_ms: u64,
+    since: CoarseInstant,
 }
 
 /// What becomes of a frame that came for the node's associations.
@@ -121,18 +123,18 @@ pub(crate) struct Associations {
     /// Where packets of several frames of memory are put together.
     scratch: Vec<u8>,
     /// Since when questions are counted, and how many were asked: by associations, by anyone.
-    asked_since_ms: u64,
+    asked_since: CoarseInstant,
     asked: [u32; 2],
     pub(crate) report: AssociationReport,
 }
 
 impl Associations {
-    /// Takes the keys of an association; `until_ms` is on the cell's clock.
+    /// Takes the keys of an association; `until` is on the cell's clock.
     pub(crate) fn begin(&mut self, traffic: Traffic) {
-        let (id, until_ms) = (traffic.id, traffic.until.0 / 1_000_000);
+        let (id, until) = (traffic.id, CoarseInstant::from_nanos(traffic.until));
         let (opener, sealer) = traffic.split();
         let (calls, waiting) = (Calls::default(), 0);
-        self.held.insert(id, Box::new(Held { opener, sealer, until_ms, calls, waiting }));
+        self.held.insert(id, Box::new(Held { opener, sealer, until, calls, waiting }));
         self.report.live = self.held.len() as u64;
     }
 
@@ -160,7 +162,12 @@ impl Associations {
     }
 
     /// Looks at a frame, and opens it.
-    pub(crate) fn take(&mut self, packet: &mut Packet, meta: &PacketMeta, now_ms: u64) -> Taken {
+    pub(crate) fn take(
+        &mut self,
+        packet: &mut Packet,
+        meta: &PacketMeta,
+        now: CoarseInstant,
+    ) -> Taken {
         self.report.received += 1;
         let place = match Place::of(packet, meta) {
             Datagram::Whole(place) => place,
@@ -178,8 +185,8 @@ impl Associations {
                 self.report.to_kernel += 1;
                 Taken::Kernel
             }
-            Ok(Kind::Active(id)) => self.open(packet, &place, id, now_ms),
-            Ok(Kind::Anyone) => self.read(packet, &place, now_ms),
+            Ok(Kind::Active(id)) => self.open(packet, &place, id, now),
+            Ok(Kind::Anyone) => self.read(packet, &place, now),
             Err(_) => {
                 self.report.malformed += 1;
                 Taken::End
@@ -192,10 +199,10 @@ impl Associations {
         packet: &mut Packet,
         place: &Place,
         id: AssociationId,
-        now_ms: u64,
+        now: CoarseInstant,
     ) -> Taken {
         let report = &mut self.report;
-        let Some(held) = self.held.get_mut(&id).filter(|held| now_ms < held.until_ms) else {
+        let Some(held) = self.held.get_mut(&id).filter(|held| now < held.until) else {
             report.unknown += 1;
             return Taken::End;
         };
@@ -224,12 +231,12 @@ impl Associations {
             // It is as long as it was: the store fits.
             let _ = packet.store(place.payload_at, &self.scratch);
         }
-        let callee = held.calls.find(&digest, now_ms);
-        self.call(packet, place, (digest, role), TAG_LENGTH, callee, now_ms)
+        let callee = held.calls.find(&digest, now);
+        self.call(packet, place, (digest, role), TAG_LENGTH, callee, now)
     }
 
     /// A packet that nobody vouches for: at least its checksum has to be right.
-    fn read(&mut self, packet: &mut Packet, place: &Place, now_ms: u64) -> Taken {
+    fn read(&mut self, packet: &mut Packet, place: &Place, now: CoarseInstant) -> Taken {
         let whole = packet.is_whole();
         if !whole {
             gather(packet, place.payload_at, &mut self.scratch);
@@ -248,8 +255,8 @@ impl Associations {
         };
         let (digest, role) = (*read.digest, read.role);
         self.current.association = None;
-        let callee = self.anyone.find(&digest, now_ms);
-        self.call(packet, place, (digest, role), 0, callee, now_ms)
+        let callee = self.anyone.find(&digest, now);
+        self.call(packet, place, (digest, role), 0, callee, now)
     }
 
     /// What has been opened goes to whom it calls.
@@ -260,7 +267,7 @@ impl Associations {
         (digest, role): ([u8; 32], Role),
         tag: usize,
         callee: Callee,
-        now_ms: u64,
+        now: CoarseInstant,
     ) -> Taken {
         if role == Role::Answer {
             // Nothing here has called.
@@ -283,10 +290,10 @@ impl Associations {
                 Taken::End
             }
             Callee::Asked => Taken::Wait(None),
-            Callee::Unknown if self.may_ask(now_ms) => {
+            Callee::Unknown if self.may_ask(now) => {
                 let association = self.current.association;
                 if let Some(calls) = self.calls_of(association) {
-                    calls.asked(digest, now_ms);
+                    calls.asked(digest, now);
                 }
                 Taken::Wait(Some(Question { association, digest }))
             }
@@ -304,9 +311,9 @@ impl Associations {
         }
     }
 
-    fn may_ask(&mut self, now_ms: u64) -> bool {
-        if now_ms.saturating_sub(self.asked_since_ms) >= 1000 {
-            (self.asked_since_ms, self.asked) = (now_ms, [0; 2]);
+    fn may_ask(&mut self, now: CoarseInstant) -> bool {
+        if now.saturating_since(self.asked_since) >= ASKED_PERIOD {
+            (self.asked_since, self.asked) = (now, [0; 2]);
         }
         let (kind, most) = match self.current.association {
             Some(_) => (0, ASKED_MAX),
@@ -329,7 +336,7 @@ impl Associations {
         &mut self,
         packet: Packet,
         meta: PacketMeta,
-        now_ms: u64,
+        now: CoarseInstant,
         pool: &mut FramePool,
     ) {
         let (all, carrier) = (self.waiting.len(), self.current);
@@ -338,7 +345,7 @@ impl Associations {
             Some(each) => {
                 *each += 1;
                 self.report.waiting += 1;
-                self.waiting.push_back(Waiting { packet, meta, carrier, since_ms: now_ms });
+                self.waiting.push_back(Waiting { packet, meta, carrier, since: now });
             }
             None => {
                 self.report.waiting_full += 1;
@@ -352,11 +359,11 @@ impl Associations {
         &mut self,
         question: Question,
         answer: Answer,
-        now_ms: u64,
+        now: CoarseInstant,
         pool: &mut FramePool,
     ) {
         let Some(calls) = self.calls_of(question.association) else { return };
-        calls.answered(question.digest, answer, now_ms);
+        calls.answered(question.digest, answer, now);
         let is_meant = |waiting: &Waiting| {
             let carrier = &waiting.carrier;
             (carrier.association, carrier.digest) == (question.association, question.digest)
@@ -383,10 +390,10 @@ impl Associations {
     }
 
     /// Drops what has waited for too long; when to look again, if something waits.
-    pub(crate) fn expire(&mut self, now_ms: u64, pool: &mut FramePool) {
+    pub(crate) fn expire(&mut self, now: CoarseInstant, pool: &mut FramePool) {
         let Some(oldest) = self.waiting.front() else { return };
-        if now_ms.saturating_sub(oldest.since_ms) >= WAIT_MS_MAX {
-            let is_old = |waiting: &Waiting| now_ms.saturating_sub(waiting.since_ms) >= WAIT_MS_MAX;
+        if now.saturating_since(oldest.since) >= WAIT_MAX {
+            let is_old = |waiting: &Waiting| now.saturating_since(waiting.since) >= WAIT_MAX;
             let dropped = self.drop_waiting(pool, is_old);
             self.report.waited_too_long += dropped;
         }

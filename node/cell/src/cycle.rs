@@ -8,9 +8,10 @@
 use bpf_maps::{CYCLE_ROUNDS, CYCLE_ROUNDS_MAX, CYCLES_MAX};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use units::{CoarseInstant, Millis};
 
 /// How long a period is: as the daemon's heartbeat, by which the kernel's programs count.
-const PERIOD_MS: u64 = 100;
+const PERIOD: Millis = Millis(100);
 /// Bytes of a frame by which it is known again.
 const HEAD_LENGTH: usize = 64;
 
@@ -32,8 +33,8 @@ impl Default for Rounds {
 }
 
 impl Rounds {
-    pub(crate) fn set_time(&mut self, now_ms: u64) {
-        self.period = now_ms / PERIOD_MS;
+    pub(crate) fn set_time(&mut self, now: CoarseInstant) {
+        self.period = now.as_millis() / PERIOD.0;
     }
 
     /// Whether a frame that begins with `head` may leave by a cabled port; `came_round` says
@@ -68,7 +69,7 @@ mod tests {
     #[test]
     fn a_frame_that_comes_round_again_and_again_ends_and_others_do_not() {
         let mut all = Rounds::default();
-        all.set_time(1_000);
+        all.set_time(CoarseInstant::from_millis(1_000));
         assert!(all.allow(b"the first frame", false));
         assert_eq!(rounds(&mut all, b"the first frame"), 2 * CYCLE_ROUNDS);
         // Another one shares its counter once in 4096 times: one of three does not.
@@ -78,7 +79,7 @@ mod tests {
         // A new frame that looks the same is not its victim.
         assert!(all.allow(b"the first frame", false));
         assert_eq!(rounds(&mut all, b"the first frame"), CYCLE_ROUNDS);
-        all.set_time(1_100);
+        all.set_time(CoarseInstant::from_millis(1_100));
         assert_eq!(rounds(&mut all, b"the first frame"), CYCLE_ROUNDS);
     }
 

@@ -10,7 +10,7 @@ use node::door::DoorPort;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use sockets::frame_socket::{FrameSocket, PIECES_MAX, Unfinished};
 use std::rc::Rc;
-use units::PortId;
+use units::{CoarseInstant, PortId};
 use xsk::{FramePool, Packet, Rings, SEGMENTS_MAX, SetupError, Socket, SocketConfig, Umem};
 
 /// Entries of each socket's rings. Coming: as many packets as all sessions together may have
@@ -180,9 +180,9 @@ impl Ports {
         }
     }
 
-    /// What time it is, in milliseconds.
-    pub(crate) fn set_time(&mut self, now_ms: u64) {
-        self.rounds.set_time(now_ms);
+    /// Sets the time, once for all packets of a round.
+    pub(crate) fn set_time(&mut self, now: CoarseInstant) {
+        self.rounds.set_time(now);
     }
 
     /// Whether a frame that begins with `head`, came in by `arrival` and is to leave by `egress`

@@ -17,11 +17,11 @@
 use bpf_maps::ROOM_SHARED;
 use level::ahead;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use units::{Bytes, SessionId};
+use units::{Bytes, CoarseInstant, Millis, SessionId};
 
 /// How long an epoch lasts. A packet comes within the driver's poll, so one that has not come
 /// for so long is lost; one that comes after all is made good.
-pub(crate) const EPOCH_MS: u64 = 1000;
+pub(crate) const EPOCH: Millis = Millis(1000);
 
 /// What left what is shared is said when it is so much, and when the turns are over: packets of a
 /// dozen turns.
@@ -183,7 +183,7 @@ pub(crate) struct Rooms {
     /// The last bit is where the front door counts.
     epoch: u32,
     /// When the next one begins.
-    next_ms: u64,
+    next_at: CoarseInstant,
     /// Sessions have claims against each other: the front door looks.
     is_limited: bool,
 }
@@ -198,7 +198,14 @@ impl Rooms {
     pub(crate) fn new(table: Option<&'static bpf::Rooms>, shared: Bytes) -> Self {
         let mut room = Room::begin(words_of(table, ROOM_SHARED), 0);
         room.most = shared;
-        Self { table, shared: room, unsaid: Bytes::ZERO, epoch: 0, next_ms: 0, is_limited: false }
+        Self {
+            table,
+            shared: room,
+            unsaid: Bytes::ZERO,
+            epoch: 0,
+            next_at: CoarseInstant::ZERO,
+            is_limited: false,
+        }
     }
 
     /// Starts loading what says what waits for a session.
@@ -318,8 +325,8 @@ impl Rooms {
 
     /// Whether it is time to [`Rooms::settle`].
     #[inline]
-    pub(crate) const fn is_epoch_over(&self, now_ms: u64) -> bool {
-        now_ms >= self.next_ms
+    pub(crate) fn is_epoch_over(&self, now: CoarseInstant) -> bool {
+        now >= self.next_at
     }
 
     /// The one that begins next is counted where the one before the one that runs was.
@@ -329,12 +336,16 @@ impl Rooms {
 
     /// Once in an epoch: the one before the one that ends is closed for so long that what has
     /// not come of it is lost. Then it is the next.
-    pub(crate) fn settle<'a>(&mut self, now_ms: u64, queues: impl Iterator<Item = &'a mut Queue>) {
-        if !self.is_epoch_over(now_ms) {
+    pub(crate) fn settle<'a>(
+        &mut self,
+        now: CoarseInstant,
+        queues: impl Iterator<Item = &'a mut Queue>,
+    ) {
+        if !self.is_epoch_over(now) {
             return;
         }
         self.say_left();
-        self.next_ms = now_ms + EPOCH_MS;
+        self.next_at = now + EPOCH;
         self.epoch = self.epoch.wrapping_add(1);
         let (epoch, bit) = (self.epoch, (self.epoch & 1) as usize);
         // First the shared one: what the front door counts anew counts there, too.
@@ -438,10 +449,10 @@ mod tests {
         for at in [0, 1] {
             while door(&rooms, &all[at], FRAME).is_some() {}
         }
-        rooms.settle(0, all.iter_mut());
-        rooms.settle(EPOCH_MS - 1, all.iter_mut());
+        rooms.settle(CoarseInstant::ZERO, all.iter_mut());
+        rooms.settle(CoarseInstant::from_millis(EPOCH.0 - 1), all.iter_mut());
         assert_eq!(all[0].waits(), Bytes(4 * FRAME.0), "they may come yet");
-        rooms.settle(EPOCH_MS, all.iter_mut());
+        rooms.settle(CoarseInstant::ZERO + EPOCH, all.iter_mut());
         assert_eq!((all[0].waits(), all[1].waits()), (Bytes::ZERO, Bytes::ZERO));
         assert_eq!(rooms.shared.waits(), Bytes::ZERO);
         // Two of four come after all: they have room that nobody took, until they are missed.
@@ -450,7 +461,9 @@ mod tests {
             rooms.leave(&mut all[0], FRAME);
         }
         assert_eq!(all[0].room.sum(), -2 * FRAME.0 as i64);
-        (2..4).for_each(|epoch| rooms.settle(epoch * EPOCH_MS, all.iter_mut()));
+        (2..4).for_each(|epoch| {
+            rooms.settle(CoarseInstant::from_millis(epoch * EPOCH.0), all.iter_mut())
+        });
         assert_eq!(all[0].room.sum(), 0);
     }
 
@@ -514,7 +527,9 @@ mod tests {
             for at in here.drain(..) {
                 rooms.leave(&mut all[at], FRAME);
             }
-            (0..4).for_each(|epoch| rooms.settle(epoch * EPOCH_MS, all.iter_mut()));
+            (0..4).for_each(|epoch| {
+                rooms.settle(CoarseInstant::from_millis(epoch * EPOCH.0), all.iter_mut())
+            });
             let sums: Vec<i64> = all.iter().map(|queue| queue.room.sum()).collect();
             assert_eq!((sums, rooms.shared.sum()), (vec![0; 4], 0), "seed {seed}");
         }

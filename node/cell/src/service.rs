@@ -37,16 +37,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 pub(crate) use turns::{Portion, Turn};
-use units::{Bytes, Edge, EntryId, Nanos, SessionId, Ticks};
+use units::{Bytes, CoarseInstant, Edge, EntryId, Millis, Nanos, SessionId, Ticks};
 use xsk::{Packet, Umem};
 
 /// A lane whose instance could not be started again is tried after so long.
-const RESTART_AFTER_MS: u64 = 100;
+const RESTART_AFTER: Millis = Millis(100);
 
 /// Records of one service that are handled before others have their turn.
 const RECORDS_PER_TURN: usize = 64;
 /// How often a lane below is looked at for a trap.
-const LOOK_BELOW_MS: u64 = 10;
+const LOOK_BELOW: Millis = Millis(10);
 
 /// A service that runs. What each turn looks at comes first, and is what is loaded ahead of it; of
 /// that first what a packet looks at that comes to wait.
@@ -194,7 +194,7 @@ impl Service {
         ready: Ready,
         pacer: &Rc<Pacer>,
         kept: Vec<Option<Kept>>,
-        now_ms: u64,
+        now: CoarseInstant,
     ) -> Self {
         let Ready { program, facts, ports, shared, memory, charge } = ready;
         let room = memory.room(facts.session);
@@ -216,7 +216,7 @@ impl Service {
             (0..facts.lanes.max(1)).zip(kept).map(|(_, kept)| Lane::new(kept)).collect();
         let pools = Pools::new(facts.entry, lanes.len(), &facts.pools, &facts.flows_by);
         let period = facts.timer_ms.map(|period| Nanos::from_millis(u64::from(period)));
-        let timer = period.map(|period| Ticks::start(Nanos::from_millis(now_ms), period));
+        let timer = period.map(|period| Ticks::start(now.as_nanos(), period));
         let ServiceFacts { entry, session, brief, closed, .. } = facts;
         Self {
             facts: Essentials { entry, session, brief, closed },
@@ -282,20 +282,20 @@ impl Service {
         engine: &Engine,
         packet: Packet,
         way: &Way,
-        now_ms: u64,
+        now: CoarseInstant,
         exits: &mut Exits<'_>,
     ) -> Aftermath {
         self.count_in(&packet);
         if way.batch.is_some() || self.shared.is_none() {
-            self.look_below(way.batch, now_ms);
-            let mut after = self.run(engine, packet, way, now_ms, exits);
+            self.look_below(way.batch, now);
+            let mut after = self.run(engine, packet, way, now, exits);
             after.leaves = way.batch.is_some() && !after.passed_on && self.leave(&way.meta);
             return after;
         }
         // Its lane may be below, and has not heard of this packet: it never goes down.
         let mut packet = Some(packet);
-        let after = self
-            .alone(now_ms, |service| Some(service.run(engine, packet.take()?, way, now_ms, exits)));
+        let after =
+            self.alone(now, |service| Some(service.run(engine, packet.take()?, way, now, exits)));
         if let Some(packet) = packet {
             packet.recycle(exits.pool);
             self.report.drop_down += 1;
@@ -307,13 +307,13 @@ impl Service {
     /// have run again between two of them, since the lane goes below only when all are gone.
     /// To look for each would take the lane's cache line from the front door each time.
     #[inline]
-    fn look_below(&mut self, batch: Option<u64>, now_ms: u64) {
+    fn look_below(&mut self, batch: Option<u64>, now: CoarseInstant) {
         if self.looked_in == batch {
             return;
         }
         self.looked_in = batch;
         if self.shared.as_deref().is_some_and(Shared::has_run) {
-            self.take_over(now_ms);
+            self.take_over(now);
         }
     }
 
@@ -328,12 +328,12 @@ impl Service {
         engine: &Engine,
         packet: Packet,
         way: &Way,
-        now_ms: u64,
+        now: CoarseInstant,
         exits: &mut Exits<'_>,
     ) -> Aftermath {
         let index = self.lane_of(&packet, &way.meta);
         if self.lanes[index].is_starting() {
-            self.start_all(engine, now_ms);
+            self.start_all(engine, now);
         }
         let Some(instance) = self.lanes[index].instance() else {
             let passed_on = self.go_without(packet, way, exits);
@@ -341,12 +341,12 @@ impl Service {
             return Aftermath { trapped, passed_on, ..Aftermath::default() };
         };
         let begun = CallTimes::begin(self.counts.packets);
-        let meta = module_meta(&way.meta, self.facts.session, way.mark, now_ms);
+        let meta = module_meta(&way.meta, self.facts.session, way.mark, now);
         let handled = instance.handle(packet, &meta);
         self.report.call_times.end(begun);
-        let after = self.finish(index, handled, way, now_ms, exits);
+        let after = self.finish(index, handled, way, now, exits);
         if after.trapped {
-            self.start_all(engine, now_ms);
+            self.start_all(engine, now);
             self.settle_hold();
         }
         after
@@ -359,7 +359,7 @@ impl Service {
         index: usize,
         handled: Handled<Packet>,
         way: &Way,
-        now_ms: u64,
+        now: CoarseInstant,
         exits: &mut Exits<'_>,
     ) -> Aftermath {
         let meta = way.meta;
@@ -398,7 +398,7 @@ impl Service {
             Err(trap) => {
                 packet.recycle(exits.pool);
                 self.report.drop_trap += 1;
-                self.replace(index, trap, now_ms);
+                self.replace(index, trap, now);
             }
         }
         let trapped = !self.untold.is_empty();
@@ -672,8 +672,8 @@ impl Service {
 
     /// Does something with the instances while nobody below can be in their memory. Not at
     /// all when a program stays there: `None`.
-    fn alone<R>(&mut self, now_ms: u64, act: impl FnOnce(&mut Self) -> R) -> Option<R> {
-        if self.stands() || !self.hold(now_ms) {
+    fn alone<R>(&mut self, now: CoarseInstant, act: impl FnOnce(&mut Self) -> R) -> Option<R> {
+        if self.stands() || !self.hold(now) {
             return None;
         }
         let result = act(self);
@@ -682,9 +682,9 @@ impl Service {
     }
 
     /// Lets packets be handled at this level; false when a program stays in the lane.
-    pub(crate) fn set_level(&mut self, level: u32, now_ms: u64) -> bool {
-        let set = self
-            .alone(now_ms, |service| service.shared.as_mut().map(|shared| shared.set_home(level)));
+    pub(crate) fn set_level(&mut self, level: u32, now: CoarseInstant) -> bool {
+        let set =
+            self.alone(now, |service| service.shared.as_mut().map(|shared| shared.set_home(level)));
         set.flatten().is_some()
     }
 
@@ -740,7 +740,7 @@ fn module_meta(
     meta: &PacketMeta,
     session: SessionId,
     mark: [u8; MARK_LENGTH],
-    now_ms: u64,
+    now: CoarseInstant,
 ) -> Meta {
     let fragment = if meta.flags & maps::META_FRAGMENT != 0 { META_FRAGMENT } else { 0 };
     let later = if meta.flags & maps::META_LATER_FRAGMENT != 0 { META_LATER_FRAGMENT } else { 0 };
@@ -762,7 +762,7 @@ fn module_meta(
         rule: u32::from(meta.rule),
         flow_hash: meta.flow_hash,
         lane: 0,
-        now_ms,
+        now_ms: now.as_millis(),
         mark,
     }
 }

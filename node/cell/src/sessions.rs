@@ -28,7 +28,7 @@ use session::executor::{Account, Dispatch, ProcessorId, Schedule};
 use session::memory::{QUEUE_DEFAULT, queue_default};
 use session::{Share, VirtualProcessor, Weight};
 use smallvec::SmallVec;
-use units::{Bytes, EntryId, Nanos, SessionId};
+use units::{Bytes, CoarseInstant, EntryId, Nanos, SessionId};
 use watch::{Events, Watchers};
 use xsk::{FRAME_LENGTH, Packet};
 
@@ -381,8 +381,8 @@ impl Sessions {
 
     /// Whether it is time to look for what the front door sent up and never came.
     #[inline]
-    pub(crate) fn is_epoch_over(&self, now_ms: u64) -> bool {
-        self.rooms.is_epoch_over(now_ms)
+    pub(crate) fn is_epoch_over(&self, now: CoarseInstant) -> bool {
+        self.rooms.is_epoch_over(now)
     }
 
     /// Which epoch is closed for so long, when one is over, that what has not come of it is lost.
@@ -391,8 +391,8 @@ impl Sessions {
     }
 
     /// Finds what the front door sent up and never came; all that is in the rings has been taken.
-    pub(crate) fn settle_rooms(&mut self, now_ms: u64) {
-        self.rooms.settle(now_ms, self.all.values_mut().map(|session| &mut session.queue));
+    pub(crate) fn settle_rooms(&mut self, now: CoarseInstant) {
+        self.rooms.settle(now, self.all.values_mut().map(|session| &mut session.queue));
     }
 
     /// How packet memory is divided.

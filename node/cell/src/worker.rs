@@ -51,7 +51,7 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::rc::Rc;
 use streams::Beside;
-use units::{Bytes, EntryId, Nanos, PortId, SessionId};
+use units::{Bytes, CoarseInstant, EntryId, Millis, Nanos, PortId, SessionId};
 use watch::Watch;
 use xsk::{Packet, Umem};
 use zeroize::Zeroize;
@@ -77,16 +77,16 @@ const BURST: usize = BATCH / 2;
 /// three bursts of a fast driver.
 const LOOKS: u32 = 64;
 const PAUSES: u32 = 8;
-/// Longest wait in the kernel, in milliseconds, when no timer is due earlier.
-const WAIT_MS_MAX: u64 = 1000;
+/// Longest wait in the kernel when no timer is due earlier.
+const WAIT_MAX: Millis = Millis(1000);
 /// Longest step of the loop's coarse clock: a kernel of 100 ticks a second. What is due within it
 /// is judged by the exact clock.
-const CLOCK_STEP_MS: u64 = 10;
+const CLOCK_STEP: Millis = Millis(10);
 /// How long a lane may take to go below: the daemon gives it up twice in so long.
-const AWAKE_MS: u64 = 50;
+const AWAKE: Millis = Millis(50);
 /// How long a service is expected, and then its first packet: waking up takes a tenth of a
 /// millisecond each time.
-const EXPECT_MS: u64 = 2;
+const EXPECT: Millis = Millis(2);
 /// Event and trap messages of one round that the daemon gets; a storm of them
 /// must not fill its queue. What is left out is counted.
 const NOTICES_PER_ROUND_MAX: usize = 16;
@@ -128,7 +128,7 @@ struct Cell {
     leaving: bool,
     /// This thread does not wait in the kernel while a service moves down (the lane goes below
     /// in a gap between packets that is shorter than waking up takes) and while one starts.
-    awake_until_ms: u64,
+    awake_until: CoarseInstant,
     report: CellReport,
     notices: usize,
     watch: Watch,
@@ -200,7 +200,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
         loaded: 0,
         batches: 0,
         leaving: false,
-        awake_until_ms: 0,
+        awake_until: CoarseInstant::ZERO,
         report: CellReport::default(),
         notices: 0,
         watch: Watch::default(),
@@ -209,10 +209,10 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
     cell.serve()
 }
 
-/// Milliseconds of the coarse monotonic clock, read once a round.
-fn now_ms() -> u64 {
+/// Returns the time of the coarse monotonic clock, read once a round.
+fn coarse_now() -> CoarseInstant {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+    CoarseInstant::from_millis(now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000)
 }
 
 impl Cell {
@@ -222,33 +222,32 @@ impl Cell {
         let mut busy_rounds = 0;
         loop {
             self.notices = 0;
-            let now_ms = now_ms();
-            self.path.ports.set_time(now_ms);
-            while self.round(&mut batch, now_ms) && busy_rounds < BUSY_ROUNDS_MAX {
+            let now = coarse_now();
+            self.path.ports.set_time(now);
+            while self.round(&mut batch, now) && busy_rounds < BUSY_ROUNDS_MAX {
                 busy_rounds += 1;
             }
             let leaves = self.send_waiting();
             let looks = self.looks_beside();
-            let came_up =
-                looks && self.receive_up(BATCH, now_ms) | self.receive_frames(BATCH, now_ms);
+            let came_up = looks && self.receive_up(BATCH, now) | self.receive_frames(BATCH, now);
             // Before the packets that made a queue long.
-            self.tell_queues(now_ms);
+            self.tell_queues(now);
             self.look_at_streams()?;
-            let worked = self.take_turns(now_ms);
+            let worked = self.take_turns(now);
             self.take_records();
-            self.deliver_messages(now_ms);
-            self.path.associations.expire(now_ms, &mut self.path.pool);
-            if self.sessions.is_epoch_over(now_ms) {
-                self.end_epoch(now_ms);
+            self.deliver_messages(now);
+            self.path.associations.expire(now, &mut self.path.pool);
+            if self.sessions.is_epoch_over(now) {
+                self.end_epoch(now);
             }
-            self.unpark(now_ms)?;
+            self.unpark(now)?;
             self.tell_tapped();
-            if now_ms + CLOCK_STEP_MS >= self.watch.next_ms() {
-                self.tick(now_ms);
+            if now + CLOCK_STEP >= self.watch.next_at() {
+                self.tick(now);
             }
-            self.tell_low(now_ms);
+            self.tell_low(now);
             self.report_on()?;
-            let may_wait = now_ms >= self.awake_until_ms
+            let may_wait = now >= self.awake_until
                 && self.messages.is_empty()
                 && !self.reporting.is_going_on();
             let is_idle =
@@ -261,14 +260,14 @@ impl Cell {
                 self.wait()?;
             }
             busy_rounds = 0;
-            if looks && !self.obey(&mut buffer, now_ms)? {
+            if looks && !self.obey(&mut buffer, now)? {
                 return Ok(());
             }
         }
     }
 
     /// One batch of each socket, then what it left to send. True when there was any.
-    fn round(&mut self, batch: &mut VecDeque<Packet>, now_ms: u64) -> bool {
+    fn round(&mut self, batch: &mut VecDeque<Packet>, now: CoarseInstant) -> bool {
         let mut busy = false;
         let mut transmitting = false;
         let sockets: usize = self.path.ports.sockets().count();
@@ -289,7 +288,7 @@ impl Cell {
                     if let Some(later) = batch.get(AHEAD - 1) {
                         later.load_ahead();
                     }
-                    self.handle(packet, now_ms);
+                    self.handle(packet, now);
                 }
                 self.meter.stop(&mut self.sessions);
             }
@@ -333,7 +332,7 @@ impl Cell {
     }
 
     /// At most so many packets that came up from kernel level. True when there were any.
-    fn receive_up(&mut self, most: usize, now_ms: u64) -> bool {
+    fn receive_up(&mut self, most: usize, now: CoarseInstant) -> bool {
         let Some(mut up) = self.up.take() else { return false };
         let mut count = 0;
         while count < most
@@ -353,7 +352,7 @@ impl Cell {
                     self.batches += 1;
                     let batch = Some(self.batches);
                     let way = Way { meta, mark, batch, counted_by: None, room: Bytes::ZERO };
-                    self.handle_with(packet, way, now_ms);
+                    self.handle_with(packet, way, now);
                 }
                 // Its service has counted that one already.
                 None if meta.flags & META_LEAVES != 0 => self.report.egress_gone += 1,
@@ -366,7 +365,7 @@ impl Cell {
     }
 
     #[inline]
-    fn handle(&mut self, packet: Packet, now_ms: u64) {
+    fn handle(&mut self, packet: Packet, now: CoarseInstant) {
         let Some(meta) = packet.metadata::<{ size_of::<PacketMeta>() }>() else {
             packet.recycle(&mut self.path.pool);
             self.report.no_metadata += 1;
@@ -380,25 +379,25 @@ impl Cell {
         };
         let batch = Some(self.batches);
         let way = Way { meta, mark, batch, counted_by: None, room: Bytes::ZERO };
-        self.handle_with(packet, way, now_ms);
+        self.handle_with(packet, way, now);
     }
 
     /// Takes a packet through the services of its graph.
     #[inline]
-    fn handle_with(&mut self, mut packet: Packet, mut way: Way, now_ms: u64) {
+    fn handle_with(&mut self, mut packet: Packet, mut way: Way, now: CoarseInstant) {
         self.come(&packet, &mut way);
         checksum::complete(&mut packet, &way.meta);
         source::keep(&mut packet, &mut way.meta);
         let meta = way.meta;
         if meta.entry == node::ASSOCIATIONS.0 {
             self.give_room_back(&way);
-            return self.receive_active(packet, meta, now_ms);
+            return self.receive_active(packet, meta, now);
         }
         if self.sessions.take_turns() || self.is_busy(EntryId(meta.entry)) {
-            return self.enqueue(packet, way, now_ms);
+            return self.enqueue(packet, way, now);
         }
         self.give_room_back(&way);
-        if self.visit(packet, &way, now_ms) && self.go_on(EntryId(meta.entry), now_ms) {
+        if self.visit(packet, &way, now) && self.go_on(EntryId(meta.entry), now) {
             let first = self.service_mut(EntryId(meta.entry));
             let leaves = first.is_some_and(|service| service.leave(&meta));
             self.leaving |= leaves;
@@ -408,14 +407,14 @@ impl Cell {
     /// Takes what a service passed on through the others of its graph. False when it waits in
     /// one of them, which then says when it is through.
     #[cold]
-    fn go_on(&mut self, mut entry: EntryId, now_ms: u64) -> bool {
+    fn go_on(&mut self, mut entry: EntryId, now: CoarseInstant) -> bool {
         while let Some((packet, way)) = self.service_mut(entry).and_then(Service::take_onward) {
             entry = EntryId(way.meta.entry);
             if self.sessions.take_turns() || self.is_busy(entry) {
-                self.enqueue(packet, way, now_ms);
+                self.enqueue(packet, way, now);
                 return false;
             }
-            if !self.visit(packet, &way, now_ms) {
+            if !self.visit(packet, &way, now) {
                 return true;
             }
         }
@@ -424,17 +423,17 @@ impl Cell {
 
     /// Gives a packet to its service; true when it goes on to another.
     #[inline]
-    fn visit(&mut self, packet: Packet, way: &Way, now_ms: u64) -> bool {
+    fn visit(&mut self, packet: Packet, way: &Way, now: CoarseInstant) -> bool {
         let entry = EntryId(way.meta.entry);
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else {
-            self.go_past(packet, way.meta, now_ms);
+            self.go_past(packet, way.meta, now);
             return false;
         };
         let session = service.facts.session;
         self.meter.run_for(&mut self.sessions, session);
         let mut exits = self.path.exits(&mut self.sessions, session);
-        let after = service.handle(&self.engine, packet, way, now_ms, &mut exits);
+        let after = service.handle(&self.engine, packet, way, now, &mut exits);
         service.bytes_out += exits.sent;
         self.follow(entry, &after);
         after.passed_on
@@ -458,7 +457,7 @@ impl Cell {
     /// A packet whose service is not there, since its rule is on its way out: it goes where it
     /// was going.
     #[cold]
-    fn go_past(&mut self, packet: Packet, mut meta: PacketMeta, now_ms: u64) {
+    fn go_past(&mut self, packet: Packet, mut meta: PacketMeta, now: CoarseInstant) {
         self.report.no_service += 1;
         if meta.flags & META_DATA != 0 {
             self.report.no_service_dropped += 1;
@@ -469,7 +468,7 @@ impl Cell {
             Next::Service(entry) => {
                 let (mark, room) = ([0; MARK_LENGTH], Bytes::ZERO);
                 let way = Way { meta, mark, batch: None, counted_by: None, room };
-                return self.hand_on(packet, way, entry, now_ms);
+                return self.hand_on(packet, way, entry, now);
             }
             Next::Out => exits.forward(packet, &meta).is_lost(),
             Next::By(port, session) => exits.leave_by(packet, &meta, (port, session)).is_lost(),
@@ -486,8 +485,8 @@ impl Cell {
     }
 
     fn wait(&mut self) -> Result<()> {
-        let next = Nanos::from_millis(self.watch.next_ms()).saturating_sub(pacer::now());
-        let mut time = next.min(Nanos::from_millis(WAIT_MS_MAX));
+        let next = self.watch.next_at().as_nanos().saturating_sub(pacer::now());
+        let mut time = next.min(WAIT_MAX.as_nanos());
         let (sessions, egress) = (self.sessions.poll_timeout(), self.path.egress.poll_timeout());
         for turn in [sessions, egress, self.streams.poll_timeout()].into_iter().flatten() {
             time = time.min(turn.saturating_sub(pacer::now()));
@@ -508,19 +507,19 @@ impl Cell {
     }
 
     /// Handles what the daemon says; false when nobody needs this cell any more.
-    fn obey(&mut self, buffer: &mut [u8], now_ms: u64) -> Result<bool> {
+    fn obey(&mut self, buffer: &mut [u8], now: CoarseInstant) -> Result<bool> {
         loop {
             let Some(socket) = self.daemon.socket()? else {
                 let serves =
                     self.services.iter().flatten().next().is_some() || self.streams.are_there();
-                return Ok(serves && !self.daemon.is_given_up(now_ms));
+                return Ok(serves && !self.daemon.is_given_up(now));
             };
             let received = fd_passing::receive(socket, buffer).context("hearing the daemon")?;
             let (length, fds) = match received {
                 Received::Message(length, fds) => (length, fds),
                 Received::Nothing => return Ok(true),
                 Received::Closed => {
-                    self.daemon.lost(now_ms);
+                    self.daemon.lost(now);
                     continue;
                 }
             };
@@ -528,11 +527,16 @@ impl Cell {
             if let ToCell::Associate(_) = message {
                 buffer[..length].zeroize();
             }
-            self.hear(message, fds, now_ms)?;
+            self.hear(message, fds, now)?;
         }
     }
 
-    fn command(&mut self, message: ToCell, mut fds: Vec<OwnedFd>, now_ms: u64) -> Result<()> {
+    fn command(
+        &mut self,
+        message: ToCell,
+        mut fds: Vec<OwnedFd>,
+        now: CoarseInstant,
+    ) -> Result<()> {
         match message {
             ToCell::Kernel => self.path.kernel = fds.pop().map(KernelWay::Tun),
             ToCell::KernelFrames => {
@@ -571,7 +575,7 @@ impl Cell {
                 self.path.ports.change(&facts);
                 self.set_rate(&facts);
             }
-            ToCell::RemovePort(port) => self.remove_port(port, now_ms),
+            ToCell::RemovePort(port) => self.remove_port(port, now),
             ToCell::Tap(facts) => self.path.tap = facts.map(Tap::new),
             ToCell::Up => self.up = fds.pop().map(Up::new),
             ToCell::Lanes | ToCell::RuleFacts | ToCell::Rooms | ToCell::Lines | ToCell::Answers => {
@@ -584,14 +588,14 @@ impl Cell {
             ToCell::Session(facts) => self.set_session(&facts),
             ToCell::MemoryOf(session) => self.tell_memory(session)?,
             ToCell::ForgetSession(id) => self.forget_session(id),
-            ToCell::Expect => self.stay_awake(now_ms + EXPECT_MS),
+            ToCell::Expect => self.stay_awake(now + EXPECT),
             ToCell::Start(facts) => {
                 if fds.is_empty() {
                     bail!("Start came without its code");
                 }
                 let code = fds.remove(0);
-                self.start(*facts, &code, &fds, now_ms)?;
-                self.stay_awake(now_ms + EXPECT_MS);
+                self.start(*facts, &code, &fds, now)?;
+                self.stay_awake(now + EXPECT);
             }
             ToCell::StartStreams(facts) => self.start_streams(*facts, fds)?,
             ToCell::ReplaceStreams(facts) => self.replace_streams(*facts, fds)?,
@@ -604,8 +608,8 @@ impl Cell {
                     bail!("Replace came without its code");
                 }
                 let code = fds.remove(0);
-                self.replace(*facts, way, &code, &fds, now_ms)?;
-                self.stay_awake(now_ms + EXPECT_MS);
+                self.replace(*facts, way, &code, &fds, now)?;
+                self.stay_awake(now + EXPECT);
             }
             ToCell::Edges(entry, edges) => {
                 if let Some(service) = self.service_mut(entry) {
@@ -624,7 +628,7 @@ impl Cell {
                     service.become_known();
                 }
             }
-            ToCell::Target(entry, level) => self.set_level(entry, level, now_ms)?,
+            ToCell::Target(entry, level) => self.set_level(entry, level, now)?,
             ToCell::Recount(entry) => {
                 self.recount(entry, Shared::begin_recount);
                 self.tell(&FromCell::Recounting(entry))?;
@@ -633,15 +637,15 @@ impl Cell {
             ToCell::Adopt(keep) => self.adopted(&keep)?,
             ToCell::Associate(keys) => self.associate(&keys)?,
             ToCell::Disassociate(id) => self.path.associations.end(id, &mut self.path.pool),
-            ToCell::Called(question, answer) => self.called(question, answer, now_ms),
+            ToCell::Called(question, answer) => self.called(question, answer, now),
             ToCell::Stop(entry) => {
                 self.path.associations.forget_service(entry);
                 let of_streams = self.stop_streams(entry);
-                let report = of_streams.unwrap_or_else(|| self.stop(entry, now_ms));
+                let report = of_streams.unwrap_or_else(|| self.stop(entry, now));
                 self.tell(&FromCell::Stopped(entry, Box::new(report)))?;
             }
             ToCell::Message(entry, message) => {
-                self.give_message(entry, message, now_ms);
+                self.give_message(entry, message, now);
             }
             ToCell::Report => self.report(),
             ToCell::ReportSessions => self.report_sessions_only(),
@@ -660,25 +664,25 @@ impl Cell {
         })
     }
 
-    fn remove_port(&mut self, port: PortId, now_ms: u64) {
-        self.handle_received(now_ms);
+    fn remove_port(&mut self, port: PortId, now: CoarseInstant) {
+        self.handle_received(now);
         let waited = self.path.egress.remove_port(port);
         self.lose(waited);
         self.report.egress_gone += self.path.ports.remove(port, &mut self.path.pool);
     }
 
     /// Handles what is in the receive rings at this moment.
-    fn handle_received(&mut self, now_ms: u64) {
+    fn handle_received(&mut self, now: CoarseInstant) {
         let mut batch = VecDeque::with_capacity(BATCH);
         let rounds = WAITING_MAX as usize / BATCH;
-        let _ = (0..rounds).all(|_| self.round(&mut batch, now_ms));
-        self.receive_frames(WAITING_MAX as usize, now_ms);
+        let _ = (0..rounds).all(|_| self.round(&mut batch, now));
+        self.receive_frames(WAITING_MAX as usize, now);
     }
 
     /// The same with what came up from kernel level.
-    fn receive_all(&mut self, now_ms: u64) {
-        self.handle_received(now_ms);
-        self.receive_up(WAITING_MAX as usize, now_ms);
+    fn receive_all(&mut self, now: CoarseInstant) {
+        self.handle_received(now);
+        self.receive_up(WAITING_MAX as usize, now);
     }
 
     fn start(
@@ -686,7 +690,7 @@ impl Cell {
         facts: ServiceFacts,
         code: &OwnedFd,
         memory: &[OwnedFd],
-        now_ms: u64,
+        now: CoarseInstant,
     ) -> Result<()> {
         let entry = facts.entry;
         match self.prepare(facts, code, memory, true) {
@@ -695,12 +699,12 @@ impl Cell {
                 if self.services.len() <= index {
                     self.services.resize_with(index + 1, || None);
                 }
-                let service = Service::begin(ready, &self.pacer, Vec::new(), now_ms);
+                let service = Service::begin(ready, &self.pacer, Vec::new(), now);
                 if service.home().is_some() {
                     self.watch.has_lane(entry);
                 }
                 self.services[index] = Some(service);
-                self.attend(entry, now_ms);
+                self.attend(entry, now);
                 Ok(())
             }
             Err(error) => self.tell(&FromCell::StartFailed(entry, low::failure(&error))),
@@ -714,7 +718,7 @@ impl Cell {
         way: StateWay,
         code: &OwnedFd,
         memory: &[OwnedFd],
-        now_ms: u64,
+        now: CoarseInstant,
     ) -> Result<()> {
         let entry = facts.entry;
         let is_new = self.service_mut(entry).is_none_or(|service| service.shared().is_none());
@@ -722,7 +726,7 @@ impl Cell {
         let refused = match ready {
             Ok(ready) => {
                 let control = Control::Replace(Box::new(ready), way);
-                let is_taken = self.ask(entry, control, now_ms);
+                let is_taken = self.ask(entry, control, now);
                 (!is_taken).then(|| anyhow!("the service is not there, or has too much to do"))
             }
             Err(error) => Some(error),
@@ -760,8 +764,8 @@ impl Cell {
         }
     }
 
-    fn stay_awake(&mut self, until_ms: u64) {
-        self.awake_until_ms = self.awake_until_ms.max(until_ms);
+    fn stay_awake(&mut self, until: CoarseInstant) {
+        self.awake_until = self.awake_until.max(until);
     }
 
     fn tell(&mut self, message: &FromCell) -> Result<()> {

@@ -3,6 +3,7 @@
 use super::{Answer, Associations, Taken};
 use bpf_maps::{META_FRAGMENT, META_LATER_FRAGMENT, PacketMeta};
 use std::rc::Rc;
+use units::CoarseInstant;
 use wire::{Fragment, parse_frame};
 use xsk::{Packet, Umem};
 
@@ -34,12 +35,18 @@ pub fn bounced(frame: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     abi::PacketBytes::store(&mut packet, 0, frame).ok()?;
     let mut associations = Associations::default();
     let bytes = |packet: &Packet| packet.chunks().flatten().copied().collect::<Vec<u8>>();
-    let Taken::Wait(Some(question)) = associations.take(&mut packet, &meta, 0) else {
+    let Taken::Wait(Some(question)) = associations.take(&mut packet, &meta, CoarseInstant::ZERO)
+    else {
         return None;
     };
     let payload = bytes(&packet);
-    associations.keep(packet, meta, 0, &mut pool);
-    associations.answered(question, Answer::Service(units::EntryId(1)), 0, &mut pool);
+    associations.keep(packet, meta, CoarseInstant::ZERO, &mut pool);
+    associations.answered(
+        question,
+        Answer::Service(units::EntryId(1)),
+        CoarseInstant::ZERO,
+        &mut pool,
+    );
     let (mut packet, ..) = associations.next_ready()?;
     let answer = associations.answer(&mut packet, MTU).is_ok().then(|| bytes(&packet));
     Some((payload, answer))

@@ -1,8 +1,8 @@
 //! Which service a digest means, for one association or for anyone: what the daemon has said.
 
-use super::WAIT_MS_MAX;
+use super::WAIT_MAX;
 use serde::{Deserialize, Serialize};
-use units::EntryId;
+use units::{CoarseInstant, EntryId, Millis};
 
 /// Digests that are remembered for one association: as many modules as one client calls.
 const CALLS_MAX: usize = 64;
@@ -31,8 +31,8 @@ pub(crate) enum Callee {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Service(EntryId),
-    Asked { since_ms: u64 },
-    Refused { until_ms: u64 },
+    Asked { since: CoarseInstant },
+    Refused { until: CoarseInstant },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ pub(super) struct Calls {
 
 impl Calls {
     #[inline]
-    pub(super) fn find(&mut self, digest: &[u8; 32], now_ms: u64) -> Callee {
+    pub(super) fn find(&mut self, digest: &[u8; 32], now: CoarseInstant) -> Callee {
         let known = match self.known.get(self.last) {
             Some(known) if known.digest == *digest => known,
             _ => match self.known.iter().position(|known| known.digest == *digest) {
@@ -64,24 +64,22 @@ impl Calls {
         };
         match known.state {
             State::Service(entry) => Callee::Service(entry),
-            State::Asked { since_ms } if now_ms < since_ms + WAIT_MS_MAX => Callee::Asked,
-            State::Refused { until_ms } if now_ms < until_ms => Callee::Refused,
+            State::Asked { since } if now < since + WAIT_MAX => Callee::Asked,
+            State::Refused { until } if now < until => Callee::Refused,
             State::Asked { .. } | State::Refused { .. } => Callee::Unknown,
         }
     }
 
-    pub(super) fn asked(&mut self, digest: [u8; 32], now_ms: u64) {
-        self.set(digest, State::Asked { since_ms: now_ms });
+    pub(super) fn asked(&mut self, digest: [u8; 32], now: CoarseInstant) {
+        self.set(digest, State::Asked { since: now });
     }
 
-    pub(super) fn answered(&mut self, digest: [u8; 32], answer: Answer, now_ms: u64) {
+    pub(super) fn answered(&mut self, digest: [u8; 32], answer: Answer, now: CoarseInstant) {
         self.set(
             digest,
             match answer {
                 Answer::Service(entry) => State::Service(entry),
-                Answer::Refused { for_ms } => {
-                    State::Refused { until_ms: now_ms.saturating_add(for_ms) }
-                }
+                Answer::Refused { for_ms } => State::Refused { until: now + Millis(for_ms) },
             },
         );
     }
@@ -109,30 +107,34 @@ impl Calls {
 mod tests {
     use super::*;
 
+    const fn at(millis: u64) -> CoarseInstant {
+        CoarseInstant::from_millis(millis)
+    }
+
     #[test]
     fn what_runs_is_not_forgotten_for_digests_that_somebody_makes_up() {
         let mut calls = Calls::default();
-        calls.answered([1; 32], Answer::Service(EntryId(7)), 0);
+        calls.answered([1; 32], Answer::Service(EntryId(7)), at(0));
         for number in 0..1000u16 {
             let mut digest = [2; 32];
             digest[..2].copy_from_slice(&number.to_be_bytes());
-            assert_eq!(calls.find(&digest, 0), Callee::Unknown);
-            calls.asked(digest, 0);
-            calls.answered(digest, Answer::Refused { for_ms: 100 }, 0);
-            assert_eq!(calls.find(&digest, 99), Callee::Refused);
-            assert_eq!(calls.find(&digest, 100), Callee::Unknown);
+            assert_eq!(calls.find(&digest, at(0)), Callee::Unknown);
+            calls.asked(digest, at(0));
+            calls.answered(digest, Answer::Refused { for_ms: 100 }, at(0));
+            assert_eq!(calls.find(&digest, at(99)), Callee::Refused);
+            assert_eq!(calls.find(&digest, at(100)), Callee::Unknown);
         }
         assert_eq!(calls.known.len(), CALLS_MAX);
-        assert_eq!(calls.find(&[1; 32], 0), Callee::Service(EntryId(7)));
+        assert_eq!(calls.find(&[1; 32], at(0)), Callee::Service(EntryId(7)));
         calls.forget(EntryId(7));
-        assert_eq!(calls.find(&[1; 32], 0), Callee::Unknown);
+        assert_eq!(calls.find(&[1; 32], at(0)), Callee::Unknown);
     }
 
     #[test]
     fn who_gets_no_answer_asks_again() {
         let mut calls = Calls::default();
-        calls.asked([1; 32], 5);
-        assert_eq!(calls.find(&[1; 32], WAIT_MS_MAX + 4), Callee::Asked);
-        assert_eq!(calls.find(&[1; 32], WAIT_MS_MAX + 5), Callee::Unknown);
+        calls.asked([1; 32], at(5));
+        assert_eq!(calls.find(&[1; 32], at(WAIT_MAX.0 + 4)), Callee::Asked);
+        assert_eq!(calls.find(&[1; 32], at(WAIT_MAX.0 + 5)), Callee::Unknown);
     }
 }

@@ -111,12 +111,12 @@ fn sealed(sealer: &mut Sealer, protection: Protection, payload: &[u8]) -> Vec<u8
 /// Answers what the cell asks, and says what became of a frame.
 fn taken(associations: &mut Associations, packet: &mut Packet, meta: &PacketMeta) -> Taken {
     if let Some(calls) = associations.calls_of(None) {
-        calls.answered(DIGEST, Answer::Service(SERVICE), 0);
+        calls.answered(DIGEST, Answer::Service(SERVICE), CoarseInstant::ZERO);
     }
     for held in associations.held.values_mut() {
-        held.calls.answered(DIGEST, Answer::Service(SERVICE), 0);
+        held.calls.answered(DIGEST, Answer::Service(SERVICE), CoarseInstant::ZERO);
     }
-    associations.take(packet, meta, 0)
+    associations.take(packet, meta, CoarseInstant::ZERO)
 }
 
 #[test]
@@ -187,11 +187,11 @@ fn what_comes_twice_or_changed_or_for_nobody_is_counted_and_ends() {
     // Its time is over, and then its keys are gone.
     let later = sealed(&mut sealer, Protection::Encrypted, b"payload");
     let (mut packet, meta, _) = memory.packet(&carried(&later, false).build());
-    let end = associations.held[&id].until_ms;
+    let end = associations.held[&id].until;
     assert!(matches!(associations.take(&mut packet, &meta, end), Taken::End));
     associations.end(id, &mut memory.pool);
     let (mut packet, meta, _) = memory.packet(&carried(&later, false).build());
-    assert!(matches!(associations.take(&mut packet, &meta, 0), Taken::End));
+    assert!(matches!(associations.take(&mut packet, &meta, CoarseInstant::ZERO), Taken::End));
     let sum: u64 = associations.report.dropped().iter().map(|(_, count)| count).sum();
     let AssociationReport { received, calls, to_kernel, waiting, .. } = associations.report;
     assert_eq!(received, calls + to_kernel + waiting + sum);
@@ -248,10 +248,11 @@ fn packets_wait_for_their_service_in_order_and_within_bounds() {
     let mut give = |associations: &mut Associations, memory: &mut Memory, number: u8| {
         let datagram = sealed(&mut sealer, Protection::Encrypted, &[number]);
         let (mut packet, meta, _) = memory.packet(&carried(&datagram, false).build());
-        let Taken::Wait(question) = associations.take(&mut packet, &meta, 0) else {
+        let Taken::Wait(question) = associations.take(&mut packet, &meta, CoarseInstant::ZERO)
+        else {
             panic!("nobody has said whom it calls");
         };
-        associations.keep(packet, meta, 0, &mut memory.pool);
+        associations.keep(packet, meta, CoarseInstant::ZERO, &mut memory.pool);
         questions.extend(question);
     };
     for number in 0..=WAITING_EACH_MAX {
@@ -259,7 +260,12 @@ fn packets_wait_for_their_service_in_order_and_within_bounds() {
     }
     let question = Question { association: Some(id), digest: DIGEST };
     assert_eq!((associations.report.waiting_full, associations.waiting.len()), (1, 128));
-    associations.answered(question, Answer::Service(SERVICE), 0, &mut memory.pool);
+    associations.answered(
+        question,
+        Answer::Service(SERVICE),
+        CoarseInstant::ZERO,
+        &mut memory.pool,
+    );
     for number in 0..WAITING_EACH_MAX {
         let (packet, _, entry) = associations.next_ready().unwrap();
         assert_eq!((bytes(&packet), entry), (vec![number as u8], SERVICE));
@@ -269,12 +275,17 @@ fn packets_wait_for_their_service_in_order_and_within_bounds() {
     // A service that goes is forgotten; what waits for the next is dropped in time.
     associations.forget_service(SERVICE);
     give(&mut associations, &mut memory, 0);
-    associations.expire(WAIT_MS_MAX - 1, &mut memory.pool);
+    associations.expire(CoarseInstant::from_millis(WAIT_MAX.0 - 1), &mut memory.pool);
     assert_eq!(associations.report.waited_too_long, 0);
-    associations.expire(WAIT_MS_MAX, &mut memory.pool);
+    associations.expire(CoarseInstant::ZERO + WAIT_MAX, &mut memory.pool);
     assert_eq!((associations.report.waited_too_long, associations.report.waiting), (1, 0));
     give(&mut associations, &mut memory, 0);
-    associations.answered(question, Answer::Refused { for_ms: 0 }, 0, &mut memory.pool);
+    associations.answered(
+        question,
+        Answer::Refused { for_ms: 0 },
+        CoarseInstant::ZERO,
+        &mut memory.pool,
+    );
     assert_eq!(associations.report.refused, 1);
     give(&mut associations, &mut memory, 0);
     associations.end_all(&mut memory.pool);

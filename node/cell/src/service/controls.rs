@@ -15,7 +15,7 @@
 use super::lane::{Called, Lane};
 use super::pools::Step;
 use super::replace::ReplaceError;
-use super::{RESTART_AFTER_MS, Ready, Service, StartFailure, Turn};
+use super::{RESTART_AFTER, Ready, Service, StartFailure, Turn};
 use crate::below;
 use crate::letter::Letter;
 use crate::memory::Charge;
@@ -25,7 +25,7 @@ use crate::shared::Shared;
 use abi::Event;
 use engine::{Call, Ended, Engine, InstanceSpec, Kept, QueueEvent, StateError, Trap, TrapKind};
 use session::memory::Low;
-use units::Nanos;
+use units::{CoarseInstant, Millis, Nanos};
 
 /// What waits for a service beside its packets: a burst of messages, and no more than a slow
 /// module has answered within a second.
@@ -178,14 +178,14 @@ impl Service {
     }
 
     /// Does a step, at most until then.
-    pub(crate) fn answer(&mut self, engine: &Engine, until: Nanos, now_ms: u64) -> Turn {
+    pub(crate) fn answer(&mut self, engine: &Engine, until: Nanos, now: CoarseInstant) -> Turn {
         let mut turn = Turn::default();
         if self.is_new || self.lanes.iter().any(Lane::is_starting) {
-            self.go_on_starting(engine, until, now_ms, &mut turn);
+            self.go_on_starting(engine, until, now, &mut turn);
         } else if let Some(current) = self.current.take() {
-            self.current = self.go_on(engine, *current, until, now_ms, &mut turn).map(Box::new);
+            self.current = self.go_on(engine, *current, until, now, &mut turn).map(Box::new);
         } else if let Some(control) = self.controls.pop_front() {
-            self.current = self.take_up(control, now_ms, &mut turn).map(Box::new);
+            self.current = self.take_up(control, now, &mut turn).map(Box::new);
         }
         turn.after.emitted = true;
         turn.after.trapped |= !self.untold.is_empty() || self.sequel.is_some();
@@ -194,19 +194,26 @@ impl Service {
     }
 
     /// Begins something; what it takes besides is the lane's memory.
-    fn take_up(&mut self, control: Control, now_ms: u64, turn: &mut Turn) -> Option<Current> {
+    fn take_up(
+        &mut self,
+        control: Control,
+        now: CoarseInstant,
+        turn: &mut Turn,
+    ) -> Option<Current> {
         let lanes = self.lanes.len();
         match control {
-            Control::Timer => self.begin_hook(Call::Timer { now_ms }, None, now_ms, turn),
+            Control::Timer => {
+                self.begin_hook(Call::Timer { now_ms: now.as_millis() }, None, now, turn)
+            }
             Control::MemoryLow(low) => {
-                self.begin_hook(super::memory::call(&low, now_ms), None, now_ms, turn)
+                self.begin_hook(super::memory::call(&low, now), None, now, turn)
             }
             Control::Queue(event) => {
-                self.begin_hook(Call::Queue { event, now_ms }, None, now_ms, turn)
+                self.begin_hook(Call::Queue { event, now_ms: now.as_millis() }, None, now, turn)
             }
             Control::Message(letter) => {
-                let call = Call::Message { message: letter.bytes(), now_ms };
-                self.begin_hook(call, Some(letter), now_ms, turn)
+                let call = Call::Message { message: letter.bytes(), now_ms: now.as_millis() };
+                self.begin_hook(call, Some(letter), now, turn)
             }
             Control::Replace(ready, way) => {
                 let (old, new) = (lanes, ready.facts.lanes.max(1));
@@ -216,7 +223,7 @@ impl Service {
                 }
                 let home = self.shared.as_deref_mut().map(Shared::stay_above);
                 let from = Place { home, since: pacer::now() };
-                if self.hold(now_ms) {
+                if self.hold(now) {
                     let (kept, held) = (Vec::new(), Vec::new());
                     return Some(Current::Keep { ready, way, kept, held, from });
                 }
@@ -232,12 +239,12 @@ impl Service {
         &mut self,
         call: Call,
         letter: Option<Letter>,
-        now_ms: u64,
+        now: CoarseInstant,
         turn: &mut Turn,
     ) -> Option<Current> {
         let lanes = self.lanes.len();
         let asked = letter.as_ref().is_some_and(Letter::is_of_daemon);
-        let first = self.lane_for(&call, 0).filter(|_| self.hold(now_ms));
+        let first = self.lane_for(&call, 0).filter(|_| self.hold(now));
         let Some(lane) = first else {
             turn.told = asked.then(|| Told::Answered(vec![None; lanes]));
             return None;
@@ -251,7 +258,7 @@ impl Service {
         engine: &Engine,
         current: Current,
         until: Nanos,
-        now_ms: u64,
+        now: CoarseInstant,
         turn: &mut Turn,
     ) -> Option<Current> {
         match current {
@@ -264,7 +271,7 @@ impl Service {
                     Called::Stands => return Some(Current::Hook { call, lane, answers, letter }),
                     Called::Ended(Ended::Message(Ok(answer))) => answer,
                     Called::Ended(Ended::Message(Err(trap)) | Ended::Timer(Err(trap))) => {
-                        self.replace(lane, trap, now_ms);
+                        self.replace(lane, trap, now);
                         None
                     }
                     Called::Empty | Called::Ended(_) => None,
@@ -279,22 +286,22 @@ impl Service {
             }
             Current::Keep { ready, way, mut kept, mut held, from } => {
                 if kept.len() < self.lanes.len() {
-                    match self.keep(way, kept.len(), &mut held, until, now_ms) {
+                    match self.keep(way, kept.len(), &mut held, until, now) {
                         Ok(Some(one)) => kept.push(one),
                         Ok(None) => {}
                         Err(error) => return self.stay(error, &from, turn),
                     }
                     return Some(Current::Keep { ready, way, kept, held, from });
                 }
-                let next = Box::new(Self::begin(*ready, &self.pacer, kept, now_ms));
+                let next = Box::new(Self::begin(*ready, &self.pacer, kept, now));
                 Some(Current::Next { next, held, from })
             }
-            Current::Next { mut next, held, from } => match next.start_on(engine, until, now_ms) {
+            Current::Next { mut next, held, from } => match next.start_on(engine, until, now) {
                 Starts::More => Some(Current::Next { next, held, from }),
                 Starts::Failed(error) => self.stay(error.into(), &from, turn),
                 Starts::All => {
                     self.let_go();
-                    self.give_way(*next, now_ms);
+                    self.give_way(*next, now);
                     let took = pacer::now().saturating_sub(from.since);
                     turn.told = Some(Told::Replaced(Ok(took)));
                     None
@@ -311,7 +318,7 @@ impl Service {
         lane: usize,
         held: &mut Vec<Charge>,
         until: Nanos,
-        now_ms: u64,
+        now: CoarseInstant,
     ) -> Result<Option<Option<Kept>>, ReplaceError> {
         match way {
             StateWay::Empty => Ok(Some(None)),
@@ -322,7 +329,11 @@ impl Service {
                 Ok(Some(Some(instance.keep_memory())))
             }
             StateWay::Hooks => {
-                match self.lanes[lane].call(&self.pacer, until, &Call::StateOut { now_ms }) {
+                match self.lanes[lane].call(
+                    &self.pacer,
+                    until,
+                    &Call::StateOut { now_ms: now.as_millis() },
+                ) {
                     Called::Stands => Ok(None),
                     // Charged to its instance until now.
                     Called::Ended(Ended::State(Ok(state))) => {
@@ -332,7 +343,7 @@ impl Service {
                     Called::Ended(Ended::State(Err(error))) => {
                         if let StateError::Trapped(_, trap) = &error {
                             // That was the end of the instance.
-                            self.replace(lane, trap.clone(), now_ms);
+                            self.replace(lane, trap.clone(), now);
                         }
                         Err(error.into())
                     }
@@ -355,8 +366,14 @@ impl Service {
         }
     }
 
-    fn go_on_starting(&mut self, engine: &Engine, until: Nanos, now_ms: u64, turn: &mut Turn) {
-        let told = match self.start_on(engine, until, now_ms) {
+    fn go_on_starting(
+        &mut self,
+        engine: &Engine,
+        until: Nanos,
+        now: CoarseInstant,
+        turn: &mut Turn,
+    ) {
+        let told = match self.start_on(engine, until, now) {
             Starts::More => return,
             Starts::All => Ok(()),
             Starts::Failed(error) => Err(error),
@@ -368,7 +385,7 @@ impl Service {
 
     /// Goes on with the first lane that is starting. Those of a service that runs already are
     /// tried again later if they fail.
-    fn start_on(&mut self, engine: &Engine, until: Nanos, now_ms: u64) -> Starts {
+    fn start_on(&mut self, engine: &Engine, until: Nanos, now: CoarseInstant) -> Starts {
         let Some(index) = self.lanes.iter().position(Lane::is_starting) else {
             return Starts::All;
         };
@@ -381,7 +398,7 @@ impl Service {
             if let Some(shared) = shared.filter(|_| !is_new) {
                 shared.clear_memory();
             }
-            program.begin(engine, &spec, kept, now_ms)
+            program.begin(engine, &spec, kept, now.as_millis())
         };
         match self.lanes[index].start_on(&self.pacer, until, make) {
             None => return Starts::More,
@@ -394,7 +411,7 @@ impl Service {
             Some(Err(error)) => {
                 let error = self.why(error);
                 self.report.last_trap = Some(format!("not started again: {error}"));
-                self.lanes[index].restart_at_ms = now_ms + RESTART_AFTER_MS;
+                self.lanes[index].restart_at = now + RESTART_AFTER;
             }
         }
         match self.lanes.iter().any(Lane::is_starting) {
@@ -405,47 +422,47 @@ impl Service {
 
     /// Starts to the end what is to start: where nobody takes turns.
     #[cold]
-    pub(super) fn start_all(&mut self, engine: &Engine, now_ms: u64) {
+    pub(super) fn start_all(&mut self, engine: &Engine, now: CoarseInstant) {
         while self.lanes.iter().any(Lane::is_starting) {
-            self.start_on(engine, Nanos(u64::MAX), now_ms);
+            self.start_on(engine, Nanos(u64::MAX), now);
         }
     }
 
     /// Throws a trapped instance away and has another start in its place; or, when the module is
     /// a new version of a service, has the one before back.
-    pub(super) fn replace(&mut self, lane: usize, trap: Trap, now_ms: u64) {
+    pub(super) fn replace(&mut self, lane: usize, trap: Trap, now: CoarseInstant) {
         // What a call was told is sent is sent, however the call ends.
         if let Some(instance) = self.lanes[lane].instance().filter(|it| it.has_emitted()) {
             self.left.push(instance.take_emitted());
         }
         if !self.put_back(&trap) {
-            self.start_again(lane, now_ms);
+            self.start_again(lane, now);
         }
         self.note_trap(lane, trap);
     }
 
     /// Nobody below may be in its memory until it has.
-    fn start_again(&mut self, lane: usize, now_ms: u64) {
+    fn start_again(&mut self, lane: usize, now: CoarseInstant) {
         self.held = self.held || self.shared.as_deref().is_none_or(Shared::take);
         let lane = &mut self.lanes[lane];
         match self.held {
             true => lane.start(),
             false => {
                 lane.clear();
-                lane.restart_at_ms = now_ms + RESTART_AFTER_MS;
+                lane.restart_at = now + RESTART_AFTER;
             }
         }
     }
 
     /// Goes on from what the module did below user level.
     #[cold]
-    pub(super) fn take_over(&mut self, now_ms: u64) {
+    pub(super) fn take_over(&mut self, now: CoarseInstant) {
         let Some(shared) = &self.shared else { return };
         match (shared.trapped(), self.lanes[0].instance()) {
             (Some((cause, place)), _) => {
                 let unknown = Trap { kind: TrapKind::Other, place: None };
                 let trap = below::trap_of(&self.program, cause, place).unwrap_or(unknown);
-                self.replace(0, trap, now_ms);
+                self.replace(0, trap, now);
             }
             (None, Some(instance)) => shared.load(instance),
             (None, None) => {}
@@ -454,7 +471,7 @@ impl Service {
 
     /// Has the memory of the service for itself until [`Service::settle_hold`]: nobody below is
     /// in it. False when a program stays there.
-    pub(super) fn hold(&mut self, now_ms: u64) -> bool {
+    pub(super) fn hold(&mut self, now: CoarseInstant) -> bool {
         let Some(shared) = &self.shared else { return true };
         if !self.held {
             if !shared.take() {
@@ -463,7 +480,7 @@ impl Service {
             self.held = true;
         }
         if shared.has_run() {
-            self.take_over(now_ms);
+            self.take_over(now);
         }
         true
     }
@@ -490,37 +507,38 @@ impl Service {
     /// Asks for what is due by the exact clock (the timer's hook, lanes that wait to be started
     /// again) and returns when to be called next. A hook that still waits stands for the ticks
     /// behind it.
-    pub(crate) fn tick(&mut self, now_ms: u64) -> u64 {
+    pub(crate) fn tick(&mut self, now: CoarseInstant) -> CoarseInstant {
         if !self.stands() {
-            self.look_for_traps(now_ms);
-            self.try_again(now_ms);
+            self.look_for_traps(now);
+            self.try_again(now);
         }
-        if self.timer.as_mut().is_some_and(|timer| timer.take(Nanos::from_millis(now_ms))) {
+        if self.timer.as_mut().is_some_and(|timer| timer.take(now.as_nanos())) {
             self.ask(Control::Timer);
         }
-        let timer_at_ms = self.timer.map_or(u64::MAX, |timer| timer.due().as_millis());
+        let timer_at =
+            self.timer.map_or(CoarseInstant::NEVER, |timer| CoarseInstant::from_nanos(timer.due()));
         let waiting = self.lanes.iter().filter(|lane| lane.is_empty());
-        let restart = waiting.map(|lane| lane.restart_at_ms).min().unwrap_or(u64::MAX);
+        let restart = waiting.map(|lane| lane.restart_at).min().unwrap_or(CoarseInstant::NEVER);
         // What is due waits until the call has ended that stands still.
-        let restart = if self.stands() { restart.max(now_ms + 1) } else { restart };
+        let restart = if self.stands() { restart.max(now + Millis(1)) } else { restart };
         let below = self.shared.as_ref().filter(|shared| shared.may_be_below());
-        let look = below.map_or(u64::MAX, |_| now_ms + super::LOOK_BELOW_MS);
-        let watch = self.watch(now_ms);
-        restart.min(timer_at_ms).min(look).min(watch)
+        let look = below.map_or(CoarseInstant::NEVER, |_| now + super::LOOK_BELOW);
+        let watch = self.watch(now);
+        restart.min(timer_at).min(look).min(watch)
     }
 
-    fn look_for_traps(&mut self, now_ms: u64) {
+    fn look_for_traps(&mut self, now: CoarseInstant) {
         let below = self.shared.as_ref();
-        if below.is_some_and(|shared| shared.trapped().is_some()) && self.hold(now_ms) {
+        if below.is_some_and(|shared| shared.trapped().is_some()) && self.hold(now) {
             self.settle_hold();
         }
     }
 
-    fn try_again(&mut self, now_ms: u64) {
+    fn try_again(&mut self, now: CoarseInstant) {
         for index in 0..self.lanes.len() {
             let lane = &self.lanes[index];
-            if lane.is_empty() && lane.restart_at_ms <= now_ms {
-                self.start_again(index, now_ms);
+            if lane.is_empty() && lane.restart_at <= now {
+                self.start_again(index, now);
             }
         }
     }

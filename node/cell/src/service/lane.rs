@@ -16,7 +16,7 @@ use engine::{
     Call, Done, Ended, Handled, Instance, Kept, Ran, StartError, Started, Starting, Suspended,
 };
 use std::collections::VecDeque;
-use units::Nanos;
+use units::{CoarseInstant, Nanos};
 use xsk::{FramePool, Packet};
 
 /// Packets that go into the sandbox at once: entering it costs as much as six of them, and what
@@ -34,7 +34,7 @@ pub(crate) struct Lane {
     /// What stands still, if something does, is a hook.
     in_hook: bool,
     /// When an instance that could not be started is tried again.
-    pub(super) restart_at_ms: u64,
+    pub(super) restart_at: CoarseInstant,
     /// The module's counters when they were asked for last.
     known_counters: Vec<(String, u64)>,
 }

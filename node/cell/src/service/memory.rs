@@ -3,6 +3,7 @@
 use super::Service;
 use engine::{Call, StartError};
 use session::memory::{Low, Short};
+use units::CoarseInstant;
 
 /// Why a service does not start.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +29,11 @@ impl Service {
 }
 
 /// The hook that tells a module.
-pub(super) fn call(low: &Low, now_ms: u64) -> Call {
+pub(super) fn call(low: &Low, now: CoarseInstant) -> Call {
     let kibibytes = |bytes: u64| u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
-    Call::MemoryLow { used: kibibytes(low.used.0), most: kibibytes(low.most.0), now_ms }
+    Call::MemoryLow {
+        used: kibibytes(low.used.0),
+        most: kibibytes(low.most.0),
+        now_ms: now.as_millis(),
+    }
 }

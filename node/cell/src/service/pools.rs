@@ -16,7 +16,7 @@ use abi::{Division, Event, KeyField, Pool as Declared};
 use bpf_maps::PacketMeta;
 use engine::Call;
 use std::ops::Range;
-use units::EntryId;
+use units::{CoarseInstant, EntryId};
 use xsk::Packet;
 
 /// One of a service's pools.
@@ -147,7 +147,8 @@ impl Service {
         match &self.pools {
             Pools::One { .. } => 0,
             Pools::Several(several) => {
-                let meta_of = || module_meta(meta, self.facts.session, [0; MARK_LENGTH], 0);
+                let meta_of =
+                    || module_meta(meta, self.facts.session, [0; MARK_LENGTH], CoarseInstant::ZERO);
                 several.division.lane_of(packet, meta.flow_hash, meta_of)
             }
         }

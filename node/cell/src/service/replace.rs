@@ -1,7 +1,7 @@
 //! One version of a service in the place of another.
 //!
 //! ```text
-//!   old: nobody below any more ─ keep ─▶ new: starts with it ─ runs ─▶ PROBATION_MS ─▶ old is let go
+//!   old: nobody below any more ─ keep ─▶ new: starts with it ─ runs ─▶ PROBATION ───▶ old is let go
 //!          │ it does not hand over          │ it does not start            │ the new one traps
 //!          ▼                                ▼                              ▼
 //!        old goes on                      old goes on                    old goes on, with the state
@@ -13,18 +13,19 @@
 
 use engine::{StateError, Trap};
 use session::memory::Short;
+use units::{CoarseInstant, Millis};
 
 use super::{Service, StartFailure, Trapped};
 use crate::shared::Shared;
 
 /// How long a new version is watched. One that traps within this time is taken back: longer than
 /// any timer of common modules, short enough for whoever waits for the answer.
-pub(crate) const PROBATION_MS: u64 = 500;
+pub(crate) const PROBATION: Millis = Millis(500);
 
 /// The version that was there before.
 pub(super) struct Before {
     service: Box<Service>,
-    until_ms: u64,
+    until: CoarseInstant,
 }
 
 /// Why the old version goes on.
@@ -55,13 +56,13 @@ pub(crate) enum Sequel {
 
 impl Service {
     /// Another version has this one's place; this one is kept.
-    pub(super) fn give_way(&mut self, mut next: Self, now_ms: u64) {
+    pub(super) fn give_way(&mut self, mut next: Self, now: CoarseInstant) {
         next.inherit(self);
         next.is_new = false;
         next.unknown = self.unknown + 1;
         let old = std::mem::replace(self, next);
         let service = Box::new(Self { before: None, ..old });
-        self.before = Some(Before { service, until_ms: now_ms.saturating_add(PROBATION_MS) });
+        self.before = Some(Before { service, until: now + PROBATION });
     }
 
     /// Goes on where `before` was: its counters, its edges, its lane.
@@ -97,15 +98,15 @@ impl Service {
 
     /// Lets the version before go when this one has been watched long enough; gives the next
     /// time to be called.
-    pub(super) fn watch(&mut self, now_ms: u64) -> u64 {
+    pub(super) fn watch(&mut self, now: CoarseInstant) -> CoarseInstant {
         match &self.before {
-            Some(before) if before.until_ms > now_ms => before.until_ms,
+            Some(before) if before.until > now => before.until,
             Some(_) => {
                 self.before = None;
                 self.sequel = Some(Sequel::Kept);
-                u64::MAX
+                CoarseInstant::NEVER
             }
-            None => u64::MAX,
+            None => CoarseInstant::NEVER,
         }
     }
 

@@ -14,7 +14,7 @@ use crate::pacer::{self, CallState};
 use crate::shared::Shared;
 use abi::PacketBytes;
 use engine::{Engine, Handled};
-use units::{Bytes, EntryId, Nanos};
+use units::{Bytes, CoarseInstant, EntryId, Nanos};
 use xsk::{FramePool, Packet};
 
 /// What there is time for in a turn.
@@ -121,12 +121,12 @@ impl Service {
         engine: &Engine,
         pool: usize,
         portion: Portion,
-        now_ms: u64,
+        now: CoarseInstant,
         exits: &mut Exits<'_>,
     ) -> Turn {
         let step = self.step();
         if step.is_some_and(|step| self.pool_of(step.lane) == pool && self.may_take(step)) {
-            return self.answer(engine, portion.until, now_ms);
+            return self.answer(engine, portion.until, now);
         }
         let mut turn = Turn::default();
         let Some(index) = self.lane_in_turn(pool, step) else { return turn };
@@ -135,7 +135,7 @@ impl Service {
             return turn;
         }
         if !self.lanes[index].stands() {
-            if !self.may_begin(index, now_ms) {
+            if !self.may_begin(index, now) {
                 self.give_up(index, exits.pool, &mut turn);
                 return turn;
             }
@@ -146,9 +146,9 @@ impl Service {
             }
         }
         let ran = if self.facts.brief && !self.lanes[index].stands() {
-            self.run_briefly(index, portion, now_ms, exits, &mut turn)
+            self.run_briefly(index, portion, now, exits, &mut turn)
         } else {
-            self.run_lane(index, portion, now_ms, exits, &mut turn)
+            self.run_lane(index, portion, now, exits, &mut turn)
         };
         if let Some(each) = ran.0.checked_div(turn.handled) {
             self.packet = Nanos((7 * self.packet.0 + each) / 8);
@@ -164,20 +164,20 @@ impl Service {
         &mut self,
         index: usize,
         portion: Portion,
-        now_ms: u64,
+        now: CoarseInstant,
         exits: &mut Exits<'_>,
         turn: &mut Turn,
     ) -> Nanos {
         let session = self.facts.session;
         let lane = &mut self.lanes[index];
-        lane.fill(portion.packets, |way| module_meta(&way.meta, session, way.mark, now_ms));
+        lane.fill(portion.packets, |way| module_meta(&way.meta, session, way.mark, now));
         let begin = pacer::now();
         lane.run(&self.pacer, portion.until);
         let ran = pacer::now().saturating_sub(begin);
         while let Some((handled, way)) =
             self.lanes.get_mut(index).and_then(super::Lane::next_handled)
         {
-            self.done_with(index, handled, &way, now_ms, exits, turn);
+            self.done_with(index, handled, &way, now, exits, turn);
         }
         ran
     }
@@ -189,11 +189,11 @@ impl Service {
         &mut self,
         index: usize,
         portion: Portion,
-        now_ms: u64,
+        now: CoarseInstant,
         exits: &mut Exits<'_>,
         turn: &mut Turn,
     ) -> Nanos {
-        let mut now = portion.begin;
+        let mut through_at = portion.begin;
         self.pacer.begin(portion.until, CallState::default());
         let counted = self.lanes[index].next_way().map(|way| way.batch.is_some());
         for _ in 0..portion.packets {
@@ -204,17 +204,17 @@ impl Service {
                 break;
             }
             let Some((packet, way)) = lane.pop_waiting() else { break };
-            let meta = module_meta(&way.meta, self.facts.session, way.mark, now_ms);
+            let meta = module_meta(&way.meta, self.facts.session, way.mark, now);
             let Some(instance) = lane.instance() else { break };
             let handled = instance.handle(packet, &meta);
-            self.done_with(index, handled, &way, now_ms, exits, turn);
-            now = pacer::now();
-            if now >= portion.until {
+            self.done_with(index, handled, &way, now, exits, turn);
+            through_at = pacer::now();
+            if through_at >= portion.until {
                 break;
             }
         }
-        turn.through_at = Some(now);
-        now.saturating_sub(portion.begin)
+        turn.through_at = Some(through_at);
+        through_at.saturating_sub(portion.begin)
     }
 
     /// Does what the module says of a packet.
@@ -223,14 +223,14 @@ impl Service {
         index: usize,
         handled: Handled<Packet>,
         way: &Way,
-        now_ms: u64,
+        now: CoarseInstant,
         exits: &mut Exits<'_>,
         turn: &mut Turn,
     ) {
         self.count_in(&handled.packet);
         turn.handled += 1;
         turn.handled_room += way.room;
-        let after = self.finish(index, handled, way, now_ms, exits);
+        let after = self.finish(index, handled, way, now, exits);
         turn.after.join(&after);
         if !after.passed_on {
             self.through(way, turn);
@@ -239,13 +239,13 @@ impl Service {
 
     /// Has the lane ready for the packets that are next: what ran below is taken over, and one
     /// that the front door has not counted never goes down, so that the lane is held for it.
-    fn may_begin(&mut self, index: usize, now_ms: u64) -> bool {
+    fn may_begin(&mut self, index: usize, now: CoarseInstant) -> bool {
         let counted = self.lanes[index].next_way().is_some_and(|way| way.batch.is_some());
         if !counted {
-            return self.hold(now_ms);
+            return self.hold(now);
         }
         if self.shared.as_deref().is_some_and(Shared::has_run) {
-            self.take_over(now_ms);
+            self.take_over(now);
         }
         true
     }

@@ -9,15 +9,20 @@ use abi::layout::MARK_LENGTH;
 use anyhow::{Context, Result};
 use association::Traffic;
 use bpf_maps::{META_DATA, PacketMeta, RULE_NONE};
-use units::{Bytes, EntryId, SessionId};
+use units::{Bytes, CoarseInstant, EntryId, SessionId};
 use xsk::Packet;
 
 impl Cell {
     /// A frame for the node's associations.
     #[inline(never)]
-    pub(super) fn receive_active(&mut self, mut packet: Packet, meta: PacketMeta, now_ms: u64) {
-        match self.path.associations.take(&mut packet, &meta, now_ms) {
-            Taken::Call(entry) => self.call(packet, meta, entry, now_ms),
+    pub(super) fn receive_active(
+        &mut self,
+        mut packet: Packet,
+        meta: PacketMeta,
+        now: CoarseInstant,
+    ) {
+        match self.path.associations.take(&mut packet, &meta, now) {
+            Taken::Call(entry) => self.call(packet, meta, entry, now),
             Taken::End => packet.recycle(&mut self.path.pool),
             Taken::Kernel => {
                 let mut exits = self.path.exits(&mut self.sessions, SessionId::BEST_EFFORT);
@@ -27,26 +32,26 @@ impl Cell {
                 }
             }
             Taken::Wait(question) => {
-                self.path.associations.keep(packet, meta, now_ms, &mut self.path.pool);
+                self.path.associations.keep(packet, meta, now, &mut self.path.pool);
                 // A daemon that is busy, or not there, is asked again by a later packet.
                 if let Some(question) = question
                     && !self.daemon.notify(&FromCell::Calls(question)).unwrap_or(false)
                 {
                     let busy = Answer::Refused { for_ms: 0 };
-                    self.path.associations.answered(question, busy, now_ms, &mut self.path.pool);
+                    self.path.associations.answered(question, busy, now, &mut self.path.pool);
                 }
             }
         }
     }
 
     /// Gives the payload of an active packet to the service that it calls.
-    fn call(&mut self, packet: Packet, mut meta: PacketMeta, entry: EntryId, now_ms: u64) {
+    fn call(&mut self, packet: Packet, mut meta: PacketMeta, entry: EntryId, now: CoarseInstant) {
         meta.entry = entry.0;
         meta.flags |= META_DATA;
         meta.then = [RULE_NONE; 2];
         let mark = [0; MARK_LENGTH];
         let way = Way { meta, mark, batch: None, counted_by: None, room: Bytes::ZERO };
-        self.hand_on(packet, way, entry, now_ms);
+        self.hand_on(packet, way, entry, now);
     }
 
     /// Takes the keys of an association.
@@ -58,11 +63,11 @@ impl Cell {
     }
 
     /// The daemon has said whom packets call; those that waited for it go on.
-    pub(super) fn called(&mut self, question: Question, answer: Answer, now_ms: u64) {
-        self.path.associations.answered(question, answer, now_ms, &mut self.path.pool);
+    pub(super) fn called(&mut self, question: Question, answer: Answer, now: CoarseInstant) {
+        self.path.associations.answered(question, answer, now, &mut self.path.pool);
         self.arm();
         while let Some((packet, meta, entry)) = self.path.associations.next_ready() {
-            self.call(packet, meta, entry, now_ms);
+            self.call(packet, meta, entry, now);
         }
     }
 }

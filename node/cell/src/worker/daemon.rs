@@ -23,11 +23,11 @@ use sandbox::fd_passing::{self, Received};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
-use units::{EntryId, Nanos};
+use units::{CoarseInstant, EntryId, Millis, Nanos};
 
 /// A cell without a daemon for so long ends: nobody looks after its services any more. An hour
 /// is enough for an operator who has to find out what is wrong with a node file.
-const ALONE_MS_MAX: u64 = 3_600_000;
+const ALONE_MAX: Millis = Millis(3_600_000);
 
 /// Descriptors that a cell can have: a socket for each queue, and the two devices.
 const GIVEN_MAX: usize = bpf_maps::PORTS_MAX * bpf_maps::QUEUES_MAX + 2;
@@ -36,7 +36,7 @@ const GIVEN_MAX: usize = bpf_maps::PORTS_MAX * bpf_maps::QUEUES_MAX + 2;
 pub(super) struct Connection {
     socket: Option<OwnedFd>,
     listening: OwnedFd,
-    alone_since_ms: u64,
+    alone_since: CoarseInstant,
 }
 
 impl Connection {
@@ -50,7 +50,7 @@ impl Connection {
             let _ = std::fs::remove_file(&path);
             anyhow::bail!("the daemon is gone");
         }
-        Ok(Self { socket: Some(socket), listening, alone_since_ms: 0 })
+        Ok(Self { socket: Some(socket), listening, alone_since: CoarseInstant::ZERO })
     }
 
     /// The daemon's end, also of one that has just come; `None` while there is none.
@@ -62,14 +62,14 @@ impl Connection {
     }
 
     /// The daemon is gone.
-    pub(super) fn lost(&mut self, now_ms: u64) {
+    pub(super) fn lost(&mut self, now: CoarseInstant) {
         self.socket = None;
-        self.alone_since_ms = now_ms;
+        self.alone_since = now;
     }
 
     /// Whether it has been without a daemon for too long.
-    pub(super) const fn is_given_up(&self, now_ms: u64) -> bool {
-        now_ms.saturating_sub(self.alone_since_ms) >= ALONE_MS_MAX
+    pub(super) fn is_given_up(&self, now: CoarseInstant) -> bool {
+        now.saturating_since(self.alone_since) >= ALONE_MAX
     }
 
     /// What becomes readable when there is something to hear.

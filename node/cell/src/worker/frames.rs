@@ -25,7 +25,7 @@ use bpf_maps::PacketMeta;
 use node::door::{Act, DROP_CYCLE, DROP_EGRESS_GONE, DROP_SHARE, DROP_TOO_LONG, Decision, Door};
 use rustix::fd::{AsFd, OwnedFd};
 use sockets::frame_socket::{Buffer, Frame};
-use units::{Bytes, EntryId, PortId, SessionId};
+use units::{Bytes, CoarseInstant, EntryId, PortId, SessionId};
 use wire::segment::Segments;
 use xsk::Packet;
 
@@ -79,7 +79,7 @@ impl Cell {
     }
 
     /// At most so many frames of each packet port. True when there were any.
-    pub(super) fn receive_frames(&mut self, most: usize, now_ms: u64) -> bool {
+    pub(super) fn receive_frames(&mut self, most: usize, now: CoarseInstant) -> bool {
         let Some(mut frames) = self.frames.take() else { return false };
         let mut busy = false;
         for number in self.path.ports.numbers() {
@@ -93,7 +93,7 @@ impl Cell {
                     tap.comes();
                 }
                 let decision = door.decide(&port.door, frame.bytes);
-                let (outcome, packets) = self.act(number, &decision, frame, piece, now_ms);
+                let (outcome, packets) = self.act(number, &decision, frame, piece, now);
                 if let Some(counts) = counts {
                     counts.add(PortId(number), outcome, packets, frame.bytes.len() as u64);
                     for rule in decision.rules() {
@@ -119,7 +119,7 @@ impl Cell {
         decision: &Decision,
         frame: Frame<'_>,
         piece: &mut Vec<u8>,
-        now_ms: u64,
+        now: CoarseInstant,
     ) -> (usize, u64) {
         match decision.act {
             Act::Drop => (decision.outcome, 1),
@@ -158,13 +158,13 @@ impl Cell {
                 let long = frame.unfinished.segment_length();
                 let Some(mut segments) = long.and_then(|size| Segments::of(frame.bytes, size))
                 else {
-                    self.serve_frame(frame.bytes, decision.meta, now_ms);
+                    self.serve_frame(frame.bytes, decision.meta, now);
                     return (decision.outcome, 1);
                 };
                 let mut packets = 0;
                 while segments.next_into(piece) {
                     packets += 1;
-                    self.serve_frame(piece, decision.meta, now_ms);
+                    self.serve_frame(piece, decision.meta, now);
                 }
                 (decision.outcome, packets)
             }
@@ -216,7 +216,7 @@ impl Cell {
         }
     }
 
-    fn serve_frame(&mut self, bytes: &[u8], meta: PacketMeta, now_ms: u64) {
+    fn serve_frame(&mut self, bytes: &[u8], meta: PacketMeta, now: CoarseInstant) {
         let Some(packet) = self.packet_of(bytes) else {
             self.report.up_dropped += 1;
             return;
@@ -226,7 +226,7 @@ impl Cell {
         self.batches += 1;
         let (mark, batch) = ([0; MARK_LENGTH], Some(self.batches));
         let way = Way { meta, mark, batch, counted_by: None, room: Bytes::ZERO };
-        self.handle_with(packet, way, now_ms);
+        self.handle_with(packet, way, now);
     }
 
     fn packet_of(&mut self, bytes: &[u8]) -> Option<Packet> {

@@ -7,10 +7,10 @@ use crate::pacer;
 use crate::protocol::{FromCell, PortFacts, SessionFacts};
 use crate::service::Service;
 use crate::shared::Shared;
-use crate::worker::AWAKE_MS;
+use crate::worker::AWAKE;
 use anyhow::Result;
 use bpf_maps::{LEVEL_USER, META_BY_KERNEL, PacketMeta};
-use units::{Bytes, EntryId, PortId, SessionId};
+use units::{Bytes, CoarseInstant, EntryId, PortId, SessionId};
 use xsk::Packet;
 
 impl Cell {
@@ -151,17 +151,22 @@ impl Cell {
     }
 
     /// Has a service handled at another level.
-    pub(super) fn set_level(&mut self, entry: EntryId, level: u32, now_ms: u64) -> Result<()> {
+    pub(super) fn set_level(
+        &mut self,
+        entry: EntryId,
+        level: u32,
+        now: CoarseInstant,
+    ) -> Result<()> {
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         if service.as_ref().is_some_and(|service| service.is_unknown()) {
             // It was meant for the version before; the daemon has forgotten it when it hears.
             return Ok(());
         }
-        let set = service.is_some_and(|service| service.set_level(level, now_ms));
+        let set = service.is_some_and(|service| service.set_level(level, now));
         // The lane is looked at from now on.
-        self.watch.set(entry, 0);
+        self.watch.set(entry, CoarseInstant::ZERO);
         if set && level != LEVEL_USER {
-            self.stay_awake(now_ms + AWAKE_MS);
+            self.stay_awake(now + AWAKE);
         }
         self.tell_traps(entry);
         let answer = if set { FromCell::Targeted } else { FromCell::TargetFailed };

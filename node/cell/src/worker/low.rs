@@ -6,7 +6,7 @@ use crate::protocol::{Failure, FromCell};
 use crate::service::Control;
 use anyhow::Result;
 use session::memory::Short;
-use units::{EntryId, SessionId};
+use units::{CoarseInstant, EntryId, SessionId};
 
 /// Why a service does not start, for the daemon.
 pub(super) fn failure(error: &anyhow::Error) -> Failure {
@@ -16,21 +16,21 @@ pub(super) fn failure(error: &anyhow::Error) -> Failure {
 
 impl Cell {
     /// Tells those that are to be told.
-    pub(super) fn tell_low(&mut self, now_ms: u64) {
+    pub(super) fn tell_low(&mut self, now: CoarseInstant) {
         while let Some(low) = self.accounts.poll_low() {
             let services = self.services.iter().flatten();
             let of_it = services.filter(|service| service.facts.session == low.session);
             let entries: Vec<EntryId> = of_it.map(|service| service.facts.entry).collect();
             for entry in entries {
-                self.ask(entry, Control::MemoryLow(low), now_ms);
+                self.ask(entry, Control::MemoryLow(low), now);
             }
         }
     }
 
     /// Tells those who watch what happened to their session's queue.
-    pub(super) fn tell_queues(&mut self, now_ms: u64) {
+    pub(super) fn tell_queues(&mut self, now: CoarseInstant) {
         while let Some((entry, event)) = self.sessions.poll_event() {
-            self.ask(entry, Control::Queue(event), now_ms);
+            self.ask(entry, Control::Queue(event), now);
         }
     }
 

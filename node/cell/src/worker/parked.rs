@@ -8,7 +8,7 @@ use super::Cell;
 use crate::protocol::ToCell;
 use anyhow::Result;
 use rustix::fd::OwnedFd;
-use units::EntryId;
+use units::{CoarseInstant, EntryId};
 
 /// One message, and what came with it.
 pub(super) struct Parked {
@@ -31,17 +31,22 @@ fn concerns(message: &ToCell) -> Option<EntryId> {
 
 impl Cell {
     /// Does what the daemon says, now or when it can be done.
-    pub(super) fn hear(&mut self, message: ToCell, fds: Vec<OwnedFd>, now_ms: u64) -> Result<()> {
+    pub(super) fn hear(
+        &mut self,
+        message: ToCell,
+        fds: Vec<OwnedFd>,
+        now: CoarseInstant,
+    ) -> Result<()> {
         if let ToCell::Settle(_) = message {
             // What is in rings is in queues then, or handled.
-            self.receive_all(now_ms);
+            self.receive_all(now);
         }
         match concerns(&message) {
             Some(entry) if self.has_to_wait(entry, &message) => {
                 self.parked.push_back(Parked { entry, message, fds });
                 Ok(())
             }
-            _ => self.command(message, fds, now_ms),
+            _ => self.command(message, fds, now),
         }
     }
 
@@ -64,13 +69,13 @@ impl Cell {
     }
 
     /// Does what can be done of what waits.
-    pub(super) fn unpark(&mut self, now_ms: u64) -> Result<()> {
+    pub(super) fn unpark(&mut self, now: CoarseInstant) -> Result<()> {
         for Parked { entry, message, fds } in std::mem::take(&mut self.parked) {
             // Those of its service that stay are in front of it again.
             if self.has_to_wait(entry, &message) {
                 self.parked.push_back(Parked { entry, message, fds });
             } else {
-                self.command(message, fds, now_ms)?;
+                self.command(message, fds, now)?;
             }
         }
         Ok(())

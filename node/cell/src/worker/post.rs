@@ -11,7 +11,7 @@ use crate::letter::Letter;
 use crate::protocol::FromCell;
 use crate::service::{Control, Outbox, Sequel, Service};
 use std::rc::Rc;
-use units::EntryId;
+use units::{CoarseInstant, EntryId};
 
 /// Messages between modules that wait for their turn: one batch of packets with the four that
 /// each call may send.
@@ -58,7 +58,7 @@ impl Cell {
 
     /// Gives modules what those after them sent; at most as many as there are now, for who
     /// gets one may send another.
-    pub(super) fn deliver_messages(&mut self, now_ms: u64) {
+    pub(super) fn deliver_messages(&mut self, now: CoarseInstant) {
         for _ in 0..self.messages.len() {
             let Some((from, message)) = self.messages.pop_front() else { return };
             let services = self.services.iter().flatten();
@@ -70,16 +70,16 @@ impl Cell {
             let message: Rc<[u8]> = message.into();
             for entry in before {
                 let letter = Letter::of_module(Rc::clone(&message), &self.letters);
-                self.ask(entry, Control::Message(letter), now_ms);
+                self.ask(entry, Control::Message(letter), now);
             }
         }
     }
 
     /// Gives a service a message of the daemon's, which waits for the answers.
-    pub(super) fn give_message(&mut self, entry: EntryId, message: Vec<u8>, now_ms: u64) {
+    pub(super) fn give_message(&mut self, entry: EntryId, message: Vec<u8>, now: CoarseInstant) {
         let lanes = self.service_mut(entry).map_or(0, |service| service.lane_count());
         let letter = Letter::of_daemon(message.into());
-        if !self.ask(entry, Control::Message(letter), now_ms) {
+        if !self.ask(entry, Control::Message(letter), now) {
             let _ = self.tell(&FromCell::Answered(entry, vec![None; lanes]));
         }
     }
@@ -91,7 +91,7 @@ impl Cell {
         let traps = self.service_mut(entry).map_or(0, |service| service.traps());
         for trapped in untold {
             self.notice(&FromCell::Trapped(entry, trapped.lane, trapped.trap.to_string(), traps));
-            self.watch.set(entry, 0);
+            self.watch.set(entry, CoarseInstant::ZERO);
         }
         let message = match self.service_mut(entry).and_then(Service::take_sequel) {
             Some(Sequel::Kept) => FromCell::Kept(entry),

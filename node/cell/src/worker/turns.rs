@@ -13,7 +13,7 @@ use crate::service::{Control, FILL, Portion, Service, Told, Turn, Way};
 use crate::sessions::{self, Sessions};
 use bpf_maps::META_COUNTED;
 use executor::{SLICE, TURN_MAX};
-use units::{Bytes, EntryId, Nanos, SessionId};
+use units::{Bytes, CoarseInstant, EntryId, Nanos, SessionId};
 use xsk::Packet;
 
 /// No other turn begins when there would be less time for it.
@@ -40,22 +40,22 @@ impl Cell {
     }
 
     /// Gives a packet to a service that nobody counts for: at once, or when its turn has come.
-    pub(super) fn hand_on(&mut self, packet: Packet, way: Way, entry: EntryId, now_ms: u64) {
+    pub(super) fn hand_on(&mut self, packet: Packet, way: Way, entry: EntryId, now: CoarseInstant) {
         if self.sessions.take_turns() || self.is_busy(entry) {
-            self.enqueue(packet, way, now_ms);
-        } else if self.visit(packet, &way, now_ms) {
-            self.go_on(entry, now_ms);
+            self.enqueue(packet, way, now);
+        } else if self.visit(packet, &way, now) {
+            self.go_on(entry, now);
         }
     }
 
     /// Has a packet wait for its session's turn, if there is room.
-    pub(super) fn enqueue(&mut self, packet: Packet, mut way: Way, now_ms: u64) {
+    pub(super) fn enqueue(&mut self, packet: Packet, mut way: Way, now: CoarseInstant) {
         let entry = EntryId(way.meta.entry);
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else {
             let counted_by = way.counted_by;
             self.give_room_back(&way);
-            self.go_past(packet, way.meta, now_ms);
+            self.go_past(packet, way.meta, now);
             return self.depart(counted_by.map(|entry| (entry, way.meta.epoch())));
         };
         let session = service.facts.session;
@@ -86,12 +86,12 @@ impl Cell {
     /// What was sent up in the epoch that is closed, and is not in a ring either, is lost. A cell
     /// that stood still may find all of it in the rings.
     #[cold]
-    pub(super) fn end_epoch(&mut self, now_ms: u64) {
+    pub(super) fn end_epoch(&mut self, now: CoarseInstant) {
         if self.sessions.take_turns() {
-            self.receive_all(now_ms);
+            self.receive_all(now);
         }
         self.path.egress.settle(self.sessions.closed_epoch());
-        self.sessions.settle_rooms(now_ms);
+        self.sessions.settle_rooms(now);
     }
 
     /// It does not wait any more.
@@ -111,7 +111,7 @@ impl Cell {
     }
 
     /// Lets services work whose turn it is, and sends what they left. False when it is nobody's.
-    pub(super) fn take_turns(&mut self, now_ms: u64) -> bool {
+    pub(super) fn take_turns(&mut self, now: CoarseInstant) -> bool {
         let begin = pacer::now();
         let until = begin + TURN_MAX;
         if begin >= self.interrupts_until && self.sessions.take_turns() {
@@ -122,7 +122,7 @@ impl Cell {
             if self.loaded == 0 && self.loads_ahead() {
                 self.loaded = self.load_for_turns();
             }
-            let Some(now) = self.work(end, until, now_ms) else { break };
+            let Some(now) = self.work(end, until, now) else { break };
             self.loaded = self.loaded.saturating_sub(1);
             end = now;
             if self.meter.unsent() >= SEND_AT {
@@ -148,7 +148,7 @@ impl Cell {
 
     /// Lets the service work whose turn it is, at most until then if nobody was promised more;
     /// until when it did. `None` when it is nobody's.
-    fn work(&mut self, begin: Nanos, until: Nanos, now_ms: u64) -> Option<Nanos> {
+    fn work(&mut self, begin: Nanos, until: Nanos, now: CoarseInstant) -> Option<Nanos> {
         let Some(next) = self.sessions.next(begin) else {
             if !self.sessions.take_turns() {
                 self.pacer.begin_alone();
@@ -194,7 +194,7 @@ impl Cell {
             Portion { begin, until, packets: FILL }
         };
         let mut exits = self.path.exits(&mut self.sessions, session);
-        let turn = service.work(&self.engine, pool, portion, now_ms, &mut exits);
+        let turn = service.work(&self.engine, pool, portion, now, &mut exits);
         self.meter.saw(begin, &self.pacer);
         service.bytes_out += exits.sent;
         let sent = if exits.sent > 0 { turn.handled } else { 0 };
@@ -206,10 +206,10 @@ impl Cell {
         self.follow(entry, &after);
         self.depart(departed);
         if let Some(told) = told {
-            self.pass_told(entry, told, now_ms);
+            self.pass_told(entry, told, now);
         }
         while let Some((packet, way)) = self.service_mut(entry).and_then(Service::take_onward) {
-            self.enqueue(packet, way, now_ms);
+            self.enqueue(packet, way, now);
         }
         let end = through_at.unwrap_or_else(pacer::now);
         let service = self.services.get(usize::from(entry.0)).and_then(Option::as_ref);
@@ -223,15 +223,15 @@ impl Cell {
     }
 
     /// Asks a service for something; false when too much waits for it already.
-    pub(super) fn ask(&mut self, entry: EntryId, control: Control, now_ms: u64) -> bool {
+    pub(super) fn ask(&mut self, entry: EntryId, control: Control, now: CoarseInstant) -> bool {
         let is_taken = self.service_mut(entry).is_some_and(|service| service.ask(control));
-        self.attend(entry, now_ms);
+        self.attend(entry, now);
         is_taken
     }
 
     /// Has a service do what it is asked for: in its session's turns, or at once where nobody
     /// takes turns.
-    pub(super) fn attend(&mut self, entry: EntryId, now_ms: u64) {
+    pub(super) fn attend(&mut self, entry: EntryId, now: CoarseInstant) {
         let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
         let Some(service) = service else { return };
         let Some(task) = service.asked_task() else { return };
@@ -244,11 +244,11 @@ impl Cell {
         loop {
             let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
             let Some(service) = service.filter(|service| service.may_answer()) else { break };
-            let turn = service.answer(&self.engine, Nanos(u64::MAX), now_ms);
+            let turn = service.answer(&self.engine, Nanos(u64::MAX), now);
             let Turn { after, told, .. } = turn;
             self.follow(entry, &after);
             if let Some(told) = told {
-                self.pass_told(entry, told, now_ms);
+                self.pass_told(entry, told, now);
             }
         }
         self.meter.stop(&mut self.sessions);
@@ -256,15 +256,15 @@ impl Cell {
 
     /// Tells the daemon what it waits for. One that does not hear it is gone, which is noticed
     /// elsewhere.
-    fn pass_told(&mut self, entry: EntryId, told: Told, now_ms: u64) {
-        self.watch.set(entry, 0);
+    fn pass_told(&mut self, entry: EntryId, told: Told, now: CoarseInstant) {
+        self.watch.set(entry, CoarseInstant::ZERO);
         if self.service_mut(entry).is_some_and(|service| service.home().is_some()) {
             self.watch.has_lane(entry);
         }
         let message = match told {
             Told::Started(Ok(())) => FromCell::Started(entry),
             Told::Started(Err(error)) => {
-                self.stop(entry, now_ms);
+                self.stop(entry, now);
                 FromCell::StartFailed(entry, failure(&error.into()))
             }
             Told::Answered(answers) => FromCell::Answered(entry, answers),
@@ -283,7 +283,7 @@ impl Cell {
     }
 
     /// Takes a service away; what waited for it goes where it was going.
-    pub(super) fn stop(&mut self, entry: EntryId, now_ms: u64) -> ServiceReport {
+    pub(super) fn stop(&mut self, entry: EntryId, now: CoarseInstant) -> ServiceReport {
         let slot = self.services.get_mut(usize::from(entry.0)).and_then(Option::take);
         let Some(mut service) = slot else { return ServiceReport::default() };
         self.watch.forget(entry);
@@ -291,7 +291,7 @@ impl Cell {
         let session = service.facts.session;
         for (packet, way) in service.dissolve(&mut self.path.pool) {
             self.sessions.release(session, way.room);
-            self.go_past(packet, way.meta, now_ms);
+            self.go_past(packet, way.meta, now);
             self.depart(way.counted_by.map(|entry| (entry, way.meta.epoch())));
         }
         self.sessions.sent(session, Bytes(service.bytes_out));

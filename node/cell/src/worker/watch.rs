@@ -9,48 +9,48 @@ use super::Cell;
 use crate::pacer;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use units::EntryId;
+use units::{CoarseInstant, EntryId};
 
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// What was asked for; that which is not in `at` any more is skipped.
-    due: BinaryHeap<Reverse<(u64, EntryId)>>,
-    /// By entry: when it is to be looked at, `u64::MAX` for never.
-    at: Vec<u64>,
+    due: BinaryHeap<Reverse<(CoarseInstant, EntryId)>>,
+    /// By entry: when it is to be looked at, [`CoarseInstant::NEVER`] for never.
+    at: Vec<CoarseInstant>,
     lanes: Vec<EntryId>,
 }
 
 impl Watch {
-    /// The service is to be looked at then, and not before; never with `u64::MAX`.
-    pub(super) fn set(&mut self, entry: EntryId, at_ms: u64) {
+    /// The service is to be looked at then, and not before; never with [`CoarseInstant::NEVER`].
+    pub(super) fn set(&mut self, entry: EntryId, at: CoarseInstant) {
         let index = usize::from(entry.0);
         if self.at.len() <= index {
-            self.at.resize(index + 1, u64::MAX);
+            self.at.resize(index + 1, CoarseInstant::NEVER);
         }
-        if self.at[index] != at_ms {
-            self.at[index] = at_ms;
-            if at_ms != u64::MAX {
-                self.due.push(Reverse((at_ms, entry)));
+        if self.at[index] != at {
+            self.at[index] = at;
+            if at != CoarseInstant::NEVER {
+                self.due.push(Reverse((at, entry)));
             }
         }
     }
 
     /// When the next one is to be looked at; at the latest, since it may have been put off.
-    pub(super) fn next_ms(&self) -> u64 {
-        self.due.peek().map_or(u64::MAX, |Reverse((at, _))| *at)
+    pub(super) fn next_at(&self) -> CoarseInstant {
+        self.due.peek().map_or(CoarseInstant::NEVER, |Reverse((at, _))| *at)
     }
 
     /// Those whose time has come, each once; none of them is to be looked at again until
     /// [`Watch::set`].
-    pub(super) fn take_due(&mut self, now_ms: u64) -> Vec<EntryId> {
+    pub(super) fn take_due(&mut self, now: CoarseInstant) -> Vec<EntryId> {
         let mut all = Vec::new();
         while let Some(Reverse((at, entry))) = self.due.peek().copied()
-            && at <= now_ms
+            && at <= now
         {
             self.due.pop();
             let index = usize::from(entry.0);
             if self.at[index] == at {
-                self.at[index] = u64::MAX;
+                self.at[index] = CoarseInstant::NEVER;
                 all.push(entry);
             }
         }
@@ -71,7 +71,7 @@ impl Watch {
 
     /// The service is gone.
     pub(super) fn forget(&mut self, entry: EntryId) {
-        self.set(entry, u64::MAX);
+        self.set(entry, CoarseInstant::NEVER);
         if let Ok(place) = self.lanes.binary_search(&entry) {
             self.lanes.remove(place);
         }
@@ -80,23 +80,23 @@ impl Watch {
 
 impl Cell {
     /// Looks at those services whose time has come by the exact clock. Their hooks hear the time
-    /// of the loop, `now_ms`, which packets have, too: it never goes back.
-    pub(super) fn tick(&mut self, now_ms: u64) {
-        let exact_ms = pacer::now().as_millis();
-        if exact_ms < self.watch.next_ms() {
+    /// of the loop, `now`, which packets have, too: it never goes back.
+    pub(super) fn tick(&mut self, now: CoarseInstant) {
+        let exact = CoarseInstant::from_nanos(pacer::now());
+        if exact < self.watch.next_at() {
             return;
         }
         self.arm();
-        let due = self.watch.take_due(exact_ms);
+        let due = self.watch.take_due(exact);
         for &entry in &due {
             let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
             let Some(service) = service else { continue };
             self.meter.run_for(&mut self.sessions, service.facts.session);
-            self.watch.set(entry, service.tick(exact_ms));
+            self.watch.set(entry, service.tick(exact));
         }
         self.meter.stop(&mut self.sessions);
         for entry in due {
-            self.attend(entry, now_ms);
+            self.attend(entry, now);
             self.tell_traps(entry);
             self.emit(entry);
         }
@@ -110,21 +110,25 @@ mod tests {
     const ONE: EntryId = EntryId(1);
     const TWO: EntryId = EntryId(2);
 
+    const fn at(millis: u64) -> CoarseInstant {
+        CoarseInstant::from_millis(millis)
+    }
+
     #[test]
     fn each_is_due_once_at_the_time_that_was_said_last() {
         let mut watch = Watch::default();
-        assert_eq!(watch.next_ms(), u64::MAX);
-        watch.set(ONE, 10);
-        watch.set(TWO, 20);
-        watch.set(ONE, 30);
-        watch.set(TWO, 5);
-        assert_eq!(watch.next_ms(), 5);
-        assert_eq!(watch.take_due(20), [TWO]);
-        assert_eq!(watch.take_due(30), [ONE]);
-        assert!(watch.take_due(u64::MAX - 1).is_empty());
-        watch.set(ONE, 40);
+        assert_eq!(watch.next_at(), CoarseInstant::NEVER);
+        watch.set(ONE, at(10));
+        watch.set(TWO, at(20));
+        watch.set(ONE, at(30));
+        watch.set(TWO, at(5));
+        assert_eq!(watch.next_at(), at(5));
+        assert_eq!(watch.take_due(at(20)), [TWO]);
+        assert_eq!(watch.take_due(at(30)), [ONE]);
+        assert!(watch.take_due(at(u64::MAX - 1)).is_empty());
+        watch.set(ONE, at(40));
         watch.forget(ONE);
-        assert!(watch.take_due(50).is_empty());
+        assert!(watch.take_due(at(50)).is_empty());
     }
 
     #[test]
