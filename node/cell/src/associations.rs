@@ -17,9 +17,8 @@ mod calls;
 mod carrier;
 
 pub use any::bounced;
-pub use calls::Answer;
 
-use crate::protocol::AssociationReport;
+use crate::protocol::{Answer, AssociationReport, Question};
 use ::association::packet::{FromAnyone, OVERHEAD, PAYLOAD_AT};
 use ::association::wire::{self, Kind};
 use ::association::{AssociationId, Opener, Refused, Role, Sealer, Traffic};
@@ -27,7 +26,6 @@ use abi::PacketBytes;
 use bpf_maps::PacketMeta;
 use calls::{Callee, Calls};
 use carrier::{Carrier, Datagram, Place};
-use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use units::{CoarseInstant, EntryId, Millis};
@@ -98,15 +96,6 @@ pub(crate) enum Taken {
     /// Its payload is left of it, and nobody knows yet who runs. The daemon is asked, if this is
     /// the first.
     Wait(Option<Question>),
-}
-
-/// What the daemon is asked: which service a digest means, of an association or of anyone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Question {
-    /// None: packets that nobody vouches for.
-    pub association: Option<AssociationId>,
-    /// SHA-256 of the module's bytes.
-    pub digest: [u8; 32],
 }
 
 /// All associations that this cell has the keys of.

@@ -34,6 +34,7 @@ mod fifo;
 mod kernel;
 mod letter;
 mod lines;
+mod link;
 mod mappings;
 mod memory;
 mod numbered;
@@ -53,12 +54,12 @@ pub mod timing;
 mod up;
 mod worker;
 
-pub use associations::{Answer as CallAnswer, Question as CallQuestion, bounced};
+pub use associations::bounced;
 pub use codec::run_codec;
 pub use compile::{CompileFailure, CompileWorker, Compiled, Limit, compile_worker};
 pub use counts::DoorCounts;
 pub use packet_memory::PacketMemory;
-pub use protocol::PROTOCOL_VERSION;
+pub use protocol::{Answer as CallAnswer, PROTOCOL_VERSION, Question as CallQuestion};
 pub use worker::{adopt, run};
 
 use std::path::{Path, PathBuf};

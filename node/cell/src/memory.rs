@@ -2,11 +2,11 @@
 //! keeps for a service, which says how much that is.
 //!
 //! ```text
-//!  a service, a version of one ─ Charge ─┐
-//!  memory.grow, tables, state ── Room ───┼─▶ session::memory::Accounts ─▶ yes, or Short
-//!                                                         │
-//!                                                        ▼ Low
-//!                                       on_memory_low of the session's services
+//!  a service, a version of one ─ Charge ────┐
+//!  memory.grow, tables, state ── Allowance ─┼─▶ session::memory::Accounts ─▶ yes, or Short
+//!                                                            │
+//!                                                            ▼ Low
+//!                                          on_memory_low of the session's services
 //! ```
 //!
 //! Whoever has something gives it back when it goes, whichever way it goes: a [`Charge`] when it
@@ -139,8 +139,8 @@ impl Memory {
     }
 
     /// For instances of a session.
-    pub(crate) fn room(&self, session: SessionId) -> Rc<Room> {
-        Rc::new(Room { memory: self.clone(), session, short: Cell::new(None) })
+    pub(crate) fn room(&self, session: SessionId) -> Rc<Allowance> {
+        Rc::new(Allowance { memory: self.clone(), session, short: Cell::new(None) })
     }
 
     fn give(&self, session: SessionId, what: Use, bytes: Bytes) {
@@ -165,14 +165,14 @@ impl Memory {
 
 /// An instance's way to its session's account.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Allowance {
     memory: Memory,
     session: SessionId,
     /// What was refused last.
     short: Cell<Option<Short>>,
 }
 
-impl Room {
+impl Allowance {
     /// What was refused since the last time that somebody asked.
     pub(crate) fn take_short(&self) -> Option<Short> {
         self.short.take()
@@ -187,7 +187,7 @@ const fn use_of(part: Part) -> Use {
     }
 }
 
-impl engine::Room for Room {
+impl engine::Room for Allowance {
     fn take(&self, part: Part, bytes: u64) -> bool {
         let taken = self.memory.0.borrow_mut().take(self.session, use_of(part), Bytes(bytes));
         taken.map_err(|short| self.short.set(Some(short))).is_ok()

@@ -1,14 +1,15 @@
 //! What the daemon and a cell say to each other: one value each way a message.
 
+mod associations;
 mod sessions;
 mod streams;
 
+pub use associations::{Answer, AssociationReport, Question};
 pub use sessions::{
     DEVIATION_BOUNDS, DEVIATIONS, SESSION_REPORTS_MAX, SessionFacts, SessionReport,
 };
 pub use streams::{CodecFacts, StreamFacts, StreamReport};
 
-use crate::associations::{Answer, Question};
 use crate::timing::CallTimes;
 use abi::layout::EDGES_MAX;
 use abi::{HostFunctions, KeyField, Pool, Verdict};
@@ -579,70 +580,6 @@ pub struct CellReport {
     pub frames_free: u64,
     /// All packet frames.
     pub frames_total: u64,
-}
-
-/// What the cell counts of its associations. Every frame received is in exactly one of the counts
-/// that follow, or waits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AssociationReport {
-    /// Associations whose keys the cell has.
-    pub live: u64,
-    /// Packets that wait for their service.
-    pub waiting: u64,
-    /// Frames that came.
-    pub received: u64,
-    /// Payloads given to a service.
-    pub calls: u64,
-    /// Handshakes and fragments, given to the kernel's stack.
-    pub to_kernel: u64,
-    /// The same, which it did not take.
-    pub kernel_refused: u64,
-    /// Answers, which nobody here waits for.
-    pub answers: u64,
-    /// Dropped: no active packet.
-    pub malformed: u64,
-    /// Dropped: of an association that is not there.
-    pub unknown: u64,
-    /// Dropped: accepted before, or too old to tell.
-    pub stale: u64,
-    /// Dropped: sealed with a key that is gone, or too far ahead.
-    pub no_key: u64,
-    /// Dropped: not sealed by the other side.
-    pub forged: u64,
-    /// Dropped: from anyone, with a wrong checksum.
-    pub checksum: u64,
-    /// Dropped: the module is not there, or its packets may not call it.
-    pub refused: u64,
-    /// Dropped: too many asked for modules that nobody knows of.
-    pub not_asked: u64,
-    /// Dropped: no room to wait for the service.
-    pub waiting_full: u64,
-    /// Dropped: the service did not come in time.
-    pub waited_too_long: u64,
-    /// Dropped: the association, its service or its daemon went while the packet waited.
-    pub gone: u64,
-}
-
-impl AssociationReport {
-    /// Those that were dropped, by their reasons.
-    #[must_use]
-    pub const fn dropped(&self) -> [(&'static str, u64); 13] {
-        [
-            ("active_answer", self.answers),
-            ("active_kernel_refused", self.kernel_refused),
-            ("active_malformed", self.malformed),
-            ("active_unknown", self.unknown),
-            ("active_stale", self.stale),
-            ("active_no_key", self.no_key),
-            ("active_forged", self.forged),
-            ("active_checksum", self.checksum),
-            ("active_refused", self.refused),
-            ("active_not_asked", self.not_asked),
-            ("active_waiting_full", self.waiting_full),
-            ("active_waited_too_long", self.waited_too_long),
-            ("active_gone", self.gone),
-        ]
-    }
 }
 
 /// Why bytes were no message: the two ends are of different versions.

@@ -10,7 +10,7 @@ mod turns;
 
 use crate::below::Record;
 use crate::deliver::{End, Exits, Next};
-use crate::memory::{Charge, Memory, Room};
+use crate::memory::{Allowance, Charge, Memory};
 use crate::pacer::Pacer;
 use crate::protocol::{ServiceFacts, ServiceReport};
 use crate::shared::Shared;
@@ -85,7 +85,7 @@ pub(crate) struct Service {
     spec: Box<InstanceSpec>,
     memory: Memory,
     /// Its instances' way to the account.
-    room: Rc<Room>,
+    room: Rc<Allowance>,
     /// What is kept for it, and its stacks.
     _charge: Charge,
     /// Timer of the module, on the exact clock.

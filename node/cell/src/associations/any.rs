@@ -1,6 +1,7 @@
 //! Any frame, as one that came for the node's associations: for fuzzers.
 
-use super::{Answer, Associations, Taken};
+use super::{Associations, Taken};
+use crate::protocol::Answer;
 use bpf_maps::{META_FRAGMENT, META_LATER_FRAGMENT, PacketMeta};
 use std::rc::Rc;
 use units::CoarseInstant;

@@ -1,23 +1,11 @@
 //! Which service a digest means, for one association or for anyone: what the daemon has said.
 
 use super::WAIT_MAX;
-use serde::{Deserialize, Serialize};
+use crate::protocol::Answer;
 use units::{CoarseInstant, EntryId, Millis};
 
 /// Digests that are remembered for one association: as many modules as one client calls.
 const CALLS_MAX: usize = 64;
-
-/// What the daemon says of a digest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
-    /// This service runs on its packets.
-    Service(EntryId),
-    /// None does, and asking again is of no use for so long.
-    Refused {
-        /// Milliseconds.
-        for_ms: u64,
-    },
-}
 
 /// Who is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Active packets on their way through the cell.
 
 use super::Cell;
-use crate::associations::{Answer, Question, Taken};
+use crate::associations::Taken;
 use crate::deliver::End;
-use crate::protocol::{FromCell, SecretBytes};
+use crate::protocol::{Answer, FromCell, Question, SecretBytes};
 use crate::service::Way;
 use abi::layout::MARK_LENGTH;
 use anyhow::{Context, Result};
