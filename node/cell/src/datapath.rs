@@ -6,14 +6,30 @@
 //!
 //! It decides nothing about services; sessions are another owner's, and lent beside it.
 
-use crate::associations::Associations;
-use crate::deliver::Exits;
-use crate::egress::Egress;
-use crate::facts::Facts;
-use crate::kernel::KernelWay;
-use crate::port::Ports;
-use crate::sessions::Sessions;
-use crate::tap::Tap;
+pub(crate) mod asker;
+pub(crate) mod associations;
+pub(crate) mod checksum;
+pub(crate) mod counts;
+pub(crate) mod cycle;
+pub(crate) mod deliver;
+pub(crate) mod egress;
+pub(crate) mod facts;
+pub(crate) mod kernel;
+pub(crate) mod link;
+pub(crate) mod port;
+pub(crate) mod port_shares;
+pub(crate) mod source;
+pub(crate) mod tap;
+pub(crate) mod tap_reader;
+
+use crate::datapath::associations::Associations;
+use crate::datapath::deliver::Exits;
+use crate::datapath::egress::Egress;
+use crate::datapath::facts::Facts;
+use crate::datapath::kernel::KernelWay;
+use crate::datapath::port::Ports;
+use crate::datapath::tap::Tap;
+use crate::sched::sessions::Sessions;
 use units::SessionId;
 use xsk::FramePool;
 

@@ -17,47 +17,23 @@
 
 #![forbid(unsafe_code)]
 
-mod asker;
-mod associations;
 pub mod below;
-mod checksum;
 mod codec;
-mod codecs;
 mod compile;
-mod counts;
-mod cycle;
 mod datapath;
-mod deliver;
-mod egress;
-mod facts;
-mod fifo;
-mod kernel;
-mod letter;
-mod lines;
-mod link;
-mod mappings;
 mod memory;
-mod numbered;
-mod pacer;
 mod packet_memory;
-mod port;
-mod programs;
 pub mod protocol;
-mod rooms;
+mod sched;
 mod service;
-mod sessions;
-mod shared;
-mod source;
 mod streams;
-mod tap;
 pub mod timing;
-mod up;
 mod worker;
 
-pub use associations::bounced;
 pub use codec::run_codec;
 pub use compile::{CompileFailure, CompileWorker, Compiled, Limit, compile_worker};
-pub use counts::DoorCounts;
+pub use datapath::associations::bounced;
+pub use datapath::counts::DoorCounts;
 pub use packet_memory::PacketMemory;
 pub use protocol::{Answer as CallAnswer, PROTOCOL_VERSION, Question as CallQuestion};
 pub use worker::{adopt, run};
@@ -69,7 +45,7 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// When the socket was not bound yet.
 pub fn left_behind(socket: std::os::fd::BorrowedFd<'_>) -> std::io::Result<u64> {
-    xsk::left_behind(socket, port::RINGS)
+    xsk::left_behind(socket, datapath::port::RINGS)
 }
 
 /// Where in a node's folder a daemon finds the cell with this process number.

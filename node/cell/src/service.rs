@@ -3,17 +3,21 @@
 mod controls;
 mod ends;
 mod lane;
+pub(crate) mod letter;
+pub(crate) mod mappings;
 mod memory;
 mod pools;
+pub(crate) mod programs;
 mod replace;
+pub(crate) mod shared;
 mod turns;
 
 use crate::below::Record;
-use crate::deliver::{End, Exits, Next};
+use crate::datapath::deliver::{End, Exits, Next};
 use crate::memory::{Allowance, Charge, Memory};
-use crate::pacer::Pacer;
 use crate::protocol::{ServiceFacts, ServiceReport};
-use crate::shared::Shared;
+use crate::sched::pacer::Pacer;
+use crate::service::shared::Shared;
 use crate::timing::CallTimes;
 use abi::layout::{
     BEGINS_WITH_DATA, BEGINS_WITH_ETHERNET, EDGES_MAX, MARK_LENGTH, META_FRAGMENT,

@@ -12,11 +12,13 @@
 //! A cell opens no socket: each one that connects comes from the daemon, which has some ready here
 //! before they are needed.
 
-use crate::codecs::Codecs;
+pub(crate) mod codecs;
+
 use crate::memory::Charge;
-use crate::pacer::{CallState, processor_time};
 use crate::protocol::{ServiceReport, StreamFacts, StreamReport};
-use crate::sessions::Task;
+use crate::sched::pacer::{CallState, processor_time};
+use crate::sched::sessions::Task;
+use crate::streams::codecs::Codecs;
 use proxy_wasm::{MetricValue, Shared};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use sandbox::descriptors_of_cell;

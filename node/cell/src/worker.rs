@@ -16,24 +16,24 @@ mod watch;
 
 pub use daemon::adopt;
 
-use crate::checksum;
 use crate::datapath::Datapath;
-use crate::deliver::Next;
-use crate::facts::Facts;
-use crate::kernel::KernelWay;
-use crate::mappings::Mappings;
+use crate::datapath::checksum;
+use crate::datapath::deliver::Next;
+use crate::datapath::facts::Facts;
+use crate::datapath::kernel::KernelWay;
+use crate::datapath::source;
+use crate::datapath::tap::Tap;
+use crate::datapath::tap_reader::{MARKED_LENGTH, Up, mark_of};
 use crate::memory::Memory;
-use crate::pacer::{self, Pacer};
 use crate::packet_memory::{PacketMemory, WAITING_MAX};
-use crate::programs::Programs;
 use crate::protocol::{CellReport, FromCell, PortFacts, ServiceFacts, StateWay, ToCell, decode};
+use crate::sched::pacer::{self, Pacer};
+use crate::sched::sessions::Sessions;
+use crate::service::mappings::Mappings;
+use crate::service::programs::Programs;
+use crate::service::shared::Shared;
 use crate::service::{Aftermath, Control, Ready, Service, Way};
-use crate::sessions::Sessions;
-use crate::shared::Shared;
-use crate::source;
 use crate::streams::StreamServices;
-use crate::tap::Tap;
-use crate::up::{MARKED_LENGTH, Up, mark_of};
 use abi::PacketBytes;
 use abi::layout::MARK_LENGTH;
 use anyhow::{Context, Result, anyhow, bail};
@@ -115,7 +115,7 @@ struct Cell {
     parked: VecDeque<parked::Parked>,
     /// From modules to those before them, oldest first, with their senders.
     messages: VecDeque<(EntryId, Vec<u8>)>,
-    letters: Rc<crate::letter::LetterCounts>,
+    letters: Rc<crate::service::letter::LetterCounts>,
     /// Packets from sockets since the thread last thought of waiting.
     came: usize,
     /// Until when what takes turns is interrupted.

@@ -1,7 +1,7 @@
 //! Where packets of a service ended, counted; and frames of its module's own making.
 
-use crate::deliver::{End, Exits};
-use crate::port::SendFailure;
+use crate::datapath::deliver::{End, Exits};
+use crate::datapath::port::SendFailure;
 use crate::protocol::ServiceReport;
 use abi::PacketBytes;
 use abi::layout::SEND_BY_ROUTE;

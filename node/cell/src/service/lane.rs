@@ -10,8 +10,8 @@
 //! that is starting takes its turns like a call.
 
 use super::Way;
-use crate::fifo::Fifo;
-use crate::pacer::{CallState, Pacer};
+use crate::sched::fifo::Fifo;
+use crate::sched::pacer::{CallState, Pacer};
 use engine::{
     Call, Done, Ended, Handled, Instance, Kept, Ran, StartError, Started, Starting, Suspended,
 };

@@ -10,7 +10,7 @@
 //! service without pools is one pool, whose virtual processor goes by the service's number.
 
 use super::{Service, module_meta};
-use crate::sessions::Task;
+use crate::sched::sessions::Task;
 use abi::layout::MARK_LENGTH;
 use abi::{Division, Event, KeyField, Pool as Declared};
 use bpf_maps::PacketMeta;

@@ -16,7 +16,7 @@ use session::memory::Short;
 use units::{CoarseInstant, Millis};
 
 use super::{Service, StartFailure, Trapped};
-use crate::shared::Shared;
+use crate::service::shared::Shared;
 
 /// How long a new version is watched. One that traps within this time is taken back: longer than
 /// any timer of common modules, short enough for whoever waits for the answer.

@@ -9,9 +9,9 @@
 
 use super::lane::FILL;
 use super::{Aftermath, Service, Told, Way, module_meta};
-use crate::deliver::Exits;
-use crate::pacer::{self, CallState};
-use crate::shared::Shared;
+use crate::datapath::deliver::Exits;
+use crate::sched::pacer::{self, CallState};
+use crate::service::shared::Shared;
 use abi::PacketBytes;
 use engine::{Engine, Handled};
 use units::{Bytes, CoarseInstant, EntryId, Nanos};

@@ -1,8 +1,8 @@
 //! Active packets on their way through the cell.
 
 use super::Cell;
-use crate::associations::Taken;
-use crate::deliver::End;
+use crate::datapath::associations::Taken;
+use crate::datapath::deliver::End;
 use crate::protocol::{Answer, FromCell, Question, SecretBytes};
 use crate::service::Way;
 use abi::layout::MARK_LENGTH;

@@ -14,7 +14,7 @@
 use super::Cell;
 use super::reports::Reporting;
 use crate::PROTOCOL_VERSION;
-use crate::kernel::KernelWay;
+use crate::datapath::kernel::KernelWay;
 use crate::protocol::{Adopted, FromCell, Given, ToCell, encode};
 use anyhow::{Context, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};

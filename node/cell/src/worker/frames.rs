@@ -11,11 +11,11 @@
 //! of a service it becomes the packets that it was meant to be.
 
 use super::Cell;
-use crate::checksum;
-use crate::counts::DoorCounts;
-use crate::deliver::End;
-use crate::facts::Facts;
-use crate::port::SendFailure;
+use crate::datapath::checksum;
+use crate::datapath::counts::DoorCounts;
+use crate::datapath::deliver::End;
+use crate::datapath::facts::Facts;
+use crate::datapath::port::SendFailure;
 use crate::protocol::PortFacts;
 use crate::service::Way;
 use abi::PacketBytes;

@@ -2,11 +2,11 @@
 //! another level.
 
 use super::Cell;
-use crate::egress::{Departing, Exit};
-use crate::pacer;
+use crate::datapath::egress::{Departing, Exit};
 use crate::protocol::{FromCell, PortFacts, SessionFacts};
+use crate::sched::pacer;
 use crate::service::Service;
-use crate::shared::Shared;
+use crate::service::shared::Shared;
 use crate::worker::AWAKE;
 use anyhow::Result;
 use bpf_maps::{LEVEL_USER, META_BY_KERNEL, PacketMeta};

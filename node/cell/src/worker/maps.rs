@@ -1,10 +1,10 @@
 //! Maps of the front door that the cell reads or writes without a system call.
 
 use super::Cell;
-use crate::asker::Asker;
-use crate::facts::Facts;
-use crate::pacer;
+use crate::datapath::asker::Asker;
+use crate::datapath::facts::Facts;
 use crate::protocol::ToCell;
+use crate::sched::pacer;
 use anyhow::{Context, Result};
 use bpf::{Answers, Lanes, Lines, Rooms, RuleFacts};
 use rustix::fd::OwnedFd;

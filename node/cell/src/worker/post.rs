@@ -7,8 +7,8 @@
 //! ```
 
 use super::{BATCH, Cell, NOTICES_PER_ROUND_MAX};
-use crate::letter::Letter;
 use crate::protocol::FromCell;
+use crate::service::letter::Letter;
 use crate::service::{Control, Outbox, Sequel, Service};
 use std::rc::Rc;
 use units::{CoarseInstant, EntryId};

@@ -8,8 +8,8 @@
 //! ```
 
 use super::Cell;
-use crate::pacer;
 use crate::protocol::{FromCell, SESSION_REPORTS_MAX};
+use crate::sched::pacer;
 use anyhow::Result;
 use units::Bytes;
 

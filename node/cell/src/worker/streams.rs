@@ -3,10 +3,10 @@
 
 use super::Cell;
 use super::turns::INTERRUPTS_FOR;
-use crate::codecs::Ask;
-use crate::pacer;
 use crate::protocol::{FromCell, ServiceReport, StreamFacts};
-use crate::sessions::Next;
+use crate::sched::pacer;
+use crate::sched::sessions::Next;
+use crate::streams::codecs::Ask;
 use crate::streams::{Module, Told};
 use abi::streams::{Protocol, StreamSettings};
 use anyhow::{Context, Result, bail};

@@ -7,10 +7,10 @@
 
 use super::Cell;
 use super::low::failure;
-use crate::pacer::{self, Pacer};
 use crate::protocol::{FromCell, ServiceReport};
+use crate::sched::pacer::{self, Pacer};
+use crate::sched::sessions::{self, Sessions};
 use crate::service::{Control, FILL, Portion, Service, Told, Turn, Way};
-use crate::sessions::{self, Sessions};
 use bpf_maps::META_COUNTED;
 use executor::{SLICE, TURN_MAX};
 use units::{Bytes, CoarseInstant, EntryId, Nanos, SessionId};

@@ -6,7 +6,7 @@
 //! ```
 
 use super::Cell;
-use crate::pacer;
+use crate::sched::pacer;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use units::{CoarseInstant, EntryId};

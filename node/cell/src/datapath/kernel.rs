@@ -1,7 +1,7 @@
 //! The way of IP packets into the kernel's stack, where they come in by a device of the node's:
 //! a TUN device, or a packet socket where there is none.
 
-use crate::link::l3_offset;
+use crate::datapath::link::l3_offset;
 use crate::protocol::KERNEL_MAC;
 use rustix::fd::OwnedFd;
 use sockets::frame_socket::{FrameSocket, PIECES_MAX, Unfinished};

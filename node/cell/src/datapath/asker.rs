@@ -8,7 +8,7 @@
 //!   another destination.
 //! * This frame has come in by that port.
 
-use crate::link::l3_offset;
+use crate::datapath::link::l3_offset;
 use bpf::{Answers, QUESTION_HEAD, QUESTION_PACKET};
 use bpf_maps::{End, Request};
 use rustix::fd::OwnedFd;

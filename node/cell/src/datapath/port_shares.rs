@@ -9,7 +9,7 @@
 //! What was sent up and never came is found as with rooms: packets carry an epoch's last bit, and
 //! what has not come a second after its end is lost ([`Lines::settle`]).
 
-use crate::numbered::Numbered;
+use crate::sched::numbered::Numbered;
 use bpf_maps::PORTS_MAX;
 use units::{Bytes, Packets, PortId, SessionId};
 

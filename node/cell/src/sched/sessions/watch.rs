@@ -1,7 +1,7 @@
 //! Services that are told of their session's queue: when it gets long and short again, and what
 //! packets began with for which there was no room.
 
-use crate::rooms::{Queue, Rooms};
+use crate::sched::rooms::{Queue, Rooms};
 use engine::{QueueEvent, QueueWatch};
 use std::collections::VecDeque;
 use std::rc::Rc;

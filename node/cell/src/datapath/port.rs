@@ -1,7 +1,7 @@
 //! The ports of a cell: one socket for each receive queue, or packet sockets.
 
-use crate::cycle::Rounds;
-use crate::link::l3_offset;
+use crate::datapath::cycle::Rounds;
+use crate::datapath::link::l3_offset;
 use crate::packet_memory::{LEAVING_MAX, WAITING_MAX};
 use crate::protocol::PortFacts;
 use abi::PacketBytes;

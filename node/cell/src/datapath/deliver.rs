@@ -1,14 +1,14 @@
 //! What a verdict does to a packet: the last steps of its way through the node.
 
-use crate::associations::{Associations, Unanswered};
-use crate::egress::{Departing, Egress, Exit, Refused};
-use crate::facts::Facts;
-use crate::kernel::KernelWay;
-use crate::link::{self, TAG_LENGTH, l3_offset, retag, trim_behind};
-use crate::port::{Ports, SendFailure};
-use crate::sessions::Sessions;
-use crate::source::{self, Source};
-use crate::tap::Tap;
+use crate::datapath::associations::{Associations, Unanswered};
+use crate::datapath::egress::{Departing, Egress, Exit, Refused};
+use crate::datapath::facts::Facts;
+use crate::datapath::kernel::KernelWay;
+use crate::datapath::link::{self, TAG_LENGTH, l3_offset, retag, trim_behind};
+use crate::datapath::port::{Ports, SendFailure};
+use crate::datapath::source::{self, Source};
+use crate::datapath::tap::Tap;
+use crate::sched::sessions::Sessions;
 use abi::PacketBytes;
 use bpf_maps::{
     ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, ACTION_OUT, META_BRIDGED, META_ROUTED, PacketMeta,

@@ -27,8 +27,8 @@ use wasm_to_bpf::layout;
 use xsk::Packet;
 
 use crate::below::{take_below, take_up};
-use crate::mappings::{Mapping, Mappings, SharedError};
 use crate::protocol::SharedFacts;
+use crate::service::mappings::{Mapping, Mappings, SharedError};
 
 /// Looks at a lane that a program is in before it is given up: far more than the
 /// largest fuel budget takes.

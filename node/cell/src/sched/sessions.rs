@@ -13,12 +13,12 @@
 
 mod watch;
 
-use crate::fifo::Fifo;
 use crate::memory::Memory;
-use crate::numbered::Numbered;
 use crate::packet_memory::PacketMemory;
 use crate::protocol::{DEVIATION_BOUNDS, SessionFacts, SessionReport};
-use crate::rooms::{Queue, Rooms};
+use crate::sched::fifo::Fifo;
+use crate::sched::numbered::Numbered;
+use crate::sched::rooms::{Queue, Rooms};
 use abi::PacketBytes as _;
 use abi::host::QUEUE_HEAD_MAX;
 use engine::{QueueEvent, QueueWatch};

@@ -18,12 +18,12 @@
 //! below passes by all this;
 //! it is looked at, so that the port is not given away twice.
 
-use crate::asker::Asker;
-use crate::kernel::KernelWay;
-use crate::lines::{Counted, Lines};
-use crate::port::{Ports, SendFailure};
+use crate::datapath::asker::Asker;
+use crate::datapath::kernel::KernelWay;
+use crate::datapath::port::{Ports, SendFailure};
+use crate::datapath::port_shares::{Counted, Lines};
 use crate::protocol::{HEADER_LENGTH_MAX, PortFacts, SessionFacts};
-use crate::sessions::Sessions;
+use crate::sched::sessions::Sessions;
 use abi::PacketBytes;
 use session::Reservation;
 use session::egress::{Next, Outcome, Port, Schedule, Terms};
