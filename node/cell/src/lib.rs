@@ -20,6 +20,7 @@
 pub mod below;
 mod codec;
 mod compile;
+mod control;
 mod datapath;
 mod memory;
 mod packet_memory;
@@ -32,11 +33,12 @@ mod worker;
 
 pub use codec::run_codec;
 pub use compile::{CompileFailure, CompileWorker, Compiled, Limit, compile_worker};
+pub use control::link::adopt;
 pub use datapath::associations::bounced;
 pub use datapath::counts::DoorCounts;
 pub use packet_memory::PacketMemory;
 pub use protocol::{Answer as CallAnswer, PROTOCOL_VERSION, Question as CallQuestion};
-pub use worker::{adopt, run};
+pub use worker::run;
 
 use std::path::{Path, PathBuf};
 

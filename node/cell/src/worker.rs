@@ -1,8 +1,8 @@
 //! The cell's process: one thread that serves its sockets and its daemon in turn.
 
 mod active;
+mod adoption;
 mod ahead;
-mod daemon;
 mod frames;
 mod leaving;
 mod low;
@@ -14,8 +14,7 @@ mod streams;
 mod turns;
 mod watch;
 
-pub use daemon::adopt;
-
+use crate::control::link::Link;
 use crate::datapath::Datapath;
 use crate::datapath::checksum;
 use crate::datapath::deliver::Next;
@@ -87,12 +86,8 @@ const AWAKE: Millis = Millis(50);
 /// How long a service is expected, and then its first packet: waking up takes a tenth of a
 /// millisecond each time.
 const EXPECT: Millis = Millis(2);
-/// Event and trap messages of one round that the daemon gets; a storm of them
-/// must not fill its queue. What is left out is counted.
-const NOTICES_PER_ROUND_MAX: usize = 16;
-
 struct Cell {
-    daemon: daemon::Connection,
+    link: Link,
     engine: Engine,
     programs: Programs,
     mappings: Mappings,
@@ -130,7 +125,6 @@ struct Cell {
     /// in a gap between packets that is shorter than waking up takes) and while one starts.
     awake_until: CoarseInstant,
     report: CellReport,
-    notices: usize,
     watch: Watch,
     reporting: Reporting,
 }
@@ -165,7 +159,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
     let slicer = Slicer::new(raise).context("making the slice timer")?;
     let memory = PacketMemory::of(queues);
     let (umem, pool) = Umem::new(memory.frames()).context("mapping the packet memory")?;
-    let daemon = daemon::Connection::new(daemon, directory).context("listening for daemons")?;
+    let link = Link::new(daemon, directory).context("listening for daemons")?;
     let streams = StreamServices::new().context("making room for connections")?;
     // Asked for once, in a way that a confined process cannot.
     let _ = rustix::param::page_size();
@@ -174,7 +168,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
     tracing::debug!(?confined, "the cell is confined");
     let accounts = Memory::new();
     let mut cell = Cell {
-        daemon,
+        link,
         engine,
         programs: Programs::default(),
         mappings: Mappings::default(),
@@ -202,7 +196,6 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
         leaving: false,
         awake_until: CoarseInstant::ZERO,
         report: CellReport::default(),
-        notices: 0,
         watch: Watch::default(),
         reporting: Reporting::default(),
     };
@@ -221,7 +214,7 @@ impl Cell {
         let mut batch = VecDeque::with_capacity(BATCH);
         let mut busy_rounds = 0;
         loop {
-            self.notices = 0;
+            self.link.handle_round();
             let now = coarse_now();
             self.path.ports.set_time(now);
             while self.round(&mut batch, now) && busy_rounds < BUSY_ROUNDS_MAX {
@@ -491,7 +484,7 @@ impl Cell {
         for turn in [sessions, egress, self.streams.poll_timeout()].into_iter().flatten() {
             time = time.min(turn.saturating_sub(pacer::now()));
         }
-        let mut fds: Vec<_> = self.daemon.waited_for().collect();
+        let mut fds: Vec<_> = self.link.waited_for().collect();
         fds.extend(self.streams.are_there().then_some(self.streams.as_fd()));
         fds.extend(self.path.ports.queues().map(|(_, _, socket)| socket));
         fds.extend(
@@ -509,18 +502,13 @@ impl Cell {
     /// Handles what the daemon says; false when nobody needs this cell any more.
     fn obey(&mut self, buffer: &mut [u8], now: CoarseInstant) -> Result<bool> {
         loop {
-            let Some(socket) = self.daemon.socket()? else {
-                let serves =
-                    self.services.iter().flatten().next().is_some() || self.streams.are_there();
-                return Ok(serves && !self.daemon.is_given_up(now));
-            };
-            let received = fd_passing::receive(socket, buffer).context("hearing the daemon")?;
-            let (length, fds) = match received {
-                Received::Message(length, fds) => (length, fds),
-                Received::Nothing => return Ok(true),
-                Received::Closed => {
-                    self.daemon.lost(now);
-                    continue;
+            let (length, fds) = match self.link.receive(buffer, now)? {
+                Some(Received::Message(length, fds)) => (length, fds),
+                Some(_) => return Ok(true),
+                None => {
+                    let serves =
+                        self.services.iter().flatten().next().is_some() || self.streams.are_there();
+                    return Ok(serves && !self.link.is_given_up(now));
                 }
             };
             let message = decode(&buffer[..length])?;
@@ -631,7 +619,7 @@ impl Cell {
             ToCell::Target(entry, level) => self.set_level(entry, level, now)?,
             ToCell::Recount(entry) => {
                 self.recount(entry, Shared::begin_recount);
-                self.tell(&FromCell::Recounting(entry))?;
+                self.link.send(&FromCell::Recounting(entry))?;
             }
             ToCell::Settle(entry) => self.settle(entry)?,
             ToCell::Adopt(keep) => self.adopted(&keep)?,
@@ -642,7 +630,7 @@ impl Cell {
                 self.path.associations.forget_service(entry);
                 let of_streams = self.stop_streams(entry);
                 let report = of_streams.unwrap_or_else(|| self.stop(entry, now));
-                self.tell(&FromCell::Stopped(entry, Box::new(report)))?;
+                self.link.send(&FromCell::Stopped(entry, Box::new(report)))?;
             }
             ToCell::Message(entry, message) => {
                 self.give_message(entry, message, now);
@@ -658,7 +646,7 @@ impl Cell {
         let (umem, pool) = (&self.umem, &mut self.path.pool);
         let added = self.path.ports.add(facts, fd, umem, pool, ready, leaving);
         self.set_rate(facts);
-        self.tell(&match added {
+        self.link.send(&match added {
             Ok(()) => FromCell::PortReady(facts.port, facts.queue),
             Err(error) => FromCell::PortFailed(facts.port, facts.queue, error.to_string()),
         })
@@ -707,7 +695,7 @@ impl Cell {
                 self.attend(entry, now);
                 Ok(())
             }
-            Err(error) => self.tell(&FromCell::StartFailed(entry, low::failure(&error))),
+            Err(error) => self.link.send(&FromCell::StartFailed(entry, low::failure(&error))),
         }
     }
 
@@ -732,7 +720,7 @@ impl Cell {
             Err(error) => Some(error),
         };
         let failed = |error| FromCell::ReplaceFailed(entry, low::failure(&error));
-        refused.map_or(Ok(()), |error| self.tell(&failed(error)))
+        refused.map_or(Ok(()), |error| self.link.send(&failed(error)))
     }
 
     /// All that a service needs to start.
@@ -766,11 +754,5 @@ impl Cell {
 
     fn stay_awake(&mut self, until: CoarseInstant) {
         self.awake_until = self.awake_until.max(until);
-    }
-
-    fn tell(&mut self, message: &FromCell) -> Result<()> {
-        let told = self.daemon.tell(message, &[])?;
-        self.report.notices_dropped += u64::from(!told);
-        Ok(())
     }
 }

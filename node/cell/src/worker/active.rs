@@ -35,7 +35,7 @@ impl Cell {
                 self.path.associations.keep(packet, meta, now, &mut self.path.pool);
                 // A daemon that is busy, or not there, is asked again by a later packet.
                 if let Some(question) = question
-                    && !self.daemon.notify(&FromCell::Calls(question)).unwrap_or(false)
+                    && !self.link.try_send(&FromCell::Calls(question)).unwrap_or(false)
                 {
                     let busy = Answer::Refused { for_ms: 0 };
                     self.path.associations.answered(question, busy, now, &mut self.path.pool);
@@ -59,7 +59,7 @@ impl Cell {
         let traffic = Traffic::from_bytes(&keys.0).context("taking an association's keys")?;
         let id = traffic.id;
         self.path.associations.begin(traffic);
-        self.tell(&FromCell::Associated(id))
+        self.link.send(&FromCell::Associated(id))
     }
 
     /// The daemon has said whom packets call; those that waited for it go on.

@@ -75,7 +75,7 @@ impl Cell {
     ) -> anyhow::Result<()> {
         self.path.ports.add_frames(facts, bridge, sockets);
         self.set_rate(facts);
-        self.tell(&crate::protocol::FromCell::PortReady(facts.port, facts.queue))
+        self.link.send(&crate::protocol::FromCell::PortReady(facts.port, facts.queue))
     }
 
     /// At most so many frames of each packet port. True when there were any.

@@ -170,14 +170,14 @@ impl Cell {
         }
         self.tell_traps(entry);
         let answer = if set { FromCell::Targeted } else { FromCell::TargetFailed };
-        self.tell(&answer(entry))
+        self.link.send(&answer(entry))
     }
 
     /// Nothing of before [`ToCell::Recount`] is anywhere.
     pub(super) fn settle(&mut self, entry: EntryId) -> Result<()> {
         self.flush();
         self.recount(entry, Shared::settle);
-        self.tell(&FromCell::Settled(entry))
+        self.link.send(&FromCell::Settled(entry))
     }
 
     pub(super) fn recount(&mut self, entry: EntryId, act: impl FnOnce(&mut Shared)) {

@@ -46,6 +46,6 @@ impl Cell {
     /// Tells the daemon what of memory is in use, and by this session.
     pub(super) fn tell_memory(&mut self, session: Option<SessionId>) -> Result<()> {
         let account = session.map(|id| (id, Box::new(self.accounts.account(id))));
-        self.tell(&FromCell::MemoryOf(self.accounts.rest(), account))
+        self.link.send(&FromCell::MemoryOf(self.accounts.rest(), account))
     }
 }

@@ -6,7 +6,7 @@
 //!   ring of programs ─────┘           └─▶ messages: a queue, then on_message of those before
 //! ```
 
-use super::{BATCH, Cell, NOTICES_PER_ROUND_MAX};
+use super::{BATCH, Cell};
 use crate::protocol::FromCell;
 use crate::service::letter::Letter;
 use crate::service::{Control, Outbox, Sequel, Service};
@@ -48,7 +48,7 @@ impl Cell {
 
     fn post(&mut self, outbox: Outbox) {
         for (entry, event) in outbox.events {
-            self.notice(&FromCell::Event(entry, event.code, event.data));
+            self.link.notice(&FromCell::Event(entry, event.code, event.data));
         }
         let room = MESSAGES_WAITING_MAX - self.messages.len();
         let left_out = outbox.messages.len().saturating_sub(room) as u64;
@@ -80,7 +80,7 @@ impl Cell {
         let lanes = self.service_mut(entry).map_or(0, |service| service.lane_count());
         let letter = Letter::of_daemon(message.into());
         if !self.ask(entry, Control::Message(letter), now) {
-            let _ = self.tell(&FromCell::Answered(entry, vec![None; lanes]));
+            let _ = self.link.send(&FromCell::Answered(entry, vec![None; lanes]));
         }
     }
 
@@ -90,7 +90,12 @@ impl Cell {
         let untold = self.service_mut(entry).map_or_else(Vec::new, Service::take_untold);
         let traps = self.service_mut(entry).map_or(0, |service| service.traps());
         for trapped in untold {
-            self.notice(&FromCell::Trapped(entry, trapped.lane, trapped.trap.to_string(), traps));
+            self.link.notice(&FromCell::Trapped(
+                entry,
+                trapped.lane,
+                trapped.trap.to_string(),
+                traps,
+            ));
             self.watch.set(entry, CoarseInstant::ZERO);
         }
         let message = match self.service_mut(entry).and_then(Service::take_sequel) {
@@ -99,7 +104,7 @@ impl Cell {
             None => return,
         };
         // A daemon that does not hear it is gone, which is noticed elsewhere.
-        let _ = self.tell(&message);
+        let _ = self.link.send(&message);
     }
 
     /// Gives the daemon what a capture asked for; what does not get through is counted.
@@ -107,19 +112,9 @@ impl Cell {
         let Some(tap) = &mut self.path.tap else { return };
         let (tapped, mut lost) = tap.take();
         for one in tapped {
-            let told = self.daemon.notify(&FromCell::Tapped(Box::new(one)));
+            let told = self.link.try_send(&FromCell::Tapped(Box::new(one)));
             lost += u64::from(!told.unwrap_or_default());
         }
         self.report.tapped_lost += lost;
-    }
-
-    /// A message that may be lost, when there is no daemon or it has much to read: the
-    /// counters have it.
-    pub(super) fn notice(&mut self, message: &FromCell) {
-        self.notices += 1;
-        let has_turn = self.notices <= NOTICES_PER_ROUND_MAX;
-        if !has_turn || !self.daemon.notify(message).unwrap_or_default() {
-            self.report.notices_dropped += 1;
-        }
     }
 }

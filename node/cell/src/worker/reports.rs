@@ -90,12 +90,12 @@ impl Cell {
             }
         }
         for (entry, report) in told {
-            self.tell(&FromCell::Service(entry, Box::new(report)))?;
+            self.link.send(&FromCell::Service(entry, Box::new(report)))?;
         }
         if of == Of::All && next >= self.services.len() {
             let streams: Vec<_> = self.streams.all().collect();
             for (entry, report) in streams {
-                self.tell(&FromCell::Service(entry, Box::new(report)))?;
+                self.link.send(&FromCell::Service(entry, Box::new(report)))?;
             }
         }
         Ok(match next < self.services.len() {
@@ -117,21 +117,22 @@ impl Cell {
             })
             .collect();
         if !some.is_empty() {
-            self.tell(&FromCell::Sessions(some))?;
+            self.link.send(&FromCell::Sessions(some))?;
         }
         if next < self.sessions.places() {
             return Ok(Reporting::Sessions(of, next, sent));
         }
         if of == Of::Sessions {
-            self.tell(&FromCell::SessionsReported)?;
+            self.link.send(&FromCell::SessionsReported)?;
         } else {
+            self.report.notices_dropped = self.link.dropped();
             self.report.associations = self.path.associations.report;
             self.report.messages_delivered = self.letters.delivered.get();
             self.report.messages_dropped = self.letters.dropped.get();
             self.report.memory_rest = self.accounts.rest();
             self.report.frames_free = self.path.pool.free() as u64;
             self.report.frames_total = self.path.pool.total() as u64;
-            self.tell(&FromCell::Reported(Box::new(self.report)))?;
+            self.link.send(&FromCell::Reported(Box::new(self.report)))?;
         }
         Ok(Reporting::Not)
     }

@@ -78,7 +78,7 @@ impl Cell {
             Ok(self.streams.start(facts, interception, listeners, module, charge)?)
         });
         if let Err(error) = started {
-            return self.tell(&FromCell::StartFailed(entry, super::low::failure(&error)));
+            return self.link.send(&FromCell::StartFailed(entry, super::low::failure(&error)));
         }
         self.look_at_streams()
     }
@@ -94,7 +94,7 @@ impl Cell {
             Ok(self.streams.replace(facts, module, charge)?)
         });
         if let Err(error) = replaced {
-            return self.tell(&FromCell::ReplaceFailed(entry, super::low::failure(&error)));
+            return self.link.send(&FromCell::ReplaceFailed(entry, super::low::failure(&error)));
         }
         self.look_at_streams()
     }
@@ -170,10 +170,10 @@ impl Cell {
             self.tell_of_streams(entry, told)?;
         }
         if let Some(wants) = self.streams.wants() {
-            self.tell(&FromCell::WantsSockets(wants))?;
+            self.link.send(&FromCell::WantsSockets(wants))?;
         }
         while let Some(ask) = self.streams.codecs().poll_ask() {
-            self.tell(&match ask {
+            self.link.send(&match ask {
                 Ask::Start(number, wish) => FromCell::WantsCodec(number, wish),
                 Ask::Stop(number) => FromCell::CodecUnwanted(number),
             })?;
@@ -184,24 +184,24 @@ impl Cell {
     fn tell_of_streams(&mut self, entry: EntryId, told: Told) -> Result<()> {
         let failure = |reason: String| super::low::failure(&anyhow::Error::msg(reason));
         match told {
-            Told::Started => self.tell(&FromCell::Started(entry)),
+            Told::Started => self.link.send(&FromCell::Started(entry)),
             Told::StartFailed(reason) => {
                 self.streams.stop(entry);
-                self.tell(&FromCell::StartFailed(entry, failure(reason)))
+                self.link.send(&FromCell::StartFailed(entry, failure(reason)))
             }
             Told::Replaced => {
-                self.tell(&FromCell::Replaced(entry, 0))?;
-                self.tell(&FromCell::Kept(entry))
+                self.link.send(&FromCell::Replaced(entry, 0))?;
+                self.link.send(&FromCell::Kept(entry))
             }
             Told::ReplaceFailed(reason) => {
-                self.tell(&FromCell::ReplaceFailed(entry, failure(reason)))
+                self.link.send(&FromCell::ReplaceFailed(entry, failure(reason)))
             }
             Told::Trapped(trap, traps) => {
-                self.notice(&FromCell::Trapped(entry, 0, trap, traps));
+                self.link.notice(&FromCell::Trapped(entry, 0, trap, traps));
                 Ok(())
             }
             Told::Said(text) => {
-                self.notice(&FromCell::Said(entry, text));
+                self.link.notice(&FromCell::Said(entry, text));
                 Ok(())
             }
         }

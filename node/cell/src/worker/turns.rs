@@ -271,7 +271,7 @@ impl Cell {
             Told::Replaced(Ok(took)) => FromCell::Replaced(entry, took.0 / 1000),
             Told::Replaced(Err(error)) => FromCell::ReplaceFailed(entry, failure(&error.into())),
         };
-        let _ = self.tell(&message);
+        let _ = self.link.send(&message);
     }
 
     /// Packets that these services have counted are through with their graphs.
