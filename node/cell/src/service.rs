@@ -10,7 +10,9 @@ mod pools;
 pub(crate) mod programs;
 mod replace;
 pub(crate) mod shared;
+pub(crate) mod table;
 mod turns;
+mod watch;
 
 use crate::below::Record;
 use crate::datapath::deliver::{End, Exits, Next};

@@ -31,12 +31,12 @@ use crate::sched::sessions::Sessions;
 use crate::service::mappings::Mappings;
 use crate::service::programs::Programs;
 use crate::service::shared::Shared;
+use crate::service::table::Services;
 use crate::service::{Aftermath, Control, Ready, Service, Way};
 use crate::streams::StreamServices;
 use abi::PacketBytes;
 use abi::layout::MARK_LENGTH;
 use anyhow::{Context, Result, anyhow, bail};
-use bpf::Lanes;
 use bpf_maps::{META_DATA, META_LEAVES, META_MARK, PacketMeta};
 use engine::Engine;
 use executor::{SLICE, Slicer};
@@ -51,7 +51,6 @@ use std::path::Path;
 use std::rc::Rc;
 use streams::Beside;
 use units::{Bytes, CoarseInstant, EntryId, Millis, Nanos, PortId, SessionId};
-use watch::Watch;
 use xsk::{Packet, Umem};
 use zeroize::Zeroize;
 
@@ -97,8 +96,7 @@ struct Cell {
     /// Of packet ports; away while they are looked at.
     frames: Option<Box<frames::Frames>>,
     up: Option<Up>,
-    lanes: Option<&'static Lanes>,
-    services: Vec<Option<Service>>,
+    services: Services,
     streams: StreamServices,
     beside: Beside,
     stream_engine: proxy_wasm::Engine,
@@ -119,13 +117,10 @@ struct Cell {
     loaded: usize,
     /// Batches that were taken from sockets so far.
     batches: u64,
-    /// Packets that lanes have sent up may still lie in transmit rings.
-    leaving: bool,
     /// This thread does not wait in the kernel while a service moves down (the lane goes below
     /// in a gap between packets that is shorter than waking up takes) and while one starts.
     awake_until: CoarseInstant,
     report: CellReport,
-    watch: Watch,
     reporting: Reporting,
 }
 
@@ -177,8 +172,7 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
         path: Datapath::new(pool),
         frames: Some(Box::default()),
         up: None,
-        lanes: None,
-        services: Vec::new(),
+        services: Services::default(),
         streams,
         stream_engine,
         sessions: Sessions::new(pacer::now(), memory, accounts.clone()),
@@ -193,10 +187,8 @@ pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) 
         interrupts_until: Nanos::ZERO,
         loaded: 0,
         batches: 0,
-        leaving: false,
         awake_until: CoarseInstant::ZERO,
         report: CellReport::default(),
-        watch: Watch::default(),
         reporting: Reporting::default(),
     };
     cell.serve()
@@ -235,7 +227,7 @@ impl Cell {
             }
             self.unpark(now)?;
             self.tell_tapped();
-            if now + CLOCK_STEP >= self.watch.next_at() {
+            if now + CLOCK_STEP >= self.services.poll_timeout() {
                 self.tick(now);
             }
             self.tell_low(now);
@@ -319,8 +311,8 @@ impl Cell {
         if is_sent {
             self.path.egress.have_left();
         }
-        if self.leaving && is_sent {
-            self.have_departed();
+        if is_sent && self.services.is_leaving() {
+            self.services.handle_sent(|session| self.path.egress.waits(session));
         }
     }
 
@@ -386,14 +378,14 @@ impl Cell {
             self.give_room_back(&way);
             return self.receive_active(packet, meta, now);
         }
-        if self.sessions.take_turns() || self.is_busy(EntryId(meta.entry)) {
+        if self.sessions.take_turns() || self.services.is_busy(EntryId(meta.entry)) {
             return self.enqueue(packet, way, now);
         }
         self.give_room_back(&way);
         if self.visit(packet, &way, now) && self.go_on(EntryId(meta.entry), now) {
-            let first = self.service_mut(EntryId(meta.entry));
+            let first = self.services.get_mut(EntryId(meta.entry));
             let leaves = first.is_some_and(|service| service.leave(&meta));
-            self.leaving |= leaves;
+            self.services.leaves(leaves);
         }
     }
 
@@ -401,9 +393,10 @@ impl Cell {
     /// one of them, which then says when it is through.
     #[cold]
     fn go_on(&mut self, mut entry: EntryId, now: CoarseInstant) -> bool {
-        while let Some((packet, way)) = self.service_mut(entry).and_then(Service::take_onward) {
+        while let Some((packet, way)) = self.services.get_mut(entry).and_then(Service::take_onward)
+        {
             entry = EntryId(way.meta.entry);
-            if self.sessions.take_turns() || self.is_busy(entry) {
+            if self.sessions.take_turns() || self.services.is_busy(entry) {
                 self.enqueue(packet, way, now);
                 return false;
             }
@@ -418,7 +411,7 @@ impl Cell {
     #[inline]
     fn visit(&mut self, packet: Packet, way: &Way, now: CoarseInstant) -> bool {
         let entry = EntryId(way.meta.entry);
-        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        let service = self.services.get_mut(entry);
         let Some(service) = service else {
             self.go_past(packet, way.meta, now);
             return false;
@@ -444,7 +437,7 @@ impl Cell {
         if after.trapped || after.emitted {
             self.settle_watch(entry);
         }
-        self.leaving |= after.leaves;
+        self.services.leaves(after.leaves);
     }
 
     /// A packet whose service is not there, since its rule is on its way out: it goes where it
@@ -473,12 +466,8 @@ impl Cell {
         self.report.no_service_dropped += u64::from(lost);
     }
 
-    fn service_mut(&mut self, entry: EntryId) -> Option<&mut Service> {
-        self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut)
-    }
-
     fn wait(&mut self) -> Result<()> {
-        let next = self.watch.next_at().as_nanos().saturating_sub(pacer::now());
+        let next = self.services.poll_timeout().as_nanos().saturating_sub(pacer::now());
         let mut time = next.min(WAIT_MAX.as_nanos());
         let (sessions, egress) = (self.sessions.poll_timeout(), self.path.egress.poll_timeout());
         for turn in [sessions, egress, self.streams.poll_timeout()].into_iter().flatten() {
@@ -494,8 +483,8 @@ impl Cell {
                 .filter_map(|(_, port)| Some(port.frames.as_ref()?.socket.as_fd())),
         );
         fds.extend(self.up.as_ref().map(Up::as_fd));
-        let of_lane = |entry: &EntryId| self.services.get(usize::from(entry.0))?.as_ref();
-        fds.extend(self.watch.lanes().iter().filter_map(of_lane).filter_map(Service::ring_fd));
+        let with_lanes = self.services.with_lanes().iter();
+        fds.extend(with_lanes.filter_map(|&entry| self.services.get(entry)?.ring_fd()));
         fd_passing::wait_readable(&fds, Some(time)).context("waiting for packets")
     }
 
@@ -506,8 +495,7 @@ impl Cell {
                 Some(Received::Message(length, fds)) => (length, fds),
                 Some(_) => return Ok(true),
                 None => {
-                    let serves =
-                        self.services.iter().flatten().next().is_some() || self.streams.are_there();
+                    let serves = !self.services.is_empty() || self.streams.are_there();
                     return Ok(serves && !self.link.is_given_up(now));
                 }
             };
@@ -600,19 +588,19 @@ impl Cell {
                 self.stay_awake(now + EXPECT);
             }
             ToCell::Edges(entry, edges) => {
-                if let Some(service) = self.service_mut(entry) {
+                if let Some(service) = self.services.get_mut(entry) {
                     service.set_edges(edges);
                 }
             }
             ToCell::Closed(entry, closed) => {
-                if let Some(service) = self.service_mut(entry) {
+                if let Some(service) = self.services.get_mut(entry) {
                     service.facts.closed = closed;
                 } else {
                     self.streams.set_closed(entry, closed);
                 }
             }
             ToCell::VersionKnown(entry) => {
-                if let Some(service) = self.service_mut(entry) {
+                if let Some(service) = self.services.get_mut(entry) {
                     service.become_known();
                 }
             }
@@ -683,15 +671,8 @@ impl Cell {
         let entry = facts.entry;
         match self.prepare(facts, code, memory, true) {
             Ok(ready) => {
-                let index = usize::from(entry.0);
-                if self.services.len() <= index {
-                    self.services.resize_with(index + 1, || None);
-                }
                 let service = Service::begin(ready, &self.pacer, Vec::new(), now);
-                if service.home().is_some() {
-                    self.watch.has_lane(entry);
-                }
-                self.services[index] = Some(service);
+                self.services.insert(service);
                 self.attend(entry, now);
                 Ok(())
             }
@@ -709,7 +690,7 @@ impl Cell {
         now: CoarseInstant,
     ) -> Result<()> {
         let entry = facts.entry;
-        let is_new = self.service_mut(entry).is_none_or(|service| service.shared().is_none());
+        let is_new = self.services.get_mut(entry).is_none_or(|service| service.shared().is_none());
         let ready = self.prepare(facts, code, memory, is_new);
         let refused = match ready {
             Ok(ready) => {
@@ -734,7 +715,7 @@ impl Cell {
         let charge = self.accounts.charge_service(&facts)?;
         let ports =
             self.path.ports.iter().map(|(number, port)| (port.name.clone(), number)).collect();
-        let lane = self.lanes.and_then(|lanes| lanes.lane(facts.entry));
+        let lane = self.services.lane(facts.entry);
         let mappings = &mut self.mappings;
         let map = |shared| Shared::map(mappings, shared, memory, lane, is_new);
         let shared = facts.shared.as_ref().map(map);

@@ -21,21 +21,14 @@ impl Cell {
         self.sessions.forget_told();
         // The next daemon does not know whose they are.
         self.path.associations.end_all(&mut self.path.pool);
-        for slot in &mut self.services {
-            if let Some(service) = slot
-                && !keep.contains(&service.facts.entry)
-            {
-                self.watch.forget(service.facts.entry);
-                *slot = None;
-            }
-        }
+        self.services.retain(|entry| keep.contains(&entry));
         let gone: Vec<EntryId> =
             self.streams.all().map(|(entry, _)| entry).filter(|it| !keep.contains(it)).collect();
         for entry in gone {
             self.streams.stop(entry);
         }
         self.streams.forget_asked();
-        let services = self.services.iter().flatten();
+        let services = self.services.iter();
         let streams = self.streams.all().map(|(entry, _)| (entry, None));
         let mut given: Vec<(Given, OwnedFd)> = Vec::new();
         for (port, queue, fd) in self.path.ports.queues() {

@@ -30,11 +30,12 @@ impl Cell {
         for (entry, packet) in entries.iter_mut().zip(batch) {
             let Some(meta) = packet.metadata::<{ size_of::<PacketMeta>() }>() else { continue };
             *entry = EntryId(bytemuck::cast::<_, PacketMeta>(meta).entry);
-            if let Some(place) = self.services.get(usize::from(entry.0)) {
+            if let Some(place) = self.services.place(*entry) {
                 Service::load_for_packet(place);
             }
         }
-        let services = || entries.iter().take(batch.len()).filter_map(|&entry| self.service(entry));
+        let services =
+            || entries.iter().take(batch.len()).filter_map(|&entry| self.services.get(entry));
         services().for_each(|service| self.sessions.load_queue(service.facts.session));
         services().for_each(|service| self.sessions.load_wake(service.facts.session));
     }
@@ -50,12 +51,12 @@ impl Cell {
         for (entry, &processor) in entries.iter_mut().zip(next) {
             let Some(task) = self.sessions.task_of(processor) else { continue };
             *entry = task.entry;
-            if let Some(place) = self.services.get(usize::from(entry.0)) {
+            if let Some(place) = self.services.place(*entry) {
                 Service::load_for_turn(place);
             }
         }
         for step in 0..3 {
-            let services = entries[..found].iter().filter_map(|&entry| self.service(entry));
+            let services = entries[..found].iter().filter_map(|&entry| self.services.get(entry));
             services.for_each(|service| service.load_ahead(step));
         }
         found
@@ -65,10 +66,5 @@ impl Cell {
     #[inline]
     pub(super) fn loads_ahead(&self) -> bool {
         self.sessions.tasks() >= SESSIONS_MIN
-    }
-
-    #[inline]
-    fn service(&self, entry: EntryId) -> Option<&Service> {
-        self.services.get(usize::from(entry.0)).and_then(Option::as_ref)
     }
 }

@@ -73,23 +73,8 @@ impl Cell {
             packet.recycle(&mut self.path.pool);
             self.report.egress_gone += 1;
         }
-        let is_counted = self.service_mut(entry).is_some_and(|it| it.leave_past(epoch));
-        self.leaving |= is_counted;
-    }
-
-    /// The rings are empty: lanes may go below whose packets have all left, since nothing from
-    /// there overtakes them.
-    pub(super) fn have_departed(&mut self) {
-        self.leaving = false;
-        for entry in self.watch.lanes() {
-            let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
-            let Some(service) = service else { continue };
-            if self.path.egress.waits(service.facts.session) {
-                self.leaving = true;
-            } else {
-                service.depart();
-            }
-        }
+        let is_counted = self.services.get_mut(entry).is_some_and(|it| it.leave_past(epoch));
+        self.services.leaves(is_counted);
     }
 
     /// A session is there, or was promised something else.
@@ -157,14 +142,14 @@ impl Cell {
         level: u32,
         now: CoarseInstant,
     ) -> Result<()> {
-        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        let service = self.services.get_mut(entry);
         if service.as_ref().is_some_and(|service| service.is_unknown()) {
             // It was meant for the version before; the daemon has forgotten it when it hears.
             return Ok(());
         }
         let set = service.is_some_and(|service| service.set_level(level, now));
         // The lane is looked at from now on.
-        self.watch.set(entry, CoarseInstant::ZERO);
+        self.services.look_at(entry, CoarseInstant::ZERO);
         if set && level != LEVEL_USER {
             self.stay_awake(now + AWAKE);
         }
@@ -181,7 +166,7 @@ impl Cell {
     }
 
     pub(super) fn recount(&mut self, entry: EntryId, act: impl FnOnce(&mut Shared)) {
-        if let Some(shared) = self.service_mut(entry).and_then(Service::shared) {
+        if let Some(shared) = self.services.get_mut(entry).and_then(Service::shared) {
             act(shared);
         }
     }

@@ -18,10 +18,7 @@ impl Cell {
     /// Tells those that are to be told.
     pub(super) fn tell_low(&mut self, now: CoarseInstant) {
         while let Some(low) = self.accounts.poll_low() {
-            let services = self.services.iter().flatten();
-            let of_it = services.filter(|service| service.facts.session == low.session);
-            let entries: Vec<EntryId> = of_it.map(|service| service.facts.entry).collect();
-            for entry in entries {
+            for entry in self.services.of_session(low.session) {
                 self.ask(entry, Control::MemoryLow(low), now);
             }
         }
@@ -36,7 +33,7 @@ impl Cell {
 
     /// A service may want to be told of another queue, or of none.
     pub(super) fn settle_watch(&mut self, entry: EntryId) {
-        let Some(service) = self.service_mut(entry) else { return };
+        let Some(service) = self.services.get_mut(entry) else { return };
         let session = service.facts.session;
         if let Some((before, watch)) = service.take_watch() {
             self.sessions.watch(entry, before, watch.map(|watch| (session, watch)));

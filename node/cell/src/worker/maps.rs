@@ -18,7 +18,7 @@ impl Cell {
             // session.
             ToCell::Lanes => {
                 let lanes = Lanes::given(&fd).context("mapping the lanes")?;
-                self.lanes = Some(Box::leak(Box::new(lanes)));
+                self.services.set_lanes(Box::leak(Box::new(lanes)));
             }
             ToCell::Rooms => {
                 let rooms = Rooms::given(&fd).context("mapping what may wait for sessions")?;

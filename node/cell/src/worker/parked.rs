@@ -56,14 +56,10 @@ impl Cell {
         if self.parked.iter().any(|parked| parked.entry == entry) {
             return true;
         }
-        let service = self.services.get(usize::from(entry.0)).and_then(Option::as_ref);
+        let service = self.services.get(entry);
         let Some(service) = service else { return false };
         match message {
-            ToCell::Settle(_) => {
-                let services = self.services.iter().flatten();
-                let mut epochs = services.flat_map(|service| service.epochs_counted_by(entry));
-                epochs.any(|epoch| service.is_of_before(epoch))
-            }
+            ToCell::Settle(_) => self.services.has_of_before(entry),
             _ => service.stands(),
         }
     }

@@ -20,7 +20,7 @@ const MESSAGES_WAITING_MAX: usize = 4 * BATCH;
 impl Cell {
     /// Sends what the service's lanes emitted, and passes on what they tell others.
     pub(super) fn emit(&mut self, entry: EntryId) {
-        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        let service = self.services.get_mut(entry);
         let Some(service) = service else { return };
         let mut outbox = Outbox::default();
         if let Some(tap) = &mut self.path.tap {
@@ -37,9 +37,9 @@ impl Cell {
         if let Some(tap) = &mut self.path.tap {
             tap.forget();
         }
-        for entry in self.watch.lanes() {
-            let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
-            let Some(service) = service else { continue };
+        for at in 0..self.services.with_lanes().len() {
+            let entry = self.services.with_lanes()[at];
+            let Some(service) = self.services.get_mut(entry) else { continue };
             let mut exits = self.path.exits(&mut self.sessions, service.facts.session);
             service.take_records(&self.umem, &mut exits, &mut outbox);
         }
@@ -61,11 +61,7 @@ impl Cell {
     pub(super) fn deliver_messages(&mut self, now: CoarseInstant) {
         for _ in 0..self.messages.len() {
             let Some((from, message)) = self.messages.pop_front() else { return };
-            let services = self.services.iter().flatten();
-            let before: Vec<EntryId> = services
-                .filter(|service| service.leads_to(from))
-                .map(|service| service.facts.entry)
-                .collect();
+            let before = self.services.before(from);
             self.report.messages_unheard += u64::from(before.is_empty());
             let message: Rc<[u8]> = message.into();
             for entry in before {
@@ -77,7 +73,7 @@ impl Cell {
 
     /// Gives a service a message of the daemon's, which waits for the answers.
     pub(super) fn give_message(&mut self, entry: EntryId, message: Vec<u8>, now: CoarseInstant) {
-        let lanes = self.service_mut(entry).map_or(0, |service| service.lane_count());
+        let lanes = self.services.get_mut(entry).map_or(0, |service| service.lane_count());
         let letter = Letter::of_daemon(message.into());
         if !self.ask(entry, Control::Message(letter), now) {
             let _ = self.link.send(&FromCell::Answered(entry, vec![None; lanes]));
@@ -87,8 +83,8 @@ impl Cell {
     /// Tells of the service's traps and of what became of its replacement, and has lanes that could not be started again wait for
     /// their turn in `tick`.
     pub(super) fn tell_traps(&mut self, entry: EntryId) {
-        let untold = self.service_mut(entry).map_or_else(Vec::new, Service::take_untold);
-        let traps = self.service_mut(entry).map_or(0, |service| service.traps());
+        let untold = self.services.get_mut(entry).map_or_else(Vec::new, Service::take_untold);
+        let traps = self.services.get_mut(entry).map_or(0, |service| service.traps());
         for trapped in untold {
             self.link.notice(&FromCell::Trapped(
                 entry,
@@ -96,9 +92,9 @@ impl Cell {
                 trapped.trap.to_string(),
                 traps,
             ));
-            self.watch.set(entry, CoarseInstant::ZERO);
+            self.services.look_at(entry, CoarseInstant::ZERO);
         }
-        let message = match self.service_mut(entry).and_then(Service::take_sequel) {
+        let message = match self.services.get_mut(entry).and_then(Service::take_sequel) {
             Some(Sequel::Kept) => FromCell::Kept(entry),
             Some(Sequel::PutBack(reason)) => FromCell::PutBack(entry, reason),
             None => return,

@@ -74,11 +74,9 @@ impl Cell {
     fn report_services(&mut self, of: Of, from: usize, mut sent: Vec<Bytes>) -> Result<Reporting> {
         let most = if of == Of::All { SERVICES_PER_ROUND } else { LOOKS_PER_ROUND };
         let (mut told, mut looks, mut next) = (Vec::new(), 0, from);
-        while let Some(slot) = self.services.get_mut(next)
-            && looks < most
-        {
+        while next < self.services.places() && looks < most {
             next += 1;
-            let Some(service) = slot else { continue };
+            let Some(service) = self.services.at_mut(next - 1) else { continue };
             looks += 1;
             let session = usize::from(service.facts.session.0);
             if sent.len() <= session {
@@ -92,13 +90,13 @@ impl Cell {
         for (entry, report) in told {
             self.link.send(&FromCell::Service(entry, Box::new(report)))?;
         }
-        if of == Of::All && next >= self.services.len() {
+        if of == Of::All && next >= self.services.places() {
             let streams: Vec<_> = self.streams.all().collect();
             for (entry, report) in streams {
                 self.link.send(&FromCell::Service(entry, Box::new(report)))?;
             }
         }
-        Ok(match next < self.services.len() {
+        Ok(match next < self.services.places() {
             true => Reporting::Services(of, next, sent),
             false => Reporting::Sessions(of, 0, sent),
         })

@@ -32,16 +32,9 @@ const CLOSE_OF: u64 = 16;
 const LATER: Nanos = Nanos(10_000);
 
 impl Cell {
-    /// Whether packets for a service have to wait behind others.
-    #[inline]
-    pub(super) fn is_busy(&self, entry: EntryId) -> bool {
-        let service = self.services.get(usize::from(entry.0)).and_then(Option::as_ref);
-        service.is_some_and(|service| !service.is_idle())
-    }
-
     /// Gives a packet to a service that nobody counts for: at once, or when its turn has come.
     pub(super) fn hand_on(&mut self, packet: Packet, way: Way, entry: EntryId, now: CoarseInstant) {
-        if self.sessions.take_turns() || self.is_busy(entry) {
+        if self.sessions.take_turns() || self.services.is_busy(entry) {
             self.enqueue(packet, way, now);
         } else if self.visit(packet, &way, now) {
             self.go_on(entry, now);
@@ -51,12 +44,12 @@ impl Cell {
     /// Has a packet wait for its session's turn, if there is room.
     pub(super) fn enqueue(&mut self, packet: Packet, mut way: Way, now: CoarseInstant) {
         let entry = EntryId(way.meta.entry);
-        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        let service = self.services.get_mut(entry);
         let Some(service) = service else {
             let counted_by = way.counted_by;
             self.give_room_back(&way);
             self.go_past(packet, way.meta, now);
-            return self.depart(counted_by.map(|entry| (entry, way.meta.epoch())));
+            return self.services.leave_epochs(counted_by.map(|entry| (entry, way.meta.epoch())));
         };
         let session = service.facts.session;
         let memory = Bytes(packet.memory_length() as u64);
@@ -69,8 +62,8 @@ impl Cell {
         } else {
             self.sessions.refused(session, &packet);
             let turn = service.refuse(packet, &way, &mut self.path.pool);
-            self.leaving |= turn.after.leaves;
-            self.depart(turn.departed);
+            self.services.leaves(turn.after.leaves);
+            self.services.leave_epochs(turn.departed);
         }
     }
 
@@ -80,7 +73,7 @@ impl Cell {
         let Some(epoch) = way.meta.counted_in() else { return };
         way.meta.flags &= !META_COUNTED;
         way.room = Bytes(packet.memory_length() as u64);
-        self.sessions.come(self.payer(way), way.room, epoch);
+        self.sessions.come(self.services.payer(way), way.room, epoch);
     }
 
     /// What was sent up in the epoch that is closed, and is not in a ring either, is lost. A cell
@@ -98,16 +91,8 @@ impl Cell {
     #[inline]
     pub(super) fn give_room_back(&mut self, way: &Way) {
         if way.room > Bytes::ZERO {
-            self.sessions.release(self.payer(way), way.room);
+            self.sessions.release(self.services.payer(way), way.room);
         }
-    }
-
-    /// In whose queue the front door has taken room for a packet.
-    fn payer(&self, way: &Way) -> SessionId {
-        let entry = EntryId(way.meta.entry);
-        let service = self.services.get(usize::from(entry.0)).and_then(Option::as_ref);
-        let of_lane = || self.lanes?.lane(entry).map(|lane| lane.session());
-        service.map(|service| service.facts.session).or_else(of_lane).unwrap_or(SessionId::SYSTEM)
     }
 
     /// Lets services work whose turn it is, and sends what they left. False when it is nobody's.
@@ -156,7 +141,7 @@ impl Cell {
             return None;
         };
         let (entry, pool) = (next.task.entry, usize::from(next.task.pool));
-        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        let service = self.services.get_mut(entry);
         let Some(service) = service else {
             if let Some(end) = self.work_streams(begin, &next) {
                 return Some(end);
@@ -204,15 +189,16 @@ impl Cell {
         let through_at = through_at.filter(|_| is_through);
         self.sessions.release(session, handled_room);
         self.follow(entry, &after);
-        self.depart(departed);
+        self.services.leave_epochs(departed);
         if let Some(told) = told {
             self.pass_told(entry, told, now);
         }
-        while let Some((packet, way)) = self.service_mut(entry).and_then(Service::take_onward) {
+        while let Some((packet, way)) = self.services.get_mut(entry).and_then(Service::take_onward)
+        {
             self.enqueue(packet, way, now);
         }
         let end = through_at.unwrap_or_else(pacer::now);
-        let service = self.services.get(usize::from(entry.0)).and_then(Option::as_ref);
+        let service = self.services.get(entry);
         let idle = service.is_none_or(|service| !service.wants(pool));
         for other in service.into_iter().flat_map(|service| service.others_that_want(pool)) {
             self.sessions.wake(end, session, other);
@@ -224,7 +210,7 @@ impl Cell {
 
     /// Asks a service for something; false when too much waits for it already.
     pub(super) fn ask(&mut self, entry: EntryId, control: Control, now: CoarseInstant) -> bool {
-        let is_taken = self.service_mut(entry).is_some_and(|service| service.ask(control));
+        let is_taken = self.services.get_mut(entry).is_some_and(|service| service.ask(control));
         self.attend(entry, now);
         is_taken
     }
@@ -232,7 +218,7 @@ impl Cell {
     /// Has a service do what it is asked for: in its session's turns, or at once where nobody
     /// takes turns.
     pub(super) fn attend(&mut self, entry: EntryId, now: CoarseInstant) {
-        let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+        let service = self.services.get_mut(entry);
         let Some(service) = service else { return };
         let Some(task) = service.asked_task() else { return };
         let session = service.facts.session;
@@ -242,7 +228,7 @@ impl Cell {
         self.slicer.arm(SLICE);
         self.meter.run_for(&mut self.sessions, session);
         loop {
-            let service = self.services.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+            let service = self.services.get_mut(entry);
             let Some(service) = service.filter(|service| service.may_answer()) else { break };
             let turn = service.answer(&self.engine, Nanos(u64::MAX), now);
             let Turn { after, told, .. } = turn;
@@ -257,10 +243,7 @@ impl Cell {
     /// Tells the daemon what it waits for. One that does not hear it is gone, which is noticed
     /// elsewhere.
     fn pass_told(&mut self, entry: EntryId, told: Told, now: CoarseInstant) {
-        self.watch.set(entry, CoarseInstant::ZERO);
-        if self.service_mut(entry).is_some_and(|service| service.home().is_some()) {
-            self.watch.has_lane(entry);
-        }
+        self.services.look_soon(entry);
         let message = match told {
             Told::Started(Ok(())) => FromCell::Started(entry),
             Told::Started(Err(error)) => {
@@ -274,25 +257,15 @@ impl Cell {
         let _ = self.link.send(&message);
     }
 
-    /// Packets that these services have counted are through with their graphs.
-    pub(super) fn depart(&mut self, departed: impl IntoIterator<Item = (EntryId, u8)>) {
-        for (entry, epoch) in departed {
-            let counted = self.service_mut(entry).is_some_and(|it| it.leave_epoch(epoch));
-            self.leaving |= counted;
-        }
-    }
-
     /// Takes a service away; what waited for it goes where it was going.
     pub(super) fn stop(&mut self, entry: EntryId, now: CoarseInstant) -> ServiceReport {
-        let slot = self.services.get_mut(usize::from(entry.0)).and_then(Option::take);
-        let Some(mut service) = slot else { return ServiceReport::default() };
-        self.watch.forget(entry);
+        let Some(mut service) = self.services.take(entry) else { return ServiceReport::default() };
         self.sessions.watch(entry, service.watches_in(), None);
         let session = service.facts.session;
         for (packet, way) in service.dissolve(&mut self.path.pool) {
             self.sessions.release(session, way.room);
             self.go_past(packet, way.meta, now);
-            self.depart(way.counted_by.map(|entry| (entry, way.meta.epoch())));
+            self.services.leave_epochs(way.counted_by.map(|entry| (entry, way.meta.epoch())));
         }
         self.sessions.sent(session, Bytes(service.bytes_out));
         service.report()

@@ -1,0 +1,199 @@
+//! Services of a cell, by entry; which of them are to be looked at, and whose packets may be gone.
+//!
+//! ```text
+//!  packet, turn ─▶ get_mut(entry) ─▶ Service
+//!  timer, restart, probation ─▶ watch ─▶ take_due
+//!  lane counted a packet, and it left ─▶ leaves ─ rings empty ─▶ handle_sent ─▶ may go below
+//! ```
+
+use crate::service::watch::Watch;
+use crate::service::{Service, Way};
+use bpf::{Lane, Lanes};
+use units::{CoarseInstant, EntryId, SessionId};
+
+/// Every service that runs in the cell.
+#[derive(Default)]
+pub(crate) struct Services {
+    all: Vec<Option<Service>>,
+    /// Lanes of the front door; `None` until the daemon has given them.
+    lanes: Option<&'static Lanes>,
+    watch: Watch,
+    /// Set while packets that lanes have sent up may still lie in transmit rings.
+    is_leaving: bool,
+}
+
+impl Services {
+    /// Returns the service of an entry.
+    #[inline]
+    pub(crate) fn get(&self, entry: EntryId) -> Option<&Service> {
+        self.all.get(usize::from(entry.0)).and_then(Option::as_ref)
+    }
+
+    /// Returns the service of an entry.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, entry: EntryId) -> Option<&mut Service> {
+        self.all.get_mut(usize::from(entry.0)).and_then(Option::as_mut)
+    }
+
+    /// Returns the place of an entry, with a service or without: what is loaded ahead is not read.
+    #[inline]
+    pub(crate) fn place(&self, entry: EntryId) -> Option<&Option<Service>> {
+        self.all.get(usize::from(entry.0))
+    }
+
+    /// Returns how many places there are, with a service or without.
+    pub(crate) const fn places(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Returns the service in a place, by its number.
+    pub(crate) fn at_mut(&mut self, place: usize) -> Option<&mut Service> {
+        self.all.get_mut(place).and_then(Option::as_mut)
+    }
+
+    /// Returns every service.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Service> {
+        self.all.iter().flatten()
+    }
+
+    /// Returns true when there is no service.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    /// Returns whether packets for a service have to wait behind others.
+    #[inline]
+    pub(crate) fn is_busy(&self, entry: EntryId) -> bool {
+        self.get(entry).is_some_and(|service| !service.is_idle())
+    }
+
+    /// Returns the session in whose queue the front door has taken room for a packet.
+    pub(crate) fn payer(&self, way: &Way) -> SessionId {
+        let entry = EntryId(way.meta.entry);
+        let service = self.get(entry).map(|service| service.facts.session);
+        let of_lane = || self.lane(entry).map(|lane| lane.session());
+        service.or_else(of_lane).unwrap_or(SessionId::SYSTEM)
+    }
+
+    /// Returns the front door's lane of an entry.
+    pub(crate) fn lane(&self, entry: EntryId) -> Option<Lane<'static>> {
+        self.lanes?.lane(entry)
+    }
+
+    /// Returns services that lead straight to that one.
+    pub(crate) fn before(&self, entry: EntryId) -> Vec<EntryId> {
+        let before = self.iter().filter(|service| service.leads_to(entry));
+        before.map(|service| service.facts.entry).collect()
+    }
+
+    /// Returns services of a session.
+    pub(crate) fn of_session(&self, session: SessionId) -> Vec<EntryId> {
+        let of_it = self.iter().filter(|service| service.facts.session == session);
+        of_it.map(|service| service.facts.entry).collect()
+    }
+
+    /// Returns true while packets are on their way that the service's lane counted before its last
+    /// recount.
+    pub(crate) fn has_of_before(&self, entry: EntryId) -> bool {
+        let Some(service) = self.get(entry) else { return false };
+        let mut epochs = self.iter().flat_map(|other| other.epochs_counted_by(entry));
+        epochs.any(|epoch| service.is_of_before(epoch))
+    }
+
+    /// Returns services of which a version can leave user level.
+    pub(crate) fn with_lanes(&self) -> &[EntryId] {
+        self.watch.lanes()
+    }
+
+    /// Returns true while packets that lanes have sent up may still lie in transmit rings.
+    #[inline]
+    pub(crate) const fn is_leaving(&self) -> bool {
+        self.is_leaving
+    }
+
+    /// Takes the lanes of the front door, as long as the process lasts.
+    pub(crate) fn set_lanes(&mut self, lanes: &'static Lanes) {
+        self.lanes = Some(lanes);
+    }
+
+    /// Puts a service in its place.
+    pub(crate) fn insert(&mut self, service: Service) {
+        let entry = service.facts.entry;
+        let index = usize::from(entry.0);
+        if self.all.len() <= index {
+            self.all.resize_with(index + 1, || None);
+        }
+        if service.home().is_some() {
+            self.watch.has_lane(entry);
+        }
+        self.all[index] = Some(service);
+    }
+
+    /// Takes a service out of its place; nothing of it is to be looked at any more.
+    pub(crate) fn take(&mut self, entry: EntryId) -> Option<Service> {
+        let service = self.all.get_mut(usize::from(entry.0)).and_then(Option::take)?;
+        self.watch.forget(entry);
+        Some(service)
+    }
+
+    /// Removes every service but these.
+    pub(crate) fn retain(&mut self, keep: impl Fn(EntryId) -> bool) {
+        for slot in &mut self.all {
+            if let Some(service) = slot.take_if(|service| !keep(service.facts.entry)) {
+                self.watch.forget(service.facts.entry);
+            }
+        }
+    }
+
+    /// Has a service looked at in the next round, and its lane, if it has one, from now on.
+    pub(crate) fn look_soon(&mut self, entry: EntryId) {
+        self.watch.set(entry, CoarseInstant::ZERO);
+        if self.get(entry).is_some_and(|service| service.home().is_some()) {
+            self.watch.has_lane(entry);
+        }
+    }
+
+    /// Has a service looked at then, and not before.
+    pub(crate) fn look_at(&mut self, entry: EntryId, at: CoarseInstant) {
+        self.watch.set(entry, at);
+    }
+
+    /// Returns services whose time has come, each once.
+    pub(crate) fn take_due(&mut self, now: CoarseInstant) -> Vec<EntryId> {
+        self.watch.take_due(now)
+    }
+
+    /// Notes that packets leave which a lane has counted.
+    #[inline]
+    pub(crate) const fn leaves(&mut self, is_leaving: bool) {
+        self.is_leaving |= is_leaving;
+    }
+
+    /// Notes that packets which these services' lanes have counted are through with their graphs.
+    pub(crate) fn leave_epochs(&mut self, through: impl IntoIterator<Item = (EntryId, u8)>) {
+        for (entry, epoch) in through {
+            let is_counted = self.get_mut(entry).is_some_and(|it| it.leave_epoch(epoch));
+            self.leaves(is_counted);
+        }
+    }
+
+    /// Lets lanes go below whose packets have all left, since nothing from there overtakes them.
+    /// The transmit rings are empty; of sessions that `waits` knows something waits to be sent.
+    pub(crate) fn handle_sent(&mut self, waits: impl Fn(SessionId) -> bool) {
+        self.is_leaving = false;
+        for entry in self.watch.lanes() {
+            let service = self.all.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
+            let Some(service) = service else { continue };
+            if waits(service.facts.session) {
+                self.is_leaving = true;
+            } else {
+                service.depart();
+            }
+        }
+    }
+
+    /// Returns when a service is to be looked at next; at the latest, since it may be put off.
+    pub(crate) fn poll_timeout(&self) -> CoarseInstant {
+        self.watch.next_at()
+    }
+}
