@@ -582,6 +582,30 @@ pub struct CellReport {
     pub frames_total: u64,
 }
 
+impl CellReport {
+    /// Adds what another cell counts.
+    #[must_use]
+    pub fn plus(self, other: &Self) -> Self {
+        Self {
+            no_service: self.no_service + other.no_service,
+            no_service_dropped: self.no_service_dropped + other.no_service_dropped,
+            oversized: self.oversized + other.oversized,
+            up_dropped: self.up_dropped + other.up_dropped,
+            egress_gone: self.egress_gone + other.egress_gone,
+            no_metadata: self.no_metadata + other.no_metadata,
+            messages_delivered: self.messages_delivered + other.messages_delivered,
+            messages_dropped: self.messages_dropped + other.messages_dropped,
+            messages_unheard: self.messages_unheard + other.messages_unheard,
+            notices_dropped: self.notices_dropped + other.notices_dropped,
+            tapped_lost: self.tapped_lost + other.tapped_lost,
+            associations: self.associations.plus(&other.associations),
+            memory_rest: self.memory_rest + other.memory_rest,
+            frames_free: self.frames_free + other.frames_free,
+            frames_total: self.frames_total + other.frames_total,
+        }
+    }
+}
+
 /// Why bytes were no message: the two ends are of different versions.
 #[derive(Debug, thiserror::Error)]
 #[error("a message between daemon and cell cannot be read: {0}")]

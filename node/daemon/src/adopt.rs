@@ -11,7 +11,7 @@
 //! done is brought to one of its two ends: see `node::state`'s `resume`.
 
 use crate::apply::check_wanted;
-use crate::cell_link::{self, CellLink};
+use crate::cells::{self, CellLink, CellNumber};
 use crate::config::NodeFile;
 use crate::daemon::{Daemon, Done, KernelWay, Parts, Queue, Start};
 use crate::door::Door;
@@ -155,7 +155,7 @@ impl Daemon {
                     services = runs.len(),
                     "adopted what a daemon before left: nothing was stopped"
                 );
-                self.cell = Some(link);
+                self.cells.insert(CellNumber::FIRST, link);
                 self.tell_memory();
                 self.adopt_queues()?;
                 self.end_all_below_but(&runs);
@@ -200,7 +200,7 @@ impl Daemon {
                 }
             }
             if is_away {
-                self.tell(&ToCell::RemovePort(port), &[]);
+                self.cells.tell_all(&ToCell::RemovePort(port), &[]);
             }
         }
         Ok(())
@@ -332,7 +332,7 @@ fn adopt_ports(
 
 fn adopt_cell(node: &Name, pid: u32, ran: Vec<EntryId>) -> Result<Cell> {
     let directory = run_directory(node);
-    let (process, socket) = cell_link::find(&directory, pid).context("the cell is gone")?;
+    let (process, socket) = cells::find(&directory, pid).context("the cell is gone")?;
     let (answer, given) = cell::adopt(&socket, ran, ANSWER_WITHIN_MS)?;
     let (mut sockets, mut kernel, mut up) = (Vec::new(), None, None);
     for (what, fd) in given {
@@ -356,8 +356,8 @@ pub(crate) fn end_cells(node: &Name, but: Option<u32>) -> Result<Vec<u32>> {
         if Some(pid) == but {
             continue;
         }
-        if let Some((process, _)) = cell_link::find(&directory, pid) {
-            cell_link::end(&process).with_context(|| format!("ending the cell {pid}"))?;
+        if let Some((process, _)) = cells::find(&directory, pid) {
+            cells::end(&process).with_context(|| format!("ending the cell {pid}"))?;
             ended.push(pid);
         }
         let _ = std::fs::remove_file(cell::socket_in(&directory, pid));

@@ -254,7 +254,7 @@ impl Daemon {
         let caller = self.neighbour(&new.token, new.principal);
         let Some(neighbours) = &mut self.neighbours else { return };
         let Established { id, address, principal, traffic, .. } = new;
-        let keys = match (&caller, self.cell.is_some(), traffic.to_bytes()) {
+        let keys = match (&caller, self.cells.is_any(), traffic.to_bytes()) {
             (Some(_), true, Ok(keys)) => keys,
             (held, ..) => {
                 neighbours.counts.not_granted += u64::from(held.is_none());
@@ -266,7 +266,7 @@ impl Daemon {
         neighbours.counts.established += 1;
         let since = now();
         neighbours.live.insert(id, Live { caller, principal, address, since, confirm });
-        self.tell(&ToCell::Associate(SecretBytes(keys)), &[]);
+        self.cells.tell_all(&ToCell::Associate(SecretBytes(keys)), &[]);
     }
 
     /// What somebody may who shakes hands with this key and this token.
@@ -299,7 +299,7 @@ impl Daemon {
         let Some(neighbours) = &mut self.neighbours else { return };
         neighbours.called.forget(id);
         let Some(live) = neighbours.live.remove(&id) else { return };
-        self.tell(&ToCell::Disassociate(id), &[]);
+        self.cells.tell_all(&ToCell::Disassociate(id), &[]);
         tracing::debug!(%id, principal = %live.principal, ?reason, "an association has ended");
     }
 
@@ -358,7 +358,7 @@ impl Daemon {
     /// What came for associations, and what became of it.
     pub(crate) fn association_stats(&self) -> Option<api::AssociationStats> {
         let neighbours = self.neighbours.as_ref()?;
-        let cell = &self.cell_report.associations;
+        let cell = &self.cells.report().associations;
         let mut dropped: BTreeMap<String, u64> =
             cell.dropped().into_iter().map(|(why, count)| (why.to_owned(), count)).collect();
         dropped.insert("active_past_cell".to_owned(), neighbours.counts.past_cell);

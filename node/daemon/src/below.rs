@@ -279,7 +279,7 @@ impl Daemon {
     /// the program is there already.
     pub(crate) fn begin_early(&mut self, entry: EntryId) {
         let has_programs = self.shared.get(&entry).is_some_and(|it| !it.loaded.is_empty());
-        if self.cell.is_none() || !has_programs {
+        if !self.cells.is_any() || !has_programs {
             return;
         }
         self.look_at_levels(entry);

@@ -65,7 +65,7 @@ impl Daemon {
                 tracing::error!(port = %name, %error, "the front door was not told");
             }
             let facts = port.facts(0);
-            self.tell(&ToCell::ChangePort(facts), &[]);
+            self.cells.tell_all(&ToCell::ChangePort(facts), &[]);
         }
     }
 }

@@ -11,7 +11,7 @@
 
 mod seen;
 
-use crate::cell_work::AfterReport;
+use crate::cells::AfterReport;
 use crate::daemon::Daemon;
 use crate::events::wall_clock_ns;
 use crate::http::{Answer, error};
@@ -206,7 +206,7 @@ impl Daemon {
             buffer: Buffer::default(),
             waiting: VecDeque::new(),
             lost: 0,
-            cell_lost_before: self.cell_report.tapped_lost,
+            cell_lost_before: self.cells.report().tapped_lost,
             asked: Instant::now(),
             follower: None,
             clock_offset: clock_offset(),
@@ -262,7 +262,7 @@ impl Daemon {
             arriving: self.captures.iter().any(|it| it.direction != Some(Direction::Out)),
             dropped_only: self.captures.iter().all(|capture| capture.dropped),
         });
-        self.tell(&ToCell::Tap(facts), &[]);
+        self.cells.tell_all(&ToCell::Tap(facts), &[]);
     }
 
     fn ports_of(&self, names: &[String]) -> Answer<Vec<PortId>> {
@@ -290,7 +290,7 @@ impl Daemon {
     /// Answers `GET /v1/captures/N`, now or when there is a packet.
     pub(crate) fn captured(&mut self, id: u32, wait_seconds: u32, reply: Reply<CapturedPackets>) {
         self.look_at_captures();
-        let cell_lost = self.cell_report.tapped_lost;
+        let cell_lost = self.cells.report().tapped_lost;
         let Some(capture) = self.captures.iter_mut().find(|capture| capture.id == id) else {
             return reply.refuse(unknown(id));
         };
@@ -321,7 +321,7 @@ impl Daemon {
         self.look_at_captures();
         let at = self.captures.iter().position(|capture| capture.id == id);
         let mut capture = self.captures.swap_remove(at.ok_or_else(|| unknown(id))?);
-        let lost = capture.lost(self.cell_report.tapped_lost);
+        let lost = capture.lost(self.cells.report().tapped_lost);
         let packets = capture.waiting.drain(..).collect();
         self.tap_cell();
         Ok(CaptureEnded { schema_version: SCHEMA_VERSION, packets, lost })
@@ -344,7 +344,7 @@ impl Daemon {
                 && let Some((_, reply)) = capture.follower.take()
             {
                 capture.asked = now;
-                let packets = capture.take(self.cell_report.tapped_lost);
+                let packets = capture.take(self.cells.report().tapped_lost);
                 // Who no longer waits did not get them: with them the capture ends by itself.
                 reply.ok(packets);
             }

@@ -1,13 +1,10 @@
 //! The daemon and its cell: what one tells the other, and what follows.
 
-use crate::authority::Sight;
 use crate::below::Begin;
-use crate::cell_link::CellLink;
-use crate::cell_watch::{ENDED_AFTER, Look};
+use crate::cells::{AfterReport, CellLink, CellNumber, SILENT_MAX, Silence};
 use crate::daemon::{Daemon, Done, KernelWay, Queue};
 use crate::events::Note;
 use crate::ports::Mode;
-use crate::reply::Reply;
 use crate::streams::Start;
 use abi::check::Kind;
 use anyhow::{Context, Result};
@@ -34,27 +31,6 @@ pub(crate) struct Pending {
     pub(crate) replaces: Option<StateWay>,
 }
 
-/// What waits until the cell has told how its services are.
-pub(crate) enum AfterReport {
-    /// A list of the services that the sender may see.
-    Services(Sight, Reply<api::ServiceList>),
-    Service(String, Reply<api::ServiceInfo>),
-    Stats(Sight, Reply<api::Stats>),
-    Metrics(Reply<String>),
-    Sessions(Sight, Reply<api::SessionList>),
-    Session(Sight, String, Reply<api::SessionDetails>),
-    /// The end of a capture: the cell has handed over what it had of it.
-    CaptureEnds(u32, Reply<api::CaptureEnded>),
-    /// A comparison of all counters of drops.
-    CountDrops,
-    /// A look for services that packets no longer call.
-    EndIdleCalls,
-    /// A bill of what was used.
-    Bill,
-    /// The bill of a node that ends.
-    LastBill,
-}
-
 /// What a cell is told of a service.
 pub(crate) enum Facts {
     /// It has packets.
@@ -74,16 +50,38 @@ impl Facts {
 
 impl Daemon {
     pub(crate) fn start_cell(&mut self, restarts: u32) {
-        if let Err(error) = self.try_start_cell() {
+        let number = CellNumber::FIRST;
+        if let Err(error) = self.try_start_cell(number) {
             tracing::error!(restarts, error = format!("{error:#}"), "the cell did not start");
-            self.cell_lost(format!("{error:#}"));
+            self.cell_lost(number, format!("{error:#}"));
         }
     }
 
-    fn try_start_cell(&mut self) -> Result<()> {
+    fn try_start_cell(&mut self, number: CellNumber) -> Result<()> {
         let queues = self.ports.iter().map(|p| p.queues).sum();
         let directory = crate::run_directory(&self.file.name);
         let cell = CellLink::spawn(&directory, queues, self.guest_core)?;
+        self.give_devices(&cell)?;
+        if let Some(capacity) = self.node.capacity() {
+            cell.send(&ToCell::Memory(capacity.memory), &[])?;
+        }
+        cell.send(&ToCell::Codecs(self.cells.codec_facts()), &[])?;
+        tracing::info!(pid = cell.pid(), core = self.guest_core, "the cell starts");
+        self.cells.insert(number, cell);
+        self.tell_lines();
+        if !self.captures.is_empty() {
+            self.tap_cell();
+        }
+        self.begin_packets()?;
+        (0..self.ports.len()).try_for_each(|index| self.open_queues(index))?;
+        if self.cells.is_bound(number) {
+            self.cell_ready(number);
+        }
+        Ok(())
+    }
+
+    /// Gives a cell the devices and maps that all its services share.
+    fn give_devices(&self, cell: &CellLink) -> Result<()> {
         match &self.kernel {
             KernelWay::Tun(device) => cell.send(&ToCell::Kernel, &[device.as_fd()])?,
             KernelWay::Frames(socket) => cell.send(&ToCell::KernelFrames, &[socket.as_fd()])?,
@@ -100,31 +98,15 @@ impl Daemon {
                 cell.send(&ToCell::Answers, &[up.as_fd(), front.answers_map().as_fd()])?;
             }
         }
-        self.binding = 0;
-        if let Some(capacity) = self.node.capacity() {
-            cell.send(&ToCell::Memory(capacity.memory), &[])?;
-        }
-        cell.send(&ToCell::Codecs(self.codec_facts()), &[])?;
-        tracing::info!(pid = cell.pid(), core = self.guest_core, "the cell starts");
-        self.cell = Some(cell);
-        self.tell_lines();
-        if !self.captures.is_empty() {
-            self.tap_cell();
-        }
-        self.begin_packets()?;
-        (0..self.ports.len()).try_for_each(|index| self.open_queues(index))?;
-        if self.binding == 0 {
-            self.cell_ready();
-        }
         Ok(())
     }
 
     /// Gives the cell a socket for each queue of a port that is there.
     pub(crate) fn open_queues(&mut self, index: usize) -> Result<()> {
         let port = &self.ports[index];
-        let Some(cell) = self.cell.as_ref().filter(|_| port.away.is_none()) else {
+        if !self.cells.is_any() || port.away.is_some() {
             return Ok(());
-        };
+        }
         if port.mode == Mode::Packet {
             return self.open_packets(index);
         }
@@ -133,11 +115,11 @@ impl Daemon {
             let flags = SocketFlags::CLOEXEC;
             let socket = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)
                 .context("opening an AF_XDP socket")?;
-            cell.send(&ToCell::AddPort(port.facts(queue)), &[socket.as_fd()])?;
+            self.cells.send_all(&ToCell::AddPort(port.facts(queue)), &[socket.as_fd()])?;
             // Nobody has a reservation yet, and so a queue of its own.
             let session = SessionId::BEST_EFFORT;
             self.sockets.insert((port.port.id, queue), Queue { socket, session });
-            self.binding += 1;
+            self.cells.begin_binding(CellNumber::FIRST);
         }
         Ok(())
     }
@@ -201,7 +183,7 @@ impl Daemon {
     pub(crate) fn stop_service(&mut self, entry: EntryId) {
         match self.forget_pending(entry) {
             true => self.event_later(Event::ServiceStopped { entry }),
-            false => self.tell(&ToCell::Stop(entry), &[]),
+            false => self.cells.tell(entry, &ToCell::Stop(entry)),
         }
     }
 
@@ -273,37 +255,32 @@ impl Daemon {
         let mut fds = vec![compiled.code.as_fd()];
         fds.extend(self.shared_fds(entry));
         // Without one its loss has been told; it starts the service anew when it is back.
-        if let Some(cell) = &self.cell {
-            cell.send(&ToCell::Start(Box::new(facts)), &fds)?;
+        if self.cells.has_cell_of(entry) {
+            self.cells.send(entry, &ToCell::Start(Box::new(facts)), &fds)?;
         }
         Ok(())
     }
 
-    pub(crate) fn tell(&self, message: &ToCell, fds: &[std::os::fd::BorrowedFd<'_>]) {
-        if let Some(cell) = &self.cell
-            && let Err(error) = cell.send(message, fds)
-        {
-            tracing::error!(error = format!("{error:#}"), "the cell was not told");
-        }
-    }
-
-    pub(crate) fn heard(&mut self, message: Result<Option<FromCell>>) {
+    /// Takes what a cell says; nothing when it is gone.
+    pub(crate) fn heard(&mut self, cell: CellNumber, message: Result<Option<FromCell>>) {
         let message = match message {
             Ok(Some(message)) => message,
-            Ok(None) => return self.cell_lost(String::new()),
-            Err(error) => return self.cell_lost(format!("{error:#}")),
+            Ok(None) => return self.cell_lost(cell, String::new()),
+            Err(error) => return self.cell_lost(cell, format!("{error:#}")),
         };
-        if self.cell.as_mut().is_some_and(|cell| cell.watch.handle_word()) {
+        if self.cells.handle_word(cell) {
             self.note(Note::new(EventKind::CellSilent, "the cell answers again"));
         }
         match message {
-            FromCell::PortReady(port, queue) => self.bound(port, queue, Ok(())),
-            FromCell::PortFailed(port, queue, reason) => self.bound(port, queue, Err(reason)),
+            FromCell::PortReady(port, queue) => self.bound(cell, port, queue, Ok(())),
+            FromCell::PortFailed(port, queue, reason) => self.bound(cell, port, queue, Err(reason)),
             FromCell::Started(entry) => self.begin(entry),
             FromCell::StartFailed(entry, failure) => self.start_failed(entry, failure),
-            FromCell::WantsSockets(wants) => self.make_sockets(wants),
-            FromCell::WantsCodec(number, wish) => self.start_codec(number, &wish),
-            FromCell::CodecUnwanted(number) => self.stop_codec(number),
+            FromCell::WantsSockets(wants) => self.make_sockets(cell, wants),
+            FromCell::WantsCodec(number, wish) => {
+                self.cells.handle_codec_wish(cell, number, &wish);
+            }
+            FromCell::CodecUnwanted(number) => self.cells.handle_codec_unwanted(cell, number),
             FromCell::Replaced(entry, paused_us) => self.replaced(entry, paused_us),
             FromCell::ReplaceFailed(entry, failure) => self.replace_failed(entry, failure),
             FromCell::Kept(entry) => self.version_kept(entry),
@@ -313,10 +290,10 @@ impl Daemon {
             FromCell::Recounting(entry) => self.recounting(entry),
             FromCell::Settled(entry) => self.settled(entry),
             FromCell::Stopped(entry, report) => {
-                self.reports.insert(entry, *report);
+                self.cells.handle_service_report(entry, *report);
                 self.end_streams(entry);
                 self.end_below(entry);
-                self.reports.remove(&entry);
+                self.cells.forget_service(entry);
                 self.event(Event::ServiceStopped { entry });
             }
             FromCell::Trapped(entry, lane, trap, traps) => {
@@ -336,16 +313,8 @@ impl Daemon {
                 let note = Note::new(EventKind::ModuleEvent, format!("the module says: {text}"));
                 self.note(note.service(service));
             }
-            FromCell::Answered(entry, answers) => {
-                let place = self.messages.iter().position(|(waits, _)| *waits == entry);
-                if let Some((_, reply)) = place.and_then(|at| self.messages.remove(at)) {
-                    let schema_version = api::SCHEMA_VERSION;
-                    reply.ok(api::MessageAnswers { schema_version, answers });
-                }
-            }
-            FromCell::Service(entry, report) => {
-                self.reports.insert(entry, *report);
-            }
+            FromCell::Answered(entry, answers) => self.cells.handle_answers(entry, answers),
+            FromCell::Service(entry, report) => self.cells.handle_service_report(entry, *report),
             FromCell::Sessions(reports) => self.sessions.heard(reports),
             FromCell::SessionsReported => self.sessions_reported(),
             FromCell::MemoryOf(rest, session) => self.memory_told(rest, session),
@@ -353,10 +322,10 @@ impl Daemon {
             FromCell::Calls(question) => self.packets_call(question),
             FromCell::Tapped(tapped) => self.tapped(&tapped),
             FromCell::Reported(report) => {
-                self.cell_report = *report;
                 self.memory_reported(report.memory_rest);
                 self.sessions_reported();
-                self.reported();
+                self.cells.handle_reported(cell, *report);
+                self.go_on_reported();
             }
             FromCell::Adopted(_) | FromCell::Given(_) => {
                 tracing::warn!("the cell answers what nobody asked any more");
@@ -385,7 +354,7 @@ impl Daemon {
         self.node.service_of(entry).map_or_else(|| entry.to_string(), |s| s.name.to_string())
     }
 
-    fn bound(&mut self, port: PortId, queue: u32, result: Result<(), String>) {
+    fn bound(&mut self, cell: CellNumber, port: PortId, queue: u32, result: Result<(), String>) {
         let result = result.and_then(|()| {
             if self.packets.contains_key(&port) {
                 return self.take_frames(port).map_err(|error| format!("{error:#}"));
@@ -396,38 +365,35 @@ impl Daemon {
         if let Err(reason) = result {
             tracing::error!(%port, queue, reason, "a queue has no socket: its packets go plainly");
         }
-        self.binding = self.binding.saturating_sub(1);
-        if self.binding == 0 {
-            self.cell_ready();
+        if self.cells.handle_bound(cell) {
+            self.cell_ready(cell);
         }
     }
 
-    fn cell_ready(&mut self) {
-        let pid = self.cell.as_ref().map_or(0, CellLink::pid);
+    fn cell_ready(&mut self, cell: CellNumber) {
+        let pid = self.cells.pid(cell).unwrap_or(0);
         let text = format!("the cell, process {pid}, takes packets");
         self.note(Note::new(EventKind::CellReady, text));
         self.event(Event::CellReady);
     }
 
-    /// Looks whether the cell still answers. Called once a second.
-    pub(crate) fn watch_cell(&mut self) {
-        let Some(cell) = &mut self.cell else { return };
-        let pid = cell.pid();
-        match cell.watch.look() {
-            Look::Ask => self.tell(&ToCell::MemoryOf(None), &[]),
-            Look::Wait => {}
-            Look::Tell => {
-                let text = format!(
-                    "the cell, process {pid}, does not answer: packets for its services wait, and so does whatever changes them; it is ended if it is silent for {ENDED_AFTER} s"
-                );
-                self.note(Note::new(EventKind::CellSilent, text));
+    /// Looks whether cells still answer. Called once a second.
+    pub(crate) fn watch_cells(&mut self) {
+        for silence in self.cells.handle_second() {
+            match silence {
+                Silence::Told { pid } => {
+                    let text = format!(
+                        "the cell, process {pid}, does not answer: packets for its services wait, and so does whatever changes them; it is ended if it is silent for {SILENT_MAX} s"
+                    );
+                    self.note(Note::new(EventKind::CellSilent, text));
+                }
+                Silence::Over(cell, why) => self.cell_lost(cell, why),
             }
-            Look::End => self.cell_lost(format!("it has not answered for {ENDED_AFTER} s")),
         }
     }
 
-    fn cell_lost(&mut self, why: String) {
-        let ended = self.cell.take().map_or_else(String::new, CellLink::end);
+    fn cell_lost(&mut self, cell: CellNumber, why: String) {
+        let ended = self.cells.remove(cell).unwrap_or_default();
         let sockets = std::mem::take(&mut self.sockets);
         for (port, queue) in sockets.keys() {
             // A socket that was not bound yet is not in the map.
@@ -442,20 +408,18 @@ impl Daemon {
         let shared: Vec<EntryId> = self.shared.keys().copied().collect();
         shared.iter().for_each(|entry| self.end_below(*entry));
         self.compilers.forget_all_pending();
-        self.codecs.end();
+        self.cells.end_codecs();
         self.end_all_meters();
-        self.reports.clear();
+        self.cells.forget_reports(cell);
         self.sessions.cell_lost();
         self.beginning.clear();
         self.replacing.clear();
         self.retired.clear();
         self.kept.clear();
         self.settling.clear();
-        // Their senders hear that nobody answers any more.
-        self.messages.clear();
         self.end_associations();
         self.memory_unknown();
-        self.reported();
+        self.go_on_reported();
         let reason = [why, ended].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>();
         self.event(Event::CellLost { reason: reason.join("; ") });
         // First the front door: what it still marks would be routed to the server.
@@ -465,31 +429,26 @@ impl Daemon {
         self.sweep_interceptions();
     }
 
-    /// Does something when the cell has told how its services are.
+    /// Does something when the cells have told how their services are.
     pub(crate) fn after_report(&mut self, then: AfterReport) {
-        self.wanting_report.push(then);
-        if self.cell.is_none() {
-            return self.reported();
-        }
-        if self.wanting_report.len() == 1 {
-            self.report_number += 1;
-            self.tell(&ToCell::Report, &[]);
-            let (done, number) = (self.done.clone(), self.report_number);
+        if let Some(number) = self.cells.ask_report(then) {
+            let done = self.done.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(REPORT_WITHIN).await;
                 let _ = done.send(Done::ReportOverdue(number));
             });
         }
+        self.go_on_reported();
     }
 
-    pub(crate) fn reported(&mut self) {
-        self.report_number += 1;
-        for then in std::mem::take(&mut self.wanting_report) {
-            self.go_on_reported(then);
+    /// Does what has waited for reports that are there.
+    pub(crate) fn go_on_reported(&mut self) {
+        while let Some(then) = self.cells.poll_reported() {
+            self.do_reported(then);
         }
     }
 
-    fn go_on_reported(&mut self, then: AfterReport) {
+    fn do_reported(&mut self, then: AfterReport) {
         match then {
             AfterReport::Services(sight, reply) => reply.ok(self.seen_services(&sight)),
             AfterReport::Service(wanted, reply) => reply.answer(self.find_service(&wanted)),
@@ -505,14 +464,6 @@ impl Daemon {
             AfterReport::Bill => self.bill_now(),
             AfterReport::LastBill => self.bill_last(),
         }
-    }
-}
-
-/// The next message of the cell; pending while there is none.
-pub(crate) async fn hear(cell: &mut Option<CellLink>) -> Result<Option<FromCell>> {
-    match cell {
-        Some(cell) => cell.receive().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::authority::Sight;
 use crate::below::BelowReport;
+use crate::cells::CellNumber;
 use crate::daemon::Daemon;
 use crate::drops::stack_drops;
 use crate::http::Answer;
@@ -66,19 +67,19 @@ impl Daemon {
                 .collect(),
             sessions: self.session_stats()?,
             cell: CellStats {
-                no_service: self.cell_report.no_service,
-                no_service_dropped: self.cell_report.no_service_dropped,
-                oversized: self.cell_report.oversized,
+                no_service: self.cells.report().no_service,
+                no_service_dropped: self.cells.report().no_service_dropped,
+                oversized: self.cells.report().oversized,
                 lost_with_cells: self.lost_with_cells,
-                egress_gone: self.cell_report.egress_gone,
+                egress_gone: self.cells.report().egress_gone,
                 stack_dropped: stack_drops(self.front.stack_drops(Arrival::Own).reasons),
-                up_dropped: self.cell_report.up_dropped + self.up_full(&links),
-                no_metadata: self.cell_report.no_metadata,
-                notices_dropped: self.cell_report.notices_dropped,
-                messages: message_stats(&self.cell_report),
-                cpu_ns: self.cell.as_ref().map_or(0, |cell| cpu_ns(cell.pid())),
-                frames_free: self.cell_report.frames_free,
-                frames_total: self.cell_report.frames_total,
+                up_dropped: self.cells.report().up_dropped + self.up_full(&links),
+                no_metadata: self.cells.report().no_metadata,
+                notices_dropped: self.cells.report().notices_dropped,
+                messages: message_stats(self.cells.report()),
+                cpu_ns: self.cells.pid(CellNumber::FIRST).map_or(0, cpu_ns),
+                frames_free: self.cells.report().frames_free,
+                frames_total: self.cells.report().frames_total,
             },
             associations: self.association_stats(),
             generation: self.front.generation(),
@@ -135,7 +136,7 @@ impl Daemon {
 
     /// What a service did since it started.
     pub(crate) fn service_stats(&self, service: &Service) -> ServiceStats {
-        let report = self.reports.get(&service.entry).cloned().unwrap_or_default();
+        let report = self.cells.report_of(service.entry).cloned().unwrap_or_default();
         let below = self.below_report(service.entry).unwrap_or_default();
         service_stats(report, below, &service.module.manifest.reasons)
     }

@@ -8,11 +8,10 @@ use crate::barrier::Barrier;
 use crate::below::{self, Begin, Shared};
 use crate::budgets;
 use crate::capture::{self, Capture};
-use crate::cell_link::CellLink;
-use crate::cell_work::{AfterReport, hear};
+use crate::cells::{AfterReport, CellNumber, Cells};
 use crate::closing::Closing;
-use crate::codecs::Codecs;
 use crate::compilers::Compilers;
+use crate::completion::Completion;
 use crate::config::NodeFile;
 use crate::demand::Demand;
 use crate::deploy::{self, Module};
@@ -39,14 +38,14 @@ use crate::streams::end_interceptions;
 use anyhow::{Context, Result};
 use api::{Deployed, ErrorCode, ErrorInfo, EventKind};
 use bpf::FrontDoor;
-use cell::protocol::{CellReport, FromCell, ServiceReport, ToCell};
+use cell::protocol::{FromCell, ToCell};
 use module_store::{Digest, Store};
 use netlink::{Change, Monitor, Netlink};
 use node::budget::Meter;
 use node::wanted::Hops;
 use node::{Command, Event, Node};
 use sockets::frame_socket::FrameSocket;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -170,10 +169,7 @@ pub(crate) struct Daemon {
     /// Of the device by which packets come up from kernel level.
     pub(crate) up: Option<OwnedFd>,
     pub(crate) up_ifindex: u32,
-    pub(crate) cell: Option<CellLink>,
-    pub(crate) codecs: Codecs,
-    /// Queues of the cell whose sockets are not bound yet.
-    pub(crate) binding: usize,
+    pub(crate) cells: Cells,
     pub(crate) modules: BTreeMap<Digest, Module>,
     pub(crate) compilers: Compilers,
     /// Versions that the cell has been asked to put in another one's place.
@@ -212,14 +208,8 @@ pub(crate) struct Daemon {
     pub(crate) closing: Closing,
     /// Requests that are answered when the cell has stopped services.
     pub(crate) removals: Removals,
-    /// Who waits for what a service answers to a message, first come first.
-    pub(crate) messages: VecDeque<(EntryId, Reply<api::MessageAnswers>)>,
-    pub(crate) reports: BTreeMap<EntryId, ServiceReport>,
-    pub(crate) cell_report: CellReport,
     /// What sessions use, and who waits until one is gone.
     pub(crate) sessions: Sessions,
-    pub(crate) wanting_report: Vec<AfterReport>,
-    pub(crate) report_number: u64,
     pub(crate) closed: BTreeMap<Name, (u64, u64)>,
     /// What happened.
     pub(crate) journal: Journal,
@@ -383,6 +373,11 @@ impl Daemon {
         let clock = Nanos(u64::try_from(parts.started.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let authority = parts.desired.authority(clock, start.file.trust.anyone.clone())?;
         let billing = Billing::begin(&start.file.state, &start.key, done.clone())?;
+        let codec_done = done.clone();
+        let codec_news = Completion::new(move |(number, news)| {
+            // The daemon is gone when nobody receives: nothing is left to do.
+            let _ = codec_done.send(Done::Codec(number, news));
+        });
         Ok(Self {
             compilers: Compilers::open(&start.file.state, &start.key),
             demand: Demand::begin(&start.file, &start.config, done.clone())?,
@@ -409,9 +404,7 @@ impl Daemon {
             kernel: parts.kernel,
             up: parts.up,
             up_ifindex: parts.up_ifindex,
-            cell: None,
-            codecs: Codecs::find(),
-            binding: 0,
+            cells: Cells::new(start.guest_core, codec_news),
             modules: BTreeMap::new(),
             replacing: BTreeMap::new(),
             retired: BTreeMap::new(),
@@ -433,12 +426,7 @@ impl Daemon {
             movers: Movers::default(),
             closing: Closing::default(),
             removals: Removals::default(),
-            messages: VecDeque::new(),
-            reports: BTreeMap::new(),
-            cell_report: CellReport::default(),
             sessions: Sessions::default(),
-            wanting_report: Vec::new(),
-            report_number: 0,
             closed: BTreeMap::new(),
             journal: Journal::new(),
             drops: Drops::default(),
@@ -498,7 +486,7 @@ impl Daemon {
                 followed: self.desired.followed.as_deref(),
                 clock_zero_ns: record::on_machine_clock(self.started),
                 ports: &self.file.ports,
-                cell: self.cell.as_ref().map(CellLink::pid),
+                cell: self.cells.pid(CellNumber::FIRST),
                 node,
                 closed: &self.closed,
                 fuel_closed: &self.fuel_closed,
@@ -568,7 +556,7 @@ impl Daemon {
                 change = monitor.next() => {
                     self.changed(change.context("listening for changes")?)?;
                 }
-                message = hear(&mut self.cell) => self.hear_all(message),
+                (cell, message) = self.cells.receive() => self.hear_all(cell, message),
                 news = Neighbours::news(&mut self.neighbours) => self.hear_neighbours(news),
                 Some(incoming) = requests.recv() => {
                     self.handle(incoming);
@@ -611,13 +599,13 @@ impl Daemon {
 
     /// Hears a message of the cell, and those that are there, too: what follows from a thousand
     /// services that have started is worked out once.
-    fn hear_all(&mut self, message: Result<Option<FromCell>>) {
-        self.heard(message);
+    fn hear_all(&mut self, cell: CellNumber, message: Result<Option<FromCell>>) {
+        self.heard(cell, message);
         for _ in 1..HEARD_AT_ONCE {
-            match self.cell.as_mut().map(CellLink::hear_next) {
-                None | Some(Ok(None)) => return,
-                Some(Ok(Some(message))) => self.heard(Ok(Some(message))),
-                Some(Err(error)) => return self.heard(Err(error)),
+            match self.cells.receive_next(cell) {
+                Ok(None) => return,
+                Ok(Some(message)) => self.heard(cell, Ok(Some(message))),
+                Err(error) => return self.heard(cell, Err(error)),
             }
         }
     }
@@ -650,14 +638,16 @@ impl Daemon {
             Done::Compiled(digest, bpf, result) => self.compiled(digest, bpf, &result),
             Done::Stored(digest, stored, reply) => self.stored(digest, stored, reply),
             Done::Loaded(loaded) => self.loaded(*loaded),
-            Done::Landed(entry) => self.tell(&ToCell::Settle(entry), &[]),
+            Done::Landed(entry) => self.cells.tell(entry, &ToCell::Settle(entry)),
             Done::SpeedMeasured(speed) => self.speed_measured(speed),
             Done::LaneUnused(entry) => self.lane_unused(entry),
             Done::InterceptionsLeft => end_interceptions(&self.netlink),
             Done::Happened(event) => self.happened(event),
             Done::SpareReady(number) => self.spare_ready(number),
-            Done::ReportOverdue(number) if number == self.report_number => self.reported(),
-            Done::ReportOverdue(_) => {}
+            Done::ReportOverdue(number) => {
+                self.cells.handle_report_overdue(number);
+                self.go_on_reported();
+            }
             Done::MemoryOverdue(number) => self.memory_overdue(number),
             Done::Explained(asked, explained) => self.explained(*asked, explained),
             Done::Recorded(written) => self.recorded(written),
@@ -665,7 +655,7 @@ impl Daemon {
             Done::CompileTook(digest, took) => self.compiler_ended(digest, took),
             Done::Billed(billed) => self.billed(billed),
             Done::Fetched(fetched) => self.fetched(*fetched),
-            Done::Codec(number, news) => self.codec(number, news),
+            Done::Codec(number, news) => self.cells.handle_codec_news(number, news),
         }
     }
 
@@ -680,7 +670,7 @@ impl Daemon {
 
     pub(crate) fn stop(&mut self) {
         deploy::end_spare();
-        self.codecs.end();
+        self.cells.end_codecs();
         tracing::info!(node = %self.file.name, "the node stops");
         Record::remove(&self.file.name);
         if let Err(error) = bpf::front_door::remove(&self.file.name) {
@@ -693,9 +683,7 @@ impl Daemon {
         }
         // Before the cell: without it a frame that was taken would be lost.
         self.packets.clear();
-        if let Some(cell) = self.cell.take() {
-            cell.end();
-        }
+        self.cells.remove(CellNumber::FIRST);
         end_interceptions(&self.netlink);
         self.open_ports();
         ports::restore(&self.netlink, &self.ports);

@@ -5,7 +5,7 @@
 //!                (nothing per packet: they count anyway)
 //! ```
 
-use crate::cell_work::AfterReport;
+use crate::cells::AfterReport;
 use crate::daemon::Daemon;
 use crate::events::{Note, wall_clock_ms};
 use crate::reasons;
@@ -188,7 +188,7 @@ impl Daemon {
         for (place, count) in grown.into_iter().filter(|(place, _)| told(&place.reason)) {
             self.note_drops(place, count);
         }
-        let dropped = self.cell_report.notices_dropped;
+        let dropped = self.cells.report().notices_dropped;
         let more = dropped.saturating_sub(self.notices_lost);
         self.notices_lost = dropped;
         if more > 0 {
@@ -312,7 +312,7 @@ impl Daemon {
     }
 
     fn add_cell(&self, readings: &mut Vec<(Place, u64)>) {
-        let report = &self.cell_report;
+        let report = self.cells.report();
         for (reason, count) in [
             ("no_service", report.no_service_dropped),
             ("oversized", report.oversized),

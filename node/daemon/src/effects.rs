@@ -84,20 +84,20 @@ impl Daemon {
                     if let Some(lane) = self.front.lane(entry) {
                         lane.set_edges(edges);
                     }
-                    self.tell(&ToCell::Edges(entry, edges), &[]);
+                    self.cells.tell(entry, &ToCell::Edges(entry, edges));
                 }
                 Effect::SetClosed { entry, closed } => {
                     if let Some(lane) = self.front.lane(entry) {
                         lane.set_closed(closed);
                     }
-                    self.tell(&ToCell::Closed(entry, closed), &[]);
+                    self.cells.tell(entry, &ToCell::Closed(entry, closed));
                 }
                 Effect::StopService { entry } => self.stop_service(entry),
                 Effect::SetSession { session, reservation } => {
                     // The cell keeps nothing that the next daemon would not know of.
                     self.remember();
                     let facts = SessionFacts { id: session, reservation };
-                    self.tell(&ToCell::Session(Box::new(facts)), &[]);
+                    self.cells.tell_all(&ToCell::Session(Box::new(facts)), &[]);
                     self.accounts_unsettled = true;
                 }
                 Effect::RemoveSession { session } => {

@@ -16,7 +16,7 @@ impl Daemon {
     /// Looks at what nothing depends on at once. Called once a second.
     pub(crate) fn tidy(&mut self) -> Result<()> {
         self.try_again()?;
-        self.watch_cell();
+        self.watch_cells();
         self.help_down();
         self.look_at_capabilities();
         self.end_associations_without_right();

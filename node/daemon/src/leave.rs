@@ -43,7 +43,7 @@ impl Daemon {
         };
         match entry {
             Some(entry) if self.call_nothing(entry) => {
-                self.tell(&ToCell::Target(entry, Below::Nic.word()), &[]);
+                self.cells.tell(entry, &ToCell::Target(entry, Below::Nic.word()));
                 let (since, then) = (Instant::now(), Box::new(removal));
                 let leaving = Leaving { since, targeted: false, recounts: false, then };
                 self.leaving.insert(entry, leaving);
@@ -60,7 +60,7 @@ impl Daemon {
             && self.node.is_settled(service)
             && self.shared.contains_key(&entry)
             && !self.is_on_its_way(entry);
-        (rests && self.cell.is_some()).then_some(entry)
+        (rests && self.cells.is_any()).then_some(entry)
     }
 
     /// Whether there is no program at nic for this entry from now on.
@@ -93,7 +93,7 @@ impl Daemon {
         for entry in entries {
             let Some(leaving) = self.leaving.get_mut(&entry) else { continue };
             let waited = leaving.since.elapsed();
-            let is_there = self.cell.is_some() && self.shared.contains_key(&entry);
+            let is_there = self.cells.is_any() && self.shared.contains_key(&entry);
             let lane = self.front.lane(entry);
             let goes_plainly =
                 leaving.targeted && lane.is_none_or(|lane| lane.settled(Below::Nic.word()));
@@ -101,7 +101,7 @@ impl Daemon {
                 self.left(entry);
             } else if waited >= LEAVE_WITHIN / 2 && !std::mem::replace(&mut leaving.recounts, true)
             {
-                self.tell(&ToCell::Recount(entry), &[]);
+                self.cells.tell(entry, &ToCell::Recount(entry));
             }
         }
     }

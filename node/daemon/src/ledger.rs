@@ -17,7 +17,7 @@ pub(crate) use meters::Meters;
 pub(crate) use questions::LedgerQuestion;
 
 use crate::below::BelowReport;
-use crate::cell_work::AfterReport;
+use crate::cells::AfterReport;
 use crate::daemon::{Daemon, Done};
 use crate::events::{Note, wall_clock_ms};
 use crate::http::{Answer, error};
@@ -251,7 +251,7 @@ impl Daemon {
     }
 
     fn counted(&self, entry: EntryId) -> (ServiceReport, BelowReport, bool) {
-        let user = self.reports.get(&entry).cloned().unwrap_or_default();
+        let user = self.cells.report_of(entry).cloned().unwrap_or_default();
         let below = self.below_report(entry).unwrap_or_default();
         let at_nic = self.node.service_of(entry).is_some_and(|it| it.level == Level::Nic);
         (user, below, at_nic)

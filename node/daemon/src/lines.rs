@@ -78,14 +78,14 @@ impl Daemon {
             let missing = terms.len() - self.lines.len();
             tracing::error!(missing, "there are not so many accounts of shares of ports");
         }
-        told.iter().for_each(|message| self.tell(message, &[]));
+        told.iter().for_each(|message| self.cells.tell_all(message, &[]));
         self.mark_shared();
     }
 
     /// Another cell is to know who pays from which account.
     pub(crate) fn tell_lines(&self) {
         for (&(port, session), &account) in &self.lines {
-            self.tell(&ToCell::Line(port, session, Some(account)), &[]);
+            self.cells.tell_all(&ToCell::Line(port, session, Some(account)), &[]);
         }
     }
 

@@ -211,7 +211,7 @@ impl Daemon {
         let (since, targeted, stage) = (Instant::now(), false, Stage::Waits);
         self.hold_lane(entry, false);
         self.moves.insert(entry, Move { level, why, kind, since, targeted, stage });
-        self.tell(&ToCell::Target(entry, word_of(level)), &[]);
+        self.cells.tell(entry, &ToCell::Target(entry, word_of(level)));
     }
 
     /// The cell has set its part of a move.
@@ -246,12 +246,12 @@ impl Daemon {
         match moving.stage {
             Stage::Waits if elapsed >= MOVE_WITHIN => {
                 moving.stage = Stage::Counts;
-                self.tell(&ToCell::Recount(entry), &[]);
+                self.cells.tell(entry, &ToCell::Recount(entry));
             }
             Stage::Counted if elapsed >= MOVE_WITHIN => {
                 moving.stage = Stage::Holds;
                 lane.set_held(true);
-                self.tell(&ToCell::Recount(entry), &[]);
+                self.cells.tell(entry, &ToCell::Recount(entry));
             }
             Stage::Held if elapsed >= HELD_MAX => {
                 let reason = format!(
@@ -278,7 +278,7 @@ impl Daemon {
         let Some(moving) = self.moves.remove(&entry) else { return };
         self.hold_lane(entry, false);
         let stays = self.node.service_of(entry).map_or(Level::User, |service| service.level);
-        self.tell(&ToCell::Target(entry, word_of(stays)), &[]);
+        self.cells.tell(entry, &ToCell::Target(entry, word_of(stays)));
         match moving.kind {
             MoveKind::Starts => {
                 let (level, reason) = (Level::User, format!("not at {}: {reason}", moving.level));

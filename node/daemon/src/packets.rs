@@ -13,6 +13,7 @@
 //! the ingress of the device stays closed until the node is taken down, or the last such service
 //! is gone. ADR 0007 has the why.
 
+use crate::cells::CellNumber;
 use crate::daemon::Daemon;
 use crate::door::Door;
 use crate::events::Note;
@@ -127,22 +128,24 @@ pub(crate) fn readdress(netlink: &Netlink, port: u32, mac: [u8; 6]) -> Result<()
 impl Daemon {
     /// Gives the cell what it needs before the first packet port: rules, and where to count.
     pub(crate) fn begin_packets(&self) -> Result<()> {
-        let (Some(cell), Some(packets)) = (&self.cell, self.front.packets()) else { return Ok(()) };
-        cell.send(&ToCell::Counts, &[packets.counts.as_fd()])?;
+        let Some(packets) = self.front.packets() else { return Ok(()) };
+        self.cells.send_all(&ToCell::Counts, &[packets.counts.as_fd()])?;
         self.send_rules()
     }
 
     fn send_rules(&self) -> Result<()> {
-        let (Some(cell), Some(packets)) = (&self.cell, self.front.packets()) else { return Ok(()) };
+        let Some(packets) = self.front.packets().filter(|_| self.cells.is_any()) else {
+            return Ok(());
+        };
         let memory = sandbox::fd_passing::sealed_memory("tam-rules", &packets.rules)
             .context("putting the rules into memory")?;
-        cell.send(&ToCell::Rules(packets.number), &[memory.as_fd()])
+        self.cells.send_all(&ToCell::Rules(packets.number), &[memory.as_fd()])
     }
 
     /// Has the cell use the rules of now, and waits until it does: who is told of a rule may
     /// rely on it with the next packet.
     pub(crate) fn tell_rules(&self) {
-        let Some(packets) = self.front.packets().filter(|_| self.cell.is_some()) else { return };
+        let Some(packets) = self.front.packets().filter(|_| self.cells.is_any()) else { return };
         if let Err(error) = self.send_rules() {
             let error = format!("{error:#}");
             return tracing::error!(error, "the cell does not know the rules");
@@ -161,7 +164,9 @@ impl Daemon {
         self.close_ports();
         let port = &self.ports[index];
         let (id, device) = (port.port.id, port.config.ifindex);
-        let Some(cell) = &self.cell else { return Ok(()) };
+        if !self.cells.is_any() {
+            return Ok(());
+        }
         let [ours, _] = pair_names(device);
         let ours = self.netlink.link(&ours)?.index;
         let socket =
@@ -170,10 +175,10 @@ impl Daemon {
             .context("opening the way into the kernel")?;
         let facts = port.facts(0);
         let bridge = port.bridge;
-        cell.send(&ToCell::AddFrames(facts, bridge), &[socket.as_fd(), back.as_fd()])?;
+        self.cells.send_all(&ToCell::AddFrames(facts, bridge), &[socket.as_fd(), back.as_fd()])?;
         let before = self.front.port_stats(id)?.rx_packets;
         self.packets.insert(id, PacketQueue { socket, taken: None, before });
-        self.binding += 1;
+        self.cells.begin_binding(CellNumber::FIRST);
         Ok(())
     }
 
@@ -185,9 +190,7 @@ impl Daemon {
         let taken = Taken::take(&port.port.spec.device, port.config.ifindex, TAKEN_MARK)?;
         let room = queue.socket.take()?;
         tracing::debug!(port = %port.port.spec.name, room, "the cell has the port's frames");
-        if let Some(cell) = &self.cell {
-            cell.send(&ToCell::Taken(id), &[taken.as_fd()])?;
-        }
+        self.cells.send_all(&ToCell::Taken(id), &[taken.as_fd()])?;
         queue.taken = Some(taken);
         Ok(())
     }

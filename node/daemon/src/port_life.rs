@@ -88,7 +88,7 @@ impl Daemon {
         if let Err(error) = self.front.configure(id, &config) {
             tracing::error!(port = %name, %error, "the front door was not told");
         }
-        self.tell(&ToCell::ChangePort(self.ports[index].facts(0)), &[]);
+        self.cells.tell_all(&ToCell::ChangePort(self.ports[index].facts(0)), &[]);
         if self.ports[index].mode == Mode::Packet
             && let Err(error) = packets::readdress(&self.netlink, config.ifindex, config.mac)
         {
@@ -122,7 +122,7 @@ impl Daemon {
             }
         }
         self.close_packets(id);
-        self.tell(&ToCell::RemovePort(id), &[]);
+        self.cells.tell_all(&ToCell::RemovePort(id), &[]);
         let port = &mut self.ports[index];
         if let Some(link) = links.iter().find(|link| link.index == ifindex) {
             port.restore_as(&self.netlink, &link.name);

@@ -74,8 +74,7 @@ impl Daemon {
         facts.kept.code = compiled.code_length();
         let mut fds = vec![compiled.code.as_fd()];
         fds.extend(shared.iter().flat_map(Shared::fds));
-        let cell = self.cell.as_ref().context("the cell is not there")?;
-        cell.send(&ToCell::Replace(Box::new(facts.clone()), way), &fds)?;
+        self.cells.send(facts.entry, &ToCell::Replace(Box::new(facts.clone()), way), &fds)?;
         Ok(shared)
     }
 
@@ -88,7 +87,7 @@ impl Daemon {
             return;
         };
         self.leave_level(entry);
-        self.tell(&ToCell::VersionKnown(entry), &[]);
+        self.cells.tell(entry, &ToCell::VersionKnown(entry));
         self.refuse_movers(&service, &format!("the service '{service}' was replaced"));
         let old = self.shared.remove(&entry);
         let had_lane = old.is_some();
@@ -118,7 +117,7 @@ impl Daemon {
             let reason = "it is about to go to its level".to_owned();
             self.event(Event::ServicePlaced { entry, level: Level::User, reason, movable: true });
             self.settling.insert(entry);
-            return self.tell(&ToCell::Recount(entry), &[]);
+            return self.cells.tell(entry, &ToCell::Recount(entry));
         }
         self.begin(entry);
         if had_lane && !has_lane {
@@ -162,7 +161,7 @@ impl Daemon {
     pub(crate) fn put_back(&mut self, entry: EntryId, reason: String) {
         let Some(old) = self.retired.remove(&entry) else { return };
         self.leave_level(entry);
-        self.tell(&ToCell::VersionKnown(entry), &[]);
+        self.cells.tell(entry, &ToCell::VersionKnown(entry));
         if let Some(service) = self.node.service_of(entry).map(|service| service.name.clone()) {
             self.refuse_movers(&service, &format!("the version before of '{service}' is back"));
         }
@@ -190,7 +189,7 @@ impl Daemon {
         match self.node.levels_of(entry).first() {
             Some(&level) if had_lane && level != Level::User => self.move_service(entry, level),
             // What came by no lane is not counted: it stays at user level until that is gone.
-            _ if !had_lane => self.tell(&ToCell::Recount(entry), &[]),
+            _ if !had_lane => self.cells.tell(entry, &ToCell::Recount(entry)),
             _ => {}
         }
     }

@@ -19,7 +19,7 @@ pub(crate) use usage::Sessions;
 
 use crate::access::Caller;
 use crate::authority::Sight;
-use crate::cell_work::AfterReport;
+use crate::cells::AfterReport;
 use crate::daemon::Daemon;
 use crate::edit::Edit;
 use crate::events::Note;
@@ -258,7 +258,7 @@ impl Daemon {
         if let Ok(front) = self.front.front() {
             front.clear_account(session.0);
         }
-        self.tell(&ToCell::ForgetSession(session), &[]);
+        self.cells.tell_all(&ToCell::ForgetSession(session), &[]);
     }
 
     pub(crate) fn note_session(&mut self, kind: EventKind, session: &Name, text: String) {
@@ -296,7 +296,7 @@ impl Daemon {
             if sight.has(service.session.as_str(), service.owner) {
                 of.services.push(service.name.to_string());
             }
-            of.memory_bytes += self.reports.get(&service.entry).map_or(0, |it| it.memory_bytes);
+            of.memory_bytes += self.cells.report_of(service.entry).map_or(0, |it| it.memory_bytes);
         }
         let rules = self.node.all_rules().into_iter();
         for view in rules.filter(|it| sight.has(it.rule.spec.session.as_str(), it.owner)) {

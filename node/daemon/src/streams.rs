@@ -8,6 +8,7 @@
 //! ```
 
 use crate::cell_work::{Facts, Pending};
+use crate::cells::CellNumber;
 use crate::daemon::{Daemon, Done};
 use crate::replace::Replacing;
 use abi::Level;
@@ -83,8 +84,7 @@ impl Daemon {
         let entry = facts.entry;
         facts.kept.code = compiled.code_length();
         let message = ToCell::ReplaceStreams(Box::new(facts));
-        let cell = self.cell.as_ref().context("the cell is not there");
-        match cell.and_then(|cell| cell.send(&message, &[compiled.code.as_fd()])) {
+        match self.cells.send(entry, &message, &[compiled.code.as_fd()]) {
             Ok(()) => {
                 let (levels, programs) = (vec![Level::User], Arc::clone(compiled));
                 self.replacing.insert(entry, Replacing { levels, programs, shared: None });
@@ -100,7 +100,10 @@ impl Daemon {
         mut facts: StreamFacts,
         compiled: &Arc<Compiled>,
     ) -> Result<Option<u16>> {
-        let Some(cell) = &self.cell else { return Ok(None) };
+        let entry = facts.entry;
+        if !self.cells.has_cell_of(entry) {
+            return Ok(None);
+        }
         facts.kept.code = compiled.code_length();
         let Listeners { v4, v6, port } =
             Listeners::open().context("listening for intercepted connections")?;
@@ -108,7 +111,7 @@ impl Daemon {
             .context("having the kernel take connections that are marked")?;
         let mut fds = vec![compiled.code.as_fd(), interception.as_fd(), v4.as_fd()];
         fds.extend(v6.as_ref().map(AsFd::as_fd));
-        if let Err(error) = cell.send(&ToCell::StartStreams(Box::new(facts)), &fds) {
+        if let Err(error) = self.cells.send(entry, &ToCell::StartStreams(Box::new(facts)), &fds) {
             drop(interception);
             self.sweep_interceptions();
             return Err(error);
@@ -116,8 +119,8 @@ impl Daemon {
         Ok(Some(port))
     }
 
-    /// Makes sockets for the cell to connect with.
-    pub(crate) fn make_sockets(&self, wants: [u16; 2]) {
+    /// Makes sockets for a cell to connect with.
+    pub(crate) fn make_sockets(&self, cell: CellNumber, wants: [u16; 2]) {
         for (wanted, v6) in wants.into_iter().zip([false, true]) {
             let made = (0..wanted.min(SOCKETS_MAX)).map(|_| unconnected(v6));
             let made: Vec<OwnedFd> = made.map_while(Result::ok).collect();
@@ -131,7 +134,7 @@ impl Daemon {
             }
             for some in made.chunks(DESCRIPTORS_MAX) {
                 let fds: Vec<_> = some.iter().map(AsFd::as_fd).collect();
-                self.tell(&ToCell::Sockets { v6 }, &fds);
+                self.cells.tell_cell(cell, &ToCell::Sockets { v6 }, &fds);
             }
         }
     }

@@ -2,8 +2,7 @@
 
 use crate::access::Caller;
 use crate::authority::Sight;
-use crate::cell_link::CellLink;
-use crate::cell_work::AfterReport;
+use crate::cells::{AfterReport, CellNumber};
 use crate::daemon::{Daemon, Request, Waiting};
 use crate::deploy::Module;
 use crate::edit::Edit;
@@ -151,14 +150,12 @@ impl Daemon {
                 .collect(),
             cell: match self.node.cell().0 {
                 CellState::Starting => "starting",
-                CellState::Ready if self.cell.as_ref().is_some_and(|it| it.watch.is_silent()) => {
-                    "silent"
-                }
+                CellState::Ready if self.cells.is_silent() => "silent",
                 CellState::Ready => "ready",
                 CellState::Lost { .. } => "lost",
             }
             .to_owned(),
-            cell_pid: self.cell.as_ref().map(CellLink::pid),
+            cell_pid: self.cells.pid(CellNumber::FIRST),
             associations: if sight.everything { self.association_list() } else { Vec::new() },
         }
     }
@@ -178,8 +175,7 @@ impl Daemon {
         });
         match checked {
             Ok((entry, bytes)) => {
-                self.tell(&cell::protocol::ToCell::Message(entry, bytes), &[]);
-                self.messages.push_back((entry, reply));
+                self.cells.deliver(entry, bytes, reply);
             }
             Err(refusal) => reply.refuse(refusal),
         }
@@ -319,7 +315,7 @@ impl Daemon {
         self.check_billing()?;
         let digest = self.resolve(&request.module)?;
         if self.modules.get(&digest).is_some_and(|module| module.code(self.bpf_now()).is_some()) {
-            self.tell(&ToCell::Expect, &[]);
+            self.cells.tell_all(&ToCell::Expect, &[]);
         }
         let mut module = self.hold(&digest)?;
         if !request.allow_older {

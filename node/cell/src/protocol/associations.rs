@@ -68,6 +68,30 @@ pub struct AssociationReport {
 }
 
 impl AssociationReport {
+    /// Adds what another cell counts.
+    pub(super) const fn plus(&self, other: &Self) -> Self {
+        Self {
+            live: self.live + other.live,
+            waiting: self.waiting + other.waiting,
+            received: self.received + other.received,
+            calls: self.calls + other.calls,
+            to_kernel: self.to_kernel + other.to_kernel,
+            kernel_refused: self.kernel_refused + other.kernel_refused,
+            answers: self.answers + other.answers,
+            malformed: self.malformed + other.malformed,
+            unknown: self.unknown + other.unknown,
+            stale: self.stale + other.stale,
+            no_key: self.no_key + other.no_key,
+            forged: self.forged + other.forged,
+            checksum: self.checksum + other.checksum,
+            refused: self.refused + other.refused,
+            not_asked: self.not_asked + other.not_asked,
+            waiting_full: self.waiting_full + other.waiting_full,
+            waited_too_long: self.waited_too_long + other.waited_too_long,
+            gone: self.gone + other.gone,
+        }
+    }
+
     /// Those that were dropped, by their reasons.
     #[must_use]
     pub const fn dropped(&self) -> [(&'static str, u64); 13] {

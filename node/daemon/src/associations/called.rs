@@ -135,7 +135,7 @@ impl Daemon {
     }
 
     fn answer_call(&self, question: CallQuestion, answer: CallAnswer) {
-        self.tell(&ToCell::Called(question, answer), &[]);
+        self.cells.tell_all(&ToCell::Called(question, answer), &[]);
     }
 
     fn find_or_start(&mut self, question: CallQuestion) -> Answer<()> {
@@ -241,7 +241,7 @@ impl Daemon {
         let mut idle = Vec::new();
         for (name, called) in &mut neighbours.called.services {
             let entry = self.node.service(name).map(|service| service.entry);
-            let report = entry.and_then(|entry| self.reports.get(&entry));
+            let report = entry.and_then(|entry| self.cells.report_of(entry));
             let packets = report.map_or(0, |report| report.packets);
             if packets != called.packets || !called.waiting.is_empty() {
                 (called.packets, called.used) = (packets, now);

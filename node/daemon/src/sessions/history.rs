@@ -288,10 +288,10 @@ impl Daemon {
             return;
         }
         let is_overdue = std::mem::replace(&mut self.sessions.is_use_asked, true);
-        if is_overdue || self.cell.is_none() {
+        if is_overdue || !self.cells.is_any() {
             self.note_use();
         }
-        self.tell(&ToCell::ReportSessions, &[]);
+        self.cells.tell_all(&ToCell::ReportSessions, &[]);
     }
 
     /// The cell has told what sessions have used: takes note of it, if that was asked for.

@@ -75,14 +75,14 @@ impl Daemon {
             }
             (Some(_), Known::Asked(_)) => false,
             (Some(MemoryWanted(session)), Known::No) => {
-                if self.cell.is_none() {
+                if !self.cells.is_any() {
                     return true;
                 }
                 let session = session.and_then(|name| Some(self.node.session(&name)?.id));
                 self.sessions.asked += 1;
                 let number = self.sessions.asked;
                 self.sessions.known = Known::Asked(number);
-                self.tell(&ToCell::MemoryOf(session), &[]);
+                self.cells.tell_all(&ToCell::MemoryOf(session), &[]);
                 let done = self.done.clone();
                 tokio::spawn(async move {
                     tokio::time::sleep(SAID_WITHIN).await;
@@ -133,7 +133,7 @@ impl Daemon {
     /// Tells the cell how much there is for all sessions.
     pub(crate) fn tell_memory(&self) {
         if let Some(capacity) = self.node.capacity() {
-            self.tell(&ToCell::Memory(capacity.memory), &[]);
+            self.cells.tell_all(&ToCell::Memory(capacity.memory), &[]);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The daemon's end of its cell: a process and a socket. The process is a child, or one
 //! that a daemon before left.
 
-use crate::cell_watch::CellWatch;
-use anyhow::{Context, Result, bail, ensure};
+use super::watch::CellWatch;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use cell::protocol::{FromCell, ToCell, decode, encode};
 use rustix::net::Shutdown;
 use sandbox::fd_passing::{self, Received};
@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::task::{Context, Poll};
 use tokio::io::Interest;
 use tokio::time::Duration;
 use units::Nanos;
@@ -118,7 +119,7 @@ impl CellLink {
 
     /// Sends a message. While there is no room for it what the cell says is heard: it may be
     /// waiting for room itself. One that says nothing and reads nothing for [`READ_WITHIN`] is
-    /// given up: [`CellLink::receive`] says so.
+    /// given up: [`CellLink::poll_receive`] says so.
     pub(crate) fn send(&self, message: &ToCell, fds: &[BorrowedFd<'_>]) -> Result<()> {
         // Some are secret.
         let bytes = Zeroizing::new(encode(message)?);
@@ -140,26 +141,32 @@ impl CellLink {
         Ok(())
     }
 
-    /// The next message; `None` when the cell is gone. Cancelling loses nothing.
-    pub(crate) async fn receive(&mut self) -> Result<Option<FromCell>> {
+    /// Polls for the next message; `None` when the cell is gone.
+    pub(crate) fn poll_receive(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<FromCell>>> {
         loop {
             if let Some(message) = self.heard.borrow_mut().pop_front() {
-                return Ok(Some(message));
+                return Poll::Ready(Ok(Some(message)));
             }
-            self.socket.readable().await.context("waiting for the cell")?;
+            match self.socket.poll_read_ready(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(ready) => ready.context("waiting for the cell")?,
+            }
             let heard = self.socket.try_io(Interest::READABLE, || match self.hear()? {
                 // So that the next wait is one.
                 Heard::Nothing => Err(io::ErrorKind::WouldBlock.into()),
                 heard => Ok(heard),
             });
-            match heard {
-                Ok(Heard::Message(message)) => return Ok(Some(*message)),
-                Ok(Heard::Gone) if self.is_given_up.get() => bail!(NOT_READ),
-                Ok(Heard::Gone) => return Ok(None),
-                Ok(Heard::Nothing) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error).context("hearing the cell"),
-            }
+            return Poll::Ready(match heard {
+                Ok(Heard::Message(message)) => Ok(Some(*message)),
+                Ok(Heard::Gone) if self.is_given_up.get() => Err(anyhow!(NOT_READ)),
+                Ok(Heard::Gone) => Ok(None),
+                Ok(Heard::Nothing) => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => Err(error).context("hearing the cell"),
+            });
         }
     }
 
