@@ -32,7 +32,7 @@ test-peers: setup-tests ## only the tests with other people's programs: ping, cu
 bench: services ## every benchmark in its quick form, at most 45 s each
 	@for name in $(BENCHES); do $(ROOT) $(TAM) bench $$name --quick $(ARGS) || exit; done
 
-soak: setup-tests services ## 1,000 compile bombs, 100 kills, 1,000 of a ledger's writer, 100,000 random modules, 10,000,000 random packets, a million lies, forgeries and replays, 6,000 clients of streams, fuzz targets, then the demo for SOAK_MINUTES (30)
+soak: setup-tests services ## 1,000 compile bombs, 100 kills, 1,000 of a ledger's writer, 100,000 histories of placement and random modules, 10,000,000 random packets, a million lies, forgeries and replays, 6,000 clients of streams, fuzz targets, then the demo for SOAK_MINUTES (30)
 	@SOAK_MINUTES=$(SOAK_MINUTES) tools/soak.sh
 
 fuzz: services ## every fuzz target for FUZZ_SECONDS (60), guided where a nightly Rust and cargo-fuzz are

@@ -10,7 +10,8 @@
 #   4. a million repositories that lie, a million tokens that somebody has changed
 #   5. 1,000 kills while a ledger is written; the bill of exactly 1,000,000 packets; a flood
 #      from 1,000,000 crafted prefixes
-#   6. 100,000 sets of promises in each property of core/session
+#   6. 100,000 sets of promises in each property of core/session, and as many random histories of
+#      the daemon's placement of services
 #   7. 6,000 clients who come and leave a node's services of streams within a minute
 #   8. `tam demo` again and again for SOAK_MINUTES, with a check after each run that
 #      no namespace and no pin is left behind
@@ -70,6 +71,7 @@ long levels_kernel random_packets_meet_the_same_fate_at_kernel_nic_and_user_leve
 long repository lying::of_ten_thousand_lies_none_is_accepted
 long tokens of_ten_thousand_changed_tokens_none_is_accepted
 long lib ledger::files::tests::nothing_is_lost_or_doubled_when_the_writer_is_killed_at_any_point
+long lib control::placement::simulation::services_come_to_where_they_are_said_to_be_whatever_happens_on_the_way
 long system guard::crafted_sources_get_no_legitimate_prefix_held
 long system ledger::the_bill_of_a_number_of_packets_is_what_sender_and_receiver_count
 long front_door parser::mutated_frames_are_read_as_in_rust

@@ -19,7 +19,8 @@ impl Daemon {
     /// Has the speed measured, if a daemon before did not. Accounts are those of a slow machine
     /// until it is known.
     pub(crate) fn measure_speed(&self) {
-        if self.speed.is_some() || self.no_bpf.is_some() || self.front.front().is_err() {
+        if self.speed.is_some() || self.plane.no_bpf.is_some() || self.plane.front.front().is_err()
+        {
             return;
         }
         let done = self.done.clone();
@@ -48,14 +49,14 @@ impl Daemon {
 
     /// The speed that counts; none where nothing runs below user level.
     pub(crate) fn speed(&self) -> Option<Speed> {
-        let runs = self.no_bpf.is_none() && self.front.front().is_ok();
+        let runs = self.plane.no_bpf.is_none() && self.plane.front.front().is_ok();
         runs.then(|| self.speed.unwrap_or(Speed::UNMEASURED))
     }
 
     /// Says to the front door what is in each account, and who pays from it. What somebody has
     /// or owes he keeps.
     pub(crate) fn settle_accounts(&self) {
-        let (Some(speed), Ok(front)) = (self.speed(), self.front.front()) else { return };
+        let (Some(speed), Ok(front)) = (self.speed(), self.plane.front.front()) else { return };
         let tick = Nanos(u64::from(bpf::front_door::tick_ns()));
         let accounts = self.node.accounts(speed, tick);
         for (number, terms) in &accounts.terms {

@@ -13,10 +13,13 @@
 use crate::apply::check_wanted;
 use crate::cells::{self, CellLink, CellNumber};
 use crate::config::NodeFile;
-use crate::daemon::{Daemon, Done, KernelWay, Parts, Queue, Start};
-use crate::door::Door;
-use crate::packets;
-use crate::ports::{self, LivePort};
+use crate::control::placement::Plane as _;
+use crate::daemon::{Daemon, Done, Parts, Start};
+use crate::dataplane::door::Door;
+use crate::dataplane::instances::{self, Instances};
+use crate::dataplane::packets;
+use crate::dataplane::ports::{self, LivePort};
+use crate::dataplane::{self, KernelWay, Queue};
 use crate::record::{self, Record};
 use crate::run_directory;
 use crate::state::Desired;
@@ -80,8 +83,8 @@ impl Daemon {
         let ends = node::other_ends(node.ports(), &file.bridge.0)?;
         let (ports, gone) = adopt_ports(&netlink, &front, &node, &ends)?;
         let wanted = desired.as_ref().context("it has no desired state")?;
-        if crate::closing::is_wanted(&wanted.state, &node) {
-            crate::closing::close_unserved(&file.name, &ports);
+        if crate::dataplane::closing::is_wanted(&wanted.state, &node) {
+            crate::dataplane::closing::close_unserved(&file.name, &ports);
         }
         for port in gone {
             front.detach_gone(port)?;
@@ -111,21 +114,23 @@ impl Daemon {
             started,
             desired: desired.take().context("it has no desired state")?,
             node,
-            front,
             store: store.clone(),
-            netlink,
-            ports,
-            kernel: KernelWay::Tun(kernel),
-            up: Some(up),
-            up_ifindex,
+            plane: dataplane::Parts {
+                front,
+                netlink,
+                ports,
+                kernel: KernelWay::Tun(kernel),
+                up: Some(up),
+                up_ifindex,
+            },
         };
         let mut daemon = Self::join(start.clone(), parts, done.clone())?;
         (daemon.closed, daemon.fuel_closed) = (record.closed, record.fuel_closed);
-        daemon.lost_with_cells = record.lost_with_cells;
+        daemon.plane.lost_with_cells = record.lost_with_cells;
         daemon.sessions.before = record.sessions_before;
         daemon.speed = record.speed;
         daemon.billing.meters = record.meters;
-        daemon.lines = daemon.front.payers_of_lines();
+        daemon.lines = daemon.plane.front.payers_of_lines();
         daemon.renew_capacity();
         daemon.settle_lines();
         daemon.take_up(cell)?;
@@ -137,7 +142,7 @@ impl Daemon {
         let entries: Vec<EntryId> = self.node.services().map(|service| service.entry).collect();
         self.hold_all();
         for entry in entries {
-            if let Err(error) = self.adopt_below(entry) {
+            if let Err(error) = self.adopt_instance(entry) {
                 let error = format!("{error:#}");
                 tracing::warn!(%entry, error, "a service's memory is not to be had, it stays");
             }
@@ -147,7 +152,8 @@ impl Daemon {
             Ok(Serves { link, answer, sockets }) => {
                 let session = SessionId::BEST_EFFORT;
                 let queues = sockets.into_iter();
-                self.sockets = queues.map(|(at, socket)| (at, Queue { socket, session })).collect();
+                self.plane.sockets =
+                    queues.map(|(at, socket)| (at, Queue { socket, session })).collect();
                 let runs: BTreeSet<EntryId> =
                     answer.services.iter().map(|(entry, _)| *entry).collect();
                 tracing::info!(
@@ -183,17 +189,18 @@ impl Daemon {
 
     /// Ports whose devices went meanwhile have no sockets; those that had none yet get them.
     fn adopt_queues(&mut self) -> Result<()> {
-        for index in 0..self.ports.len() {
-            let (port, is_away) = (self.ports[index].port.id, self.ports[index].away.is_some());
+        for index in 0..self.plane.ports.len() {
+            let (port, is_away) =
+                (self.plane.ports[index].port.id, self.plane.ports[index].away.is_some());
             let queues: Vec<_> =
-                self.sockets.keys().filter(|(of, _)| *of == port).copied().collect();
+                self.plane.sockets.keys().filter(|(of, _)| *of == port).copied().collect();
             if queues.is_empty() {
                 self.open_queues(index)?;
             }
             for at in queues {
-                let queue = if is_away { self.sockets.remove(&at).map(drop) } else { None };
-                let socket = self.sockets.get(&at).map(|queue| queue.socket.as_fd());
-                let set = self.front.set_socket(port, at.1, socket);
+                let queue = if is_away { self.plane.sockets.remove(&at).map(drop) } else { None };
+                let socket = self.plane.sockets.get(&at).map(|queue| queue.socket.as_fd());
+                let set = self.plane.front.set_socket(port, at.1, socket);
                 // That of a port which is away has gone with its device.
                 if let (Err(error), None) = (set, queue) {
                     tracing::error!(%port, queue = at.1, %error, "a queue has no socket");
@@ -225,16 +232,26 @@ impl Daemon {
 
     /// Lets go of what is kept for services that no longer run.
     fn end_all_below_but(&mut self, runs: &BTreeSet<EntryId>) {
-        let kept = self.front.with_front(FrontDoor::kept_entries).unwrap_or_else(|error| {
-            tracing::error!(%error, "what services ran on is not to be seen");
-            BTreeSet::new()
-        });
-        for entry in kept.difference(runs) {
-            match self.shared.contains_key(entry) {
-                true => self.end_below(*entry),
-                false => self.clear_below(*entry),
+        for &entry in Instances::kept(&self.plane.front).difference(runs) {
+            if self.plane.instances.is_shared(entry) {
+                self.end_below(entry);
+            } else {
+                instances::clear_entry(&self.plane.front, entry);
+                self.clear_counters(entry);
             }
         }
+    }
+
+    /// Goes on with what a daemon before made for a service.
+    fn adopt_instance(&mut self, entry: EntryId) -> Result<()> {
+        let service = self.node.service_of(entry).context("it is nobody's")?;
+        let digest = service.module.digest.parse()?;
+        let wasm = self.modules.get(&digest).map(|module| module.wasm.clone()).unwrap_or_default();
+        if self.plane.instances.adopt(&self.plane.front, service, wasm)? {
+            // The daemon before may have died while it held the lane.
+            self.plane.hold(entry, false);
+        }
+        Ok(())
     }
 }
 

@@ -17,7 +17,8 @@ impl Daemon {
             return true;
         }
         // Asked with each thing that happens: of those below, not of thousands that never are.
-        let mut below = self.shared.keys().filter_map(|entry| self.node.service_of(*entry));
+        let mut below =
+            self.plane.instances.entries().filter_map(|entry| self.node.service_of(entry));
         below.any(|service| service.budget.is_limited())
     }
 
@@ -32,7 +33,7 @@ impl Daemon {
             let meter = self.meters.get(&entry).filter(|meter| meter.is_for(budget)).cloned();
             let mut meter = meter.unwrap_or_else(|| Meter::new(budget, now, used));
             let over = if meter.settle(now, used) { word_of(budget.over) } else { OVER_NOT };
-            if let Some(lane) = self.front.lane(entry) {
+            if let Some(lane) = self.plane.front.lane(entry) {
                 lane.set_over(over);
             }
             meters.insert(entry, meter);
@@ -52,7 +53,7 @@ impl Daemon {
     }
 
     fn set_over_nothing(&self, entry: EntryId) {
-        if let Some(lane) = self.front.lane(entry) {
+        if let Some(lane) = self.plane.front.lane(entry) {
             lane.set_over(OVER_NOT);
         }
     }

@@ -13,9 +13,9 @@ mod seen;
 
 use crate::cells::AfterReport;
 use crate::daemon::Daemon;
+use crate::dataplane::ports::Mode;
 use crate::events::wall_clock_ns;
 use crate::http::{Answer, error};
-use crate::ports::Mode;
 use crate::record::machine_ns;
 use crate::reply::Reply;
 use crate::views::{failed, usage};
@@ -189,7 +189,7 @@ impl Daemon {
         let (xdp, watches) = (self.tap_xdp(&ports, own, spec)?, self.watch_packets(&ports, spec)?);
         let mut ports = ports;
         ports.extend(own.then_some(PortId(CAPTURED_NO_PORT)));
-        let named = self.ports.iter().filter(|port| ports.contains(&port.port.id));
+        let named = self.plane.ports.iter().filter(|port| ports.contains(&port.port.id));
         let names = named.map(|port| port.port.spec.name.to_string()).collect();
         self.capture_id += 1;
         let id = self.capture_id;
@@ -218,7 +218,7 @@ impl Daemon {
     /// Taps ports that have XDP, if any has.
     fn tap_xdp(&self, ports: &[PortId], own: bool, spec: TapSpec) -> Answer<Option<XdpTaps>> {
         let mut served = self.served().filter(|port| port.mode != Mode::Packet).peekable();
-        let Ok(front) = self.front.front() else { return Ok(None) };
+        let Ok(front) = self.plane.front.front() else { return Ok(None) };
         if served.peek().is_none() {
             return Ok(None);
         }
@@ -283,8 +283,8 @@ impl Daemon {
         names.iter().map(find).collect()
     }
 
-    fn served(&self) -> impl Iterator<Item = &crate::ports::LivePort> {
-        self.ports.iter().filter(|port| port.away.is_none())
+    fn served(&self) -> impl Iterator<Item = &crate::dataplane::ports::LivePort> {
+        self.plane.ports.iter().filter(|port| port.away.is_none())
     }
 
     /// Answers `GET /v1/captures/N`, now or when there is a packet.

@@ -1,10 +1,11 @@
 //! The daemon and its cell: what one tells the other, and what follows.
 
-use crate::below::Begin;
 use crate::cells::{AfterReport, CellLink, CellNumber, SILENT_MAX, Silence};
-use crate::daemon::{Daemon, Done, KernelWay, Queue};
+use crate::daemon::{Daemon, Done};
+use crate::dataplane::instances::Make;
+use crate::dataplane::ports::Mode;
+use crate::dataplane::{KernelWay, Queue};
 use crate::events::Note;
-use crate::ports::Mode;
 use crate::streams::Start;
 use abi::check::Kind;
 use anyhow::{Context, Result};
@@ -58,7 +59,7 @@ impl Daemon {
     }
 
     fn try_start_cell(&mut self, number: CellNumber) -> Result<()> {
-        let queues = self.ports.iter().map(|p| p.queues).sum();
+        let queues = self.plane.ports.iter().map(|p| p.queues).sum();
         let directory = crate::run_directory(&self.file.name);
         let cell = CellLink::spawn(&directory, queues, self.guest_core)?;
         self.give_devices(&cell)?;
@@ -73,7 +74,7 @@ impl Daemon {
             self.tap_cell();
         }
         self.begin_packets()?;
-        (0..self.ports.len()).try_for_each(|index| self.open_queues(index))?;
+        (0..self.plane.ports.len()).try_for_each(|index| self.open_queues(index))?;
         if self.cells.is_bound(number) {
             self.cell_ready(number);
         }
@@ -82,19 +83,19 @@ impl Daemon {
 
     /// Gives a cell the devices and maps that all its services share.
     fn give_devices(&self, cell: &CellLink) -> Result<()> {
-        match &self.kernel {
+        match &self.plane.kernel {
             KernelWay::Tun(device) => cell.send(&ToCell::Kernel, &[device.as_fd()])?,
             KernelWay::Frames(socket) => cell.send(&ToCell::KernelFrames, &[socket.as_fd()])?,
         }
-        if let Some(up) = &self.up {
+        if let Some(up) = &self.plane.up {
             cell.send(&ToCell::Up, &[up.as_fd()])?;
         }
-        if let Ok(front) = self.front.front() {
+        if let Ok(front) = self.plane.front.front() {
             cell.send(&ToCell::Lanes, &[front.lanes_map().as_fd()])?;
             cell.send(&ToCell::Rooms, &[front.rooms_map().as_fd()])?;
             cell.send(&ToCell::Lines, &[front.lines_map().as_fd()])?;
             cell.send(&ToCell::RuleFacts, &[front.facts_map().as_fd()])?;
-            if let Some(up) = &self.up {
+            if let Some(up) = &self.plane.up {
                 cell.send(&ToCell::Answers, &[up.as_fd(), front.answers_map().as_fd()])?;
             }
         }
@@ -103,7 +104,7 @@ impl Daemon {
 
     /// Gives the cell a socket for each queue of a port that is there.
     pub(crate) fn open_queues(&mut self, index: usize) -> Result<()> {
-        let port = &self.ports[index];
+        let port = &self.plane.ports[index];
         if !self.cells.is_any() || port.away.is_some() {
             return Ok(());
         }
@@ -118,7 +119,7 @@ impl Daemon {
             self.cells.send_all(&ToCell::AddPort(port.facts(queue)), &[socket.as_fd()])?;
             // Nobody has a reservation yet, and so a queue of its own.
             let session = SessionId::BEST_EFFORT;
-            self.sockets.insert((port.port.id, queue), Queue { socket, session });
+            self.plane.sockets.insert((port.port.id, queue), Queue { socket, session });
             self.cells.begin_binding(CellNumber::FIRST);
         }
         Ok(())
@@ -228,11 +229,9 @@ impl Daemon {
             self.end_below(entry);
             return self.not_begun(entry, None, format!("{error:#}"));
         }
-        let programs = Arc::clone(compiled);
-        self.beginning.insert(entry, Begin { levels, programs, refused: Vec::new() });
-        self.begin_early(entry);
+        self.place(|it, around| it.handle_given(around, entry, levels));
         // While the cell works.
-        self.keep_below(entry);
+        self.plane.instances.keep(&self.plane.front, entry);
     }
 
     fn try_start_in_cell(
@@ -241,19 +240,28 @@ impl Daemon {
         compiled: &Arc<Compiled>,
     ) -> Result<()> {
         let entry = facts.entry;
-        if let Some(lane) = self.front.lane(entry) {
+        if let Some(lane) = self.plane.front.lane(entry) {
             lane.set_session(facts.session);
         }
         // Before the cell has answered, and packets come below.
         self.accounts_unsettled = true;
         self.begin_meters(entry);
         facts.kept.code = compiled.code_length();
+        let make = Make {
+            entry,
+            window: facts.window,
+            code: compiled,
+            session: self.node.service_of(entry).map(|service| service.session.clone()),
+            ports: self.plane.ports.iter().map(|port| port.port.id).collect(),
+        };
         facts.shared = self
-            .share(entry, facts.window, compiled)
+            .plane
+            .instances
+            .share(&self.plane.front, make)
             .map_err(anyhow::Error::msg)
             .context("making the memory that it shares with the kernel")?;
         let mut fds = vec![compiled.code.as_fd()];
-        fds.extend(self.shared_fds(entry));
+        fds.extend(self.plane.instances.fds(entry));
         // Without one its loss has been told; it starts the service anew when it is back.
         if self.cells.has_cell_of(entry) {
             self.cells.send(entry, &ToCell::Start(Box::new(facts)), &fds)?;
@@ -274,21 +282,35 @@ impl Daemon {
         match message {
             FromCell::PortReady(port, queue) => self.bound(cell, port, queue, Ok(())),
             FromCell::PortFailed(port, queue, reason) => self.bound(cell, port, queue, Err(reason)),
-            FromCell::Started(entry) => self.begin(entry),
+            FromCell::Started(entry) => self.place(|it, around| it.handle_begin(around, entry)),
             FromCell::StartFailed(entry, failure) => self.start_failed(entry, failure),
             FromCell::WantsSockets(wants) => self.make_sockets(cell, wants),
             FromCell::WantsCodec(number, wish) => {
                 self.cells.handle_codec_wish(cell, number, &wish);
             }
             FromCell::CodecUnwanted(number) => self.cells.handle_codec_unwanted(cell, number),
-            FromCell::Replaced(entry, paused_us) => self.replaced(entry, paused_us),
-            FromCell::ReplaceFailed(entry, failure) => self.replace_failed(entry, failure),
-            FromCell::Kept(entry) => self.version_kept(entry),
-            FromCell::PutBack(entry, reason) => self.put_back(entry, reason),
-            FromCell::Targeted(entry) => self.targeted(entry, true),
-            FromCell::TargetFailed(entry) => self.targeted(entry, false),
-            FromCell::Recounting(entry) => self.recounting(entry),
-            FromCell::Settled(entry) => self.settled(entry),
+            FromCell::Replaced(entry, paused_us) => {
+                self.place(|it, around| it.handle_replaced(around, entry, paused_us));
+            }
+            FromCell::ReplaceFailed(entry, failure) => {
+                let Failure { reason, is_short } = failure;
+                self.place(|it, around| it.handle_replace_failed(around, entry, reason, is_short));
+            }
+            FromCell::Kept(entry) => self.place(|it, around| it.handle_kept(around, entry)),
+            FromCell::PutBack(entry, reason) => {
+                self.place(|it, around| it.handle_put_back(around, entry, reason));
+            }
+            FromCell::Targeted(entry) => {
+                self.place(|it, around| it.handle_targeted(around, entry, true));
+            }
+            FromCell::TargetFailed(entry) => {
+                self.place(|it, around| it.handle_targeted(around, entry, false));
+            }
+            FromCell::Recounting(entry) => {
+                // Packets carry the new count: what came before will be in a ring soon, or is lost.
+                self.when_packets_have_landed(Done::Landed(entry));
+            }
+            FromCell::Settled(entry) => self.place(|it, around| it.handle_settled(around, entry)),
             FromCell::Stopped(entry, report) => {
                 self.cells.handle_service_report(entry, *report);
                 self.end_streams(entry);
@@ -356,11 +378,11 @@ impl Daemon {
 
     fn bound(&mut self, cell: CellNumber, port: PortId, queue: u32, result: Result<(), String>) {
         let result = result.and_then(|()| {
-            if self.packets.contains_key(&port) {
+            if self.plane.packets.contains_key(&port) {
                 return self.take_frames(port).map_err(|error| format!("{error:#}"));
             }
-            let socket = self.sockets.get(&(port, queue)).map(|queue| queue.socket.as_fd());
-            self.front.set_socket(port, queue, socket).map_err(|error| error.to_string())
+            let socket = self.plane.sockets.get(&(port, queue)).map(|queue| queue.socket.as_fd());
+            self.plane.front.set_socket(port, queue, socket).map_err(|error| error.to_string())
         });
         if let Err(reason) = result {
             tracing::error!(%port, queue, reason, "a queue has no socket: its packets go plainly");
@@ -394,29 +416,26 @@ impl Daemon {
 
     fn cell_lost(&mut self, cell: CellNumber, why: String) {
         let ended = self.cells.remove(cell).unwrap_or_default();
-        let sockets = std::mem::take(&mut self.sockets);
+        let sockets = std::mem::take(&mut self.plane.sockets);
         for (port, queue) in sockets.keys() {
             // A socket that was not bound yet is not in the map.
-            let _ = self.front.set_socket(*port, *queue, None);
+            let _ = self.plane.front.set_socket(*port, *queue, None);
         }
-        let packets: Vec<PortId> = self.packets.keys().copied().collect();
-        self.lost_with_cells +=
+        let packets: Vec<PortId> = self.plane.packets.keys().copied().collect();
+        self.plane.lost_with_cells +=
             packets.into_iter().map(|port| self.close_packets(port)).sum::<u64>();
         // One that was not bound yet has nothing, either.
         let left = sockets.values().filter_map(|q| cell::left_behind(q.socket.as_fd()).ok());
-        self.lost_with_cells += left.sum::<u64>();
-        let shared: Vec<EntryId> = self.shared.keys().copied().collect();
+        self.plane.lost_with_cells += left.sum::<u64>();
+        let shared: Vec<EntryId> = self.plane.instances.entries().collect();
         shared.iter().for_each(|entry| self.end_below(*entry));
         self.compilers.forget_all_pending();
         self.cells.end_codecs();
         self.end_all_meters();
         self.cells.forget_reports(cell);
         self.sessions.cell_lost();
-        self.beginning.clear();
-        self.replacing.clear();
-        self.retired.clear();
-        self.kept.clear();
-        self.settling.clear();
+        self.placement.handle_cells_lost();
+        self.plane.instances.forget_versions();
         self.end_associations();
         self.memory_unknown();
         self.go_on_reported();

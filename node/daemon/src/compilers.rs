@@ -234,7 +234,7 @@ impl Daemon {
 
     /// Returns whether code is made for the levels below user, too, where it is wanted.
     pub(crate) fn compiles_below(&self, wanted: bool) -> bool {
-        self.no_bpf.is_none() && self.bpf_allowed && wanted
+        self.plane.no_bpf.is_none() && self.bpf_allowed && wanted
     }
 
     /// Returns whether what begins now may run below user level.

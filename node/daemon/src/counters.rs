@@ -1,13 +1,13 @@
 //! The counters of a node as one document: every place where a packet can end.
 
 use crate::authority::Sight;
-use crate::below::BelowReport;
 use crate::cells::CellNumber;
 use crate::daemon::Daemon;
+use crate::dataplane::instances::BelowReport;
+use crate::dataplane::packets;
+use crate::dataplane::ports;
 use crate::drops::stack_drops;
 use crate::http::Answer;
-use crate::packets;
-use crate::ports;
 use crate::views::failed;
 use api::{
     BelowStats, CellStats, MessageStats, PortStatsInfo, SCHEMA_VERSION, ServiceStats, SessionStats,
@@ -30,16 +30,17 @@ const fn message_stats(cell: &CellReport) -> MessageStats {
 
 impl Daemon {
     pub(crate) fn stats(&self) -> Answer<Stats> {
-        let links = self.netlink.links().map_err(failed)?;
+        let links = self.plane.netlink.links().map_err(failed)?;
         let ports = self
+            .plane
             .ports
             .iter()
             .map(|port| {
-                let counted = self.front.port_stats(port.port.id).map_err(failed)?;
+                let counted = self.plane.front.port_stats(port.port.id).map_err(failed)?;
                 let named = bpf_maps::OUTCOMES.iter().zip(counted.outcomes);
                 let device = links.iter().find(|l| l.index == port.config.ifindex);
                 let (full, dropped) = self.socket_drops(port);
-                let stack = self.front.stack_drops(Arrival::Port(port.port.id));
+                let stack = self.plane.front.stack_drops(Arrival::Port(port.port.id));
                 let at_device = device.map_or(0, |l| l.stats.rx_packets_dropped.0);
                 Ok(PortStatsInfo {
                     port: port.port.spec.name.to_string(),
@@ -70,9 +71,9 @@ impl Daemon {
                 no_service: self.cells.report().no_service,
                 no_service_dropped: self.cells.report().no_service_dropped,
                 oversized: self.cells.report().oversized,
-                lost_with_cells: self.lost_with_cells,
+                lost_with_cells: self.plane.lost_with_cells,
                 egress_gone: self.cells.report().egress_gone,
-                stack_dropped: stack_drops(self.front.stack_drops(Arrival::Own).reasons),
+                stack_dropped: stack_drops(self.plane.front.stack_drops(Arrival::Own).reasons),
                 up_dropped: self.cells.report().up_dropped + self.up_full(&links),
                 no_metadata: self.cells.report().no_metadata,
                 notices_dropped: self.cells.report().notices_dropped,
@@ -82,7 +83,7 @@ impl Daemon {
                 frames_total: self.cells.report().frames_total,
             },
             associations: self.association_stats(),
-            generation: self.front.generation(),
+            generation: self.plane.front.generation(),
             demand: self.demand.stats(),
             compilers: self.compilers.stats(),
         })
@@ -111,13 +112,13 @@ impl Daemon {
 
     /// Packets from kernel level for which the way to the cell had no room.
     fn up_full(&self, links: &[netlink::Link]) -> u64 {
-        let device = links.iter().find(|link| link.index == self.up_ifindex);
+        let device = links.iter().find(|link| link.index == self.plane.up_ifindex);
         device.map_or(0, |device| device.stats.tx_packets_dropped.0)
     }
 
     /// What the kernel dropped in front of a port's sockets: ring full, and the rest.
     pub(crate) fn socket_drops(&self, port: &ports::LivePort) -> (u64, u64) {
-        let queues = (0..port.queues).filter_map(|q| self.sockets.get(&(port.port.id, q)));
+        let queues = (0..port.queues).filter_map(|q| self.plane.sockets.get(&(port.port.id, q)));
         let counted = queues.filter_map(|q| sockets::socket::xdp_drops(q.socket.as_fd()).ok());
         let (full, other) = port.socket_drops;
         let before = (full + self.packets_dropped(port.port.id), other);
@@ -126,9 +127,10 @@ impl Daemon {
 
     /// The session whose packets wait in a port's queues; empty while there is none.
     pub(crate) fn queue_session(&self, port: &ports::LivePort) -> String {
-        let session = self.sockets.get(&(port.port.id, 0)).map(|queue| queue.session);
+        let session = self.plane.sockets.get(&(port.port.id, 0)).map(|queue| queue.session);
         // Nobody has a reservation yet, and so a queue of its own.
-        let shared = self.packets.contains_key(&port.port.id).then_some(SessionId::BEST_EFFORT);
+        let shared =
+            self.plane.packets.contains_key(&port.port.id).then_some(SessionId::BEST_EFFORT);
         let session = session.or(shared);
         let named = session.and_then(|session| self.node.session_of(session));
         named.map(|session| session.name.to_string()).unwrap_or_default()

@@ -5,34 +5,32 @@ use crate::apply::Work;
 use crate::associations::Neighbours;
 use crate::authority::Authority;
 use crate::barrier::Barrier;
-use crate::below::{self, Begin, Shared};
 use crate::budgets;
 use crate::capture::{self, Capture};
 use crate::cells::{AfterReport, CellNumber, Cells};
-use crate::closing::Closing;
 use crate::compilers::Compilers;
 use crate::completion::Completion;
 use crate::config::NodeFile;
+use crate::control::movers::Movers;
+use crate::control::placement::Placement;
+use crate::dataplane::door::Door;
+use crate::dataplane::kernel_settings;
+use crate::dataplane::packets;
+use crate::dataplane::ports;
+use crate::dataplane::{self, DataPlane};
 use crate::demand::Demand;
 use crate::deploy::{self, Module};
 pub(crate) use crate::done::Done;
-use crate::door::Door;
 use crate::drops::{self, Drops};
 use crate::events::{Journal, Note};
 use crate::http::{Answer, Incoming};
-use crate::kernel_settings::{self, KernelSettings};
-use crate::leave::Leaving;
 use crate::ledger::{Billing, LedgerQuestion};
 use crate::life::Found;
-use crate::moves::{self, Move, Movers};
-use crate::packets::{self, PacketQueue};
-use crate::ports::{self, LivePort};
 use crate::record::{self, Record, RecordView};
+use crate::recorded::Ahead;
 use crate::removals::Removals;
-use crate::replace::Replacing;
 use crate::reply::Reply;
 use crate::sessions::{self, SessionQuestion, Sessions};
-use crate::spares::Spares;
 use crate::state::Desired;
 use crate::streams::end_interceptions;
 use anyhow::{Context, Result};
@@ -44,9 +42,7 @@ use netlink::{Change, Monitor, Netlink};
 use node::budget::Meter;
 use node::wanted::Hops;
 use node::{Command, Event, Node};
-use sockets::frame_socket::FrameSocket;
-use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -54,11 +50,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 use trust::SecretKey;
-use units::{EntryId, Name, Nanos, PortId, RuleId, SessionId};
+use units::{EntryId, Name, Nanos, RuleId};
 
 /// How often the front door is told that this daemon listens; the lease is ten
 /// times as long on the fastest clock.
 const HEARTBEAT: Duration = Duration::from_millis(100);
+/// How often a lane that moves is looked at.
+const LANES_EVERY: Duration = Duration::from_millis(1);
 /// How often is looked at what nothing depends on at once: ports that are away, rights, demand.
 const TIDY: Duration = Duration::from_secs(1);
 
@@ -124,14 +122,6 @@ pub(crate) struct Waiting {
     pub(crate) level: Option<abi::Level>,
 }
 
-/// The queue in front of the cell: the receive ring of an AF_XDP socket.
-#[derive(Debug)]
-pub(crate) struct Queue {
-    pub(crate) socket: OwnedFd,
-    /// Whose packets wait in it.
-    pub(crate) session: SessionId,
-}
-
 /// Everything that the node is, beside what core/node decides.
 pub(crate) struct Daemon {
     pub(crate) file: NodeFile,
@@ -156,43 +146,15 @@ pub(crate) struct Daemon {
     pub(crate) guest_core: usize,
     pub(crate) started: Instant,
     pub(crate) node: Node,
-    pub(crate) front: Door,
+    pub(crate) plane: DataPlane,
     pub(crate) store: Store,
-    pub(crate) netlink: Netlink,
-    /// Settings of the kernel as they were last read.
-    pub(crate) settings: KernelSettings,
-    pub(crate) ports: Vec<LivePort>,
-    pub(crate) sockets: BTreeMap<(PortId, u32), Queue>,
-    /// Of packet ports.
-    pub(crate) packets: BTreeMap<PortId, PacketQueue>,
-    pub(crate) kernel: KernelWay,
-    /// Of the device by which packets come up from kernel level.
-    pub(crate) up: Option<OwnedFd>,
-    pub(crate) up_ifindex: u32,
     pub(crate) cells: Cells,
     pub(crate) modules: BTreeMap<Digest, Module>,
     pub(crate) compilers: Compilers,
-    /// Versions that the cell has been asked to put in another one's place.
-    pub(crate) replacing: BTreeMap<EntryId, Replacing>,
-    /// Versions before, as long as they can be put back; nothing of those without a lane.
-    pub(crate) retired: BTreeMap<EntryId, Option<Shared>>,
-    /// New versions that stay, of which nobody has been told yet.
-    pub(crate) kept: BTreeSet<EntryId>,
-    /// Services whose lane waits until what came by no lane is gone.
-    pub(crate) settling: BTreeSet<EntryId>,
-    /// Services that the cell has been asked to start.
-    pub(crate) beginning: BTreeMap<EntryId, Begin>,
-    /// Services that can leave user level.
-    pub(crate) shared: BTreeMap<EntryId, Shared>,
-    /// What services ran on that are gone.
-    pub(crate) spares: Spares,
-    /// Services whose program for a level the kernel looks at.
-    pub(crate) loading: BTreeMap<EntryId, abi::Level>,
-    pub(crate) moves: BTreeMap<EntryId, Move>,
-    /// Services below user level whose packets went by user level at the last look.
-    pub(crate) kept_up: BTreeSet<EntryId>,
-    /// Services that go, once their packets go plainly.
-    pub(crate) leaving: BTreeMap<EntryId, Leaving>,
+    /// Where services run, and how they come there.
+    pub(crate) placement: Placement,
+    /// Removals of services whose packets go plainly first.
+    pub(crate) leaving: BTreeMap<EntryId, Ahead>,
     /// Accounts of services with a budget below user level.
     pub(crate) meters: BTreeMap<EntryId, Meter>,
     /// What a unit of fuel takes here; none while it has not been measured.
@@ -201,11 +163,8 @@ pub(crate) struct Daemon {
     pub(crate) lines: crate::lines::Payers,
     /// Fuel that services of each session used which are no longer there.
     pub(crate) fuel_closed: BTreeMap<Name, u64>,
-    /// Why nothing can run below user level here; the node's own switch apart.
-    pub(crate) no_bpf: Option<String>,
     pub(crate) waiting: BTreeMap<Name, Waiting>,
     pub(crate) movers: Movers,
-    pub(crate) closing: Closing,
     /// Requests that are answered when the cell has stopped services.
     pub(crate) removals: Removals,
     /// What sessions use, and who waits until one is gone.
@@ -219,8 +178,6 @@ pub(crate) struct Daemon {
     pub(crate) capture_id: u32,
     /// Notices of the cell that were left out, as last read.
     pub(crate) notices_lost: u64,
-    /// Packets that cells which died left in their rings.
-    pub(crate) lost_with_cells: u64,
     /// Modules that are wanted and not there.
     pub(crate) demand: Demand,
     /// What is billed, and the ledger that it goes to.
@@ -261,20 +218,8 @@ pub(crate) struct Parts {
     pub(crate) started: Instant,
     pub(crate) desired: Desired,
     pub(crate) node: Node,
-    pub(crate) front: Door,
     pub(crate) store: Store,
-    pub(crate) netlink: Netlink,
-    pub(crate) ports: Vec<LivePort>,
-    pub(crate) kernel: KernelWay,
-    pub(crate) up: Option<OwnedFd>,
-    pub(crate) up_ifindex: u32,
-}
-
-/// By which packets come to the kernel that only it can route.
-pub(crate) enum KernelWay {
-    Tun(OwnedFd),
-    /// Of a node without a front door, which may be without TUN devices, too.
-    Frames(FrameSocket),
+    pub(crate) plane: dataplane::Parts,
 }
 
 impl Daemon {
@@ -288,7 +233,7 @@ impl Daemon {
         match Self::adopt(&start, &store, &mut desired, &done) {
             Ok(Some(mut daemon)) => {
                 daemon.begin_drops();
-                let (name, ports) = (&daemon.file.name, daemon.ports.len());
+                let (name, ports) = (&daemon.file.name, daemon.plane.ports.len());
                 let text = format!("the node '{name}' goes on with {ports} ports: adopted");
                 daemon.note(Note::new(EventKind::NodeStarted, text));
                 daemon.note_uncounted();
@@ -308,7 +253,7 @@ impl Daemon {
             Barrier::raise(&start.file, state)
         });
         if stays_closed {
-            crate::closing::close_all(&start.file.name, &start.file.ports);
+            crate::dataplane::closing::close_all(&start.file.name, &start.file.ports);
         }
         for what in adopt::take_down(&start.file.name)? {
             tracing::info!(what, "took down what a dead node of this name had left");
@@ -328,7 +273,7 @@ impl Daemon {
         // An adoption that has failed late had it.
         let desired = desired.map_or_else(|| crate::apply::open(file, config, &store), Ok)?;
         let mut front = Door::open(&file.ports, || {
-            FrontDoor::create(&file.name, crate::door::hash_keys()?, file.flow_cache.0)
+            FrontDoor::create(&file.name, crate::dataplane::door::hash_keys()?, file.flow_cache.0)
                 .context("making the front door")
         })?;
         let ends = node::other_ends(node.ports(), &file.bridge.0)?;
@@ -340,9 +285,11 @@ impl Daemon {
             Ok(_) => {
                 let kernel = ports::kernel_device(&netlink, &file.name)?;
                 let (up_ifindex, up) = ports::up_device(&netlink, &file.name)?;
-                (KernelWay::Tun(kernel), up_ifindex, Some(up))
+                (dataplane::KernelWay::Tun(kernel), up_ifindex, Some(up))
             }
-            Err(_) => (KernelWay::Frames(packets::make_entry(&netlink, &file.name)?), 0, None),
+            Err(_) => {
+                (dataplane::KernelWay::Frames(packets::make_entry(&netlink, &file.name)?), 0, None)
+            }
         };
         let kernel_ifindex = ports::kernel_index(&netlink, &file.name)?;
         front.set_devices(up_ifindex, kernel_ifindex)?;
@@ -350,14 +297,14 @@ impl Daemon {
         front.heartbeat()?;
         node.handle_timeout(Nanos::ZERO);
         let started = Instant::now();
-        let parts =
-            Parts { started, desired, node, front, store, netlink, ports, kernel, up, up_ifindex };
+        let plane = dataplane::Parts { front, netlink, ports, kernel, up, up_ifindex };
+        let parts = Parts { started, desired, node, store, plane };
         let mut daemon = Self::join(start, parts, done)?;
         daemon.renew_capacity();
         daemon.changed(Change::Lost)?;
         daemon.begin_drops();
         let text =
-            format!("the node '{}' runs with {} ports", daemon.file.name, daemon.ports.len());
+            format!("the node '{}' runs with {} ports", daemon.file.name, daemon.plane.ports.len());
         daemon.note(Note::new(EventKind::NodeStarted, text));
         daemon.note_modes();
         Ok(daemon)
@@ -369,7 +316,6 @@ impl Daemon {
         parts: Parts,
         done: mpsc::UnboundedSender<Done>,
     ) -> Result<Self> {
-        let no_bpf = parts.front.only_user().or_else(below::unsupported);
         let clock = Nanos(u64::try_from(parts.started.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let authority = parts.desired.authority(clock, start.file.trust.anyone.clone())?;
         let billing = Billing::begin(&start.file.state, &start.key, done.clone())?;
@@ -394,37 +340,18 @@ impl Daemon {
             guest_core: start.guest_core,
             started: parts.started,
             node: parts.node,
-            front: parts.front,
+            plane: DataPlane::new(parts.plane),
             store: parts.store,
-            netlink: parts.netlink,
-            settings: KernelSettings::default(),
-            ports: parts.ports,
-            sockets: BTreeMap::new(),
-            packets: BTreeMap::new(),
-            kernel: parts.kernel,
-            up: parts.up,
-            up_ifindex: parts.up_ifindex,
             cells: Cells::new(start.guest_core, codec_news),
             modules: BTreeMap::new(),
-            replacing: BTreeMap::new(),
-            retired: BTreeMap::new(),
-            kept: BTreeSet::new(),
-            settling: BTreeSet::new(),
-            beginning: BTreeMap::new(),
-            shared: BTreeMap::new(),
-            spares: Spares::default(),
-            loading: BTreeMap::new(),
-            moves: BTreeMap::new(),
-            kept_up: BTreeSet::new(),
+            placement: Placement::default(),
             leaving: BTreeMap::new(),
             meters: BTreeMap::new(),
             speed: None,
             lines: crate::lines::Payers::new(),
             fuel_closed: BTreeMap::new(),
-            no_bpf,
             waiting: BTreeMap::new(),
             movers: Movers::default(),
-            closing: Closing::default(),
             removals: Removals::default(),
             sessions: Sessions::default(),
             closed: BTreeMap::new(),
@@ -433,7 +360,6 @@ impl Daemon {
             captures: Vec::new(),
             capture_id: 0,
             notices_lost: 0,
-            lost_with_cells: 0,
             billing,
             is_short: false,
             unrecorded: true,
@@ -490,11 +416,11 @@ impl Daemon {
                 node,
                 closed: &self.closed,
                 fuel_closed: &self.fuel_closed,
-                lost_with_cells: self.lost_with_cells,
+                lost_with_cells: self.plane.lost_with_cells,
                 sessions_before: &self.sessions.before,
                 speed: self.speed,
                 meters: &self.billing.meters,
-                has_packet_ports: self.front.packets().is_some(),
+                has_packet_ports: self.plane.front.packets().is_some(),
             };
             record.write(&self.file.name)
         });
@@ -529,7 +455,7 @@ impl Daemon {
         let (mut tidy, mut drops) = (every(TIDY), every(drops::LOOK_EVERY));
         let (mut budgets, mut uses) = (every(budgets::LOOK_EVERY), every(sessions::LOOK_EVERY));
         let mut bills = every(Duration::from_secs(self.file.ledger_every.0));
-        let (mut moves, mut captures) = (every(moves::LOOK_EVERY), every(capture::LOOK_EVERY));
+        let (mut moves, mut captures) = (every(LANES_EVERY), every(capture::LOOK_EVERY));
         loop {
             self.do_effects();
             self.advance_work();
@@ -566,7 +492,7 @@ impl Daemon {
                 }
                 Some(done) = done.recv() => self.finish(done),
                 _ = heartbeat.tick() => {
-                    self.front.heartbeat()?;
+                    self.plane.front.heartbeat()?;
                     self.settle_journal();
                 }
                 _ = drops.tick() => self.look_at_drops(),
@@ -578,9 +504,8 @@ impl Daemon {
                     self.after_report(AfterReport::EndIdleCalls);
                 }
                 _ = budgets.tick(), if self.has_budgets() => self.look_at_budgets(),
-                _ = moves.tick(), if !self.moves.is_empty() || !self.leaving.is_empty() => {
-                    self.look_at_moves();
-                    self.look_at_leaving();
+                _ = moves.tick(), if self.placement.is_moving() => {
+                    self.place(|it, around| it.handle_tick(around));
                 }
                 _ = captures.tick(), if !self.captures.is_empty() => self.look_at_captures(),
                 () = until(self.retry_at) => self.retry_missing(),
@@ -641,7 +566,7 @@ impl Daemon {
             Done::Landed(entry) => self.cells.tell(entry, &ToCell::Settle(entry)),
             Done::SpeedMeasured(speed) => self.speed_measured(speed),
             Done::LaneUnused(entry) => self.lane_unused(entry),
-            Done::InterceptionsLeft => end_interceptions(&self.netlink),
+            Done::InterceptionsLeft => end_interceptions(&self.plane.netlink),
             Done::Happened(event) => self.happened(event),
             Done::SpareReady(number) => self.spare_ready(number),
             Done::ReportOverdue(number) => {
@@ -676,18 +601,18 @@ impl Daemon {
         if let Err(error) = bpf::front_door::remove(&self.file.name) {
             tracing::error!(%error, "the pins were not removed");
         }
-        for port in &self.ports {
-            if let Err(error) = self.front.detach(port.port.id, port.config.ifindex) {
+        for port in &self.plane.ports {
+            if let Err(error) = self.plane.front.detach(port.port.id, port.config.ifindex) {
                 tracing::debug!(%error, "the port was not detached");
             }
         }
         // Before the cell: without it a frame that was taken would be lost.
-        self.packets.clear();
+        self.plane.packets.clear();
         self.cells.remove(CellNumber::FIRST);
-        end_interceptions(&self.netlink);
+        end_interceptions(&self.plane.netlink);
         self.open_ports();
-        ports::restore(&self.netlink, &self.ports);
-        packets::remove_entry(&self.netlink, &self.file.name);
+        ports::restore(&self.plane.netlink, &self.plane.ports);
+        packets::remove_entry(&self.plane.netlink, &self.file.name);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What comes back to the daemon from work that was given away.
 
-use crate::below::Loaded;
 use crate::cells::{CodecNews, CodecNumber};
+use crate::dataplane::instances::Loaded;
 use crate::demand::Fetched;
 use crate::http::Answer;
 use crate::ledger::Billed;

@@ -202,7 +202,7 @@ impl Daemon {
         let text = format!("packets were dropped: {meaning}");
         let mut note = Note::new(EventKind::Drops, text).count(count).reason(&place.reason);
         if let Some(port) = place.port {
-            let live = self.ports.iter().find(|live| live.port.spec.name == port);
+            let live = self.plane.ports.iter().find(|live| live.port.spec.name == port);
             if let Some(live) = live.filter(|_| place.reason.starts_with("socket_")) {
                 note = note.session(self.queue_session(live));
             }
@@ -243,14 +243,14 @@ impl Daemon {
 
     fn port_readings(&self) -> Vec<(Place, u64)> {
         let mut readings = Vec::new();
-        for port in &self.ports {
+        for port in &self.plane.ports {
             let name = &port.port.spec.name;
             let mut add = |reason: &str, count: u64| {
                 let port = Some(name.clone());
                 let place = Place { reason: reason.to_owned(), port, ..Place::default() };
                 readings.push((place, count));
             };
-            if let Ok(counted) = self.front.port_stats(port.port.id) {
+            if let Ok(counted) = self.plane.front.port_stats(port.port.id) {
                 let named = bpf_maps::OUTCOMES.iter().zip(counted.outcomes);
                 let lost = |name: &str| name.starts_with("drop_") || name.starts_with("kernel_");
                 named.filter(|((name, _), _)| lost(name)).for_each(|((name, _), n)| add(name, n));
@@ -258,10 +258,10 @@ impl Daemon {
             let (full, dropped) = self.socket_drops(port);
             add("socket_ring_full", full);
             add("socket_dropped", dropped);
-            let stack = self.front.stack_drops(Arrival::Port(port.port.id));
+            let stack = self.plane.front.stack_drops(Arrival::Port(port.port.id));
             stack_drops(stack.reasons).iter().for_each(|(reason, count)| add(reason, *count));
         }
-        let own = stack_drops(self.front.stack_drops(Arrival::Own).reasons);
+        let own = stack_drops(self.plane.front.stack_drops(Arrival::Own).reasons);
         readings
             .extend(own.into_iter().map(|(reason, n)| (Place { reason, ..Place::default() }, n)));
         readings
@@ -272,7 +272,7 @@ impl Daemon {
         let dropping = views.iter().filter(|view| view.rule.spec.action == Action::Drop);
         dropping
             .filter_map(|view| {
-                let counted = self.front.rule_stats(view.rule.id).ok()?;
+                let counted = self.plane.front.rule_stats(view.rule.id).ok()?;
                 let (reason, rule) = ("drop_rule".to_owned(), Some(view.rule.id));
                 Some((Place { reason, rule, ..Place::default() }, counted.packets))
             })
@@ -284,12 +284,12 @@ impl Daemon {
         if !self.drops.looks.is_multiple_of(DEVICES_EVERY) {
             return;
         }
-        let Ok(links) = self.netlink.links() else { return };
-        for port in &self.ports {
+        let Ok(links) = self.plane.netlink.links() else { return };
+        for port in &self.plane.ports {
             let Some(link) = links.iter().find(|link| link.index == port.config.ifindex) else {
                 continue;
             };
-            let by_stack = self.front.stack_drops(Arrival::Port(port.port.id)).device;
+            let by_stack = self.plane.front.stack_drops(Arrival::Port(port.port.id)).device;
             let device = self.drops.devices.entry(port.port.spec.name.clone()).or_default();
             let counted = [
                 ("device_tx_dropped", link.stats.tx_packets_dropped.0),

@@ -34,7 +34,7 @@ impl Daemon {
 
     fn do_waiting(&mut self) {
         self.close_ports();
-        self.tell_kept();
+        self.place(|_, _| ());
         while let Some(effect) = self.node.poll_effect() {
             match effect {
                 Effect::StartCell { restarts } => self.start_cell(restarts),
@@ -79,15 +79,17 @@ impl Daemon {
                         closed, way,
                     );
                 }
-                Effect::MoveService { entry, level } => self.move_service(entry, level),
+                Effect::MoveService { entry, level } => {
+                    self.place(|it, around| it.handle_move(around, entry, level));
+                }
                 Effect::SetEdges { entry, edges } => {
-                    if let Some(lane) = self.front.lane(entry) {
+                    if let Some(lane) = self.plane.front.lane(entry) {
                         lane.set_edges(edges);
                     }
                     self.cells.tell(entry, &ToCell::Edges(entry, edges));
                 }
                 Effect::SetClosed { entry, closed } => {
-                    if let Some(lane) = self.front.lane(entry) {
+                    if let Some(lane) = self.plane.front.lane(entry) {
                         lane.set_closed(closed);
                     }
                     self.cells.tell(entry, &ToCell::Closed(entry, closed));
@@ -105,12 +107,12 @@ impl Daemon {
                     self.accounts_unsettled = true;
                 }
                 Effect::ClearRuleCounters { rule } => {
-                    if let Err(error) = self.front.clear_rule_stats(rule) {
+                    if let Err(error) = self.plane.front.clear_rule_stats(rule) {
                         tracing::error!(%rule, %error, "a rule's counters were not cleared");
                     }
                 }
                 Effect::InstallRules { rules, .. } => {
-                    if let Err(error) = self.front.install(&rules) {
+                    if let Err(error) = self.plane.front.install(&rules) {
                         tracing::error!(%error, "the rules were not installed");
                     }
                     self.tell_rules();

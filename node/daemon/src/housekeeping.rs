@@ -1,9 +1,9 @@
 //! What changes around the node: devices, routes, and what the kernel would add.
 
 use crate::daemon::Daemon;
+use crate::dataplane::kernel_settings;
+use crate::dataplane::ports::{self, LivePort, Mode};
 use crate::events::Note;
-use crate::kernel_settings;
-use crate::ports::{self, LivePort, Mode};
 use anyhow::Result;
 use api::EventKind;
 use bpf::VlanDevice;
@@ -17,7 +17,7 @@ impl Daemon {
     pub(crate) fn tidy(&mut self) -> Result<()> {
         self.try_again()?;
         self.watch_cells();
-        self.help_down();
+        self.place(|it, around| it.handle_second(around));
         self.look_at_capabilities();
         self.end_associations_without_right();
         self.look_at_demand();
@@ -26,7 +26,7 @@ impl Daemon {
 
     /// Something changed that cached routes came from, or a port itself.
     pub(crate) fn changed(&mut self, change: Change) -> Result<()> {
-        self.front.invalidate();
+        self.plane.front.invalidate();
         if matches!(change, Change::Link | Change::Address | Change::Setting | Change::Lost) {
             self.refresh_ports()?;
         }
@@ -38,11 +38,11 @@ impl Daemon {
 
     fn refresh_ports(&mut self) -> Result<()> {
         kernel_settings::let_in_sources(&ports::device_name(ports::KERNEL_DEVICE, &self.file.name));
-        let links = self.netlink.links()?;
-        (0..self.ports.len()).for_each(|index| self.refresh_port(index, &links));
+        let links = self.plane.netlink.links()?;
+        (0..self.plane.ports.len()).for_each(|index| self.refresh_port(index, &links));
         self.mark_cabled(&links);
         let above = |device: u32| links.iter().filter(move |l| l.parent == Some(device));
-        let served = self.ports.iter().filter(|port| port.away.is_none());
+        let served = self.plane.ports.iter().filter(|port| port.away.is_none());
         let devices: Vec<u32> = served.map(|port| port.config.ifindex).collect();
         let vlans: Vec<VlanDevice> = devices
             .iter()
@@ -53,15 +53,15 @@ impl Daemon {
                 })
             })
             .collect();
-        self.front.set_vlans(&vlans)?;
+        self.plane.front.set_vlans(&vlans)?;
         let vlans = vlans.iter().map(|it| (it.port, it.vlan, it.device)).collect();
-        self.settings.watch(&links, vlans, &devices);
+        self.plane.settings.watch(&links, vlans, &devices);
         self.refresh_own()
     }
 
     /// Reads which IPv4 addresses are this machine's own: what comes from them is dropped.
     fn refresh_own(&mut self) -> Result<()> {
-        let mut own = self.netlink.own_v4()?;
+        let mut own = self.plane.netlink.own_v4()?;
         if own.len() > OWN_MAX {
             let (own, most) = (own.len(), OWN_MAX);
             tracing::warn!(
@@ -76,9 +76,9 @@ impl Daemon {
             address_be: address.octets(),
         };
         let accepts = |port: &&LivePort| port.config.flags & PORT_ACCEPTS_OWN != 0;
-        let accepting = self.ports.iter().filter(accepts).map(|port| port.port.id).collect();
+        let accepting = self.plane.ports.iter().filter(accepts).map(|port| port.port.id).collect();
         let own = OwnSources::new(own.into_iter().map(prefix).collect(), accepting);
-        if self.front.set_own(own)? {
+        if self.plane.front.set_own(own)? {
             self.tell_rules();
         }
         Ok(())
@@ -87,7 +87,7 @@ impl Daemon {
     /// Looks at what the kernel does not tell of: settings that cached routes come from, and
     /// whether it would add something to packets.
     pub(crate) fn look_at_kernel(&mut self) -> Result<()> {
-        if self.settings.look(&self.netlink) {
+        if self.plane.settings.look(&self.plane.netlink) {
             self.changed(Change::Setting)?;
         }
         self.look_at_closing();
@@ -96,17 +96,17 @@ impl Daemon {
 
     /// Looks whether the kernel would add something to packets.
     fn look(&mut self) -> Result<()> {
-        let slow = ports::slow_reasons(&self.netlink, self.file.fast_path);
+        let slow = ports::slow_reasons(&self.plane.netlink, self.file.fast_path);
         let mut notes = Vec::new();
         let has_fast_path = |port: &&mut LivePort| port.away.is_none() && port.mode != Mode::Packet;
-        for port in self.ports.iter_mut().filter(has_fast_path) {
+        for port in self.plane.ports.iter_mut().filter(has_fast_path) {
             // Between the two ends of a bridge there is nothing for the kernel to add.
             let all = if port.bridge.is_some() { SLOW_NO_REDIRECT } else { u32::MAX };
-            let above: Vec<u32> = self.settings.above(port.config.ifindex).collect();
+            let above: Vec<u32> = self.plane.settings.above(port.config.ifindex).collect();
             let found = slow(port.config.ifindex, &above) & all;
             if found != port.config.slow {
                 port.config.slow = found;
-                self.front.configure(port.port.id, &port.config)?;
+                self.plane.front.configure(port.port.id, &port.config)?;
             }
             // At tc nothing takes a fast path: what changes is what others may send out there.
             if found != std::mem::replace(&mut port.slow_told, found) && port.mode != Mode::Tc {

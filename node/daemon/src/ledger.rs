@@ -16,9 +16,9 @@ mod questions;
 pub(crate) use meters::Meters;
 pub(crate) use questions::LedgerQuestion;
 
-use crate::below::BelowReport;
 use crate::cells::AfterReport;
 use crate::daemon::{Daemon, Done};
+use crate::dataplane::instances::BelowReport;
 use crate::events::{Note, wall_clock_ms};
 use crate::http::{Answer, error};
 use abi::Level;

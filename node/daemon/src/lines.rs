@@ -51,7 +51,7 @@ impl Daemon {
         let terms = self.terms_of_lines();
         let after = payers(terms.keys().copied(), &self.lines);
         let before = std::mem::replace(&mut self.lines, after);
-        let Ok(front) = self.front.front() else { return };
+        let Ok(front) = self.plane.front.front() else { return };
         let mut told = Vec::new();
         let mut failed = None;
         let gone = before.iter().filter(|(payer, account)| self.lines.get(payer) != Some(account));
@@ -94,7 +94,7 @@ impl Daemon {
         let mut terms = BTreeMap::new();
         for session in self.node.sessions() {
             for (name, share) in &session.reservation.send {
-                let port = self.ports.iter().find(|port| port.port.spec.name == *name);
+                let port = self.plane.ports.iter().find(|port| port.port.spec.name == *name);
                 if let (Some(port), Some(rate)) = (port, self.port_rate(name)) {
                     let of = line::share_of(*share, rate, tick());
                     terms.insert((port.port.id, session.id), of);
@@ -109,7 +109,7 @@ impl Daemon {
         let shared: BTreeSet<PortId> = self.lines.keys().map(|(port, _)| *port).collect();
         let left = self.node.left();
         let of = |id: PortId| {
-            let port = self.ports.iter().find(|port| port.port.id == id)?;
+            let port = self.plane.ports.iter().find(|port| port.port.id == id)?;
             let name = &port.port.spec.name;
             let left = left.as_ref()?.ports.get(name)?;
             Some((id, line::rest_of(*left, self.port_rate(name)?, tick())))
@@ -120,10 +120,10 @@ impl Daemon {
     /// Tells the front door of which ports sessions have shares.
     pub(crate) fn mark_shared(&mut self) {
         let shared: BTreeSet<PortId> = self.lines.keys().map(|(port, _)| *port).collect();
-        if let Ok(front) = self.front.front() {
+        if let Ok(front) = self.plane.front.front() {
             front.set_has_shares(!shared.is_empty());
         }
-        for port in &mut self.ports {
+        for port in &mut self.plane.ports {
             let is_shared = shared.contains(&port.port.id);
             if (port.config.flags & PORT_SHARES != 0) == is_shared {
                 continue;
@@ -132,7 +132,7 @@ impl Daemon {
             if port.away.is_some() {
                 continue;
             }
-            if let Err(error) = self.front.configure(port.port.id, &port.config) {
+            if let Err(error) = self.plane.front.configure(port.port.id, &port.config) {
                 let name = &port.port.spec.name;
                 tracing::error!(port = %name, %error, "the front door was not told of shares");
             }
@@ -141,9 +141,9 @@ impl Daemon {
 
     /// What a session sent by each port of which it has a share.
     pub(crate) fn sends_of(&self, session: &Session) -> Vec<SendUse> {
-        let Ok(front) = self.front.front() else { return Vec::new() };
+        let Ok(front) = self.plane.front.front() else { return Vec::new() };
         let use_of = |port: &units::Name| {
-            let id = self.ports.iter().find(|it| it.port.spec.name == *port)?.port.id;
+            let id = self.plane.ports.iter().find(|it| it.port.spec.name == *port)?.port.id;
             let account = *self.lines.get(&(id, session.id))?;
             let Line { account, up, dropped, sent_up, sent_above, .. } = front.line(account)?;
             let [nic, kernel] = account.sent;

@@ -5,8 +5,8 @@
 //!  it cannot be undone ─▶ Edit, Recorded::Then(Ahead) ─▶ journal ─▶ done ─▶ answered
 //! ```
 
+use crate::control::movers::Mover;
 use crate::daemon::Waiting;
-use crate::moves::Mover;
 use crate::reply::Reply;
 use crate::state::Unconfirmed;
 use abi::Level;

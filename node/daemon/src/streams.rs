@@ -10,7 +10,6 @@
 use crate::cell_work::{Facts, Pending};
 use crate::cells::CellNumber;
 use crate::daemon::{Daemon, Done};
-use crate::replace::Replacing;
 use abi::Level;
 use abi::check::Kind;
 use anyhow::{Context, Result};
@@ -83,13 +82,12 @@ impl Daemon {
     pub(crate) fn replace_streams(&mut self, mut facts: StreamFacts, compiled: &Arc<Compiled>) {
         let entry = facts.entry;
         facts.kept.code = compiled.code_length();
+        self.plane.instances.begin_next(entry, compiled);
         let message = ToCell::ReplaceStreams(Box::new(facts));
         match self.cells.send(entry, &message, &[compiled.code.as_fd()]) {
-            Ok(()) => {
-                let (levels, programs) = (vec![Level::User], Arc::clone(compiled));
-                self.replacing.insert(entry, Replacing { levels, programs, shared: None });
-            }
+            Ok(()) => self.place(|it, _| it.handle_version_given(entry, vec![Level::User])),
             Err(error) => {
+                self.plane.instances.forget_next(entry);
                 self.event_later(Event::ReplaceFailed { entry, reason: format!("{error:#}") })
             }
         }
@@ -107,7 +105,7 @@ impl Daemon {
         facts.kept.code = compiled.code_length();
         let Listeners { v4, v6, port } =
             Listeners::open().context("listening for intercepted connections")?;
-        let interception = Interception::begin(&self.netlink, port)
+        let interception = Interception::begin(&self.plane.netlink, port)
             .context("having the kernel take connections that are marked")?;
         let mut fds = vec![compiled.code.as_fd(), interception.as_fd(), v4.as_fd()];
         fds.extend(v6.as_ref().map(AsFd::as_fd));
@@ -152,7 +150,7 @@ impl Daemon {
     pub(crate) fn sweep_interceptions(&self) {
         for after in SWEEPS {
             if after.is_zero() {
-                end_interceptions(&self.netlink);
+                end_interceptions(&self.plane.netlink);
                 continue;
             }
             let done = self.done.clone();

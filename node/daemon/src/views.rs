@@ -4,11 +4,11 @@ use crate::access::Caller;
 use crate::authority::Sight;
 use crate::cells::{AfterReport, CellNumber};
 use crate::daemon::{Daemon, Request, Waiting};
+use crate::dataplane::ports;
 use crate::deploy::Module;
 use crate::edit::Edit;
 use crate::events::Note;
 use crate::http::{Answer, error};
-use crate::ports;
 use crate::recorded::{Ahead, Purpose, Recorded};
 use crate::reply::Reply;
 use crate::state::Facts;
@@ -133,7 +133,7 @@ impl Daemon {
             pid: std::process::id(),
             uptime_seconds: self.started.elapsed().as_secs(),
             fast_path: self.file.fast_path.name().to_owned(),
-            bpf: match &self.no_bpf {
+            bpf: match &self.plane.no_bpf {
                 Some(reason) => format!("off: {reason}"),
                 None if self.node.bpf() => "on".to_owned(),
                 None => "off: it was switched off".to_owned(),
@@ -141,7 +141,7 @@ impl Daemon {
             ledger: self.billing.state(),
             below_fuel_per_ms: self.speed().map(session::below::Speed::per_ms),
             period_min_ms: self.period_min().as_millis(),
-            ports: self.ports.iter().map(|port| port_info(port, &self.ports)).collect(),
+            ports: self.plane.ports.iter().map(|port| port_info(port, &self.plane.ports)).collect(),
             sessions: self
                 .node
                 .sessions()
@@ -182,7 +182,7 @@ impl Daemon {
     }
 
     fn switch_bpf(&mut self, enabled: bool, reply: Reply<api::BpfSet>) {
-        if let Some(reason) = self.no_bpf.as_ref().filter(|_| enabled) {
+        if let Some(reason) = self.plane.no_bpf.as_ref().filter(|_| enabled) {
             return reply.refuse(failed(reason));
         }
         let facts = Facts::of(if enabled { "node --bpf on" } else { "node --bpf off" });
@@ -206,14 +206,14 @@ impl Daemon {
 
     /// Lets modules run as BPF programs, or takes all to user level; those that move.
     pub(crate) fn set_bpf(&mut self, enabled: bool) -> anyhow::Result<Vec<Name>> {
-        if let Some(reason) = self.no_bpf.as_ref().filter(|_| enabled) {
+        if let Some(reason) = self.plane.no_bpf.as_ref().filter(|_| enabled) {
             anyhow::bail!("{reason}");
         }
         match self.command(Command::Bpf { enabled }) {
             Ok(Outcome::Bpf { moving }) => {
                 let may = if enabled { "may run" } else { "do not run any more" };
                 let text = format!("modules {may} below user level");
-                self.spares.clear();
+                self.plane.instances.clear_spares();
                 self.note(Note::new(EventKind::BpfSwitched, text));
                 Ok(moving)
             }
@@ -626,7 +626,7 @@ impl Daemon {
     /// Keeps what rules counted that are gone.
     pub(crate) fn close(&mut self, rules: Vec<(RuleId, Name)>) {
         for (rule, session) in rules {
-            if let Ok(stats) = self.front.rule_stats(rule) {
+            if let Ok(stats) = self.plane.front.rule_stats(rule) {
                 self.unrecorded = true;
                 let sum = self.closed.entry(session).or_default();
                 sum.0 += stats.packets;
@@ -642,7 +642,7 @@ impl Daemon {
             .into_iter()
             .filter(|view| sight.has(view.rule.spec.session.as_str(), view.owner))
             .map(|view| {
-                let stats = self.front.rule_stats(view.rule.id).map_err(failed)?;
+                let stats = self.plane.front.rule_stats(view.rule.id).map_err(failed)?;
                 Ok(RuleInfo {
                     id: view.rule.id.0,
                     r#match: view.rule.spec.r#match.to_string(),

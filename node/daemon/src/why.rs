@@ -8,9 +8,9 @@
 
 use crate::authority::Sight;
 use crate::daemon::{Daemon, Done};
+use crate::dataplane::ports::{self, LivePort, Mode};
 use crate::drops::{Place, is_drop};
 use crate::http::{Answer, error};
-use crate::ports::{self, LivePort, Mode};
 use crate::reasons;
 use crate::reply::Reply;
 use crate::views::{failed, usage};
@@ -103,7 +103,7 @@ impl Daemon {
         if let Some(found) = self.explain_packets(port, &frame) {
             return reply.answer(self.explanation(port, &frame, &found));
         }
-        let explainer = match self.front.explainer() {
+        let explainer = match self.plane.front.explainer() {
             Ok(explainer) => explainer,
             Err(problem) => return reply.refuse(failed(problem)),
         };
@@ -119,8 +119,8 @@ impl Daemon {
 
     /// What the cell would do with a frame, if it comes in by a packet port.
     fn explain_packets(&self, port: PortId, frame: &[u8]) -> Option<Explained> {
-        let live = self.ports.iter().find(|live| live.port.id == port)?;
-        let packets = self.front.packets().filter(|_| live.mode == Mode::Packet)?;
+        let live = self.plane.ports.iter().find(|live| live.port.id == port)?;
+        let packets = self.plane.front.packets().filter(|_| live.mode == Mode::Packet)?;
         let door = DoorPort { id: port, mac: live.config.mac, bridge: live.bridge };
         let decision = packets.decider.explain(&door, frame);
         let (outcome, rules) = (decision.outcome_name(), decision.rules().collect());
@@ -137,14 +137,15 @@ impl Daemon {
             (None, Some(digits)) => (request.port.clone(), None, bytes_of(digits)?),
             _ => return Err(usage("one of 'packet' and 'frame_hex' says which packet")),
         };
-        let known = || self.ports.iter().map(|port| port.port.spec.name.to_string());
+        let known = || self.plane.ports.iter().map(|port| port.port.spec.name.to_string());
         let Some(named) = named else {
             let ports: Vec<String> = known().collect();
             let message = "it is not said by which port the packet comes in";
             let help = format!("add 'in PORT'; the ports are {}", ports.join(", "));
             return Err(error(ErrorCode::Usage, message, Some(&help)));
         };
-        let Some(port) = self.ports.iter().find(|p| p.port.spec.name.as_str() == named) else {
+        let Some(port) = self.plane.ports.iter().find(|p| p.port.spec.name.as_str() == named)
+        else {
             let ports: Vec<String> = known().collect();
             let shown: String = named.chars().take(40).flat_map(char::escape_default).collect();
             let message = format!("this node has no port '{shown}'");
@@ -180,7 +181,7 @@ impl Daemon {
     }
 
     fn explanation(&self, port: PortId, frame: &[u8], found: &Explained) -> Answer<Explanation> {
-        let live = self.ports.iter().find(|live| live.port.id == port);
+        let live = self.plane.ports.iter().find(|live| live.port.id == port);
         let live = live.ok_or_else(|| failed("the port is gone meanwhile"))?;
         let views = self.node.all_rules();
         let mut rules: Vec<&RuleView> =
@@ -238,7 +239,7 @@ impl Daemon {
                 let words = ports::slow_reasons_of(p).join("; ");
                 (!words.is_empty()).then(|| format!("port '{}' is slow: {words}", p.port.spec.name))
             };
-            steps.extend(self.ports.iter().filter_map(slow));
+            steps.extend(self.plane.ports.iter().filter_map(slow));
         }
         if found.outcome.starts_with("kernel_") {
             steps.extend(self.dropped_lately(&live.port.spec.name));
@@ -285,14 +286,14 @@ impl Daemon {
     fn way_out(&self, found: &Explained) -> Option<(String, String)> {
         let (port, hop) = match found.meta {
             Some(meta) if meta.flags & META_ROUTED != 0 => {
-                (self.ports.iter().find(|p| p.port.id.0 == meta.egress_port)?, meta.next_hop)
+                (self.plane.ports.iter().find(|p| p.port.id.0 == meta.egress_port)?, meta.next_hop)
             }
             Some(_) => return None,
             None if matches!(found.outcome, "forwarded" | "cut_through") => {
                 // Its addresses are those of the way out by now.
                 let (hop, rest) = found.frame.split_first_chunk::<6>()?;
                 let own = rest.first_chunk::<6>()?;
-                (self.ports.iter().find(|p| p.config.mac == *own)?, *hop)
+                (self.plane.ports.iter().find(|p| p.config.mac == *own)?, *hop)
             }
             None => return None,
         };

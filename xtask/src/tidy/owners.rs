@@ -47,7 +47,7 @@ const TODAY: [(&str, [usize; 4]); 23] = [
     ("levels/wasm-to-bpf", [1, 3, 8, 12]),
     ("node/api", [0, 0, 1, 0]),
     ("node/cell", [1, 2, 3, 0]),
-    ("node/daemon", [1, 1, 5, 45]),
+    ("node/daemon", [1, 1, 5, 42]),
     ("store/module-store", [0, 0, 1, 3]),
     ("store/oci-client", [0, 0, 0, 6]),
 ];

@@ -2,8 +2,8 @@
 
 use super::{Capture, Direction, TURN, WAITING_MAX};
 use crate::daemon::Daemon;
+use crate::dataplane::ports::{KERNEL_DEVICE, device_name};
 use crate::events::wall_clock_ns;
-use crate::ports::{KERNEL_DEVICE, device_name};
 use crate::reasons::STACK;
 use abi::Verdict;
 use api::CapturedPacket;
@@ -67,7 +67,7 @@ impl Daemon {
         if port.0 == CAPTURED_NO_PORT {
             return device_name(KERNEL_DEVICE, &self.file.name);
         }
-        let found = self.ports.iter().find(|live| live.port.id == port);
+        let found = self.plane.ports.iter().find(|live| live.port.id == port);
         found.map_or_else(|| port.to_string(), |live| live.port.spec.name.to_string())
     }
 
@@ -83,7 +83,7 @@ impl Daemon {
     ) -> CapturedPacket {
         let by_stack = [WAY_LEFT_KERNEL, WAY_STACK_DROPPED].contains(&tapped.way)
             || tapped.module.is_some_and(|module| module.level != LEVEL_NIC);
-        let live = self.ports.iter().find(|live| live.port.id == tapped.port);
+        let live = self.plane.ports.iter().find(|live| live.port.id == tapped.port);
         if direction == Direction::Out && live.is_some_and(|l| l.config.flags & PORT_RAW != 0) {
             put_ethernet(&mut tapped);
         }
@@ -172,7 +172,7 @@ impl Daemon {
     /// Why the kernel dropped it, as it is counted.
     fn stack_reason(&self, tapped: &Tapped) -> String {
         let named = |front: &bpf::FrontDoor| Ok(front.stack_reason(tapped.stack_reason).to_owned());
-        format!("{STACK}{}", self.front.with_front(named).unwrap_or_default())
+        format!("{STACK}{}", self.plane.front.with_front(named).unwrap_or_default())
     }
 
     fn session_of_rule(&self, rule: u32) -> Option<String> {

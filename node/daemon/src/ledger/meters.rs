@@ -11,7 +11,7 @@
 //! was billed. Counters can show a packet too many for an instant, between two that belong
 //! together: a meter then stays, until they have passed it.
 
-use crate::below::BelowReport;
+use crate::dataplane::instances::BelowReport;
 use cell::protocol::ServiceReport;
 use ledger::{Account, Amounts, Field, MeterId, Reading, amounts};
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
 //! What a node has to give to sessions, as the machine says it.
 
 use crate::daemon::Daemon;
+use crate::dataplane::ports::LivePort;
 use crate::events::Note;
-use crate::ports::LivePort;
 use api::EventKind;
 use cell::PacketMemory;
 use cell::protocol::HEADER_LENGTH_MAX;
@@ -67,9 +67,9 @@ impl Daemon {
     /// Says anew what the node has to give: devices came and went. Sessions for which that is too
     /// little are promised nothing, until they are tried again.
     pub(crate) fn renew_capacity(&mut self) {
-        let has_front_door = self.front.front().is_ok();
+        let has_front_door = self.plane.front.front().is_ok();
         let before = self.node.capacity();
-        let capacity = of(&self.ports, self.guest_core, has_front_door, before);
+        let capacity = of(&self.plane.ports, self.guest_core, has_front_door, before);
         if self.node.capacity() == Some(&capacity) {
             return;
         }

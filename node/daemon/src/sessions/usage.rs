@@ -186,7 +186,7 @@ impl Daemon {
         };
         let mut counts: BTreeMap<Name, SessionCounts> = self.node.sessions().map(begin).collect();
         for (rule, session) in self.node.rule_sessions() {
-            let stats = self.front.rule_stats(rule).map_err(failed)?;
+            let stats = self.plane.front.rule_stats(rule).map_err(failed)?;
             let Some(sum) = counts.get_mut(session) else { continue };
             sum.packets += stats.packets;
             sum.bytes += stats.bytes;

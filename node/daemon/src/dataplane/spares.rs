@@ -10,11 +10,9 @@
 //! Programs name addresses of their entry: a service of that module is given that entry, if
 //! nobody has it meanwhile.
 
-use crate::below::{Programs, Shared};
-use crate::daemon::{Daemon, Done};
+use super::shared::{Programs, Shared};
 use cell::Compiled;
 use cell::protocol::SPARE_PAGES_MAX;
-use module_store::Digest;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use units::EntryId;
@@ -34,11 +32,11 @@ struct Spare {
 
 /// The last of them, the newest at the end.
 #[derive(Default)]
-pub(crate) struct Spares(VecDeque<Spare>);
+pub(super) struct Spares(VecDeque<Spare>);
 
 impl Spares {
     /// The entry of a spare of this module that is ready.
-    fn entry_of(
+    pub(super) fn entry_of(
         &self,
         compiled: &Arc<Compiled>,
         is_free: impl Fn(EntryId) -> bool,
@@ -53,7 +51,7 @@ impl Spares {
     }
 
     /// What a module ran on at this address, if it is ready.
-    pub(crate) fn take(
+    pub(super) fn take(
         &mut self,
         entry: EntryId,
         second: bool,
@@ -69,44 +67,32 @@ impl Spares {
         self.0.remove(at).map(|spare| spare.shared)
     }
 
-    /// Lets go of all.
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
-    }
-}
-
-impl Daemon {
-    /// Has the next service begin where there is a spare of its module.
-    pub(crate) fn prefer_spare(&mut self, digest: &Digest) {
-        let compiled = self.modules.get(digest).and_then(|module| module.code(self.bpf_now()));
-        let is_free = |entry| self.node.service_of(entry).is_none();
-        let entry = compiled.and_then(|compiled| self.spares.entry_of(compiled, is_free));
-        self.node.prefer_entry(entry);
-    }
-
-    /// Keeps what a version ran on, which nobody calls any more.
-    pub(crate) fn keep_spare(&mut self, entry: EntryId, shared: Shared) {
-        let Programs::Compiled(compiled) = shared.programs() else { return };
+    /// Keeps what a version ran on, which nobody calls any more. Returns the kernel's number of its
+    /// memory: it is ready when no packet is in its programs any more ([`Spares::handle_ready`]).
+    /// `None` of one that is not kept: it is too large, or the kernel looks at a program of it.
+    pub(super) fn keep(&mut self, entry: EntryId, shared: Shared) -> Option<u32> {
+        let Programs::Compiled(compiled) = &shared.programs else { return None };
         if shared.is_being_loaded() || shared.arena_pages() > SPARE_PAGES_MAX {
-            return;
+            return None;
         }
         let (compiled, number) = (Arc::clone(compiled), shared.number());
-        self.spares.0.push_back(Spare { entry, compiled, shared, ready: false });
-        while self.spares.0.len() > SPARES_MAX {
-            self.spares.0.pop_front();
+        self.0.push_back(Spare { entry, compiled, shared, ready: false });
+        while self.0.len() > SPARES_MAX {
+            self.0.pop_front();
         }
-        self.when_packets_have_landed(Done::SpareReady(number));
+        Some(number)
     }
 
-    /// No packet is in a spare's programs any more.
-    pub(crate) fn spare_ready(&mut self, number: u32) {
-        let spare = self.spares.0.iter_mut().find(|spare| spare.shared.number() == number);
-        let Some(spare) = spare else { return };
+    /// Takes note that no packet is in a spare's programs any more. Returns the service's number
+    /// that it is for.
+    pub(super) fn handle_ready(&mut self, number: u32) -> Option<EntryId> {
+        let spare = self.0.iter_mut().find(|spare| spare.shared.number() == number)?;
         spare.ready = true;
-        // What its last packets counted is nobody's.
-        let entry = spare.entry;
-        if self.node.service_of(entry).is_none() {
-            self.clear_counters(entry);
-        }
+        Some(spare.entry)
+    }
+
+    /// Lets go of all.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
     }
 }

@@ -49,19 +49,19 @@ fn cabled(devices: &[u32], links: &[Link]) -> Vec<bool> {
 impl Daemon {
     /// Tells the front door and the cell which ports are cabled to each other.
     pub(crate) fn mark_cabled(&mut self, links: &[Link]) {
-        let served = |index: &usize| self.ports[*index].away.is_none();
-        let served: Vec<usize> = (0..self.ports.len()).filter(served).collect();
+        let served = |index: &usize| self.plane.ports[*index].away.is_none();
+        let served: Vec<usize> = (0..self.plane.ports.len()).filter(served).collect();
         let devices: Vec<u32> =
-            served.iter().map(|index| self.ports[*index].config.ifindex).collect();
+            served.iter().map(|index| self.plane.ports[*index].config.ifindex).collect();
         for (index, is_cabled) in served.into_iter().zip(cabled(&devices, links)) {
-            let port = &mut self.ports[index];
+            let port = &mut self.plane.ports[index];
             if (port.config.flags & PORT_CABLED != 0) == is_cabled {
                 continue;
             }
             port.config.flags ^= PORT_CABLED;
             let name = &port.port.spec.name;
             tracing::info!(port = %name, is_cabled, "the port's cable leads to the node itself");
-            if let Err(error) = self.front.configure(port.port.id, &port.config) {
+            if let Err(error) = self.plane.front.configure(port.port.id, &port.config) {
                 tracing::error!(port = %name, %error, "the front door was not told");
             }
             let facts = port.facts(0);

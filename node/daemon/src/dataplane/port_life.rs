@@ -11,9 +11,9 @@
 //! A port is the device of its name; its number, rules and counters stay while it is away.
 
 use crate::daemon::Daemon;
+use crate::dataplane::packets;
+use crate::dataplane::ports::{self, Away, LivePort, Mode};
 use crate::events::Note;
-use crate::packets;
-use crate::ports::{self, Away, LivePort, Mode};
 use anyhow::Result;
 use api::EventKind;
 use cell::protocol::ToCell;
@@ -24,7 +24,7 @@ use std::os::fd::AsFd;
 impl Daemon {
     /// Looks at the device of a port, as the kernel has just described all.
     pub(crate) fn refresh_port(&mut self, index: usize, links: &[Link]) {
-        let port = &mut self.ports[index];
+        let port = &mut self.plane.ports[index];
         let device = &port.port.spec.device;
         let link = links.iter().find(|link| link.name == *device);
         let here = (port.away.is_none(), port.config.ifindex);
@@ -49,7 +49,7 @@ impl Daemon {
                     let reason = format!("the device {device} is another one now");
                     self.take_away(index, reason, None, links);
                 }
-                let tried = self.ports[index].away.as_ref().and_then(|away| away.tried);
+                let tried = self.plane.ports[index].away.as_ref().and_then(|away| away.tried);
                 if tried != Some((link.index, link.mtu)) {
                     self.bring_back(index, link);
                 }
@@ -61,14 +61,14 @@ impl Daemon {
     /// it may have gone without an event.
     pub(crate) fn try_again(&mut self) -> Result<()> {
         let mut any = false;
-        for port in &mut self.ports {
+        for port in &mut self.plane.ports {
             if let Some(away) = &mut port.away {
                 any |= away.tried.take().is_some();
             }
         }
         if any {
-            let links = self.netlink.links()?;
-            (0..self.ports.len()).for_each(|index| self.refresh_port(index, &links));
+            let links = self.plane.netlink.links()?;
+            (0..self.plane.ports.len()).for_each(|index| self.refresh_port(index, &links));
             self.mark_cabled(&links);
         }
         Ok(())
@@ -76,7 +76,7 @@ impl Daemon {
 
     /// The device has another address or MTU.
     fn changed_port(&mut self, index: usize) {
-        let port = &self.ports[index];
+        let port = &self.plane.ports[index];
         let (id, config) = (port.port.id, port.config);
         let name = port.port.spec.name.clone();
         let mac = config.mac.map(|byte| format!("{byte:02x}")).join(":");
@@ -85,12 +85,12 @@ impl Daemon {
             config.mtu, config.rpf
         );
         self.note(Note::new(EventKind::PortChanged, text).port(&name));
-        if let Err(error) = self.front.configure(id, &config) {
+        if let Err(error) = self.plane.front.configure(id, &config) {
             tracing::error!(port = %name, %error, "the front door was not told");
         }
-        self.cells.tell_all(&ToCell::ChangePort(self.ports[index].facts(0)), &[]);
-        if self.ports[index].mode == Mode::Packet
-            && let Err(error) = packets::readdress(&self.netlink, config.ifindex, config.mac)
+        self.cells.tell_all(&ToCell::ChangePort(self.plane.ports[index].facts(0)), &[]);
+        if self.plane.ports[index].mode == Mode::Packet
+            && let Err(error) = packets::readdress(&self.plane.netlink, config.ifindex, config.mac)
         {
             let error = format!("{error:#}");
             tracing::error!(port = %name, error, "frames do not find back into the kernel");
@@ -105,29 +105,30 @@ impl Daemon {
         tried: Option<(u32, u32)>,
         links: &[Link],
     ) {
-        let (id, ifindex) = (self.ports[index].port.id, self.ports[index].config.ifindex);
-        self.ports[index].away = Some(Away { reason: reason.clone(), tried });
+        let (id, ifindex) =
+            (self.plane.ports[index].port.id, self.plane.ports[index].config.ifindex);
+        self.plane.ports[index].away = Some(Away { reason: reason.clone(), tried });
         // While the front door still decides: behind it the kernel would have each packet.
         self.close_ports();
-        if let Err(error) = self.front.detach(id, ifindex) {
-            tracing::error!(port = %self.ports[index].port.spec.name, %error, "not detached");
+        if let Err(error) = self.plane.front.detach(id, ifindex) {
+            tracing::error!(port = %self.plane.ports[index].port.spec.name, %error, "not detached");
         }
-        for queue in 0..self.ports[index].queues {
-            let Some(closed) = self.sockets.remove(&(id, queue)) else { continue };
+        for queue in 0..self.plane.ports[index].queues {
+            let Some(closed) = self.plane.sockets.remove(&(id, queue)) else { continue };
             // One that was not bound yet is not in the map.
-            let _ = self.front.set_socket(id, queue, None);
+            let _ = self.plane.front.set_socket(id, queue, None);
             if let Ok(drops) = xdp_drops(closed.socket.as_fd()) {
-                let sum = &mut self.ports[index].socket_drops;
+                let sum = &mut self.plane.ports[index].socket_drops;
                 *sum = (sum.0 + drops.ring_full, sum.1 + drops.other);
             }
         }
         self.close_packets(id);
         self.cells.tell_all(&ToCell::RemovePort(id), &[]);
-        let port = &mut self.ports[index];
+        let port = &mut self.plane.ports[index];
         if let Some(link) = links.iter().find(|link| link.index == ifindex) {
-            port.restore_as(&self.netlink, &link.name);
+            port.restore_as(&self.plane.netlink, &link.name);
         } else {
-            port.remove_made(&self.netlink);
+            port.remove_made(&self.plane.netlink);
         }
         let text = "the port is away: packets routed to it are the kernel's";
         let name = port.port.spec.name.clone();
@@ -140,10 +141,10 @@ impl Daemon {
     /// The port's device is there, perhaps for the first time.
     fn bring_back(&mut self, index: usize, link: &Link) {
         let tried = Some((link.index, link.mtu));
-        let port = self.ports[index].port.clone();
-        let (name, bridge) = (port.spec.name.clone(), self.ports[index].bridge);
-        let attached = LivePort::attach(&self.netlink, &mut self.front, port, bridge);
-        let old = &mut self.ports[index];
+        let port = self.plane.ports[index].port.clone();
+        let (name, bridge) = (port.spec.name.clone(), self.plane.ports[index].bridge);
+        let attached = LivePort::attach(&self.plane.netlink, &mut self.plane.front, port, bridge);
+        let old = &mut self.plane.ports[index];
         match attached {
             Ok(port) => {
                 let queues = port.queues;
@@ -153,7 +154,7 @@ impl Daemon {
                 let text = format!("the port is served: device {}, queues {queues}", link.name);
                 self.note(Note::new(EventKind::PortBack, text).port(&name));
                 self.remember_ports();
-                if let Some(note) = packets::fallback(&self.ports[index]) {
+                if let Some(note) = packets::fallback(&self.plane.ports[index]) {
                     self.note(note);
                 }
                 self.leave_kernel(index);
@@ -177,7 +178,7 @@ impl Daemon {
 
     /// Services leave kernel level, if they cannot run there any more.
     fn leave_kernel(&mut self, index: usize) {
-        if self.ports[index].not_at_kernel().is_none() {
+        if self.plane.ports[index].not_at_kernel().is_none() {
             return;
         }
         let there = self.node.services().filter(|service| service.level == abi::Level::Kernel);
@@ -191,7 +192,7 @@ impl Daemon {
     }
 
     fn remember_ports(&self) {
-        if let Err(error) = ports::remember(&self.file.name, &self.ports) {
+        if let Err(error) = ports::remember(&self.file.name, &self.plane.ports) {
             tracing::error!(%error, "what is to be restored is not written down");
         }
     }

@@ -12,7 +12,7 @@
 //! does so for less than a second, as long as the daemon runs.
 
 use crate::daemon::Daemon;
-use crate::ports::{LivePort, Mode};
+use crate::dataplane::ports::{LivePort, Mode};
 use netlink::{
     KnownDevice, NetlinkError, close_ingress, close_names, open_ingress, table_of_ingress,
     table_of_names, tables_of_nodes,
@@ -45,13 +45,13 @@ impl Daemon {
     /// any more: the kernel forwards nothing past it.
     pub(crate) fn close_ports(&mut self) {
         let is_wanted = self.is_closing_wanted();
-        let ports = self.ports.iter().filter(|_| is_wanted);
+        let ports = self.plane.ports.iter().filter(|_| is_wanted);
         let mut devices: BTreeMap<u32, String> = ports.clone().filter_map(closed_device).collect();
         let mut names: Vec<KnownDevice> = ports.filter_map(known_device).collect();
-        let before = std::mem::take(&mut self.closing);
+        let before = std::mem::take(&mut self.plane.closing);
         if !before.has_begun {
             // A daemon before may have left them closed, which are served now.
-            for port in self.ports.iter().filter(|port| closed_device(port).is_none()) {
+            for port in self.plane.ports.iter().filter(|port| closed_device(port).is_none()) {
                 open(port.config.ifindex);
             }
         }
@@ -78,20 +78,20 @@ impl Daemon {
         }
         let desired = Some(Arc::clone(&self.desired.state));
         let has_begun = true;
-        self.closing = Closing { has_begun, has_failed, is_wanted, desired, devices, names };
+        self.plane.closing = Closing { has_begun, has_failed, is_wanted, desired, devices, names };
     }
 
     /// Restores tables that somebody else has removed: `nft flush ruleset`, as a firewall's reload does
     /// it, takes every table that no process owns.
     pub(crate) fn look_at_closing(&mut self) {
-        if self.closing.devices.is_empty() && self.closing.names.is_empty() {
+        if self.plane.closing.devices.is_empty() && self.plane.closing.names.is_empty() {
             return;
         }
         let there = match tables_of_nodes() {
             Ok(there) => there,
             Err(error) => return tracing::warn!(%error, "whether ports are closed is not known"),
         };
-        let Closing { devices, names, .. } = &mut self.closing;
+        let Closing { devices, names, .. } = &mut self.plane.closing;
         let known = (devices.len(), names.len());
         devices.retain(|index, _| there.contains(&table_of_ingress(*index)));
         names.retain(|_| there.contains(&table_of_names(self.file.name.as_str())));
@@ -106,16 +106,16 @@ impl Daemon {
     /// Returns true when a service that runs or shall run is closed. Called with each thing that
     /// happens: thousands of services are looked at only when one of them may have changed.
     fn is_closing_wanted(&self) -> bool {
-        let known = self.closing.desired.as_ref().filter(|_| !self.node_touched);
+        let known = self.plane.closing.desired.as_ref().filter(|_| !self.node_touched);
         if known.is_some_and(|desired| Arc::ptr_eq(desired, &self.desired.state)) {
-            return self.closing.is_wanted;
+            return self.plane.closing.is_wanted;
         }
         is_wanted(&self.desired.state, &self.node)
     }
 
     /// Opens whatever is closed: the node ends.
     pub(crate) fn open_ports(&mut self) {
-        let Closing { devices, .. } = std::mem::take(&mut self.closing);
+        let Closing { devices, .. } = std::mem::take(&mut self.plane.closing);
         devices.into_keys().for_each(open);
         open_names(&self.file.name);
     }

@@ -15,9 +15,9 @@
 
 use crate::cells::CellNumber;
 use crate::daemon::Daemon;
-use crate::door::Door;
+use crate::dataplane::door::Door;
+use crate::dataplane::ports::{self, LivePort, Mode};
 use crate::events::Note;
-use crate::ports::{self, LivePort, Mode};
 use anyhow::{Context, Result};
 use api::EventKind;
 use bpf_maps::{PORT_PACKET, SLOW_NO_REDIRECT};
@@ -128,13 +128,13 @@ pub(crate) fn readdress(netlink: &Netlink, port: u32, mac: [u8; 6]) -> Result<()
 impl Daemon {
     /// Gives the cell what it needs before the first packet port: rules, and where to count.
     pub(crate) fn begin_packets(&self) -> Result<()> {
-        let Some(packets) = self.front.packets() else { return Ok(()) };
+        let Some(packets) = self.plane.front.packets() else { return Ok(()) };
         self.cells.send_all(&ToCell::Counts, &[packets.counts.as_fd()])?;
         self.send_rules()
     }
 
     fn send_rules(&self) -> Result<()> {
-        let Some(packets) = self.front.packets().filter(|_| self.cells.is_any()) else {
+        let Some(packets) = self.plane.front.packets().filter(|_| self.cells.is_any()) else {
             return Ok(());
         };
         let memory = sandbox::fd_passing::sealed_memory("tam-rules", &packets.rules)
@@ -145,7 +145,9 @@ impl Daemon {
     /// Has the cell use the rules of now, and waits until it does: who is told of a rule may
     /// rely on it with the next packet.
     pub(crate) fn tell_rules(&self) {
-        let Some(packets) = self.front.packets().filter(|_| self.cells.is_any()) else { return };
+        let Some(packets) = self.plane.front.packets().filter(|_| self.cells.is_any()) else {
+            return;
+        };
         if let Err(error) = self.send_rules() {
             let error = format!("{error:#}");
             return tracing::error!(error, "the cell does not know the rules");
@@ -162,13 +164,13 @@ impl Daemon {
     /// Gives the cell the sockets of a packet port.
     pub(crate) fn open_packets(&mut self, index: usize) -> Result<()> {
         self.close_ports();
-        let port = &self.ports[index];
+        let port = &self.plane.ports[index];
         let (id, device) = (port.port.id, port.config.ifindex);
         if !self.cells.is_any() {
             return Ok(());
         }
         let [ours, _] = pair_names(device);
-        let ours = self.netlink.link(&ours)?.index;
+        let ours = self.plane.netlink.link(&ours)?.index;
         let socket =
             FrameSocket::open_marked(device, SENT_MARK).context("opening a packet socket")?;
         let back = FrameSocket::open_marked(ours, TAKEN_MARK)
@@ -176,8 +178,8 @@ impl Daemon {
         let facts = port.facts(0);
         let bridge = port.bridge;
         self.cells.send_all(&ToCell::AddFrames(facts, bridge), &[socket.as_fd(), back.as_fd()])?;
-        let before = self.front.port_stats(id)?.rx_packets;
-        self.packets.insert(id, PacketQueue { socket, taken: None, before });
+        let before = self.plane.front.port_stats(id)?.rx_packets;
+        self.plane.packets.insert(id, PacketQueue { socket, taken: None, before });
         self.cells.begin_binding(CellNumber::FIRST);
         Ok(())
     }
@@ -185,8 +187,9 @@ impl Daemon {
     /// The cell has a packet port: from now on its frames are the cell's. One that comes just
     /// now is lost; none is handled twice.
     pub(crate) fn take_frames(&mut self, id: PortId) -> Result<()> {
-        let port = self.ports.iter().find(|port| port.port.id == id).context("no such port")?;
-        let queue = self.packets.get_mut(&id).context("the port has no socket")?;
+        let port =
+            self.plane.ports.iter().find(|port| port.port.id == id).context("no such port")?;
+        let queue = self.plane.packets.get_mut(&id).context("the port has no socket")?;
         let taken = Taken::take(&port.port.spec.device, port.config.ifindex, TAKEN_MARK)?;
         let room = queue.socket.take()?;
         tracing::debug!(port = %port.port.spec.name, room, "the cell has the port's frames");
@@ -197,34 +200,34 @@ impl Daemon {
 
     /// Frames for which a packet port's socket had no room.
     pub(crate) fn packets_dropped(&self, id: PortId) -> u64 {
-        let counted = self.packets.get(&id).map(|queue| queue.socket.counted());
+        let counted = self.plane.packets.get(&id).map(|queue| queue.socket.counted());
         counted.and_then(Result::ok).map_or(0, |counted| counted.dropped)
     }
 
     /// The kernel has a port's frames again. Gives those that waited for the cell.
     pub(crate) fn close_packets(&mut self, id: PortId) -> u64 {
-        let Some(PacketQueue { socket, taken, before }) = self.packets.remove(&id) else {
+        let Some(PacketQueue { socket, taken, before }) = self.plane.packets.remove(&id) else {
             return 0;
         };
         drop(taken);
         let counted = socket.counted().unwrap_or_default();
-        if let Some(port) = self.ports.iter_mut().find(|port| port.port.id == id) {
+        if let Some(port) = self.plane.ports.iter_mut().find(|port| port.port.id == id) {
             port.socket_drops.0 += counted.dropped;
         }
-        let handled = self.front.port_stats(id).map_or(0, |stats| stats.rx_packets);
+        let handled = self.plane.front.port_stats(id).map_or(0, |stats| stats.rx_packets);
         counted.received.saturating_sub(handled.saturating_sub(before))
     }
 
     /// Tells of ports that are served in another way than the best one, and of what is not counted.
     pub(crate) fn note_modes(&mut self) {
-        let fallbacks: Vec<Note> = self.ports.iter().filter_map(fallback).collect();
+        let fallbacks: Vec<Note> = self.plane.ports.iter().filter_map(fallback).collect();
         fallbacks.into_iter().for_each(|note| self.note(note));
         self.note_uncounted();
     }
 
     /// Says that what the kernel drops is not counted, if it is not.
     pub(crate) fn note_uncounted(&mut self) {
-        if let Some(reason) = self.front.uncounted().map(str::to_owned) {
+        if let Some(reason) = self.plane.front.uncounted().map(str::to_owned) {
             let text = "what the kernel drops of what is left to it is not counted here";
             self.note(Note::new(EventKind::DropsUncounted, text).reason(reason));
         }

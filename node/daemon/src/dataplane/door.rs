@@ -10,7 +10,7 @@
 //! be told to it is left out, and no service is below user level.
 
 use crate::config::NodeFile;
-use crate::ports::LivePort;
+use crate::dataplane::ports::LivePort;
 use anyhow::{Context, Result, bail};
 use bpf::front_door::{Arrival, Explainer, FlowsOfRule, FrontDoorError, StackCounter, StackDrops};
 use bpf::{FrontDoor, Lane, VlanDevice, XdpMode};

@@ -93,7 +93,7 @@ pub(crate) fn let_in_sources(device: &str) {
     let key = format!("net/ipv4/conf/{device}/rp_filter");
     let wanted = if of_all("net/ipv4/conf/all/rp_filter") == STRICT { "2" } else { "0" };
     match sysctl::read(&key) {
-        Ok(now) if now.trim() != wanted => crate::ports::set_if_there(&key, wanted),
+        Ok(now) if now.trim() != wanted => crate::dataplane::ports::set_if_there(&key, wanted),
         _ => {}
     }
 }

@@ -1,9 +1,9 @@
 //! Ports made real: what a device must be like, and how it was before.
 
 use crate::config::FastPath;
-use crate::door::Door;
-use crate::kernel_settings;
-use crate::packets;
+use crate::dataplane::door::Door;
+use crate::dataplane::kernel_settings;
+use crate::dataplane::packets;
 use crate::private;
 use anyhow::{Context, Result, bail};
 use bpf::{AttachError, FrontDoorError, XdpMode};

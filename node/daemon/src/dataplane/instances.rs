@@ -1,0 +1,540 @@
+//! What services run on below user level: memory that the cell and the kernel share, programs, and
+//! the ring of their records.
+//!
+//! ```text
+//!  share ─▶ current ◀─ replaced ── next ◀─ share_next
+//!             │  ▲                     (the cell was given it and has yet to start it)
+//!             ▼  └── put_back ── before
+//!           spares ◀── kept ────────┘   (a new version runs, and is watched)
+//! ```
+//!
+//! Each service has its number's place in the front door; a program is called there once it is
+//! loaded.
+
+use super::door::Door;
+use super::shared::{EVENTS_LENGTH, Programs, Shared, address_of, is_second};
+use super::spares::Spares;
+use abi::Level;
+use bpf::front_door::ServiceMaps;
+use bpf::{Map, MapSpec};
+use bpf_maps::{LEVEL_USER, ServiceStats};
+use cell::Compiled;
+use cell::below::{Around, Instance};
+use cell::protocol::SharedFacts;
+use node::Service;
+use node::service::BELOW_MAX;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use units::{EntryId, Name, PortId};
+use wasm_to_bpf::layout;
+
+/// A program that was given to the kernel.
+pub(crate) struct Loaded {
+    pub(crate) entry: EntryId,
+    pub(crate) level: Level,
+    /// Whose it is.
+    instance: Arc<Instance>,
+    result: Result<bpf::Program, String>,
+}
+
+/// What a service did below user level.
+#[derive(Default)]
+pub(crate) struct BelowReport {
+    pub(crate) stats: ServiceStats,
+    /// Its drop verdicts there, by reason.
+    pub(crate) reasons: BTreeMap<u16, u64>,
+    pub(crate) fuel: u64,
+    /// Events and frames for which its ring had no room.
+    pub(crate) records_lost: u64,
+}
+
+/// A version of a service.
+#[derive(Default)]
+struct Version {
+    /// Its code; `None` of one that a daemon before has started.
+    code: Option<Arc<Compiled>>,
+    /// `None` of one that cannot leave user level.
+    shared: Option<Shared>,
+}
+
+/// What is needed to make what a version runs on.
+pub(crate) struct Make<'a> {
+    pub(crate) entry: EntryId,
+    /// Bytes of a packet's head that its module sees.
+    pub(crate) window: u32,
+    pub(crate) code: &'a Arc<Compiled>,
+    /// Who pays.
+    pub(crate) session: Option<Name>,
+    /// Ports that it may send by.
+    pub(crate) ports: Vec<PortId>,
+}
+
+/// What is left of a service that has ended.
+pub(crate) struct Ended {
+    /// Who pays.
+    pub(crate) session: Option<Name>,
+    pub(crate) was_at_kernel: bool,
+    /// The kernel's number of what may run the same module again, when no packet is in it.
+    pub(crate) spare: Option<u32>,
+    /// Packets that were dropped because it is closed and its program gone.
+    pub(crate) dropped: u64,
+}
+
+/// Versions of services, by the services' numbers.
+#[derive(Default)]
+pub(crate) struct Instances {
+    current: BTreeMap<EntryId, Version>,
+    /// Versions that the cell was given and that do not run yet.
+    next: BTreeMap<EntryId, Version>,
+    /// Versions before, as long as they can be put back.
+    before: BTreeMap<EntryId, Version>,
+    spares: Spares,
+}
+
+impl Instances {
+    /// Returns true when a service can leave user level.
+    pub(crate) fn is_shared(&self, entry: EntryId) -> bool {
+        self.shared(entry).is_some()
+    }
+
+    /// Returns the services that can leave user level.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = EntryId> {
+        self.current.iter().filter(|(_, version)| version.shared.is_some()).map(|(entry, _)| *entry)
+    }
+
+    /// Returns the levels that a service does not run at, as far as that is known, with the reasons.
+    pub(crate) fn refused(&self, entry: EntryId) -> Vec<(Level, String)> {
+        let code = self.current.get(&entry).and_then(|version| version.code.as_ref());
+        code.map_or_else(Vec::new, |code| code.refused())
+    }
+
+    /// Returns true when the kernel has taken a service's program for a level.
+    pub(crate) fn has_program(&self, entry: EntryId, level: Level) -> bool {
+        self.shared(entry).is_some_and(|shared| shared.loaded.contains_key(&level))
+    }
+
+    /// Returns true when a service other than `but` has a program at the kernel level.
+    pub(crate) fn is_any_at_kernel(&self, but: Option<EntryId>) -> bool {
+        let others = self.current.iter().filter(|(entry, _)| Some(**entry) != but);
+        let mut shared = others.filter_map(|(_, version)| version.shared.as_ref());
+        shared.any(|shared| shared.loaded.contains_key(&Level::Kernel))
+    }
+
+    /// Returns what the cell needs of a service that can leave user level.
+    pub(crate) fn fds(&self, entry: EntryId) -> Vec<BorrowedFd<'_>> {
+        self.shared(entry).map_or_else(Vec::new, |shared| shared.fds().into())
+    }
+
+    /// Returns what the cell needs of the version that is to take a service's place.
+    pub(crate) fn next_fds(&self, entry: EntryId) -> Vec<BorrowedFd<'_>> {
+        let shared = self.next.get(&entry).and_then(|version| version.shared.as_ref());
+        shared.map_or_else(Vec::new, |shared| shared.fds().into())
+    }
+
+    /// Returns what a service did below user level; `None` of one that cannot leave it.
+    pub(crate) fn report(&self, front: &Door, entry: EntryId) -> Option<BelowReport> {
+        let (shared, front) = (self.shared(entry)?, front.front().ok()?);
+        Some(BelowReport {
+            stats: front.service_stats(entry).ok()?,
+            reasons: front.drop_reasons(entry).ok()?,
+            fuel: front.fuel_used(entry)?,
+            records_lost: shared.instance.get(layout::LOST).ok()?,
+        })
+    }
+
+    /// Returns the number of a service that a spare of this code is for, if it is ready and free.
+    pub(crate) fn spare_for(
+        &self,
+        code: &Arc<Compiled>,
+        is_free: impl Fn(EntryId) -> bool,
+    ) -> Option<EntryId> {
+        self.spares.entry_of(code, is_free)
+    }
+
+    fn shared(&self, entry: EntryId) -> Option<&Shared> {
+        self.current.get(&entry)?.shared.as_ref()
+    }
+
+    /// Makes what a service runs on that begins, and has the front door call what is loaded of
+    /// it. It is to be kept ([`Instances::keep`]). Returns `None` of one that cannot leave user
+    /// level.
+    ///
+    /// # Errors
+    /// When the kernel does not make it.
+    pub(crate) fn share(
+        &mut self,
+        front: &Door,
+        make: Make<'_>,
+    ) -> Result<Option<SharedFacts>, String> {
+        let (entry, code) = (make.entry, Some(Arc::clone(make.code)));
+        let (shared, facts) = self.make(make, false)?.unzip();
+        self.current.insert(entry, Version { code, shared });
+        self.call_loaded(front, entry);
+        Ok(facts)
+    }
+
+    /// Makes what a version runs on that is to take a service's place.
+    ///
+    /// # Errors
+    /// When the kernel does not make it.
+    pub(crate) fn share_next(&mut self, make: Make<'_>) -> Result<Option<SharedFacts>, String> {
+        let (entry, code) = (make.entry, Some(Arc::clone(make.code)));
+        let second = self.shared(entry).is_some_and(|shared| !shared.is_second());
+        let (shared, facts) = self.make(make, second)?.unzip();
+        self.next.insert(entry, Version { code, shared });
+        Ok(facts)
+    }
+
+    /// Takes note of a version of a service of streams that is to take its place.
+    pub(crate) fn begin_next(&mut self, entry: EntryId, code: &Arc<Compiled>) {
+        let version = Version { code: Some(Arc::clone(code)), shared: None };
+        self.next.insert(entry, version);
+    }
+
+    /// `second` says at which of the entry's two addresses.
+    fn make(
+        &mut self,
+        make: Make<'_>,
+        second: bool,
+    ) -> Result<Option<(Shared, SharedFacts)>, String> {
+        let Make { entry, window, code, session, ports } = make;
+        let Some(image) = &code.image else { return Ok(None) };
+        if usize::from(entry.0) >= BELOW_MAX {
+            return Err(format!(
+                "it has begun with a module that never leaves user level, and its number {entry} is not one of the first {BELOW_MAX}, which can; remove it and deploy it anew"
+            ));
+        }
+        let address = address_of(entry, second);
+        let spare = self.spares.take(entry, second, code);
+        let used = spare.is_some();
+        let fuel = wasm_to_bpf::FUEL_BUDGET_MIN;
+        let made = || -> anyhow::Result<Shared> {
+            let shared = match spare {
+                Some(spare) => {
+                    spare.instance.begin_anew(image, fuel)?;
+                    Shared { window, session, ..spare }
+                }
+                None => {
+                    let instance = Arc::new(Instance::new(image, fuel, address)?);
+                    let events = Map::create("tam_events", &MapSpec::ring_buffer(EVENTS_LENGTH))?;
+                    let programs = Programs::Compiled(Arc::clone(code));
+                    let loaded = BTreeMap::new();
+                    Shared { instance, events, programs, window, session, loaded, second }
+                }
+            };
+            shared.instance.set(layout::INSTANCE, u64::from(entry.0))?;
+            shared.instance.let_send(ports.into_iter().map(|port| port.0))?;
+            Ok(shared)
+        };
+        let shared = made().map_err(|error| format!("{error:#}"))?;
+        let facts = SharedFacts {
+            address,
+            number: shared.number(),
+            used,
+            arena_pages: shared.arena_pages(),
+            grows: image.pages_min != image.pages_max,
+            globals: image.globals.len() as u32,
+            ring_length: EVENTS_LENGTH,
+        };
+        Ok(Some((shared, facts)))
+    }
+
+    /// Goes on with what a daemon before made for a service; returns whether there is anything.
+    /// `wasm` is its module.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub(crate) fn adopt(
+        &mut self,
+        front: &Door,
+        service: &Service,
+        wasm: Vec<u8>,
+    ) -> anyhow::Result<bool> {
+        let entry = service.entry;
+        let Some(maps) = front.with_front(|front| front.kept_service(entry))? else {
+            return Ok(false);
+        };
+        let (window, session) = (service.module.manifest.window, Some(service.session.clone()));
+        let mut loaded = BTreeMap::new();
+        for level in [Level::Nic, Level::Kernel] {
+            let Some(at) = below_of(level) else { continue };
+            if let Some(program) = front.with_front(|front| front.kept_module(at, entry))? {
+                loaded.insert(level, program);
+            }
+        }
+        let ServiceMaps { arena, block, events } = maps;
+        let instance = Arc::new(Instance { arena, block });
+        let programs = Programs::Module(Arc::new(wasm));
+        let second = is_second(instance.arena.address());
+        let shared = Shared { instance, events, programs, window, session, loaded, second };
+        self.current.insert(entry, Version { code: None, shared: Some(shared) });
+        Ok(true)
+    }
+
+    /// Keeps what a service runs on below user level, and nothing else, for the daemon that comes
+    /// after this one.
+    pub(crate) fn keep(&self, front: &Door, entry: EntryId) {
+        let kept = match self.shared(entry) {
+            None => front.with_front(|front| front.forget_service(entry)),
+            Some(Shared { instance, events, loaded, .. }) => {
+                let modules = |()| {
+                    loaded.iter().try_for_each(|(level, program)| match below_of(*level) {
+                        Some(at) => front.with_front(|front| front.keep_module(at, entry, program)),
+                        None => Ok(()),
+                    })
+                };
+                let Instance { arena, block } = &**instance;
+                front
+                    .with_front(|front| front.keep_service(entry, arena, block, events))
+                    .and_then(modules)
+            }
+        };
+        if let Err(error) = kept {
+            tracing::warn!(%entry, %error, "a daemon after this one has to start a service anew");
+        }
+    }
+
+    /// Returns what loads a program, on whatever thread: the verifier may take seconds over it.
+    /// `code` is the module's, where it is compiled by now.
+    ///
+    /// # Errors
+    /// When there is nothing to load.
+    pub(crate) fn loader(
+        &self,
+        front: &Door,
+        entry: EntryId,
+        level: Level,
+        code: Option<Arc<Compiled>>,
+    ) -> Result<impl FnOnce() -> Loaded + Send + 'static, String> {
+        let missing = || "its memory is not shared with the kernel".to_owned();
+        let shared = self.shared(entry).ok_or_else(missing)?;
+        let programs = match (&shared.programs, code) {
+            (Programs::Module(_), Some(code)) => Programs::Compiled(code),
+            (own, _) => own.clone(),
+        };
+        let at = below_of(level).ok_or_else(|| format!("nothing is compiled for {level}"))?;
+        let front = front.front()?;
+        let copy = |fd: BorrowedFd<'_>| {
+            fd.try_clone_to_owned().map_err(|error| format!("copying a descriptor: {error}"))
+        };
+        let hand_over = copy(front.hand_overs_map().as_fd())?;
+        let afterwards = copy(front.after_map(at).as_fd())?;
+        let events = copy(shared.events.as_fd())?;
+        let instance = Arc::clone(&shared.instance);
+        Ok(move || {
+            let around = Around {
+                hand_over: hand_over.as_fd(),
+                hand_over_at: bpf::front_door::hand_over_at(entry),
+                afterwards: afterwards.as_fd(),
+                events: events.as_fd(),
+            };
+            let result = programs.get().and_then(|compiled| {
+                let program = compiled.program(level)?;
+                instance.load("tam_module", &program, around).map_err(|error| error.to_string())
+            });
+            Loaded { entry, level, instance, result }
+        })
+    }
+
+    /// Puts a program that the kernel has taken where the front door calls it. Returns `None` when
+    /// it is not this service's any more, else why it is not called.
+    pub(crate) fn handle_loaded(
+        &mut self,
+        front: &Door,
+        loaded: Loaded,
+    ) -> Option<Result<(), String>> {
+        let Loaded { entry, level, instance, result } = loaded;
+        // Another service may have the number by now.
+        let shared = self.current.get_mut(&entry)?.shared.as_mut()?;
+        if !Arc::ptr_eq(&shared.instance, &instance) {
+            return None;
+        }
+        let program = match result {
+            Ok(program) => program,
+            Err(reason) => return Some(Err(reason)),
+        };
+        shared.loaded.insert(level, program);
+        let placed = set_program(front, entry, level, shared);
+        if placed.is_err() {
+            shared.loaded.remove(&level);
+        }
+        self.keep(front, entry);
+        Some(placed)
+    }
+
+    /// Has the front door call what is loaded of a service.
+    fn call_loaded(&self, front: &Door, entry: EntryId) {
+        let Some(shared) = self.shared(entry) else { return };
+        for level in shared.loaded.keys() {
+            if let Err(error) = set_program(front, entry, *level, shared) {
+                tracing::error!(%entry, %level, error, "a program that is loaded is not called");
+            }
+        }
+    }
+
+    /// Has the front door call a service's program at nic again, if it has one.
+    pub(crate) fn call_again(&self, front: &Door, entry: EntryId) {
+        let Some(shared) = self.shared(entry) else { return };
+        if shared.loaded.contains_key(&Level::Nic)
+            && let Err(error) = set_program(front, entry, Level::Nic, shared)
+        {
+            tracing::error!(%entry, error, "a program was not put back");
+        }
+    }
+
+    /// Has the front door call nothing at nic for a service: its packets go plainly from there.
+    /// Returns false when that cannot be.
+    pub(crate) fn call_nothing(&self, front: &Door, entry: EntryId) -> bool {
+        let index = u32::from(entry.0);
+        let nic = bpf::front_door::Below::Nic;
+        if let Err(error) = front.with_front(|front| front.clear_module(nic, index)) {
+            tracing::warn!(%entry, %error, "packets of a service that goes may be overtaken");
+            return false;
+        }
+        if let (Some(lane), Some(shared)) = (front.lane(entry), self.shared(entry)) {
+            lane.set_program(index, shared.window);
+            // What goes by it now, does so as it was asked for.
+            lane.set_closed(false);
+        }
+        true
+    }
+
+    /// Has the next version of a service run in its place, at user level. Returns `None` when there
+    /// is no next one, else whether the version before and the new one can leave user level.
+    pub(crate) fn replaced(&mut self, front: &Door, entry: EntryId) -> Option<(bool, bool)> {
+        let next = self.next.remove(&entry)?;
+        let old = self.current.remove(&entry).unwrap_or_default();
+        clear_programs(front, entry, old.shared.as_ref());
+        let changed = (old.shared.is_some(), next.shared.is_some());
+        self.before.insert(entry, old);
+        self.current.insert(entry, next);
+        self.call_loaded(front, entry);
+        self.keep(front, entry);
+        Some(changed)
+    }
+
+    /// Has the version before run again, at user level. Returns `None` when there is none, else
+    /// whether the version that failed and the one before can leave user level.
+    pub(crate) fn put_back(&mut self, front: &Door, entry: EntryId) -> Option<(bool, bool)> {
+        let old = self.before.remove(&entry)?;
+        let new = self.current.remove(&entry).unwrap_or_default();
+        clear_programs(front, entry, new.shared.as_ref());
+        let changed = (new.shared.is_some(), old.shared.is_some());
+        self.current.insert(entry, old);
+        self.call_loaded(front, entry);
+        self.keep(front, entry);
+        Some(changed)
+    }
+
+    /// Lets go of the version before: nobody wants it back. Returns the number of the spare that it
+    /// becomes, if it does.
+    pub(crate) fn forget_before(&mut self, entry: EntryId) -> Option<u32> {
+        let shared = self.before.remove(&entry)?.shared?;
+        self.spares.keep(entry, shared)
+    }
+
+    /// Lets go of the version that was to take a service's place.
+    pub(crate) fn forget_next(&mut self, entry: EntryId) {
+        self.next.remove(&entry);
+    }
+
+    /// Lets go of all versions but those that can leave user level and run: their cell is gone.
+    pub(crate) fn forget_versions(&mut self) {
+        self.next.clear();
+        self.before.clear();
+        self.current.retain(|_, version| version.shared.is_some());
+    }
+
+    /// Lets go of a service that has ended, and of all its versions. Returns `None` of one that
+    /// could not leave user level. What it counted there is to be read before.
+    pub(crate) fn end(&mut self, front: &Door, entry: EntryId) -> Option<Ended> {
+        self.next.remove(&entry);
+        self.before.remove(&entry);
+        let shared = self.current.remove(&entry)?.shared?;
+        clear_entry(front, entry);
+        let dropped = Self::take_counters(front, entry);
+        let was_at_kernel = shared.loaded.contains_key(&Level::Kernel);
+        let session = shared.session.clone();
+        let spare = self.spares.keep(entry, shared);
+        Some(Ended { session, was_at_kernel, spare, dropped })
+    }
+
+    /// Returns what packets of a service whose program is gone were dropped for, and clears the
+    /// counters of its number.
+    pub(crate) fn take_counters(front: &Door, entry: EntryId) -> u64 {
+        let stats = front.with_front(|front| front.service_stats(entry));
+        if let Err(error) = front.with_front(|front| front.clear_entry(entry)) {
+            tracing::error!(%entry, %error, "the counters of an entry were not cleared");
+        }
+        stats.map_or(0, |stats| stats.drop_down)
+    }
+
+    /// Takes note that no packet is in a spare any more. Returns the service's number whose
+    /// counters it still has.
+    pub(crate) fn handle_spare_ready(&mut self, number: u32) -> Option<EntryId> {
+        self.spares.handle_ready(number)
+    }
+
+    /// Lets go of all spares.
+    pub(crate) fn clear_spares(&mut self) {
+        self.spares.clear();
+    }
+
+    /// Returns the numbers of services of which a daemon before has kept something.
+    pub(crate) fn kept(front: &Door) -> BTreeSet<EntryId> {
+        front.with_front(bpf::FrontDoor::kept_entries).unwrap_or_else(|error| {
+            tracing::error!(%error, "what services ran on is not to be seen");
+            BTreeSet::new()
+        })
+    }
+}
+
+/// Has the front door call a program that is loaded.
+fn set_program(front: &Door, entry: EntryId, level: Level, shared: &Shared) -> Result<(), String> {
+    let gone = || format!("it has no program for {level}");
+    let program = shared.loaded.get(&level).ok_or_else(gone)?;
+    let at = below_of(level).ok_or_else(gone)?;
+    let index = u32::from(entry.0);
+    let placed = front.front()?.set_module(at, index, program.as_fd());
+    placed.map_err(|error| error.to_string())?;
+    if let Some(lane) = front.lane(entry) {
+        lane.set_program(index, shared.window);
+    }
+    Ok(())
+}
+
+/// Has the front door call none of a version's programs any more.
+fn clear_programs(front: &Door, entry: EntryId, shared: Option<&Shared>) {
+    let loaded = shared.into_iter().flat_map(|shared| shared.loaded.keys());
+    for at in loaded.filter_map(|level| below_of(*level)) {
+        if let Err(error) = front.with_front(|front| front.clear_module(at, u32::from(entry.0))) {
+            tracing::error!(%entry, %error, "a module's program was not taken away");
+        }
+    }
+}
+
+/// Has the front door call nothing of an entry any more, and keeps nothing of it.
+pub(crate) fn clear_entry(front: &Door, entry: EntryId) {
+    for at in bpf::front_door::Below::ALL {
+        if let Err(error) = front.with_front(|front| front.clear_module(at, u32::from(entry.0))) {
+            tracing::error!(%entry, %error, "a module's program was not taken away");
+        }
+    }
+    if let Err(error) = front.with_front(|front| front.forget_service(entry)) {
+        tracing::error!(%entry, %error, "what a service ran on is still pinned");
+    }
+}
+
+pub(crate) fn word_of(level: Level) -> u32 {
+    below_of(level).map_or(LEVEL_USER, bpf::front_door::Below::word)
+}
+
+const fn below_of(level: Level) -> Option<bpf::front_door::Below> {
+    use bpf::front_door::Below;
+    match level {
+        Level::Nic => Some(Below::Nic),
+        Level::Kernel => Some(Below::Kernel),
+        Level::User | Level::Cluster => None,
+    }
+}

@@ -1,0 +1,330 @@
+//! Moves of services: requests for them, and what the placement wants done.
+
+use crate::control::movers::Mover;
+use crate::control::placement::{Action, Around, Placement};
+use crate::daemon::{Daemon, Done};
+use crate::dataplane::instances::{BelowReport, Instances, Loaded, word_of};
+use crate::edit::Edit;
+use crate::http::Answer;
+use crate::recorded::{Ahead, Recorded};
+use crate::reply::Reply;
+use crate::state::Facts;
+use crate::views::{failed, level, name};
+use abi::Level;
+use api::SCHEMA_VERSION;
+use cell::Compiled;
+use cell::protocol::ToCell;
+use module_store::Digest;
+use node::{Command, ServiceState};
+use std::sync::Arc;
+use std::time::Instant;
+use units::{EntryId, Name};
+
+impl Daemon {
+    /// Asks a service to move; answered when it has, or has not.
+    pub(crate) fn start_move(
+        &mut self,
+        wanted: &str,
+        request: &api::MoveRequest,
+        reply: Reply<api::Moved>,
+    ) {
+        let since = Instant::now();
+        let asked = name(wanted).and_then(|service| {
+            let to = level(&request.level)?;
+            // Beforehand: the service may be there before the command returns.
+            let from = self.find(wanted)?.level;
+            Ok((service, to, from))
+        });
+        let (service, to, from) = match asked {
+            Ok(asked) => asked,
+            Err(refusal) => return reply.refuse(refusal),
+        };
+        self.movers.push(service.clone(), Mover { reply, since, from, to });
+        match self.command(Command::Move { service: service.clone(), level: to }) {
+            Ok(_) => {
+                self.refuse_overtaken(&service, to);
+                if from == to {
+                    self.moved(&service, to);
+                }
+            }
+            Err(refusal) => {
+                let mover = self.movers.pop(&service);
+                if let Some(mover) = mover {
+                    mover.reply.refuse(refusal);
+                }
+            }
+        }
+    }
+
+    /// Tells those who wait that a service is where they wanted it.
+    pub(crate) fn moved(&mut self, service: &Name, level: Level) {
+        let movers = self.movers.take(service, |_| true);
+        let Some(from) = movers.first().map(|mover| mover.from) else { return };
+        let service = service.clone();
+        let answers: Vec<_> = movers
+            .into_iter()
+            .map(|mover| {
+                let answer = api::Moved {
+                    schema_version: SCHEMA_VERSION,
+                    service: service.to_string(),
+                    from: mover.from.name().to_owned(),
+                    level: level.name().to_owned(),
+                    took_us: u64::try_from(mover.since.elapsed().as_micros()).unwrap_or(u64::MAX),
+                };
+                (mover, answer)
+            })
+            .collect();
+        let facts = Facts::of(format!("move {service} to {level}"));
+        let edit = Edit::SetLevel(service.clone(), level);
+        self.record(facts, edit, Recorded::Moved { service, from, answers });
+    }
+
+    /// Answers requests for a move, or has the service go back as a start would find it there.
+    pub(crate) fn move_recorded(
+        &mut self,
+        service: Name,
+        from: Level,
+        answers: Vec<(Mover, api::Moved)>,
+        written: Answer<()>,
+    ) {
+        if written.is_err() {
+            // It is gone if that is refused.
+            let _ = self.command(Command::Move { service, level: from });
+        }
+        for (mover, answer) in answers {
+            mover.reply.answer(written.clone().map(|()| answer));
+        }
+    }
+
+    /// Tells those who wait for another level that a later request has overtaken theirs.
+    pub(crate) fn refuse_overtaken(&mut self, service: &Name, level: Level) {
+        for mover in self.movers.take(service, |mover| mover.to != level) {
+            let message = format!("a later request moves the service '{service}' to {level}");
+            mover.reply.refuse(failed(message));
+        }
+    }
+
+    /// Tells those who wait that it did not move.
+    pub(crate) fn refuse_movers(&mut self, service: &Name, message: &str) {
+        for mover in self.movers.take(service, |_| true) {
+            mover.reply.refuse(failed(message));
+        }
+    }
+
+    /// Asks the placement something, and does what follows from it.
+    pub(crate) fn place(&mut self, ask: impl FnOnce(&mut Placement, &mut Around<'_>)) {
+        self.placing(ask);
+        while let Some(action) = self.placement.poll_action() {
+            self.do_placement(action);
+        }
+    }
+
+    fn placing<T>(&mut self, ask: impl FnOnce(&mut Placement, &mut Around<'_>) -> T) -> T {
+        let (now, has_cell) = (self.now(), self.cells.is_any());
+        let around = &mut Around { now, node: &self.node, plane: &mut self.plane, has_cell };
+        ask(&mut self.placement, around)
+    }
+
+    fn do_placement(&mut self, action: Action) {
+        match action {
+            Action::Event(event) => self.event(event),
+            Action::Refuse { is_short, event } => self.refused_as(is_short, event),
+            Action::Target(entry, level) => {
+                self.cells.tell(entry, &ToCell::Target(entry, word_of(level)));
+            }
+            Action::Recount(entry) => self.cells.tell(entry, &ToCell::Recount(entry)),
+            Action::VersionKnown(entry) => self.cells.tell(entry, &ToCell::VersionKnown(entry)),
+            Action::Load(entry, level) => self.load(entry, level),
+            Action::ClearLane(entry) => self.clear_lane_later(entry),
+            Action::Spare(number) => self.when_packets_have_landed(Done::SpareReady(number)),
+            Action::RefuseMovers(service, message) => self.refuse_movers(&service, &message),
+            Action::Paused(service, paused_us) => {
+                if let Some(waiting) = self.waiting.get_mut(&service) {
+                    waiting.paused_us = paused_us;
+                }
+            }
+            Action::Begin(entry) => self.place(|it, around| it.handle_begin(around, entry)),
+            Action::Resume { entry, had_lane } => {
+                self.place(|it, around| it.handle_resume(around, entry, had_lane));
+            }
+            Action::Left(entry) => {
+                if let Some(removal) = self.leaving.remove(&entry) {
+                    self.do_ahead(removal);
+                }
+            }
+        }
+    }
+
+    /// Has the kernel take a service's program for a level. The verifier may take seconds over it,
+    /// and the daemon goes on meanwhile.
+    fn load(&mut self, entry: EntryId, level: Level) {
+        if level == Level::Kernel {
+            // Before the first packet comes there.
+            self.settle_gro(None);
+        }
+        let code = self.code_of(entry);
+        match self.plane.instances.loader(&self.plane.front, entry, level, code) {
+            Ok(load) => {
+                let done = self.done.clone();
+                tokio::task::spawn_blocking(move || {
+                    // The daemon is gone when nobody receives: nothing is left to do.
+                    let _ = done.send(Done::Loaded(Box::new(load())));
+                });
+            }
+            Err(reason) => {
+                self.place(|it, around| it.handle_loaded(around, entry, level, Err(reason)));
+            }
+        }
+    }
+
+    /// Returns the code of a service's module, if it is there as it would be made now.
+    fn code_of(&self, entry: EntryId) -> Option<Arc<Compiled>> {
+        let digest: Digest = self.node.service_of(entry)?.module.digest.parse().ok()?;
+        self.modules.get(&digest)?.code(self.bpf_now()).cloned()
+    }
+
+    /// Goes on with a program that the kernel has taken, or not.
+    pub(crate) fn loaded(&mut self, loaded: Loaded) {
+        let (entry, level) = (loaded.entry, loaded.level);
+        let result = self.plane.instances.handle_loaded(&self.plane.front, loaded);
+        if let Some(result) = result {
+            self.place(|it, around| it.handle_loaded(around, entry, level, result));
+        }
+    }
+
+    /// Removes a service when its packets go plainly, or cannot be had to in time.
+    pub(crate) fn leave_first(&mut self, removal: Ahead) {
+        let entry = match &removal.command {
+            Command::Remove { service, .. } => self.can_leave(service),
+            _ => None,
+        };
+        match entry {
+            Some(entry) if self.placing(|it, around| it.leave(around, entry)) => {
+                self.leaving.insert(entry, removal);
+                self.place(|_, _| ());
+            }
+            _ => self.do_ahead(removal),
+        }
+    }
+
+    /// The entry of a service that runs.
+    fn can_leave(&self, service: &Name) -> Option<EntryId> {
+        let found = self.node.service(service)?;
+        let rests = found.state == ServiceState::Running && self.node.is_settled(service);
+        (rests && self.cells.has_cell_of(found.entry)).then_some(found.entry)
+    }
+
+    /// Has a service that stays nevertheless go on where it was.
+    pub(crate) fn come_back(&mut self, service: &Name) {
+        let found = self.node.service(service).filter(|it| it.state == ServiceState::Running);
+        let Some(found) = found else { return };
+        let (entry, level, closed) = (found.entry, found.level, self.node.is_closed(found));
+        self.place(|it, around| it.come_back(around, entry, level, closed));
+    }
+
+    /// Has the cell take a service to where it is said to be, if it was on its way elsewhere.
+    pub(crate) fn stay(&mut self, entry: EntryId, cell_has: u32) {
+        let level = self.node.service_of(entry).map(|service| service.level);
+        let is_elsewhere = level.is_some_and(|level| word_of(level) != cell_has);
+        if is_elsewhere && !self.placement.is_moved(entry) {
+            self.place(|it, around| it.handle_stray(around, entry));
+        }
+    }
+
+    /// Lets go of a service of which the cell has nothing any more, and to which no rule leads.
+    pub(crate) fn end_below(&mut self, entry: EntryId) {
+        self.end_meters(entry);
+        self.end_budget(entry);
+        self.place(|it, around| it.forget(around, entry));
+        let fuel = self.below_report(entry).map_or(0, |below| below.fuel);
+        let Some(ended) = self.plane.instances.end(&self.plane.front, entry) else { return };
+        if let Some(session) = ended.session {
+            *self.fuel_closed.entry(session).or_default() += fuel;
+        }
+        self.plane.lost_with_cells += ended.dropped;
+        if ended.was_at_kernel {
+            self.settle_gro(Some(entry));
+        }
+        if let Some(number) = ended.spare {
+            self.when_packets_have_landed(Done::SpareReady(number));
+        }
+    }
+
+    /// What a service did below user level.
+    pub(crate) fn below_report(&self, entry: EntryId) -> Option<BelowReport> {
+        self.plane.instances.report(&self.plane.front, entry)
+    }
+
+    /// Has the kernel join segments of intercepted connections, which is most of what receiving them
+    /// costs, while there are services of streams; and not while there is one at kernel level, which
+    /// is shown each frame by itself, behind that. `but` is a service that is gone.
+    pub(crate) fn settle_gro(&mut self, but: Option<EntryId>) {
+        let mut is_alone =
+            !self.placement.loads_at_kernel() && !self.plane.instances.is_any_at_kernel(but);
+        let mut has_streams = false;
+        for service in self.node.services().filter(|service| Some(service.entry) != but) {
+            has_streams |= service.module.kind == abi::check::Kind::Streams;
+            is_alone &= service.level != Level::Kernel;
+        }
+        for port in &mut self.plane.ports {
+            port.set_gro(has_streams && is_alone);
+        }
+    }
+
+    /// Has the next service begin where there is a spare of its module.
+    pub(crate) fn prefer_spare(&mut self, digest: &Digest) {
+        let compiled = self.modules.get(digest).and_then(|module| module.code(self.bpf_now()));
+        let is_free = |entry| self.node.service_of(entry).is_none();
+        let entry = compiled.and_then(|code| self.plane.instances.spare_for(code, is_free));
+        self.node.prefer_entry(entry);
+    }
+
+    /// Takes note that no packet is in a spare's programs any more.
+    pub(crate) fn spare_ready(&mut self, number: u32) {
+        let entry = self.plane.instances.handle_spare_ready(number);
+        // What its last packets counted is nobody's.
+        if let Some(entry) = entry.filter(|entry| self.node.service_of(*entry).is_none()) {
+            self.clear_counters(entry);
+        }
+    }
+
+    /// Clears the counters of an entry. What was dropped there because its service is closed and
+    /// its program gone stays counted.
+    pub(crate) fn clear_counters(&mut self, entry: EntryId) {
+        self.plane.lost_with_cells += Instances::take_counters(&self.plane.front, entry);
+    }
+
+    /// Tells this when no packet is in the front door or a program any more that is there now.
+    pub(crate) fn when_packets_have_landed(&self, then: Done) {
+        let done = self.done.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = bpf::front_door::wait_for_packets_in_flight() {
+                tracing::error!(%error, "packets in flight were not waited for");
+                return;
+            }
+            // The daemon is gone when nobody receives: nothing is left to do.
+            let _ = done.send(then);
+        });
+    }
+
+    /// No rule leads to the entry's lane any more: it begins anew when no packet is on its way.
+    fn clear_lane_later(&self, entry: EntryId) {
+        let done = self.done.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = bpf::front_door::wait_for_packets_in_flight() {
+                tracing::error!(%error, "packets in flight were not waited for");
+            }
+            // The daemon is gone when nobody receives: nothing is left to do.
+            let _ = done.send(Done::LaneUnused(entry));
+        });
+    }
+
+    /// Has a lane that no packet is on its way to begin anew.
+    pub(crate) fn lane_unused(&mut self, entry: EntryId) {
+        if self.plane.instances.is_shared(entry) {
+            return;
+        }
+        self.begin_meter_below(entry);
+        self.clear_counters(entry);
+    }
+}
