@@ -21,6 +21,7 @@ use crate::address::{Place, Registry};
 use crate::auth::{Challenge, Credentials, Token, bearer, token_query};
 use crate::error::{ROUND, RepositoryError};
 use crate::http::{Answer, Call, Connections, Http, Reach, Scheme, Target, Transport};
+use crate::image::{DOCKER_INDEX_TYPE, DOCKER_MANIFEST_TYPE, ManifestBytes};
 use crate::limits::{
     ATTEMPTS_MAX, BACKOFF_FIRST, BACKOFF_MAX, ERROR_LENGTH_MAX, NOT_FOUND_TIME_MAX, REDIRECTS_MAX,
     TIME_MAX, TOKEN_ANSWER_LENGTH_MAX,
@@ -28,11 +29,6 @@ use crate::limits::{
 use crate::location;
 use crate::peer::Peer;
 
-/// What docker calls the same; answered by registries that were pushed to by docker.
-pub(crate) const DOCKER_MANIFEST_TYPE: &str =
-    "application/vnd.docker.distribution.manifest.v2+json";
-pub(crate) const DOCKER_INDEX_TYPE: &str =
-    "application/vnd.docker.distribution.manifest.list.v2+json";
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 
 /// How a registry is spoken to.
@@ -105,17 +101,6 @@ enum NamedBy {
     Operator,
     /// The registry: a redirect, an upload's place, a token server.
     Registry,
-}
-
-/// A manifest as it came, of the digest that it says.
-#[derive(Clone, Debug)]
-pub struct ManifestBytes {
-    /// Of the bytes.
-    pub digest: Digest,
-    /// What the registry says that it is.
-    pub media_type: Option<String>,
-    /// The manifest.
-    pub bytes: Vec<u8>,
 }
 
 /// What to get.

@@ -4,9 +4,8 @@
 use module_store::layout::Descriptor;
 use module_store::{DOCUMENT_LENGTH_MAX, Digest, Store, StoreError};
 
-use crate::client::ManifestBytes;
 use crate::error::RepositoryError;
-use crate::image::{Chosen, ImageError, Walk};
+use crate::image::{Chosen, ImageError, ManifestBytes, Walk};
 use crate::limits::CONFIG_LENGTH_MAX;
 use crate::pull::{EMPTY, Pulled, Signed, check, layer_length_max, own_image, signable};
 use crate::unpack;

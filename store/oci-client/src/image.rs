@@ -16,9 +16,13 @@ use module_store::Digest;
 use module_store::layout::{Descriptor, INDEX_TYPE, MANIFEST_TYPE, MODULE_TYPE, MODULE_TYPES_OLD};
 use serde::Deserialize;
 
-use crate::client::{DOCKER_INDEX_TYPE, DOCKER_MANIFEST_TYPE, ManifestBytes};
 use crate::limits::{ENTRIES_MAX, INDEX_DEPTH_MAX, MANIFESTS_MAX};
 
+/// What docker calls the same; answered by registries that were pushed to by docker.
+pub(crate) const DOCKER_MANIFEST_TYPE: &str =
+    "application/vnd.docker.distribution.manifest.v2+json";
+pub(crate) const DOCKER_INDEX_TYPE: &str =
+    "application/vnd.docker.distribution.manifest.list.v2+json";
 /// The architecture of modules in an index.
 const ARCHITECTURE: &str = "wasm";
 /// The system of core modules among several (Wasm artifact layout); `wasip2` are components.
@@ -27,6 +31,17 @@ const SYSTEM: &str = "wasip1";
 const UNKNOWN: &str = "unknown";
 /// The annotation of an entry that says something of another one (buildkit).
 const ATTESTATION: &str = "vnd.docker.reference.type";
+
+/// A manifest as it came, of the digest that it says.
+#[derive(Clone, Debug)]
+pub struct ManifestBytes {
+    /// Of the bytes.
+    pub digest: Digest,
+    /// What the registry says that it is.
+    pub media_type: Option<String>,
+    /// The manifest.
+    pub bytes: Vec<u8>,
+}
 
 /// How a layer holds a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

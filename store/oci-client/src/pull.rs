@@ -10,9 +10,9 @@ use trust::signature::{PAYLOAD_LENGTH_MAX, Verified};
 use trust::{ImageDigest, Signature, Signer};
 
 use crate::address::{Place, Reference};
-use crate::client::{Client, ManifestBytes, Progress};
+use crate::client::{Client, Progress};
 use crate::error::RepositoryError;
-use crate::image::{Chosen, ImageError, ModuleImage, Packing, Walk};
+use crate::image::{Chosen, ImageError, ManifestBytes, ModuleImage, Packing, Walk};
 use crate::limits::{CONFIG_LENGTH_MAX, PACKED_LENGTH_MAX};
 use crate::unpack;
 

@@ -26,7 +26,7 @@ struct Above {
 
 /// Crates that are above limits: fields, methods, elsewhere, circles. `Daemon`, `Cell` and what
 /// hangs on them are to become owners with private fields; the compiler's passes share one state.
-const TODAY: [(&str, [usize; 4]); 23] = [
+const TODAY: [(&str, [usize; 4]); 22] = [
     ("base/wire", [1, 0, 1, 0]),
     ("cli", [0, 0, 0, 5]),
     ("core/association", [0, 0, 1, 0]),
@@ -49,7 +49,6 @@ const TODAY: [(&str, [usize; 4]); 23] = [
     ("node/cell", [1, 2, 3, 0]),
     ("node/daemon", [1, 1, 5, 42]),
     ("store/module-store", [0, 0, 1, 3]),
-    ("store/oci-client", [0, 0, 0, 6]),
 ];
 
 /// Finds what is above a limit beyond what was, and entries that are too large.
