@@ -6,6 +6,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+/// Digits of a digest that are accepted as a reference: 32 bits.
+pub const PREFIX_LENGTH_MIN: usize = 8;
+
 /// A SHA-256 digest (FIPS 180-4), shown as `sha256:` and 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use abi::manifest::Meant;
 
-use crate::digest::Digest;
-use crate::store::PREFIX_LENGTH_MIN;
+use crate::digest::{Digest, PREFIX_LENGTH_MIN};
 
 /// Why the store could not do what was asked.
 #[derive(Debug, thiserror::Error)]

@@ -22,10 +22,8 @@ mod files;
 pub mod layout;
 mod store;
 
-pub use digest::{Digest, DigestError};
+pub use digest::{Digest, DigestError, PREFIX_LENGTH_MIN};
 pub use error::StoreError;
 pub use store::signatures::{self, VerifiedModule};
 pub use store::{Catalogue, Held};
-pub use store::{
-    DOCUMENT_LENGTH_MAX, Listing, MODULE_LENGTH_MAX, PREFIX_LENGTH_MIN, Store, StoredModule,
-};
+pub use store::{DOCUMENT_LENGTH_MAX, Listing, MODULE_LENGTH_MAX, Store, StoredModule};

@@ -13,7 +13,7 @@ use abi::Manifest;
 use abi::manifest::Meant;
 use serde::{Deserialize, Serialize};
 
-use crate::digest::{ALGORITHM, Digest};
+use crate::digest::{ALGORITHM, Digest, PREFIX_LENGTH_MIN};
 use crate::error::StoreError;
 use crate::files::{self, OWN_NAMES, WriteLock};
 pub use catalogue::{Catalogue, Held};
@@ -33,9 +33,6 @@ mod catalogue;
 mod entries;
 mod known;
 pub mod signatures;
-
-/// Digits of a digest that are accepted as a reference: 32 bits.
-pub const PREFIX_LENGTH_MIN: usize = 8;
 
 /// A directory of modules.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! What a reference leads to in `index.json`: entries of any kind, also indexes and images that only
 //! other tools write.
 
-use super::{PREFIX_LENGTH_MIN, Store, shown, signatures};
-use crate::digest::ALGORITHM;
+use super::{Store, shown, signatures};
+use crate::digest::{ALGORITHM, PREFIX_LENGTH_MIN};
 use crate::error::StoreError;
 use crate::layout::Descriptor;
 
