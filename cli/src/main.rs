@@ -21,6 +21,7 @@ mod project;
 mod samples;
 mod source;
 mod style;
+mod user_files;
 
 use arguments::Arguments;
 use clap::{CommandFactory, Parser};
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     };
     style::look_at_streams();
     let output = Output::new(arguments.json);
-    let status = commands::run(arguments, &output).unwrap_or_else(|failure| output.fail(&failure));
+    let status =
+        commands::dispatch::run(arguments, &output).unwrap_or_else(|failure| output.fail(&failure));
     ExitCode::from(status)
 }

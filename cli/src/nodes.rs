@@ -7,10 +7,8 @@
 //!                                    token = "alice.token"        beside this file, or a whole path
 //! ```
 
-use crate::commands::key::configuration;
-use crate::commands::read_file;
-use crate::commands::token::held;
 use crate::failure::Failure;
+use crate::user_files::{configuration, held_token, read_file};
 use api::client::RemoteNode;
 use api::{Client, ErrorCode, RUN_DIRECTORY};
 use daemon::config::plain;
@@ -84,7 +82,7 @@ pub fn written_down(node: &Name) -> Result<Option<(RemoteNode, Option<String>)>,
             wrong(format!("line {line}: {}", plain(error.message())))
         })?;
     let Some(Known { address, key, token }) = nodes.remove(node) else { return Ok(None) };
-    let token = token.map(|file| held(&directory.join(file)).map(|token| token.to_string()));
+    let token = token.map(|file| held_token(&directory.join(file)).map(|token| token.to_string()));
     Ok(Some((RemoteNode { address, key }, token.transpose()?)))
 }
 

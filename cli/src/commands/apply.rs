@@ -5,9 +5,10 @@
 //! got, and only when it takes all that are its modules handed over and the text applied.
 
 use super::deploy::signatures_beside;
-use super::{Context, read_file, read_module};
+use super::{Context, read_module};
 use crate::failure::{Failure, Outcome};
 use crate::style::{Ink, Stream};
+use crate::user_files::read_file;
 use api::{Applied, ApplyModule, ApplyRequest, Client, ErrorCode};
 use clap::Args;
 use daemon::Wanted;

@@ -1,8 +1,9 @@
 //! `tam backup` and `tam restore`: what makes a node that node, in one file.
 
+use super::Context;
 use super::key::{Passphrase, random};
-use super::{Context, read_file};
 use crate::failure::{Failure, Outcome};
+use crate::user_files::read_file;
 use api::{ErrorCode, NodeBackup, SCHEMA_VERSION};
 use clap::Args;
 use daemon::backup::{

@@ -1,8 +1,9 @@
 //! `tam key`: who somebody is.
 
-use super::{Context, read_file};
+use super::Context;
 use crate::failure::{Failure, Outcome};
 use crate::output::Rows;
+use crate::user_files::{configuration, read_file};
 use api::{ErrorCode, SCHEMA_VERSION};
 use clap::{Args, Subcommand};
 use console::Term;
@@ -177,17 +178,6 @@ fn all(context: &Context<'_>) -> Outcome {
 /// Where this user's keys are.
 fn folder() -> Result<PathBuf, Failure> {
     Ok(configuration()?.join("keys"))
-}
-
-/// Where this user's files for `tam` are.
-pub(crate) fn configuration() -> Result<PathBuf, Failure> {
-    let base = std::env::var_os("XDG_CONFIG_HOME").filter(|path| !path.is_empty());
-    let base = base.map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
-    let base = base.or_else(home).ok_or_else(|| {
-        Failure::new(ErrorCode::Usage, "neither XDG_CONFIG_HOME nor HOME says where keys are")
-    })?;
-    Ok(base.join("tamandua"))
 }
 
 /// A public key as it is given on the command line: itself, a file, or the name of one here.

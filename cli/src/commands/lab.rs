@@ -11,10 +11,11 @@ mod nodes;
 
 pub(crate) use nodes::{Start, node_name, remove_files, start_all, wait_for};
 
-use super::{Context, read_file};
+use super::Context;
 use crate::failure::{DONE, Failure, Outcome};
 use crate::nodes as found_nodes;
 use crate::output::Rows;
+use crate::user_files::read_file;
 use api::{ErrorCode, SCHEMA_VERSION};
 use clap::Subcommand;
 use serde_json::json;

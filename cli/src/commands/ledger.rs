@@ -1,10 +1,11 @@
 //! `tam ledger`: what principals used, and whether that is what was written.
 
+use super::Context;
 use super::key::public;
-use super::{Context, read_file};
 use crate::destination;
 use crate::failure::{DONE, Failure, Outcome};
 use crate::output::Rows;
+use crate::user_files::read_file;
 use api::{ErrorCode, LedgerAmounts, LedgerRecord, LedgerTotal, LedgerTotals, SCHEMA_VERSION};
 use clap::{Args, Subcommand, ValueEnum};
 use daemon::ledger::files::{self, FilesError};

@@ -10,6 +10,7 @@ pub mod check;
 pub mod demo;
 pub mod deploy;
 pub mod dev;
+pub mod dispatch;
 pub mod doctor;
 pub mod documents;
 pub mod events;
@@ -33,14 +34,14 @@ pub mod top;
 pub mod transfer;
 pub mod why;
 
-use crate::arguments::{Arguments, Command};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Failure;
 use crate::nodes;
 use crate::output::Output;
+use crate::user_files::{held_token, read_file};
 use abi::check::Kind;
 use abi::{Checked, Unverified};
 use api::{Client, ErrorCode};
-use std::io::{self, Read, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 /// What a command needs beside its own arguments.
@@ -63,7 +64,7 @@ impl Context<'_> {
     pub fn client_of(&self, node: Option<&units::Name>) -> Result<Client, Failure> {
         let client = nodes::asked(node)?.with_on_delay(Some(say_that_it_waits));
         Ok(match &self.token {
-            Some(file) => client.with_token(token::held(file)?.to_string()),
+            Some(file) => client.with_token(held_token(file)?.to_string()),
             None => client,
         })
     }
@@ -77,69 +78,6 @@ fn say_that_it_waits(place: &api::client::Place) {
     );
     // Where standard error is closed nobody wants to know.
     let _ = writeln!(io::stderr().lock(), "{}", crate::output::escaped(&text));
-}
-
-/// Runs the command; gives the exit status.
-pub fn run(arguments: Arguments, output: &Output) -> Outcome {
-    let context = &Context { output, node: arguments.node, token: arguments.token };
-    match arguments.command {
-        Command::Demo(demo) => demo.run(context),
-        Command::Doctor(doctor) => doctor.run(context),
-        Command::Node(node) => node.run(context),
-        Command::Lab(lab) => lab.run(context),
-        Command::Run(run) => run.run(context),
-        Command::New(new) => new.run(context),
-        Command::Build(build) => build.run(context),
-        Command::Dev(dev) => dev.run(context),
-        Command::Check(check) => check.run(context),
-        Command::Key(key) => key.run(context),
-        Command::Token(token) => token.run(context),
-        Command::Sign(sign) => sign.run(context),
-        Command::Verify(verify) => verify.run(context),
-        Command::Push(push) => push.run(context),
-        Command::Pull(pull) => pull.run(context),
-        Command::Ping(ping) => ping.run(context),
-        Command::Apply(apply) => apply.run(context),
-        Command::Diff(diff) => diff.run(context),
-        Command::Confirm(confirm) => confirm.run(context),
-        Command::Rollback(rollback) => rollback.run(context),
-        Command::Backup(backup) => backup.run(context),
-        Command::Restore(restore) => restore.run(context),
-        Command::Deploy(deploy) => deploy.run(context),
-        Command::List(list) => list.run(context),
-        Command::Show(show) => show.run(context),
-        Command::Remove(remove) => remove.run(context),
-        Command::Move(r#move) => r#move.run(context),
-        Command::Session(session) => session.run(context),
-        Command::Rule(rule) => rule.run(context),
-        Command::Stats(stats) => stats.run(context),
-        Command::Ledger(ledger) => ledger.run(context),
-        Command::Events(events) => events.run(context),
-        Command::Why(why) => why.run(context),
-        Command::Top(top) => top.run(context),
-        Command::Capture(capture) => capture.run(context),
-        Command::Bench(bench) => bench.run(context),
-        Command::Reproduce(reproduce) => reproduce.run(context),
-        Command::Completions(completions) => completions.run(context),
-        Command::Man(man) => man.run(context),
-        Command::Cell(cell) => cell.run(),
-        Command::CompileWorker(worker) => worker.run(),
-        Command::Codec(codec) => codec.run(),
-    }
-}
-
-/// Reads a file of at most `limit` bytes.
-pub fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
-    let refused = |error| Failure::io(format!("reading {}", path.display()), &error);
-    let file = std::fs::File::open(path).map_err(refused)?;
-    let mut bytes = Vec::new();
-    // One more than allowed, so that too much is seen.
-    file.take(limit + 1).read_to_end(&mut bytes).map_err(refused)?;
-    if bytes.len() as u64 > limit {
-        let message = format!("{} has more than {limit} bytes, which is the limit", path.display());
-        return Err(Failure::new(ErrorCode::Limit, message));
-    }
-    Ok(bytes)
 }
 
 /// Reads a module and checks that it keeps to the ABI.

@@ -2,8 +2,9 @@
 //! of this user, a registry. What `tam sign|verify|push|pull` have in common.
 
 use super::key::signer;
-use super::{Context, read_file, read_module};
+use super::{Context, read_module};
 use crate::failure::Failure;
+use crate::user_files::read_file;
 use abi::Manifest;
 use api::ErrorCode;
 use clap::Args;

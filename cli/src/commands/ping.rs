@@ -1,10 +1,10 @@
 //! `tam ping`: calls a module at a node by active packets, and says how long its answers take.
 
 use super::key::{Passphrase, secret};
-use super::token::held;
 use super::{Context, read_module};
 use crate::failure::{Failure, Outcome};
 use crate::nodes;
+use crate::user_files::held_token;
 use api::{ErrorCode, SCHEMA_VERSION};
 use association::Protection;
 use association_client::{Answer, CallError, Caller, Settings};
@@ -109,7 +109,7 @@ impl Ping {
     }
 
     fn place(&self, context: &Context<'_>) -> Result<Place, Failure> {
-        let given = context.token.as_deref().map(|file| held(file).map(|it| it.to_string()));
+        let given = context.token.as_deref().map(|file| held_token(file).map(|it| it.to_string()));
         let given = given.transpose()?;
         if let Ok(address) = self.at.parse() {
             return Ok(Place { address, key: self.node_key, token: given });

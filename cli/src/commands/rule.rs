@@ -1,8 +1,9 @@
 //! `tam rule`: the classifier.
 
-use super::{Context, read_file};
+use super::Context;
 use crate::failure::{Failure, Outcome};
 use crate::output::Rows;
+use crate::user_files::read_file;
 use api::{ErrorCode, RuleList, RuleRequest, RulesAdded, RulesRequest};
 use clap::{ArgGroup, Args, Subcommand};
 use daemon::config::plain;

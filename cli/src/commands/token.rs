@@ -1,15 +1,15 @@
 //! `tam token`: what somebody may do, signed by an administrator and narrowed by whoever holds it.
 
+use super::Context;
 use super::key::{Passphrase, public, random, secret};
-use super::{Context, read_file};
 use crate::failure::{Failure, Outcome};
+use crate::user_files::{held_token, token_failure as failed};
 use api::{ErrorCode, RevokeRequest, SCHEMA_VERSION};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::json;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use trust::{Grant, HeldToken, Token as Signed, TokenError, UnixTime};
+use trust::{Grant, HeldToken, Token as Signed, UnixTime};
 
 mod gaps;
 mod grant;
@@ -112,14 +112,15 @@ impl Attenuate {
             return Err(Failure::new(ErrorCode::Usage, message)
                 .help("as in --may read --until 1h; see `tam token attenuate --help`"));
         }
-        let held = held(&self.token)?.narrow(&grant, &random()?).map_err(|error| failed(&error))?;
+        let held =
+            held_token(&self.token)?.narrow(&grant, &random()?).map_err(|error| failed(&error))?;
         give(context, &held, &grant)
     }
 }
 
 impl Inspect {
     fn run(&self, context: &Context<'_>) -> Outcome {
-        let held = held(&self.token)?;
+        let held = held_token(&self.token)?;
         let signed = match &self.root {
             Some(root) => {
                 let token = Signed::verify(&held.to_string(), &[public(root)?]);
@@ -181,7 +182,7 @@ impl Revoke {
         if is_id {
             return Ok(what.to_owned());
         }
-        let ids = held(Path::new(what))?.revocation_ids();
+        let ids = held_token(Path::new(what))?.revocation_ids();
         let id = if self.whole { ids.first() } else { ids.last() };
         id.map(ToString::to_string)
             .ok_or_else(|| Failure::new(ErrorCode::Usage, "the token has no block"))
@@ -193,19 +194,6 @@ fn prefix_note(line: &str) -> String {
     let bits = line.strip_prefix("grant(\"traffic\", \"").and_then(|rest| rest.split('"').next());
     let prefix = bits.and_then(trust::grant::of_bits);
     prefix.map(|prefix| format!(" // {prefix}")).unwrap_or_default()
-}
-
-pub(crate) fn held(file: &Path) -> Result<HeldToken, Failure> {
-    const LIMIT: u64 = 2 * trust::token::LENGTH_MAX as u64;
-    let bytes = if file.as_os_str() == "-" {
-        let mut bytes = Vec::new();
-        let read = std::io::stdin().take(LIMIT).read_to_end(&mut bytes);
-        read.map_err(|error| Failure::io("reading standard input", &error))?;
-        bytes
-    } else {
-        read_file(file, LIMIT)?
-    };
-    HeldToken::parse(&String::from_utf8_lossy(&bytes)).map_err(|error| failed(&error))
 }
 
 /// Prints a token, and says what can never be used of what was granted, or was left of it.
@@ -223,9 +211,4 @@ fn give(context: &Context<'_>, held: &HeldToken, grant: &Grant) -> Outcome {
         "warnings": warnings,
     });
     context.output.result(&document, || token.clone())
-}
-
-fn failed(error: &TokenError) -> Failure {
-    let code = api::code_of_token(error);
-    Failure::new(code, error.to_string())
 }

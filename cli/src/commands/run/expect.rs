@@ -16,8 +16,8 @@
 //! ```
 
 use super::capture::Capture;
-use crate::commands::read_file;
 use crate::failure::Failure;
+use crate::user_files::read_file;
 use api::ErrorCode;
 use serde::Deserialize;
 use std::collections::BTreeMap;
