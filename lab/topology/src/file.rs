@@ -18,7 +18,7 @@ use units::{BitsPerSecond, Name};
 
 use crate::error::{Place, PlanError};
 use crate::plan::{LinkWish, NodeKind, NodeWish, Plan, plan};
-use crate::quality::{self, Quality};
+use crate::quality::{self, Quality, parse_rate};
 use crate::read::{Field, Fields, Source};
 use crate::suggest::did_you_mean_or_list;
 
@@ -36,9 +36,6 @@ const MTU_MIN: u64 = 1_280;
 const MTU_MAX: u64 = 9_000;
 /// VLANs 0 and 4095 are reserved (IEEE 802.1Q).
 const VLAN_MAX: u64 = 4_094;
-/// Below, one packet fills the queue for a second; above, no veth gets there.
-const RATE_MIN: u64 = 1_000;
-const RATE_MAX: u64 = 100_000_000_000;
 
 /// A topology file.
 #[derive(Clone, Copy, Debug)]
@@ -160,18 +157,4 @@ fn rate_of(field: &Field<'_, '_>) -> Result<BitsPerSecond, PlanError> {
         place: field.place(),
         found: text.chars().take(64).flat_map(char::escape_default).collect(),
     })
-}
-
-/// A whole number and a unit of tc(8): the units are decimal.
-pub(crate) fn parse_rate(text: &str) -> Option<BitsPerSecond> {
-    let digits = text.find(|c: char| !c.is_ascii_digit())?;
-    let unit: u64 = match text[digits..].trim_start() {
-        "bit" => 1,
-        "kbit" => 1_000,
-        "Mbit" => 1_000_000,
-        "Gbit" => 1_000_000_000,
-        _ => return None,
-    };
-    let rate = text[..digits].parse::<u64>().ok()?.checked_mul(unit)?;
-    (RATE_MIN..=RATE_MAX).contains(&rate).then_some(BitsPerSecond(rate))
 }

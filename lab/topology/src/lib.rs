@@ -31,7 +31,6 @@ mod plan;
 mod process;
 mod quality;
 mod read;
-mod route;
 mod state;
 mod suggest;
 

@@ -4,16 +4,18 @@
 //! Link number N, counted from 1, has the networks `10.77.N.0/24` and `fd77:0:0:N::/64`; its
 //! first end has the address 1 in both, its second end the address 2.
 
+mod route;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netlink::AddressPrefix;
+use route::routes;
 use serde::{Deserialize, Serialize};
 use units::{BitsPerSecond, Name};
 
 use crate::device::{device_name, vlan_device_name};
 use crate::quality::Quality;
-use crate::route::routes;
 
 /// Version of the plan and of the record in `/run` as JSON.
 pub const SCHEMA_VERSION: u32 = 1;

@@ -15,13 +15,15 @@ use serde::{Deserialize, Serialize};
 use units::{BitsPerSecond, Bytes, Nanos};
 
 use crate::error::PlanError;
-use crate::file::parse_rate;
 use crate::read::{Field, Fields};
 
 /// The keys of `[[link]]` that are read here; `rate` only beside one of them, or for two ways.
 pub(crate) const KEYS: [&str; 9] =
     ["delay", "jitter", "loss", "burst", "reorder", "late", "duplicate", "queue", "seed"];
 
+/// Below, one packet fills the queue for a second; above, no veth gets there.
+const RATE_MIN: u64 = 1_000;
+const RATE_MAX: u64 = 100_000_000_000;
 /// A packet is under way for a minute at most: what is meant as seconds is not written as ms.
 const TIME_MAX: Nanos = Nanos::from_millis(60_000);
 /// More packets in a row are an outage, not a burst.
@@ -240,6 +242,20 @@ fn rate_text(rate: BitsPerSecond) -> String {
 
 fn size_text(size: Bytes) -> String {
     whole(size.0, &[("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)])
+}
+
+/// A whole number and a unit of tc(8): the units are decimal.
+pub(crate) fn parse_rate(text: &str) -> Option<BitsPerSecond> {
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let unit: u64 = match text[digits..].trim_start() {
+        "bit" => 1,
+        "kbit" => 1_000,
+        "Mbit" => 1_000_000,
+        "Gbit" => 1_000_000_000,
+        _ => return None,
+    };
+    let rate = text[..digits].parse::<u64>().ok()?.checked_mul(unit)?;
+    (RATE_MIN..=RATE_MAX).contains(&rate).then_some(BitsPerSecond(rate))
 }
 
 #[cfg(test)]

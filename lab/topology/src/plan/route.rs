@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use crate::plan::{LinkWish, NodeKind, NodeWish, PlannedLink, PlannedRoute};
+use super::{LinkWish, NodeKind, NodeWish, PlannedLink, PlannedRoute};
 
 /// The routes of each node, in the order of the nodes; of each, in the order of the links.
 pub(crate) fn routes(
