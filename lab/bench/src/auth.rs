@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::generator::{Datagrams, Generator, Traffic};
 use crate::line::{self, Line};
 use crate::measure::{Reading, Window};
-use crate::report::{Better, Measured};
+use crate::measurement::{Better, Measured};
 use crate::rounds::{Pair, Rounds, median};
 use crate::started::with_nodes;
 use crate::{Calls, Options, Service, Subject, Vouched};

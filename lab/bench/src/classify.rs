@@ -24,7 +24,7 @@ use units::{Name, PortId};
 
 use crate::levels::cpu;
 use crate::line::{self, Line};
-use crate::report::{Better, GoalFor, Measured, Measurement};
+use crate::measurement::{Better, GoalFor, Measured, Measurement};
 use crate::rounds::{Pair, Rounds};
 use crate::{Options, line::MAC_DESTINATION, line::MAC_IN, line::MAC_OUT};
 use flows::{Flow, Flows, HEADERS};

@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, ensure};
 use flate2::read::MultiGzDecoder;
 
 use crate::line::{self, Line, NODE_CPU};
-use crate::report::{Better, Measured, Measurement};
+use crate::measurement::{Better, Measured, Measurement};
 use crate::rounds::{Pair, Rounds, median};
 use crate::streams::process::{NGINX, Process, cpu_time};
 use crate::streams::web::{Answer, Client};

@@ -12,7 +12,7 @@ use namespaces::netns;
 use crate::generator::Traffic;
 use crate::line::{self, Line};
 use crate::measure::{Reading, Window, measure};
-use crate::report::{Better, Measurement};
+use crate::measurement::{Better, Measurement};
 use crate::rounds::{Pair, Rounds};
 use crate::sink::{Kind, Sink};
 use crate::{Options, Subject};

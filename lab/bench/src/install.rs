@@ -22,7 +22,7 @@ use crate::line::{self, Line};
 use crate::load::first::Drip;
 use crate::load::module::{Size, module};
 use crate::load::timed::{GOAL_COLD_US, GOAL_WARM_US, LEVELS, RATE, Stopwatch, Times};
-use crate::report::Measured;
+use crate::measurement::Measured;
 use crate::{Module, Options, Plan, Repository, Subject};
 
 /// Of each kind.

@@ -23,8 +23,8 @@ use crate::arrivals::Arrivals;
 use crate::bare::{Bare, BusyCore};
 use crate::generator::{Generator, Traffic};
 use crate::line::{self, Line};
+use crate::measurement::{Better, GoalFor, Measured, Measurement};
 use crate::questions;
-use crate::report::{Better, GoalFor, Measured, Measurement};
 use crate::rounds::{Pair, Rounds, median};
 use crate::{FLOWS, Hostile, Isolated, Options, Subject, VICTIM, Work};
 

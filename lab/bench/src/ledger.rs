@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 use crate::generator::Traffic;
 use crate::line::{self, Line};
 use crate::measure::{Reading, Window, measure};
-use crate::report::{Better, Measured};
+use crate::measurement::{Better, Measured};
 use crate::rounds::{Pair, Rounds};
 use crate::sink::{Kind, Sink};
 use crate::{Options, Service, Subject};

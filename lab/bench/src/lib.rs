@@ -18,6 +18,7 @@ mod auth;
 mod bare;
 mod classify;
 mod compress;
+mod device_counters;
 mod forward;
 mod frame;
 mod generator;
@@ -30,6 +31,7 @@ mod line;
 mod load;
 mod machine;
 mod measure;
+mod measurement;
 mod move_service;
 mod nat;
 mod native;
@@ -58,9 +60,10 @@ use std::time::Duration;
 
 use abi::Level;
 use anyhow::{Result, bail};
-use report::Measured;
+use measurement::Measured;
 
-pub use report::{Better, GoalFor, Measurement, Report};
+pub use measurement::{Better, GoalFor, Measurement};
+pub use report::Report;
 
 /// Prefix of the network namespaces that a benchmark makes.
 pub const NAMESPACE_PREFIX: &str = "tt-bench-";

@@ -5,7 +5,7 @@
 //! cannot be judged, and the report says so.
 
 use crate::machine::Machine;
-use crate::report::Measurement;
+use crate::measurement::Measurement;
 
 /// The family that the figures come from: a virtual machine with 2 CPUs of AMD Zen 3,
 /// Linux 6.18, veth, everything in softirq on CPU 0.
@@ -93,7 +93,7 @@ fn against_figures(results: &[Measurement], machine: &Machine) -> Judged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Better, GoalFor};
+    use crate::measurement::{Better, GoalFor};
 
     fn judged(baseline: f64, family: &str) -> Judged {
         let measurement = Measurement {

@@ -24,7 +24,7 @@ use anyhow::{Context as _, Result, ensure};
 use namespaces::netns::{self, NetNs};
 use netlink::offload::{self, Offload};
 
-use crate::{NAMESPACE_PREFIX, Plan, Service, sink};
+use crate::{NAMESPACE_PREFIX, Plan, Service, device_counters};
 
 /// MAC of s0.
 pub(crate) const MAC_SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -343,7 +343,7 @@ pub(crate) fn bytes(namespace: &NetNs, device: &str) -> Result<[u64; 2]> {
     let text = netns::in_namespace(namespace, || {
         std::fs::read_to_string("/proc/thread-self/net/dev").context("reading what devices count")
     })??;
-    let column = |at| sink::column(&text, device, at);
+    let column = |at| device_counters::column(&text, device, at);
     column(0)
         .zip(column(8))
         .map(<[u64; 2]>::from)

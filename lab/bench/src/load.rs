@@ -12,7 +12,7 @@ pub(crate) mod timed;
 
 use anyhow::Result;
 
-use crate::report::Measured;
+use crate::measurement::Measured;
 use crate::{Options, Subject};
 
 pub(crate) fn run(

@@ -20,7 +20,7 @@ use crate::arrivals::Arrivals;
 use crate::generator::{Generator, Traffic};
 use crate::line::{self, Line};
 use crate::measure::{Reading, Window, measure};
-use crate::report::{Better, GoalFor, Measured, Measurement};
+use crate::measurement::{Better, GoalFor, Measured, Measurement};
 use crate::rounds::median;
 use crate::sink::{Kind, Sink};
 use crate::{Options, Service, Subject};

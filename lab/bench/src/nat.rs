@@ -21,7 +21,7 @@ use namespaces::netns::{self, NetNs};
 use crate::generator::Traffic;
 use crate::line::{self, Line};
 use crate::measure::{Reading, Window, measure};
-use crate::report::{Better, Measured, Measurement};
+use crate::measurement::{Better, Measured, Measurement};
 use crate::rounds::{Pair, Rounds};
 use crate::sink::{Kind, Sink};
 use crate::started::with_nodes;

@@ -18,7 +18,7 @@ mod sites;
 
 use anyhow::Result;
 
-use crate::report::{Better, Measured, Measurement};
+use crate::measurement::{Better, Measured, Measurement};
 use crate::rounds::{Pair, Rounds};
 use crate::streams::process::{HAPROXY, NGINX, cpu_time};
 use crate::streams::wrk::{Load, Wrk};

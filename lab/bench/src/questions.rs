@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::Subject;
-use crate::report::{Better, GoalFor, Measurement};
+use crate::measurement::{Better, GoalFor, Measurement};
 use crate::rounds::percentile;
 
 /// Microseconds: 99 of a hundred answers.

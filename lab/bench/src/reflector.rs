@@ -20,7 +20,7 @@ use anyhow::{Context as _, Result, ensure};
 use namespaces::netns;
 
 use crate::line::{self, Line, NODE_CPU};
-use crate::report::{Better, Measured, Measurement};
+use crate::measurement::{Better, Measured, Measurement};
 use crate::rounds::{Pair, Rounds, percentile};
 use crate::streams::process::{ICECAST, Process, cpu_time, memory, on_cpu};
 use crate::streams::{self, LOAD_CPU, ORIGIN};

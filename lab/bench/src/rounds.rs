@@ -1,6 +1,6 @@
 //! Rounds that take turns, and their medians.
 
-use crate::report::{Better, GoalFor, Measurement};
+use crate::measurement::{Better, GoalFor, Measurement};
 
 /// What a case measured, round by round: index 0 is ours.
 #[derive(Clone, Debug, Default)]

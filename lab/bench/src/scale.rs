@@ -20,7 +20,7 @@ use anyhow::{Result, ensure};
 use crate::arrivals::Arrivals;
 use crate::generator::{Generator, Traffic};
 use crate::line::{self, Line};
-use crate::report::{Better, Measured};
+use crate::measurement::{Better, Measured};
 use crate::rounds::{Pair, Rounds};
 use crate::{Options, Populated, Processes, SOURCE_PORT_FIRST, Subject};
 

@@ -7,6 +7,7 @@ use bpf::{Link, Map, Object, XdpMode, objects};
 use bytemuck::{Pod, Zeroable};
 use namespaces::netns;
 
+use crate::device_counters::column;
 use crate::frame::DESTINATION_PORT;
 use crate::line::Line;
 
@@ -107,12 +108,6 @@ pub(crate) fn unsent(device: &str) -> Result<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/net/dev")?;
     column(&text, device, 11)
         .ok_or_else(|| anyhow!("/proc/net/dev does not show the device {device}"))
-}
-
-/// A number of the kernel's table: bytes and packets received are 0 and 1, sent 8 and 9.
-pub(crate) fn column(text: &str, device: &str, at: usize) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'))?;
-    line.split_whitespace().nth(at)?.parse().ok()
 }
 
 #[cfg(test)]

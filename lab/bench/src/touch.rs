@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use crate::report::{Better, Measurement};
+use crate::measurement::{Better, Measurement};
 use crate::rounds::{Pair, Rounds};
 use crate::{Options, Subject, Touched, frame};
 

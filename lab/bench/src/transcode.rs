@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, ensure};
 use namespaces::netns;
 
 use crate::line::{self, Line, NODE_CPU};
-use crate::report::{Better, GoalFor, Measured, Measurement};
+use crate::measurement::{Better, GoalFor, Measured, Measurement};
 use crate::rounds::{Pair, Rounds, median};
 use crate::streams::process::{FFMPEG, TASKSET};
 use crate::streams::{self, ORIGIN};

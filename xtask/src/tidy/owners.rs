@@ -37,7 +37,7 @@ const TODAY: [(&str, [usize; 4]); 20] = [
     ("l7/proxy-wasm", [0, 0, 3, 4]),
     ("l7/reflector", [0, 0, 2, 0]),
     ("l7/stream-services", [2, 1, 4, 0]),
-    ("lab/bench", [0, 0, 1, 5]),
+    ("lab/bench", [0, 0, 1, 0]),
     ("lab/conformance", [0, 0, 1, 0]),
     ("lab/wasm", [0, 0, 2, 0]),
     ("levels/bpf", [2, 1, 3, 0]),

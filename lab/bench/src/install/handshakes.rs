@@ -12,7 +12,7 @@ use rustls::{
     ClientConfig, ClientConnection, ConnectionCommon, RootCertStore, ServerConfig, ServerConnection,
 };
 
-use crate::report::{Better, Measurement};
+use crate::measurement::{Better, Measurement};
 use crate::rounds::{Pair, Rounds};
 use crate::{Options, Subject};
 

@@ -8,7 +8,7 @@ use bpf::{Map, Program};
 use super::empty::{Empty, Restore};
 use super::{Baseline, Function, Kind, Ours, Packet, Runner, Set, Vectors, cpu, functions, verify};
 use crate::Options;
-use crate::report::{Better, GoalFor, Measurement};
+use crate::measurement::{Better, GoalFor, Measurement};
 use crate::rounds::{Pair, Rounds};
 
 /// Most runs of a program in one sample.

@@ -20,7 +20,7 @@ use super::first::Drip;
 use super::module::{Size, module};
 use super::timed::{GOAL_COLD_US, GOAL_WARM_US, LEVELS, RATE, Stopwatch, Times};
 use crate::line::{self, Line};
-use crate::report::Measured;
+use crate::measurement::Measured;
 use crate::rounds::median;
 use crate::{Module, Options, Subject};
 

@@ -17,7 +17,7 @@ use engine::{Engine, InstanceSpec, MemoryKind};
 
 use crate::Options;
 use crate::levels::{self, Ours};
-use crate::report::{Better, GoalFor, Measurement};
+use crate::measurement::{Better, GoalFor, Measurement};
 use crate::rounds::{Pair, Rounds, median};
 
 /// Loads of which the median counts in a round.

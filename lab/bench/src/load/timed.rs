@@ -12,7 +12,7 @@ use super::first::First;
 use super::program::{micros, sandboxed};
 use crate::line::Line;
 use crate::measure::Reading;
-use crate::report::{Better, GoalFor, Measurement};
+use crate::measurement::{Better, GoalFor, Measurement};
 use crate::rounds::{Pair, Rounds, median, percentile};
 use crate::{Loaded, Module, Subject, forward};
 
