@@ -11,8 +11,8 @@ pub(crate) use link::link;
 pub(crate) use memory::Exited;
 
 use crate::abi::{LogLevel, StreamType};
-use crate::call::HttpResponse;
 use crate::effect::{Effect, Effects};
+use crate::http_call::HttpResponse;
 use crate::limits::{LOG_LENGTH_MAX, TABLE_ELEMENTS_MAX};
 use crate::map::HeaderMap;
 use crate::spec::{Now, VmSpec};

@@ -19,33 +19,35 @@
 
 pub mod abi;
 mod buffer;
-mod call;
 mod check;
 mod context;
 mod effect;
+mod epoch;
 mod host;
+mod http_call;
 mod limits;
 mod map;
 mod program;
 mod restart;
-mod run;
 mod shared;
 mod spec;
+mod start;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod vm;
 
 pub use buffer::edit;
-pub use call::{Answer, Call, HttpResponse, Outcome, Ran, Suspended};
 pub use check::{Callbacks, CheckError, Checked, Version, check};
 pub use effect::{Effect, HttpRequest, LocalResponse};
 pub use host::ROOT;
+pub use http_call::HttpResponse;
 pub use limits::*;
 pub use map::{HeaderMap, MapError};
 pub use program::{Engine, Program};
 pub use restart::Restart;
 pub use shared::{Metric, MetricValue, Refusal, Shared, SharedUse};
 pub use spec::{ForeignFunction, Now, Random, VmSpec};
+pub use start::{StartFailure, Started, Starting};
 pub use stream::{Protocol, Side, Stream};
-pub use vm::{CallError, StartError, StartFailure, Started, Starting, Vm};
+pub use vm::{Answer, Call, CallError, Outcome, Ran, StartError, Suspended, Vm};

@@ -14,7 +14,7 @@ mod values;
 use crate::abi::{self, Action, CALLBACKS, ENV, LogLevel, Status, WASI};
 use crate::{
     Answer, Call, CallError, Effect, Engine, HeaderMap, Now, Outcome, Protocol, Random, Shared,
-    StartFailure, Stream, Vm, VmSpec,
+    StartFailure, Starting, Stream, Vm, VmSpec,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -111,7 +111,7 @@ struct Tried {
 impl Tried {
     fn start(wasm: &[u8], spec: VmSpec) -> Result<Self, StartFailure> {
         crate::check(wasm).unwrap();
-        let (vm, effects) = engine().program(wasm).unwrap().start(spec, NOW)?;
+        let (vm, effects) = Starting::new(&engine().program(wasm).unwrap(), spec, NOW).finish()?;
         let mut tried = Self { vm: Some(vm), log: Vec::new(), effects: Vec::new() };
         tried.note(effects);
         Ok(tried)

@@ -230,7 +230,7 @@ impl Runner {
     }
 
     fn start(&mut self) {
-        let starting = self.program.begin(self.spec.clone(), self.now());
+        let starting = Starting::new(&self.program, self.spec.clone(), self.now());
         self.started(starting.resume());
     }
 

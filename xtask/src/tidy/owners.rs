@@ -34,7 +34,7 @@ const TODAY: [(&str, [usize; 4]); 20] = [
     ("host/netlink", [0, 0, 1, 0]),
     ("l7/fanout", [0, 0, 1, 0]),
     ("l7/http1", [0, 0, 1, 0]),
-    ("l7/proxy-wasm", [0, 0, 3, 4]),
+    ("l7/proxy-wasm", [0, 0, 1, 0]),
     ("l7/reflector", [0, 0, 2, 0]),
     ("l7/stream-services", [2, 1, 4, 0]),
     ("lab/bench", [0, 0, 1, 0]),

@@ -2,7 +2,7 @@
 
 use super::{NOW, Script, engine, spec};
 use crate::abi::{CALLBACKS, HOST_FUNCTIONS, Signature, WASI, WASI_FUNCTIONS, WASI_REFUSED};
-use crate::{CheckError, MODULE_LENGTH_MAX, Version, check};
+use crate::{CheckError, MODULE_LENGTH_MAX, Starting, Version, check};
 use std::os::fd::OwnedFd;
 
 fn checked(body: &str) -> Result<crate::Checked, CheckError> {
@@ -105,7 +105,7 @@ fn every_function_of_the_abi_is_linked() {
     let body = format!("(module {imports} {MEMORY} {VERSION} {callbacks})");
     let wasm = wat::parse_str(body).unwrap();
     assert_eq!(check(&wasm).unwrap().callbacks.names().count(), CALLBACKS.len());
-    engine().program(&wasm).unwrap().start(spec(), NOW).unwrap();
+    Starting::new(&engine().program(&wasm).unwrap(), spec(), NOW).finish().unwrap();
 }
 
 /// Code in a memory file, sealed or not.
@@ -129,7 +129,7 @@ fn code_is_loaded_from_sealed_memory_only() {
     let wasm = wat::parse_str(script.text()).unwrap();
     let code = engine().compile(&wasm).unwrap();
     let program = engine().load_from_parent(&file(&code, true)).unwrap();
-    program.start(spec(), NOW).unwrap();
+    Starting::new(&program, spec(), NOW).finish().unwrap();
     assert!(engine().load_from_parent(&file(&code, false)).is_err());
     assert!(engine().load_from_parent(&file(&wasm, true)).is_err());
     assert_eq!(engine().compatibility(), crate::Engine::new().unwrap().compatibility());

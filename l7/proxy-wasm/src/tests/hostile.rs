@@ -1,7 +1,7 @@
 //! Modules that mean harm, or know no better: none does any.
 
 use super::{FAILED, HEAP, NO_MEMORY_THERE, NOW, OK, Script, Step, Tried, engine, http, spec};
-use crate::{Answer, Call, CallError, Ran, StartError, Started, VmSpec};
+use crate::{Answer, Call, CallError, Ran, StartError, Started, Starting, VmSpec};
 use engine::{Over, Pace, Trap, TrapKind};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -161,7 +161,7 @@ fn a_start_without_end_is_stopped() {
         let script = Script::new().exporting(callback, ENDLESS);
         let program = engine().program(&wat::parse_str(script.text()).unwrap()).unwrap();
         let (_, spec) = turns(1, Over::Stop);
-        let starting = match program.begin(spec, NOW).resume() {
+        let starting = match Starting::new(&program, spec, NOW).resume() {
             Started::Suspended(starting) => starting,
             Started::Ended(_) => panic!("{callback} has no end"),
         };

@@ -1,18 +1,15 @@
 //! Calls into a VM: one for each callback of the ABI. Each stands still when its pace says so.
 
+use super::{CallError, Vm};
 use crate::abi::{Action, PeerType};
 use crate::effect::Effect;
-use crate::host::Host;
-use crate::map::HeaderMap;
+use crate::http_call::HttpResponse;
 use crate::stream::Stream;
-use crate::vm::{CallError, Vm};
-use engine::Over;
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use wasmtime::{Store, UpdateDeadline};
 
 /// A callback to make. A callback that the module does not export has its default: nothing
 /// happens, and what it would have been shown goes on.
@@ -92,19 +89,6 @@ pub enum Call {
     Finish(u32),
 }
 
-/// The answer to an HTTP call.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HttpResponse {
-    /// The call's number.
-    pub call: u32,
-    /// Headers, `:status` among them; none when the call failed.
-    pub headers: HeaderMap,
-    /// The body.
-    pub body: Vec<u8>,
-    /// Trailers.
-    pub trailers: HeaderMap,
-}
-
 /// How a call ended.
 #[derive(Debug)]
 pub struct Outcome {
@@ -182,23 +166,4 @@ impl Suspended {
         self.stop.set(true);
         self.resume()
     }
-}
-
-/// What a store does when the epoch has been raised.
-pub(crate) fn watch(store: &mut Store<Host>) {
-    store.epoch_deadline_callback(|context| {
-        let host = context.data();
-        let Some(pace) = host.spec.pace.as_ref() else { return Ok(UpdateDeadline::Interrupt) };
-        if host.stop.get() {
-            return Ok(UpdateDeadline::Interrupt);
-        }
-        Ok(match pace.over(host.calls) {
-            Over::GoOn => UpdateDeadline::Continue(1),
-            Over::Closely => UpdateDeadline::Continue(0),
-            // Asked once more as soon as it goes on: it may have been told to stop, or its turn
-            // be over, when nobody looked.
-            Over::Suspend => UpdateDeadline::Yield(0),
-            Over::Stop => UpdateDeadline::Interrupt,
-        })
-    });
 }
