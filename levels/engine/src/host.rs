@@ -4,14 +4,16 @@
 //! linear memory and the packet are two copies of the same bytes; each function
 //! here that touches or moves bytes of the window makes them agree first.
 
-use crate::batch::{Batch, Pace};
+use crate::batch::Batch;
+use crate::emitted::{Emitted, Event, QueueWatch, Sent};
 use crate::local::Local;
 use crate::origins::Origins;
+use crate::pace::Pace;
 use crate::room::Limits;
 use crate::trap::Trap;
 use abi::host::{
-    EVENT_LENGTH_MAX, EVENTS_PER_CALL_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN, Hook,
-    QUEUE_PERCENT_MAX, SENDS_PER_PACKET_MAX, STATE_CHUNK_MAX, STATE_LENGTH_MAX,
+    EVENT_LENGTH_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN, Hook, QUEUE_PERCENT_MAX,
+    SENDS_PER_PACKET_MAX, STATE_CHUNK_MAX, STATE_LENGTH_MAX,
 };
 use abi::layout::{META_ADDRESS, META_LENGTHS_LENGTH, SEND_BY_ROUTE, WINDOW_ADDRESS, host_error};
 use abi::{HostFunction, HostFunctions, PacketBytes};
@@ -69,53 +71,6 @@ impl<P> Host<P> {
     pub(crate) fn load_ahead(&self) {
         ahead::load_first(self, std::mem::offset_of!(Self, batch));
     }
-}
-
-/// What a call left behind beside its verdict.
-#[derive(Debug, Default)]
-pub struct Emitted {
-    /// Frames to send.
-    pub sent: Vec<Sent>,
-    /// Events to pass on.
-    pub events: Vec<Event>,
-    /// Control messages to the modules before this one in the graph.
-    pub messages: Vec<Vec<u8>>,
-    /// From now on it is to be told of its session's queue.
-    pub watch: Option<QueueWatch>,
-}
-
-impl Emitted {
-    /// Whether a call has left as many notices as it may.
-    const fn is_noisy(&self) -> bool {
-        self.events.len() + self.messages.len() >= EVENTS_PER_CALL_MAX
-    }
-}
-
-/// When a module is told of its session's queue, in hundredths of the most that may wait there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueWatch {
-    /// It is long when more waits.
-    pub above: u32,
-    /// It is short again when no more waits; at most `above`.
-    pub below: u32,
-}
-
-/// A frame of a module's own making.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sent {
-    /// The port's number.
-    pub port: u16,
-    /// The whole frame.
-    pub frame: Vec<u8>,
-}
-
-/// A notice to the node's event stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// Chosen by the module.
-    pub code: u32,
-    /// At most [`EVENT_LENGTH_MAX`] bytes.
-    pub data: Vec<u8>,
 }
 
 /// Either a value for the module or one of [`host_error`].

@@ -1,25 +1,28 @@
 //! One instance: a store, its memory, and the calls into it.
 
-use crate::batch::{self, Batch, Handled, Pace};
-use crate::host::{Emitted, Host};
-use crate::local::Local;
-use crate::room::{Limits, Room};
-use crate::state::{counter_at, counters_of};
-use crate::trap::{StartError, Trap};
-use crate::{Engine, Program, globals, looping, shared};
-use abi::host::Hook;
-use abi::layout::{DATA_ADDRESS, META_ADDRESS, WINDOW_ADDRESS, WINDOW_LENGTH_MAX};
+mod run;
+
+use crate::batch::{Batch, Handled};
+use crate::emitted::Emitted;
+use crate::hooks::{Call, Ended, QueueEvent};
+use crate::host::{Host, window_of};
+use crate::pace::Over;
+use crate::state::{Kept, counter_at};
+use crate::step;
+use crate::trap::{StartError, StartRefusal, StateError, Trap, TrapKind};
+use abi::host::{Hook, QUEUE_DROPPED, QUEUE_HEAD_MAX, QUEUE_LONG, QUEUE_SHORT};
+use abi::layout::{DATA_ADDRESS, MARK_LENGTH, META_ADDRESS, WINDOW_ADDRESS, WINDOW_LENGTH_MAX};
 use abi::{Meta, PacketBytes, Verdict};
-use level::{SharedMemory, ahead};
+use level::ahead;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use wasmtime::{Global, Memory, Store, TypedFunc, Val, ValType, WasmParams, WasmResults};
+use std::task::{Context, Poll, Waker};
+use wasmtime::{Global, Memory, Store, TypedFunc, Val, ValType};
 
-/// Table elements of one instance: indirect calls, not data.
-const TABLE_ELEMENTS_MAX: usize = 65_536;
+pub use run::{Done, Ran, Suspended};
 
 /// Where in a store wasmtime 48 has what each call looks at, in bytes in front of the store's data:
 /// with another version that is loaded ahead which nobody needs, and no more.
@@ -27,44 +30,19 @@ const STORE_LINES: [usize; 6] = [752, 688, 304, 240, 176, 128];
 /// Lines of what wasmtime has for an instance of a small module, up to its functions.
 const CONTEXT_LINES: usize = 4;
 
-/// What an instance is started with.
-#[derive(Clone, Debug, Default)]
-pub struct InstanceSpec {
-    /// The declared window, in bytes.
-    pub window: u32,
-    /// Pages of 64 KiB that the memory may have.
-    pub memory_pages_max: u32,
-    /// Parameters by name, as the bytes that `param_load` gives.
-    pub parameters: BTreeMap<String, Vec<u8>>,
-    /// The meanings of numbers with which `on_start` refuses.
-    pub refusals: BTreeMap<u16, String>,
-    /// Ports by name.
-    pub ports: BTreeMap<String, u16>,
-    /// The lane that this instance serves.
-    pub lane: u32,
-    /// Slices that one call may see begin before it traps, where nobody sets a pace.
-    pub call_slices: u64,
-    /// Who says how long calls run.
-    pub pace: Option<Rc<dyn Pace>>,
-    /// The memory, when the program was made for a shared one; all zero, and paid for.
-    pub memory: Option<Arc<dyn SharedMemory>>,
-    /// Who keeps account of what it has.
-    pub room: Option<Rc<dyn Room>>,
-}
-
 /// A running module with its memory. One packet at a time.
 ///
 /// What a packet's call looks at comes first, and is what [`Instance::load_ahead`] loads.
 #[repr(C)]
 pub struct Instance<P: 'static> {
-    pub(crate) store: Store<Host<P>>,
+    store: Store<Host<P>>,
     on_packet: TypedFunc<(), u32>,
-    pub(crate) memory: Memory,
+    memory: Memory,
     call_slices: u64,
     places: Places,
-    pub(crate) batch: Rc<RefCell<Batch<P>>>,
-    pub(crate) looping: TypedFunc<(), ()>,
-    pub(crate) rest: Box<Rest>,
+    batch: Rc<RefCell<Batch<P>>>,
+    looping: TypedFunc<(), ()>,
+    rest: Box<Rest>,
 }
 
 /// Where wasmtime keeps what a packet's call looks at: nothing is read there.
@@ -89,124 +67,26 @@ pub(crate) struct Rest {
     pub(crate) state_in: Option<TypedFunc<u32, i32>>,
     pub(crate) counters: Rc<[(String, u32)]>,
     /// The mutable globals, by index.
-    globals: Vec<(u32, Global)>,
+    pub(crate) globals: Vec<(u32, Global)>,
 }
 
-impl<P: PacketBytes + 'static> Program<P> {
-    pub(crate) fn make(
-        &self,
-        engine: &Engine,
-        spec: &InstanceSpec,
-    ) -> Result<Instance<P>, StartError> {
-        let batch = Rc::new(RefCell::new(Batch::default()));
-        let mut store = Store::new(engine.of(self.kind), self.host(spec, &batch));
-        store.limiter(|host| &mut host.limits);
-        batch::watch(&mut store);
-        let call_slices = if spec.pace.is_some() { 1 } else { spec.call_slices };
-        store.set_epoch_deadline(call_slices);
-        let instance = shared::give(spec.memory.clone(), || self.ready.instantiate(&mut store))
-            .map_err(|error| StartError::Instantiate(format!("{error:#}")))?;
-        let memory =
-            instance.get_memory(&mut store, "memory").ok_or(StartError::Export("memory"))?;
-        if memory.data_size(&store) < (WINDOW_ADDRESS + WINDOW_LENGTH_MAX) as usize {
-            return Err(StartError::Export("memory"));
-        }
-        store.data_mut().memory = Some(memory);
-        let on_packet =
-            function(&instance, &mut store, "on_packet").ok_or(StartError::Export("on_packet"))?;
-        let looping = self.looping(engine, &mut store, &on_packet)?;
-        let counters = counters_of(&instance, &mut store);
-        batch.borrow_mut().counters.read = Rc::clone(&counters);
-        let rest = Box::new(Rest {
-            on_start: function(&instance, &mut store, "on_start"),
-            refusals: spec.refusals.clone(),
-            on_timer: function(&instance, &mut store, "on_timer"),
-            on_message: function(&instance, &mut store, "on_message"),
-            on_memory_low: function(&instance, &mut store, Hook::OnMemoryLow.name()),
-            on_queue: function(&instance, &mut store, Hook::OnQueue.name()),
-            state_out: function(&instance, &mut store, "state_out"),
-            state_in: function(&instance, &mut store, "state_in"),
-            counters: Rc::clone(&counters),
-            globals: globals_of(&instance, &mut store),
-        });
+impl<P: PacketBytes + 'static> Instance<P> {
+    /// An instance that has not started; `batch` is its packets, and what goes through them.
+    pub(crate) fn new(
+        mut store: Store<Host<P>>,
+        memory: Memory,
+        on_packet: TypedFunc<(), u32>,
+        call_slices: u64,
+        (batch, looping): (Rc<RefCell<Batch<P>>>, TypedFunc<(), ()>),
+        rest: Box<Rest>,
+    ) -> Self {
         let places = Places {
             memory: memory.data_ptr(&store),
             function: on_packet.func().to_raw(&mut store).cast::<u8>(),
         };
-        Ok(Instance { store, on_packet, memory, call_slices, places, batch, looping, rest })
+        Self { store, on_packet, memory, call_slices, places, batch, looping, rest }
     }
 
-    /// The loop around `on_packet`, an instance of its own beside the module's.
-    fn looping(
-        &self,
-        engine: &Engine,
-        store: &mut Store<Host<P>>,
-        on_packet: &TypedFunc<(), u32>,
-    ) -> Result<TypedFunc<(), ()>, StartError> {
-        let refused = |error: wasmtime::Error| StartError::Instantiate(format!("{error:#}"));
-        let step = batch::step(store);
-        let code = engine.looping(self.kind).map_err(refused)?;
-        let around = [step.into(), (*on_packet.func()).into()];
-        let instance = wasmtime::Instance::new(&mut *store, &code, &around).map_err(refused)?;
-        function(&instance, store, looping::RUN).ok_or(StartError::Export(looping::RUN))
-    }
-
-    fn host(&self, spec: &InstanceSpec, batch: &Rc<RefCell<Batch<P>>>) -> Host<P> {
-        Host {
-            packet: Local(None),
-            batch: Local(Rc::clone(batch)),
-            pace: Local(spec.pace.clone()),
-            calls: first_call(),
-            can_suspend: false,
-            not_a_verdict: None,
-            lane: spec.lane,
-            window: spec.window as usize,
-            window_length: 0,
-            now_ms: 0,
-            hook: Hook::OnStart,
-            parameters: spec.parameters.clone(),
-            ports: spec.ports.clone(),
-            emitted: None,
-            state: Vec::new(),
-            state_at: 0,
-            memory: None,
-            limits: Limits::new(
-                (spec.memory_pages_max as usize * 65_536, TABLE_ELEMENTS_MAX),
-                spec.room.clone(),
-                spec.memory.is_some(),
-            ),
-            origins: Arc::clone(&self.origins),
-        }
-    }
-}
-
-/// An exported function, if there is one of this name and type. Most modules lack some: to ask
-/// wasmtime for them as if they had to be there would make an error of each, with a backtrace.
-fn function<P, A: WasmParams, R: WasmResults>(
-    instance: &wasmtime::Instance,
-    store: &mut Store<Host<P>>,
-    name: &str,
-) -> Option<TypedFunc<A, R>> {
-    instance.get_func(&mut *store, name)?.typed(&*store).ok()
-}
-
-/// Numbers of calls are of this process, not of an instance: whoever sets a pace may have seen
-/// another instance before. Each instance has 2^40 of them to itself, also one of another host
-/// of modules under the same pace.
-#[must_use]
-pub fn first_call() -> u64 {
-    static INSTANCES: AtomicU64 = AtomicU64::new(1);
-    INSTANCES.fetch_add(1, Ordering::Relaxed) << 40
-}
-
-fn globals_of<P>(instance: &wasmtime::Instance, store: &mut Store<Host<P>>) -> Vec<(u32, Global)> {
-    let found = instance
-        .exports(&mut *store)
-        .filter_map(|export| Some((globals::index_of(export.name())?, export.into_global()?)));
-    found.collect()
-}
-
-impl<P: PacketBytes + 'static> Instance<P> {
     /// Runs the module on one packet; lengths are filled in here, the rest of
     /// `meta` is the caller's. The packet comes back whatever happens.
     ///
@@ -223,24 +103,24 @@ impl<P: PacketBytes + 'static> Instance<P> {
     #[inline]
     pub fn handle(&mut self, packet: P, meta: &Meta) -> Handled<P> {
         let (packet, verdict) = self.on_packet(packet, meta);
-        let mark = batch::mark(self.memory.data(&self.store));
+        let mark = step::mark(self.memory.data(&self.store));
         Handled { packet, verdict, mark, emitted: self.store.data_mut().emitted.take() }
     }
 
     #[inline]
     fn run_packet(&mut self, packet: P, meta: &Meta) -> Result<Verdict, Trap> {
         let (bytes, host) = self.memory.data_and_store_mut(&mut self.store);
-        batch::begin(bytes, host, packet, meta).map_err(|error| host.trap(&error))?;
+        step::begin(bytes, host, packet, meta).map_err(|error| host.trap(&error))?;
         self.arm();
         let value = self.on_packet.call(&mut self.store, ());
         let value = value.map_err(|error| self.store.data().trap(&error))?;
         let (bytes, host) = self.memory.data_and_store_mut(&mut self.store);
-        batch::verdict(bytes, host, value)
+        step::verdict(bytes, host, value)
     }
 
     /// Lets the next call run for as long as it may.
     #[inline]
-    pub(crate) fn arm(&mut self) {
+    fn arm(&mut self) {
         self.store.set_epoch_deadline(self.call_slices);
     }
 
@@ -334,5 +214,254 @@ impl<P: PacketBytes + 'static> Instance<P> {
     #[must_use]
     pub fn memory(&self) -> &[u8] {
         self.memory.data(&self.store)
+    }
+
+    /// Adds a packet to those that [`Instance::run`] handles; lengths are filled in then.
+    #[inline]
+    pub fn push(&mut self, packet: P, meta: Meta) {
+        self.batch.borrow_mut().input.push_back((packet, meta));
+    }
+
+    /// How many packets wait for [`Instance::run`].
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.batch.borrow().input.len()
+    }
+
+    /// Takes back a packet that waits, the oldest first.
+    pub fn take_waiting(&mut self) -> Option<P> {
+        self.batch.borrow_mut().input.pop_front().map(|(packet, _)| packet)
+    }
+
+    /// The oldest packet that was handled.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Handled<P>> {
+        self.batch.borrow_mut().output.pop_front()
+    }
+
+    /// Handles the packets that wait, as far as its [`Pace`] lets it; those that have not begun
+    /// still wait.
+    #[must_use]
+    pub fn run(mut self: Box<Self>) -> Ran<P> {
+        let batch = Rc::clone(&self.batch);
+        let memory_bytes = self.memory_bytes();
+        match self.store.data().pace.as_ref().map_or(Over::GoOn, |pace| pace.begins()) {
+            Over::GoOn => self.arm(),
+            Over::Closely => self.store.set_epoch_deadline(0),
+            Over::Suspend | Over::Stop => return Ran::Rest(self, Done::Packets),
+        }
+        let running = Box::pin(async move {
+            let looping = self.looping.clone();
+            let result = looping.call_async(&mut self.store, ()).await;
+            (self.ended(result), Done::Packets)
+        });
+        Suspended::new(running, batch, memory_bytes).resume()
+    }
+
+    /// Runs a hook, as far as its [`Pace`] lets it.
+    #[must_use]
+    pub fn call(mut self: Box<Self>, call: Call) -> Ran<P> {
+        let batch = Rc::clone(&self.batch);
+        let memory_bytes = self.memory_bytes();
+        let running = Box::pin(async move {
+            let ended = self.end(call).await;
+            (self, Done::Call(ended))
+        });
+        Suspended::new(running, batch, memory_bytes).resume()
+    }
+
+    /// After a call has ended by itself or by a trap.
+    fn ended(mut self: Box<Self>, result: wasmtime::Result<()>) -> Box<Self> {
+        let Err(error) = result else { return self };
+        let host = self.store.data_mut();
+        let trap = match host.not_a_verdict.take() {
+            Some(value) => Trap { kind: TrapKind::NotAVerdict(Some(value)), place: None },
+            None => host.trap(&error),
+        };
+        if let Some(packet) = host.packet.take() {
+            let emitted = host.emitted.take();
+            let handled = Handled { packet, verdict: Err(trap), mark: [0; MARK_LENGTH], emitted };
+            self.batch.borrow_mut().output.push_back(handled);
+        }
+        self
+    }
+
+    /// Runs `on_timer`, when the module has one, to its end: for those in whose way nobody is.
+    ///
+    /// # Errors
+    /// The trap that ended the instance.
+    pub fn on_timer(&mut self, now_ms: u64) -> Result<(), Trap> {
+        let mut running = pin!(self.timer(now_ms));
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            if let Poll::Ready(ended) = running.as_mut().poll(&mut context) {
+                return ended;
+            }
+        }
+    }
+
+    /// Runs a hook.
+    async fn end(&mut self, call: Call) -> Ended {
+        match call {
+            Call::Timer { now_ms } => Ended::Timer(self.timer(now_ms).await),
+            Call::Message { message, now_ms } => {
+                Ended::Message(self.message(&message, now_ms).await)
+            }
+            Call::MemoryLow { used, most, now_ms } => {
+                Ended::Timer(self.memory_low(used, most, now_ms).await)
+            }
+            Call::Queue { event, now_ms } => Ended::Timer(self.queue(&event, now_ms).await),
+            Call::StateOut { now_ms } => Ended::State(self.state_out(now_ms).await),
+        }
+    }
+
+    async fn timer(&mut self, now_ms: u64) -> Result<(), Trap> {
+        let Some(on_timer) = self.rest.on_timer.clone() else { return Ok(()) };
+        self.hook(Hook::OnTimer, now_ms, async |store| on_timer.call_async(store, ()).await).await
+    }
+
+    async fn message(&mut self, message: &[u8], now_ms: u64) -> Result<Option<i32>, Trap> {
+        let Some(on_message) = self.rest.on_message.clone() else { return Ok(None) };
+        let memory = self.memory.data_mut(&mut self.store);
+        let Some(window) =
+            window_of(memory, message.len()).filter(|w| w.len() <= WINDOW_LENGTH_MAX as usize)
+        else {
+            return Ok(None);
+        };
+        window.copy_from_slice(message);
+        let length = message.len() as u32;
+        let hook = async |store: &mut Store<Host<P>>| on_message.call_async(store, length).await;
+        self.hook(Hook::OnMessage, now_ms, hook).await.map(Some)
+    }
+
+    async fn memory_low(&mut self, used: u32, most: u32, now_ms: u64) -> Result<(), Trap> {
+        let Some(on_memory_low) = self.rest.on_memory_low.clone() else { return Ok(()) };
+        let hook =
+            async |store: &mut Store<Host<P>>| on_memory_low.call_async(store, (used, most)).await;
+        self.hook(Hook::OnMemoryLow, now_ms, hook).await
+    }
+
+    async fn queue(&mut self, event: &QueueEvent, now_ms: u64) -> Result<(), Trap> {
+        let Some(on_queue) = self.rest.on_queue.clone() else { return Ok(()) };
+        let arguments = match event {
+            QueueEvent::Short(waits) => (QUEUE_SHORT, *waits),
+            QueueEvent::Long(waits) => (QUEUE_LONG, *waits),
+            QueueEvent::Dropped(head) => {
+                let head = &head[..head.len().min(QUEUE_HEAD_MAX)];
+                let memory = self.memory.data_mut(&mut self.store);
+                let Some(window) = window_of(memory, head.len()) else { return Ok(()) };
+                window.copy_from_slice(head);
+                (QUEUE_DROPPED, head.len() as u32)
+            }
+        };
+        let hook = async |store: &mut Store<Host<P>>| on_queue.call_async(store, arguments).await;
+        self.hook(Hook::OnQueue, now_ms, hook).await
+    }
+
+    /// Once, before the first packet.
+    pub(crate) async fn started(&mut self) -> Result<(), StartError> {
+        self.store.data_mut().hook = Hook::OnPacket;
+        let Some(on_start) = self.rest.on_start.take() else { return Ok(()) };
+        let hook = async |store: &mut Store<Host<P>>| on_start.call_async(store, ()).await;
+        match self.hook(Hook::OnStart, 0, hook).await {
+            Ok(0) => {
+                self.rest.refusals.clear();
+                Ok(())
+            }
+            Ok(number) => {
+                let known = u16::try_from(number).ok();
+                let meaning = known.and_then(|number| self.rest.refusals.remove(&number));
+                Err(StartError::Refused(StartRefusal { number, meaning }))
+            }
+            Err(trap) => Err(StartError::Trapped(trap)),
+        }
+    }
+
+    async fn hook<R>(
+        &mut self,
+        hook: Hook,
+        now_ms: u64,
+        call: impl AsyncFnOnce(&mut Store<Host<P>>) -> wasmtime::Result<R>,
+    ) -> Result<R, Trap> {
+        let host = self.store.data_mut();
+        host.hook = hook;
+        host.now_ms = now_ms;
+        host.calls += 1;
+        host.can_suspend = true;
+        self.arm();
+        let result = call(&mut self.store).await;
+        let host = self.store.data_mut();
+        host.hook = Hook::OnPacket;
+        host.can_suspend = false;
+        result.map_err(|error| host.trap(&error))
+    }
+
+    /// Memory and globals as they are.
+    pub fn keep_memory(&mut self) -> Kept {
+        let globals = self.globals().collect();
+        Kept::Memory { bytes: self.memory().to_vec(), globals }
+    }
+
+    /// Runs `state_out`.
+    async fn state_out(&mut self, now_ms: u64) -> Result<Kept, StateError> {
+        const NAME: &str = "state_out";
+        let state_out = self.rest.state_out.clone().ok_or(StateError::NoHook(NAME))?;
+        let hook = async |store: &mut Store<Host<P>>| state_out.call_async(store, ()).await;
+        let answer = self.hook(Hook::StateOut, now_ms, hook).await;
+        let host = self.store.data_mut();
+        let bytes = std::mem::take(&mut host.state);
+        host.limits.give_state();
+        match answer {
+            Ok(0) => Ok(Kept::Handed { bytes, counters: self.counters() }),
+            Ok(code) => Err(StateError::Refused(NAME, code, "hand over")),
+            Err(trap) => Err(StateError::Trapped(NAME, trap)),
+        }
+    }
+
+    /// Puts memory and globals in place.
+    pub(crate) fn put_memory(
+        &mut self,
+        bytes: &[u8],
+        globals: &[(u32, u64)],
+    ) -> Result<(), StateError> {
+        let too_large = || StateError::TooLarge { bytes: bytes.len() };
+        if !self.grow_to(bytes.len() as u64) {
+            return Err(too_large());
+        }
+        let memory = self.memory.data_mut(&mut self.store);
+        memory.get_mut(..bytes.len()).ok_or_else(too_large)?.copy_from_slice(bytes);
+        self.set_globals(|index| globals.iter().find(|(i, _)| *i == index).map(|(_, v)| *v));
+        Ok(())
+    }
+
+    /// Runs `state_in` over what another instance handed over; its counters go on.
+    pub(crate) async fn state_in(
+        &mut self,
+        bytes: Vec<u8>,
+        counters: &[(String, u64)],
+        now_ms: u64,
+    ) -> Result<(), StateError> {
+        const NAME: &str = "state_in";
+        let state_in = self.rest.state_in.clone().ok_or(StateError::NoHook(NAME))?;
+        let length = bytes.len() as u32;
+        let host = self.store.data_mut();
+        (host.state, host.state_at) = (bytes, 0);
+        let hook = async |store: &mut Store<Host<P>>| state_in.call_async(store, length).await;
+        let answer = self.hook(Hook::StateIn, now_ms, hook).await;
+        self.store.data_mut().state = Vec::new();
+        match answer {
+            Ok(0) => {}
+            Ok(code) => return Err(StateError::Refused(NAME, code, "take")),
+            Err(trap) => return Err(StateError::Trapped(NAME, trap)),
+        }
+        let memory = self.memory.data_mut(&mut self.store);
+        for (name, at) in self.rest.counters.iter() {
+            let value = counters.iter().find(|(known, _)| known == name);
+            let room = memory.get_mut(*at as usize..).and_then(<[u8]>::first_chunk_mut);
+            if let (Some((_, value)), Some(room)) = (value, room) {
+                *room = value.to_le_bytes();
+            }
+        }
+        Ok(())
     }
 }

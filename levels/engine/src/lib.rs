@@ -12,37 +12,42 @@
 //! (base/abi), which packets it gets and what a verdict does (the cell).
 
 mod batch;
-mod call;
+mod emitted;
 mod globals;
+mod hooks;
 mod host;
 mod instance;
 mod local;
 mod looping;
 mod origins;
+mod pace;
+mod program;
 mod room;
 mod shared;
 mod stacks;
 mod state;
+mod step;
 mod thread_bound;
 mod trap;
 
-pub use batch::{Done, Handled, Over, Pace, Ran, Suspended};
-pub use call::{Call, Ended, QueueEvent, Started, Starting};
-pub use host::{Emitted, Event, QueueWatch, Sent};
-pub use instance::{Instance, InstanceSpec, first_call};
+pub use batch::Handled;
+pub use emitted::{Emitted, Event, QueueWatch, Sent};
+pub use hooks::{Call, Ended, QueueEvent};
+pub use instance::{Done, Instance, Ran, Suspended};
+pub use pace::{Over, Pace};
+pub use program::{InstanceSpec, Program, Started, Starting, first_call};
 pub use room::{Limits, Part, Room};
 pub use shared::MemoryKind;
 pub use stacks::keep_stacks;
-pub use state::{Kept, StateError};
+pub use state::Kept;
 pub use thread_bound::ThreadBound;
-pub use trap::{Place, StartError, StartRefusal, Trap, TrapKind};
+pub use trap::{Place, StartError, StartRefusal, StateError, Trap, TrapKind};
 
 use abi::layout::IMPORT_MODULE;
 use abi::{HOST_FUNCTIONS, HostFunctions, NotGranted};
 use looping::Loops;
 use origins::Origins;
-use std::sync::Arc;
-use wasmtime::{Config, InstancePre, Linker, Module, OptLevel, WasmBacktraceDetails};
+use wasmtime::{Config, Linker, Module, OptLevel, WasmBacktraceDetails};
 
 /// Largest stack of a module's calls, in bytes: deep recursion traps before it
 /// meets the thread's own stack.
@@ -164,7 +169,7 @@ impl Engine {
         let mut linker = Linker::new(self.of(kind));
         host::link(&mut linker, granted)
             .and_then(|()| linker.instantiate_pre(&module))
-            .map(|ready| Program { ready, kind, origins: Arc::new(origins) })
+            .map(|ready| Program::new(ready, kind, origins))
             .map_err(|error| CompileError::Foreign(format!("{error:#}")))
     }
 
@@ -287,31 +292,6 @@ fn read_sealed(fd: &std::os::fd::OwnedFd, length_max: u64) -> std::io::Result<Ve
         }
     }
     Ok(bytes)
-}
-
-/// A loaded module whose imports are linked: instances start from it in microseconds.
-pub struct Program<P: 'static> {
-    ready: InstancePre<host::Host<P>>,
-    kind: MemoryKind,
-    origins: Arc<Origins>,
-}
-
-impl<P> Program<P> {
-    /// Place of a byte of the module's code, in the words that a trap has for it; `None` when
-    /// no function has this byte.
-    #[must_use]
-    pub fn place_at(&self, offset: usize) -> Option<Place> {
-        let function = self.ready.module().functions().nth(self.origins.function(offset)?)?;
-        let function = function.name.unwrap_or_else(|| format!("#{}", function.index.as_u32()));
-        Some(Place { function: Some(function), offset: Some(offset) })
-    }
-}
-
-/// Of the same code.
-impl<P> Clone for Program<P> {
-    fn clone(&self) -> Self {
-        Self { ready: self.ready.clone(), kind: self.kind, origins: Arc::clone(&self.origins) }
-    }
 }
 
 #[cfg(test)]

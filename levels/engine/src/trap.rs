@@ -21,7 +21,27 @@ pub enum StartError {
     Refused(StartRefusal),
     /// It did not take the state of the instance before.
     #[error(transparent)]
-    State(crate::state::StateError),
+    State(#[from] StateError),
+}
+
+/// Why state was not handed over. The module's author's fault, or the operator's.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// No such hook.
+    #[error("the module exports no '{0}'")]
+    NoHook(&'static str),
+    /// The hook trapped: the instance it ran in is not used again.
+    #[error("{0} trapped: {1}")]
+    Trapped(&'static str, Trap),
+    /// The hook returned a number other than 0.
+    #[error("{0} returned {1}: the module does not {2} this state")]
+    Refused(&'static str, i32, &'static str),
+    /// It does not fit.
+    #[error("the state has {bytes} bytes of memory, and the new instance may have less")]
+    TooLarge {
+        /// Bytes of memory.
+        bytes: usize,
+    },
 }
 
 /// A number other than 0 that `on_start` returned.

@@ -1,0 +1,290 @@
+//! A loaded module, and how instances of it start.
+
+use crate::batch::Batch;
+use crate::host::Host;
+use crate::instance::{Instance, Rest};
+use crate::local::Local;
+use crate::origins::Origins;
+use crate::pace::Pace;
+use crate::room::{Limits, Room};
+use crate::state::Kept;
+use crate::trap::{Place, StartError};
+use crate::{Engine, MemoryKind, globals, looping, shared, step};
+use abi::PacketBytes;
+use abi::host::{COUNTER_PREFIX, Hook};
+use abi::layout::{WINDOW_ADDRESS, WINDOW_LENGTH_MAX};
+use level::SharedMemory;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use wasmtime::{Global, InstancePre, Store, TypedFunc, WasmParams, WasmResults};
+
+/// Table elements of one instance: indirect calls, not data.
+const TABLE_ELEMENTS_MAX: usize = 65_536;
+
+/// What an instance is started with.
+#[derive(Clone, Debug, Default)]
+pub struct InstanceSpec {
+    /// The declared window, in bytes.
+    pub window: u32,
+    /// Pages of 64 KiB that the memory may have.
+    pub memory_pages_max: u32,
+    /// Parameters by name, as the bytes that `param_load` gives.
+    pub parameters: BTreeMap<String, Vec<u8>>,
+    /// The meanings of numbers with which `on_start` refuses.
+    pub refusals: BTreeMap<u16, String>,
+    /// Ports by name.
+    pub ports: BTreeMap<String, u16>,
+    /// The lane that this instance serves.
+    pub lane: u32,
+    /// Slices that one call may see begin before it traps, where nobody sets a pace.
+    pub call_slices: u64,
+    /// Who says how long calls run.
+    pub pace: Option<Rc<dyn Pace>>,
+    /// The memory, when the program was made for a shared one; all zero, and paid for.
+    pub memory: Option<Arc<dyn SharedMemory>>,
+    /// Who keeps account of what it has.
+    pub room: Option<Rc<dyn Room>>,
+}
+
+/// A loaded module whose imports are linked: instances start from it in microseconds.
+pub struct Program<P: 'static> {
+    ready: InstancePre<Host<P>>,
+    kind: MemoryKind,
+    origins: Arc<Origins>,
+}
+
+type Start<P> = Pin<Box<dyn Future<Output = Result<Instance<P>, StartError>>>>;
+
+/// An instance whose `on_start` or `state_in` has not ended yet. Dropped, it ends there.
+pub struct Starting<P: 'static>(Start<P>);
+
+/// How far a start has come.
+pub enum Started<P: 'static> {
+    /// To its end.
+    Ended(Result<Box<Instance<P>>, StartError>),
+    /// It stands still.
+    Suspended(Starting<P>),
+}
+
+impl<P> Program<P> {
+    pub(crate) fn new(ready: InstancePre<Host<P>>, kind: MemoryKind, origins: Origins) -> Self {
+        Self { ready, kind, origins: Arc::new(origins) }
+    }
+
+    /// Place of a byte of the module's code, in the words that a trap has for it; `None` when
+    /// no function has this byte.
+    #[must_use]
+    pub fn place_at(&self, offset: usize) -> Option<Place> {
+        let function = self.ready.module().functions().nth(self.origins.function(offset)?)?;
+        let function = function.name.unwrap_or_else(|| format!("#{}", function.index.as_u32()));
+        Some(Place { function: Some(function), offset: Some(offset) })
+    }
+}
+
+impl<P: PacketBytes + 'static> Program<P> {
+    /// Makes an instance: fresh memory, then what `kept` says of an instance before; `on_start`
+    /// runs when it is resumed.
+    ///
+    /// # Errors
+    /// When memory or exports are not as the ABI says.
+    pub fn begin(
+        &self,
+        engine: &Engine,
+        spec: &InstanceSpec,
+        kept: Option<Kept>,
+        now_ms: u64,
+    ) -> Result<Starting<P>, StartError> {
+        let mut instance = self.make(engine, spec)?;
+        Ok(Starting(Box::pin(async move {
+            match kept {
+                None => instance.started().await?,
+                Some(Kept::Memory { bytes, globals }) => {
+                    instance.put_memory(&bytes, &globals)?;
+                    instance.started().await?;
+                }
+                Some(Kept::Handed { bytes, counters }) => {
+                    instance.started().await?;
+                    instance.state_in(bytes, &counters, now_ms).await?;
+                }
+            }
+            Ok(instance)
+        })))
+    }
+
+    /// Starts an instance to its end, however long that takes.
+    ///
+    /// # Errors
+    /// As [`Program::begin`], and when `on_start` traps or refuses.
+    pub fn start(&self, engine: &Engine, spec: &InstanceSpec) -> Result<Instance<P>, StartError> {
+        self.start_with(engine, spec, None, 0)
+    }
+
+    /// The same in the place of another, with what that one left.
+    ///
+    /// # Errors
+    /// As [`Program::start`], and when the state cannot be taken.
+    pub fn start_with(
+        &self,
+        engine: &Engine,
+        spec: &InstanceSpec,
+        kept: Option<Kept>,
+        now_ms: u64,
+    ) -> Result<Instance<P>, StartError> {
+        let mut starting = self.begin(engine, spec, kept, now_ms)?;
+        loop {
+            match starting.resume() {
+                Started::Ended(ended) => return ended.map(|instance| *instance),
+                Started::Suspended(again) => starting = again,
+            }
+        }
+    }
+
+    fn make(&self, engine: &Engine, spec: &InstanceSpec) -> Result<Instance<P>, StartError> {
+        let batch = Rc::new(RefCell::new(Batch::default()));
+        let mut store = Store::new(engine.of(self.kind), self.host(spec, &batch));
+        store.limiter(|host| &mut host.limits);
+        step::watch(&mut store);
+        let call_slices = if spec.pace.is_some() { 1 } else { spec.call_slices };
+        store.set_epoch_deadline(call_slices);
+        let instance = shared::give(spec.memory.clone(), || self.ready.instantiate(&mut store))
+            .map_err(|error| StartError::Instantiate(format!("{error:#}")))?;
+        let memory =
+            instance.get_memory(&mut store, "memory").ok_or(StartError::Export("memory"))?;
+        if memory.data_size(&store) < (WINDOW_ADDRESS + WINDOW_LENGTH_MAX) as usize {
+            return Err(StartError::Export("memory"));
+        }
+        store.data_mut().memory = Some(memory);
+        let on_packet =
+            function(&instance, &mut store, "on_packet").ok_or(StartError::Export("on_packet"))?;
+        let looping = self.looping(engine, &mut store, &on_packet)?;
+        let counters = counters_of(&instance, &mut store);
+        batch.borrow_mut().counters.read = Rc::clone(&counters);
+        let rest = Box::new(Rest {
+            on_start: function(&instance, &mut store, "on_start"),
+            refusals: spec.refusals.clone(),
+            on_timer: function(&instance, &mut store, "on_timer"),
+            on_message: function(&instance, &mut store, "on_message"),
+            on_memory_low: function(&instance, &mut store, Hook::OnMemoryLow.name()),
+            on_queue: function(&instance, &mut store, Hook::OnQueue.name()),
+            state_out: function(&instance, &mut store, "state_out"),
+            state_in: function(&instance, &mut store, "state_in"),
+            counters: Rc::clone(&counters),
+            globals: globals_of(&instance, &mut store),
+        });
+        let batch = (batch, looping);
+        Ok(Instance::new(store, memory, on_packet, call_slices, batch, rest))
+    }
+
+    /// The loop around `on_packet`, an instance of its own beside the module's.
+    fn looping(
+        &self,
+        engine: &Engine,
+        store: &mut Store<Host<P>>,
+        on_packet: &TypedFunc<(), u32>,
+    ) -> Result<TypedFunc<(), ()>, StartError> {
+        let refused = |error: wasmtime::Error| StartError::Instantiate(format!("{error:#}"));
+        let step = step::step(store);
+        let code = engine.looping(self.kind).map_err(refused)?;
+        let around = [step.into(), (*on_packet.func()).into()];
+        let instance = wasmtime::Instance::new(&mut *store, &code, &around).map_err(refused)?;
+        function(&instance, store, looping::RUN).ok_or(StartError::Export(looping::RUN))
+    }
+
+    fn host(&self, spec: &InstanceSpec, batch: &Rc<RefCell<Batch<P>>>) -> Host<P> {
+        Host {
+            packet: Local(None),
+            batch: Local(Rc::clone(batch)),
+            pace: Local(spec.pace.clone()),
+            calls: first_call(),
+            can_suspend: false,
+            not_a_verdict: None,
+            lane: spec.lane,
+            window: spec.window as usize,
+            window_length: 0,
+            now_ms: 0,
+            hook: Hook::OnStart,
+            parameters: spec.parameters.clone(),
+            ports: spec.ports.clone(),
+            emitted: None,
+            state: Vec::new(),
+            state_at: 0,
+            memory: None,
+            limits: Limits::new(
+                (spec.memory_pages_max as usize * 65_536, TABLE_ELEMENTS_MAX),
+                spec.room.clone(),
+                spec.memory.is_some(),
+            ),
+            origins: Arc::clone(&self.origins),
+        }
+    }
+}
+
+/// Of the same code.
+impl<P> Clone for Program<P> {
+    fn clone(&self) -> Self {
+        Self { ready: self.ready.clone(), kind: self.kind, origins: Arc::clone(&self.origins) }
+    }
+}
+
+impl<P: PacketBytes + 'static> Starting<P> {
+    /// Goes on, as far as its pace lets it.
+    #[must_use]
+    pub fn resume(mut self) -> Started<P> {
+        // Nobody is to be woken: whoever suspended it resumes it.
+        let mut context = Context::from_waker(Waker::noop());
+        match self.0.as_mut().poll(&mut context) {
+            Poll::Ready(ended) => Started::Ended(ended.map(Box::new)),
+            Poll::Pending => Started::Suspended(self),
+        }
+    }
+}
+
+/// An exported function, if there is one of this name and type. Most modules lack some: to ask
+/// wasmtime for them as if they had to be there would make an error of each, with a backtrace.
+fn function<P, A: WasmParams, R: WasmResults>(
+    instance: &wasmtime::Instance,
+    store: &mut Store<Host<P>>,
+    name: &str,
+) -> Option<TypedFunc<A, R>> {
+    instance.get_func(&mut *store, name)?.typed(&*store).ok()
+}
+
+/// Numbers of calls are of this process, not of an instance: whoever sets a pace may have seen
+/// another instance before. Each instance has 2^40 of them to itself, also one of another host
+/// of modules under the same pace.
+#[must_use]
+pub fn first_call() -> u64 {
+    static INSTANCES: AtomicU64 = AtomicU64::new(1);
+    INSTANCES.fetch_add(1, Ordering::Relaxed) << 40
+}
+
+fn globals_of<P>(instance: &wasmtime::Instance, store: &mut Store<Host<P>>) -> Vec<(u32, Global)> {
+    let found = instance
+        .exports(&mut *store)
+        .filter_map(|export| Some((globals::index_of(export.name())?, export.into_global()?)));
+    found.collect()
+}
+
+/// The counters that a module exports, with their addresses.
+fn counters_of<P>(
+    instance: &wasmtime::Instance,
+    store: &mut Store<Host<P>>,
+) -> Rc<[(String, u32)]> {
+    let globals: Vec<_> = instance
+        .exports(&mut *store)
+        .filter_map(|export| {
+            let name = export.name().strip_prefix(COUNTER_PREFIX)?.to_owned();
+            Some((name, export.into_global()?))
+        })
+        .collect();
+    globals
+        .into_iter()
+        .filter_map(|(name, global)| Some((name, global.get(&mut *store).i32()? as u32)))
+        .collect()
+}
