@@ -1,13 +1,17 @@
-//! Structured control flow as blocks and edges.
+//! Structured control flow as blocks and edges, and the operand stack.
+
+use std::collections::BTreeMap;
 
 use wasmparser::{BlockType, BrTable, ValType};
 
 use super::module::Module;
-use super::translate::{Stop, Translator, type_of};
-use crate::ir::{BlockId, Edge, Place, Terminator, Type, Value};
+use super::ssa::{Ssa, VALUES_MAX};
+use crate::TrapCode;
+use crate::ir::{BlockId, Edge, Op, Place, Terminator, Type, Value};
+use crate::refusal::Reason;
 
 /// A block, loop, if or function that is open.
-pub(super) struct Frame {
+struct Frame {
     kind: Kind,
     /// Where a branch to it goes.
     target: BlockId,
@@ -81,7 +85,75 @@ pub(super) fn types_of(module: &Module<'_>, ty: BlockType) -> (Vec<ValType>, Vec
     }
 }
 
-impl Translator<'_, '_> {
+/// Why a translation ends early.
+pub(super) enum Stop {
+    /// An operator that reach.rs should have refused, at that byte.
+    Operator(Reason, usize),
+    /// More values than are compiled.
+    TooLarge,
+    /// Not what the validator saw.
+    Malformed,
+}
+
+impl Stop {
+    pub(super) fn place(&self) -> Option<u32> {
+        match self {
+            Self::Operator(_, place) => u32::try_from(*place).ok(),
+            Self::TooLarge | Self::Malformed => None,
+        }
+    }
+
+    pub(super) fn reason(self) -> Reason {
+        match self {
+            Self::Operator(reason, _) => reason,
+            Self::TooLarge => {
+                let max = VALUES_MAX as u64;
+                Reason::TooLarge { what: "values".into(), count: max + 1, max }
+            }
+            Self::Malformed => Reason::Invalid { message: "the code of a function".into() },
+        }
+    }
+}
+
+/// The code of a function in the making: its blocks in SSA form, the operand stack, and the blocks,
+/// loops and ifs that are open.
+pub(super) struct Builder<'m, 'a> {
+    module: &'m Module<'a>,
+    pub(super) ssa: Ssa,
+    stack: Vec<Value>,
+    frames: Vec<Frame>,
+    /// Whether the code that follows can be reached.
+    live: bool,
+}
+
+impl<'m, 'a> Builder<'m, 'a> {
+    /// Begins a function with these parameters.
+    pub(super) fn new(module: &'m Module<'a>, parameters: &[Type]) -> Self {
+        let ssa = Ssa::new(parameters);
+        Self { module, ssa, stack: Vec::new(), frames: Vec::new(), live: true }
+    }
+
+    /// Returns true where the code that follows can be reached.
+    pub(super) const fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Puts a value on the stack.
+    pub(super) fn push(&mut self, value: Value) {
+        self.stack.push(value);
+    }
+
+    /// Puts values on the stack, the last one on top.
+    pub(super) fn extend(&mut self, values: Vec<Value>) {
+        self.stack.extend(values);
+    }
+
+    /// Ends the code here by a trap.
+    pub(super) fn trap(&mut self, code: TrapCode, place: Place) {
+        self.ssa.end(Terminator::Trap(code, place));
+        self.live = false;
+    }
+
     /// Opens the function itself: its end returns.
     pub(super) fn open_function(&mut self, results: &[Type], place: Place) {
         let (end, _) = self.ssa.block(results);
@@ -99,8 +171,8 @@ impl Translator<'_, '_> {
     }
 
     pub(super) fn open_block(&mut self, ty: BlockType) -> Result<(), Stop> {
-        self.open(ty, |translator, frame| {
-            frame.end = translator.ssa.block(&frame.results).0;
+        self.open(ty, |builder, frame| {
+            frame.end = builder.ssa.block(&frame.results).0;
             frame.target = frame.end;
             Ok(())
         })
@@ -113,19 +185,19 @@ impl Translator<'_, '_> {
         place: Place,
         again: Option<Again>,
     ) -> Result<(), Stop> {
-        self.open(ty, |translator, frame| {
-            let (header, parameters) = translator.ssa.block(&frame.parameters);
-            let arguments = translator.stack.split_off(frame.height);
-            translator.ssa.end(Terminator::Jump(Edge { target: header, arguments }));
-            translator.ssa.switch_to(header);
-            translator.stack.extend(parameters);
+        self.open(ty, |builder, frame| {
+            let (header, parameters) = builder.ssa.block(&frame.parameters);
+            let arguments = builder.stack.split_off(frame.height);
+            builder.ssa.end(Terminator::Jump(Edge { target: header, arguments }));
+            builder.ssa.switch_to(header);
+            builder.stack.extend(parameters);
             frame.kind = Kind::Loop;
             frame.target = header;
-            frame.charge = Some(translator.charge(place));
+            frame.charge = Some(builder.charge(place));
             if let Some(at) = again {
-                let second = translator.ssa.block(&frame.parameters).0;
+                let second = builder.ssa.block(&frame.parameters).0;
                 frame.target = second;
-                frame.end = translator.ssa.block(&frame.results).0;
+                frame.end = builder.ssa.block(&frame.results).0;
                 frame.twice = Some(Twice::First { header, second, at });
             }
             Ok(())
@@ -137,8 +209,8 @@ impl Translator<'_, '_> {
             return self.open(ty, |_, _| Ok(()));
         }
         let condition = self.pop()?;
-        self.open(ty, |translator, frame| {
-            let ssa = &mut translator.ssa;
+        self.open(ty, |builder, frame| {
+            let ssa = &mut builder.ssa;
             let (then, other) = (ssa.block(&[]).0, ssa.block(&[]).0);
             frame.end = ssa.block(&frame.results).0;
             frame.target = frame.end;
@@ -146,7 +218,7 @@ impl Translator<'_, '_> {
             ssa.seal(then);
             ssa.seal(other);
             ssa.switch_to(then);
-            let arguments = translator.stack.get(frame.height..).unwrap_or_default().to_vec();
+            let arguments = builder.stack.get(frame.height..).unwrap_or_default().to_vec();
             frame.kind = Kind::If { other: Some(other), arguments };
             Ok(())
         })
@@ -267,9 +339,9 @@ impl Translator<'_, '_> {
     /// of a thousand lines to one target has them once.
     pub(super) fn branch_table(&mut self, targets: &BrTable<'_>) -> Result<(), Stop> {
         let index = self.pop()?;
-        let mut ways: std::collections::BTreeMap<u32, BlockId> = std::collections::BTreeMap::new();
-        let mut way = |translator: &mut Self, depth: u32| {
-            plain(*ways.entry(depth).or_insert_with(|| translator.ssa.block(&[]).0))
+        let mut ways: BTreeMap<u32, BlockId> = BTreeMap::new();
+        let mut way = |builder: &mut Self, depth: u32| {
+            plain(*ways.entry(depth).or_insert_with(|| builder.ssa.block(&[]).0))
         };
         let mut list = Vec::new();
         for depth in targets.targets() {
@@ -348,6 +420,78 @@ impl Translator<'_, '_> {
     fn charge(&mut self, place: Place) -> Charge {
         let constant = self.charge_fuel(place);
         Charge { block: self.ssa.current(), constant, cost: 0 }
+    }
+
+    /// Charges fuel: until passes/fuel.rs that is a store of the cost, a
+    /// constant that is set when it is known.
+    fn charge_fuel(&mut self, place: Place) -> Value {
+        let cost = self.ssa.constant(Type::I64, 0, place);
+        self.ssa.push(Op::FuelStore(cost), &[], place);
+        cost
+    }
+
+    pub(super) fn constant(&mut self, ty: Type, value: u64, place: Place) {
+        let value = self.ssa.constant(ty, value, place);
+        self.stack.push(value);
+    }
+
+    pub(super) fn give(&mut self, op: Op, ty: Type, place: Place) {
+        let value = self.ssa.one(op, ty, place);
+        self.stack.push(value);
+    }
+
+    pub(super) fn pop(&mut self) -> Result<Value, Stop> {
+        self.stack.pop().ok_or(Stop::Malformed)
+    }
+
+    /// The top of the stack, which stays.
+    pub(super) fn top(&self, count: usize) -> Result<Vec<Value>, Stop> {
+        let begin = self.stack.len().checked_sub(count).ok_or(Stop::Malformed)?;
+        Ok(self.stack.get(begin..).unwrap_or_default().to_vec())
+    }
+
+    pub(super) fn take(&mut self, count: usize) -> Result<Vec<Value>, Stop> {
+        let begin = self.stack.len().checked_sub(count).ok_or(Stop::Malformed)?;
+        Ok(self.stack.split_off(begin))
+    }
+
+    /// A block for each different target; beyond the list it ends.
+    pub(super) fn switch<T: Ord>(
+        &mut self,
+        number: Value,
+        targets: Vec<T>,
+        beyond: Terminator,
+    ) -> BTreeMap<T, BlockId> {
+        let mut ways = BTreeMap::new();
+        let mut list = Vec::with_capacity(targets.len());
+        for target in targets {
+            let way = *ways.entry(target).or_insert_with(|| self.ssa.block(&[]).0);
+            list.push(plain(way));
+        }
+        let (other, _) = self.ssa.block(&[]);
+        self.ssa.end(Terminator::Switch(number, list, plain(other)));
+        for way in ways.values().chain([&other]) {
+            self.ssa.seal(*way);
+        }
+        self.ssa.switch_to(other);
+        self.ssa.end(beyond);
+        ways
+    }
+
+    /// Goes on where ways join, if any does.
+    pub(super) fn join(&mut self, join: BlockId, joined: Vec<Value>) {
+        self.ssa.seal(join);
+        self.live = self.ssa.is_entered(join);
+        self.ssa.switch_to(join);
+        self.stack.extend(joined);
+    }
+}
+
+/// The type of a value; others than integers are refused before.
+pub(super) const fn type_of(ty: ValType) -> Type {
+    match ty {
+        ValType::I64 => Type::I64,
+        _ => Type::I32,
     }
 }
 

@@ -10,7 +10,6 @@
 //! in memory, every call a call. passes/ makes it fast.
 
 mod behind;
-mod calls;
 mod control;
 mod elements;
 mod habits;
@@ -144,7 +143,7 @@ fn memory(module: &Module<'_>, reach: &Reach, options: &Options) -> Result<Optio
 fn globals(module: &Module<'_>, reach: &Reach, behind: &Behind) -> Result<Vec<Global>, Reason> {
     let global = |(index, global): (u32, &module::DefinedGlobal)| {
         let mutable = reach.is_written(index);
-        let ty = translate::type_of(global.ty.content_type);
+        let ty = control::type_of(global.ty.content_type);
         match reach.habits.first_value(global) {
             Some(initial) => Ok(Global { ty, initial, mutable }),
             // A float or an unusual reference: nothing that is compiled reads it.

@@ -8,9 +8,9 @@
 
 use wasmparser::Operator;
 
-use super::behind::{Segment, Size, Table};
-use super::control::plain;
-use super::translate::{Stop, Translator};
+use super::behind::{Behind, Segment, Size, Table};
+use super::control::{Builder, Stop, plain};
+use super::reach::Reach;
 use crate::TrapCode;
 use crate::ir::{
     Access, BinaryOp, CompareOp, Edge, Op, Place, Region, Terminator, Type, Value, Width,
@@ -24,23 +24,37 @@ const PAGE_SHIFT: u64 = 16;
 /// -1, what `table.grow` gives when it fails.
 const FAILED: u64 = u32::MAX as u64;
 
-impl Translator<'_, '_> {
-    pub(super) fn reference(
-        &mut self,
-        operator: &Operator<'_>,
-        place: Place,
-    ) -> Result<bool, Stop> {
+/// The tables and segments of a module, for the code of one function.
+pub(super) struct Tables<'b, 'm, 'a> {
+    builder: &'b mut Builder<'m, 'a>,
+    reach: &'m Reach,
+    behind: &'m Behind,
+    region: Region,
+}
+
+impl<'b, 'm, 'a> Tables<'b, 'm, 'a> {
+    pub(super) const fn new(
+        builder: &'b mut Builder<'m, 'a>,
+        reach: &'m Reach,
+        behind: &'m Behind,
+        region: Region,
+    ) -> Self {
+        Self { builder, reach, behind, region }
+    }
+
+    /// Translates an operator on references, tables or segments; false when it is another.
+    pub(super) fn operator(&mut self, operator: &Operator<'_>, place: Place) -> Result<bool, Stop> {
         match operator {
-            Operator::RefNull { .. } => self.constant(Type::I32, 0, place),
+            Operator::RefNull { .. } => self.builder.constant(Type::I32, 0, place),
             Operator::RefIsNull => {
-                let reference = self.pop()?;
-                let none = self.ssa.constant(Type::I32, 0, place);
-                self.give(Op::Compare(CompareOp::Eq, reference, none), Type::I32, place);
+                let reference = self.builder.pop()?;
+                let none = self.builder.ssa.constant(Type::I32, 0, place);
+                self.builder.give(Op::Compare(CompareOp::Eq, reference, none), Type::I32, place);
             }
             Operator::RefFunc { function_index } => {
                 let function = super::module::Element::Function(*function_index);
                 let number = self.reach.habits.reference(function).ok_or(Stop::Malformed)?;
-                self.constant(Type::I32, number.into(), place);
+                self.builder.constant(Type::I32, number.into(), place);
             }
             Operator::TableGet { table } => self.table_get(*table, place)?,
             Operator::TableSize { table } => {
@@ -49,10 +63,10 @@ impl Translator<'_, '_> {
                     None => Size::Fixed(self.static_size(*table)),
                 };
                 let size = self.size(size, place);
-                self.stack.push(size);
+                self.builder.push(size);
             }
             Operator::TableSet { table } => {
-                let (reference, index) = (self.pop()?, self.pop()?);
+                let (reference, index) = (self.builder.pop()?, self.builder.pop()?);
                 let kept = self.kept(*table).ok_or(Stop::Malformed)?;
                 let access = self.access_of(&kept, index, place);
                 self.store(reference, access, Width::Four, place);
@@ -97,10 +111,10 @@ impl Translator<'_, '_> {
 
     /// Of a table that never changes: a switch over its places.
     fn table_get(&mut self, table: u32, place: Place) -> Result<(), Stop> {
-        let index = self.pop()?;
+        let index = self.builder.pop()?;
         if let Some(kept) = self.kept(table) {
             let reference = self.place_in(&kept, index, place);
-            self.stack.push(reference);
+            self.builder.push(reference);
             return Ok(());
         }
         let elements = self.reach.tables.get(table as usize).ok_or(Stop::Malformed)?;
@@ -109,44 +123,45 @@ impl Translator<'_, '_> {
         let unknown = Reason::Reference { operator: "table.get".into() };
         let numbers = numbers.ok_or(Stop::Operator(unknown, place.0 as usize))?;
         let beyond = Terminator::Trap(TrapCode::TableOutOfBounds, place);
-        let ways = self.switch(index, numbers, beyond);
-        let (join, joined) = self.ssa.block(&[Type::I32]);
+        let ways = self.builder.switch(index, numbers, beyond);
+        let (join, joined) = self.builder.ssa.block(&[Type::I32]);
         for (number, way) in ways {
-            self.ssa.switch_to(way);
-            let number = self.ssa.constant(Type::I32, number.into(), place);
-            self.ssa.end(Terminator::Jump(Edge { target: join, arguments: vec![number] }));
+            self.builder.ssa.switch_to(way);
+            let number = self.builder.ssa.constant(Type::I32, number.into(), place);
+            self.builder.ssa.end(Terminator::Jump(Edge { target: join, arguments: vec![number] }));
         }
-        self.join(join, joined);
+        self.builder.join(join, joined);
         Ok(())
     }
 
     fn table_grow(&mut self, table: u32, place: Place) -> Result<(), Stop> {
-        let (more, reference) = (self.pop()?, self.pop()?);
+        let (more, reference) = (self.builder.pop()?, self.builder.pop()?);
         let kept = self.kept(table).ok_or(Stop::Malformed)?;
         let Size::Global(global) = kept.size else { return Err(Stop::Malformed) };
         let size = self.size(kept.size, place);
         let grown = self.end_of(size, more, place);
-        let max = self.ssa.constant(Type::I64, kept.max.into(), place);
-        let fits = self.ssa.one(Op::Compare(CompareOp::LeU, grown, max), Type::I32, place);
-        let ((grow, _), (fail, _)) = (self.ssa.block(&[]), self.ssa.block(&[]));
-        let (join, joined) = self.ssa.block(&[Type::I32]);
-        self.ssa.end(Terminator::Branch(fits, plain(grow), plain(fail)));
-        self.ssa.seal(grow);
-        self.ssa.seal(fail);
-        self.ssa.switch_to(fail);
-        let failed = self.ssa.constant(Type::I32, FAILED, place);
-        self.ssa.end(Terminator::Jump(Edge { target: join, arguments: vec![failed] }));
-        self.ssa.switch_to(grow);
+        let max = self.builder.ssa.constant(Type::I64, kept.max.into(), place);
+        let fits = self.builder.ssa.one(Op::Compare(CompareOp::LeU, grown, max), Type::I32, place);
+        let ((grow, _), (fail, _)) = (self.builder.ssa.block(&[]), self.builder.ssa.block(&[]));
+        let (join, joined) = self.builder.ssa.block(&[Type::I32]);
+        self.builder.ssa.end(Terminator::Branch(fits, plain(grow), plain(fail)));
+        self.builder.ssa.seal(grow);
+        self.builder.ssa.seal(fail);
+        self.builder.ssa.switch_to(fail);
+        let failed = self.builder.ssa.constant(Type::I32, FAILED, place);
+        self.builder.ssa.end(Terminator::Jump(Edge { target: join, arguments: vec![failed] }));
+        self.builder.ssa.switch_to(grow);
         self.fill(&kept, size, reference, more, place);
-        let grown = self.ssa.one(Op::Wrap(grown), Type::I32, place);
-        self.ssa.push(Op::GlobalSet(global, grown), &[], place);
-        self.ssa.end(Terminator::Jump(Edge { target: join, arguments: vec![size] }));
-        self.join(join, joined);
+        let grown = self.builder.ssa.one(Op::Wrap(grown), Type::I32, place);
+        self.builder.ssa.push(Op::GlobalSet(global, grown), &[], place);
+        self.builder.ssa.end(Terminator::Jump(Edge { target: join, arguments: vec![size] }));
+        self.builder.join(join, joined);
         Ok(())
     }
 
     fn table_fill(&mut self, table: u32, place: Place) -> Result<(), Stop> {
-        let (count, reference, index) = (self.pop()?, self.pop()?, self.pop()?);
+        let (count, reference, index) =
+            (self.builder.pop()?, self.builder.pop()?, self.builder.pop()?);
         let kept = self.kept(table).ok_or(Stop::Malformed)?;
         self.check(index, count, kept.size, TrapCode::TableOutOfBounds, place);
         self.fill(&kept, index, reference, count, place);
@@ -154,22 +169,24 @@ impl Translator<'_, '_> {
     }
 
     fn table_copy(&mut self, to: u32, from: u32, place: Place) -> Result<(), Stop> {
-        let (count, source, target) = (self.pop()?, self.pop()?, self.pop()?);
+        let (count, source, target) =
+            (self.builder.pop()?, self.builder.pop()?, self.builder.pop()?);
         let (to, from) = self.kept(to).zip(self.kept(from)).ok_or(Stop::Malformed)?;
         self.check(source, count, from.size, TrapCode::TableOutOfBounds, place);
         self.check(target, count, to.size, TrapCode::TableOutOfBounds, place);
         // Backward if the target begins behind the source: they may overlap.
-        let backward = self.ssa.one(Op::Compare(CompareOp::GtU, target, source), Type::I32, place);
-        let one = self.ssa.constant(Type::I32, 1, place);
+        let backward =
+            self.builder.ssa.one(Op::Compare(CompareOp::GtU, target, source), Type::I32, place);
+        let one = self.builder.ssa.constant(Type::I32, 1, place);
         let last = self.binary(BinaryOp::Sub, count, one, place);
         let [source, target] = [source, target].map(|first| {
             let last = self.binary(BinaryOp::Add, first, last, place);
-            let begin = self.ssa.one(Op::Select(backward, last, first), Type::I32, place);
+            let begin = self.builder.ssa.one(Op::Select(backward, last, first), Type::I32, place);
             self.shifted(begin, place)
         });
         let [down, up] = [(-4_i32).cast_unsigned(), 4]
-            .map(|step| self.ssa.constant(Type::I32, step.into(), place));
-        let step = self.ssa.one(Op::Select(backward, down, up), Type::I32, place);
+            .map(|step| self.builder.ssa.constant(Type::I32, step.into(), place));
+        let step = self.builder.ssa.one(Op::Select(backward, down, up), Type::I32, place);
         self.repeat([target, source], count, place, |this, [target, source]| {
             let reference = this.load(behind(source, from.at), Width::Four, place);
             this.store(reference, behind(target, to.at), Width::Four, place);
@@ -179,13 +196,14 @@ impl Translator<'_, '_> {
     }
 
     fn table_init(&mut self, segment: u32, table: u32, place: Place) -> Result<(), Stop> {
-        let (count, source, target) = (self.pop()?, self.pop()?, self.pop()?);
+        let (count, source, target) =
+            (self.builder.pop()?, self.builder.pop()?, self.builder.pop()?);
         let kept = self.kept(table).ok_or(Stop::Malformed)?;
         let segment = *self.behind.elements.get(segment as usize).ok_or(Stop::Malformed)?;
         self.check(source, count, segment.length, TrapCode::TableOutOfBounds, place);
         self.check(target, count, kept.size, TrapCode::TableOutOfBounds, place);
         let starts = [target, source].map(|at| self.shifted(at, place));
-        let step = self.ssa.constant(Type::I32, 1 << PLACE_SHIFT, place);
+        let step = self.builder.ssa.constant(Type::I32, 1 << PLACE_SHIFT, place);
         self.repeat(starts, count, place, |this, [target, source]| {
             let reference = this.load(behind(source, segment.at), Width::Four, place);
             this.store(reference, behind(target, kept.at), Width::Four, place);
@@ -195,16 +213,17 @@ impl Translator<'_, '_> {
     }
 
     fn memory_init(&mut self, segment: u32, place: Place) -> Result<(), Stop> {
-        let (count, source, target) = (self.pop()?, self.pop()?, self.pop()?);
+        let (count, source, target) =
+            (self.builder.pop()?, self.builder.pop()?, self.builder.pop()?);
         let segment = *self.behind.data.get(segment as usize).ok_or(Stop::Malformed)?;
         self.check(source, count, segment.length, TrapCode::OutOfBounds, place);
-        let pages = self.ssa.one(Op::MemorySize, Type::I32, place);
-        let pages = self.ssa.one(Op::ExtendUnsigned(pages), Type::I64, place);
-        let shift = self.ssa.constant(Type::I64, PAGE_SHIFT, place);
+        let pages = self.builder.ssa.one(Op::MemorySize, Type::I32, place);
+        let pages = self.builder.ssa.one(Op::ExtendUnsigned(pages), Type::I64, place);
+        let shift = self.builder.ssa.constant(Type::I64, PAGE_SHIFT, place);
         let size = Op::Binary(BinaryOp::Shl, pages, shift);
-        let size = self.ssa.one(size, Type::I64, place);
+        let size = self.builder.ssa.one(size, Type::I64, place);
         self.check_end(target, count, size, TrapCode::OutOfBounds, place);
-        let step = self.ssa.constant(Type::I32, 1, place);
+        let step = self.builder.ssa.constant(Type::I32, 1, place);
         let region = self.region;
         self.repeat([target, source], count, place, |this, [target, source]| {
             let byte = this.load(behind(source, segment.at), Width::One, place);
@@ -218,14 +237,14 @@ impl Translator<'_, '_> {
     /// One that nobody copies from has nothing to be dropped.
     fn drop_segment(&mut self, segment: Option<Segment>, place: Place) {
         if let Some(Segment { length: Size::Global(global), .. }) = segment {
-            let empty = self.ssa.constant(Type::I32, 0, place);
-            self.ssa.push(Op::GlobalSet(global, empty), &[], place);
+            let empty = self.builder.ssa.constant(Type::I32, 0, place);
+            self.builder.ssa.push(Op::GlobalSet(global, empty), &[], place);
         }
     }
 
     fn fill(&mut self, table: &Table, from: Value, reference: Value, count: Value, place: Place) {
         let start = self.shifted(from, place);
-        let step = self.ssa.constant(Type::I32, 1 << PLACE_SHIFT, place);
+        let step = self.builder.ssa.constant(Type::I32, 1 << PLACE_SHIFT, place);
         self.repeat([start], count, place, |this, [at]| {
             this.store(reference, behind(at, table.at), Width::Four, place);
             [this.binary(BinaryOp::Add, at, step, place)]
@@ -240,79 +259,80 @@ impl Translator<'_, '_> {
         place: Place,
         round: impl FnOnce(&mut Self, [Value; N]) -> [Value; N],
     ) {
-        let (header, parameters) = self.ssa.block(&vec![Type::I32; N + 1]);
-        let ((again, _), (done, _)) = (self.ssa.block(&[]), self.ssa.block(&[]));
+        let (header, parameters) = self.builder.ssa.block(&vec![Type::I32; N + 1]);
+        let ((again, _), (done, _)) = (self.builder.ssa.block(&[]), self.builder.ssa.block(&[]));
         let arguments = starts.into_iter().chain([count]).collect();
-        self.ssa.end(Terminator::Jump(Edge { target: header, arguments }));
-        self.ssa.switch_to(header);
+        self.builder.ssa.end(Terminator::Jump(Edge { target: header, arguments }));
+        self.builder.ssa.switch_to(header);
         let left = parameters.last().copied().unwrap_or(count);
-        self.ssa.end(Terminator::Branch(left, plain(again), plain(done)));
-        self.ssa.seal(again);
-        self.ssa.switch_to(again);
-        let unit = self.ssa.constant(Type::I64, 1, place);
-        self.ssa.push(Op::FuelStore(unit), &[], place);
+        self.builder.ssa.end(Terminator::Branch(left, plain(again), plain(done)));
+        self.builder.ssa.seal(again);
+        self.builder.ssa.switch_to(again);
+        let unit = self.builder.ssa.constant(Type::I64, 1, place);
+        self.builder.ssa.push(Op::FuelStore(unit), &[], place);
         let now = std::array::from_fn(|at| parameters.get(at).copied().unwrap_or(count));
         let next = round(self, now);
-        let one = self.ssa.constant(Type::I32, 1, place);
+        let one = self.builder.ssa.constant(Type::I32, 1, place);
         let left = self.binary(BinaryOp::Sub, left, one, place);
         let arguments = next.into_iter().chain([left]).collect();
-        self.ssa.end(Terminator::Jump(Edge { target: header, arguments }));
-        self.ssa.seal(header);
-        self.ssa.seal(done);
-        self.ssa.switch_to(done);
+        self.builder.ssa.end(Terminator::Jump(Edge { target: header, arguments }));
+        self.builder.ssa.seal(header);
+        self.builder.ssa.seal(done);
+        self.builder.ssa.switch_to(done);
     }
 
     /// The access of a place of a table; beyond the table it traps.
     fn access_of(&mut self, table: &Table, index: Value, place: Place) -> Access {
         let size = self.size(table.size, place);
-        let beyond = self.ssa.one(Op::Compare(CompareOp::GeU, index, size), Type::I32, place);
-        self.ssa.push(Op::TrapIf(beyond, TrapCode::TableOutOfBounds), &[], place);
+        let beyond =
+            self.builder.ssa.one(Op::Compare(CompareOp::GeU, index, size), Type::I32, place);
+        self.builder.ssa.push(Op::TrapIf(beyond, TrapCode::TableOutOfBounds), &[], place);
         behind(self.shifted(index, place), table.at)
     }
 
     fn size(&mut self, size: Size, place: Place) -> Value {
         match size {
-            Size::Fixed(size) => self.ssa.constant(Type::I32, size.into(), place),
-            Size::Global(global) => self.ssa.one(Op::GlobalGet(global), Type::I32, place),
+            Size::Fixed(size) => self.builder.ssa.constant(Type::I32, size.into(), place),
+            Size::Global(global) => self.builder.ssa.one(Op::GlobalGet(global), Type::I32, place),
         }
     }
 
     /// A trap unless `count` from `begin` on lie within the size.
     fn check(&mut self, begin: Value, count: Value, size: Size, code: TrapCode, place: Place) {
         let size = self.size(size, place);
-        let size = self.ssa.one(Op::ExtendUnsigned(size), Type::I64, place);
+        let size = self.builder.ssa.one(Op::ExtendUnsigned(size), Type::I64, place);
         self.check_end(begin, count, size, code, place);
     }
 
     fn check_end(&mut self, begin: Value, count: Value, size: Value, code: TrapCode, place: Place) {
         let end = self.end_of(begin, count, place);
-        let beyond = self.ssa.one(Op::Compare(CompareOp::GtU, end, size), Type::I32, place);
-        self.ssa.push(Op::TrapIf(beyond, code), &[], place);
+        let beyond = self.builder.ssa.one(Op::Compare(CompareOp::GtU, end, size), Type::I32, place);
+        self.builder.ssa.push(Op::TrapIf(beyond, code), &[], place);
     }
 
     /// A sum that does not wrap.
     fn end_of(&mut self, begin: Value, count: Value, place: Place) -> Value {
-        let [begin, count] =
-            [begin, count].map(|number| self.ssa.one(Op::ExtendUnsigned(number), Type::I64, place));
-        self.ssa.one(Op::Binary(BinaryOp::Add, begin, count), Type::I64, place)
+        let [begin, count] = [begin, count]
+            .map(|number| self.builder.ssa.one(Op::ExtendUnsigned(number), Type::I64, place));
+        self.builder.ssa.one(Op::Binary(BinaryOp::Add, begin, count), Type::I64, place)
     }
 
     /// The bytes before a place.
     fn shifted(&mut self, index: Value, place: Place) -> Value {
-        let shift = self.ssa.constant(Type::I32, PLACE_SHIFT, place);
+        let shift = self.builder.ssa.constant(Type::I32, PLACE_SHIFT, place);
         self.binary(BinaryOp::Shl, index, shift, place)
     }
 
     fn binary(&mut self, op: BinaryOp, left: Value, right: Value, place: Place) -> Value {
-        self.ssa.one(Op::Binary(op, left, right), Type::I32, place)
+        self.builder.ssa.one(Op::Binary(op, left, right), Type::I32, place)
     }
 
     fn load(&mut self, access: Access, width: Width, place: Place) -> Value {
-        self.ssa.one(Op::Load { width, signed: false, access }, Type::I32, place)
+        self.builder.ssa.one(Op::Load { width, signed: false, access }, Type::I32, place)
     }
 
     fn store(&mut self, value: Value, access: Access, width: Width, place: Place) {
-        self.ssa.push(Op::Store { width, value, access }, &[], place);
+        self.builder.ssa.push(Op::Store { width, value, access }, &[], place);
     }
 }
 

@@ -5,17 +5,20 @@
 use wasmparser::{FunctionBody, Operator, ValType};
 
 use super::behind::Behind;
-use super::control::{Again, Frame};
+use super::control::{Again, Builder, Stop, type_of};
+use super::elements::{Target, targets};
+use super::host;
 use super::module::Module;
 use super::numeric::{self, MemoryOperator, Numeric};
 use super::operator;
 use super::reach::Reach;
-use super::ssa::{Ssa, TooMany, VALUES_MAX, Variable};
+use super::ssa::{TooMany, Variable};
+use super::tables::Tables;
 use super::twice;
 use crate::TrapCode;
 use crate::ir::{
-    Access, BinaryOp, CompareOp, Function, FunctionIndex, Op, Place, Region, Terminator, Type,
-    Value,
+    Access, BinaryOp, CompareOp, Edge, Function, FunctionIndex, Op, Place, Region, Terminator,
+    Type, Value,
 };
 use crate::refusal::{Reason, Refusal};
 
@@ -43,69 +46,33 @@ pub(super) fn function(
         module,
         reach,
         behind,
-        ssa: Ssa::new(&parameters),
-        stack: Vec::new(),
-        frames: Vec::new(),
+        builder: Builder::new(module, &parameters),
         locals: Locals::new(&parameters, body),
-        live: true,
         region,
     };
     translator.body(body, &results).map_err(refusal)?;
-    let (blocks, types) = translator.ssa.finish().map_err(|TooMany| refusal(Stop::TooLarge))?;
+    let (blocks, types) =
+        translator.builder.ssa.finish().map_err(|TooMany| refusal(Stop::TooLarge))?;
     let name = module.name_of(index);
     let index = FunctionIndex(index);
     Ok(Function { index, name, parameters, results, types, blocks, can_trap: true })
 }
 
-/// Why a translation ends early.
-pub(super) enum Stop {
-    /// An operator that reach.rs should have refused, at that byte.
-    Operator(Reason, usize),
-    /// More values than are compiled.
-    TooLarge,
-    /// Not what the validator saw.
-    Malformed,
-}
-
-impl Stop {
-    fn place(&self) -> Option<u32> {
-        match self {
-            Self::Operator(_, place) => u32::try_from(*place).ok(),
-            Self::TooLarge | Self::Malformed => None,
-        }
-    }
-
-    fn reason(self) -> Reason {
-        match self {
-            Self::Operator(reason, _) => reason,
-            Self::TooLarge => {
-                let max = VALUES_MAX as u64;
-                Reason::TooLarge { what: "values".into(), count: max + 1, max }
-            }
-            Self::Malformed => Reason::Invalid { message: "the code of a function".into() },
-        }
-    }
-}
-
 /// A function on its way into SSA form.
-pub(super) struct Translator<'m, 'a> {
-    pub(super) module: &'m Module<'a>,
-    pub(super) reach: &'m Reach,
-    pub(super) behind: &'m Behind,
-    pub(super) ssa: Ssa,
-    pub(super) stack: Vec<Value>,
-    pub(super) frames: Vec<Frame>,
+struct Translator<'m, 'a> {
+    module: &'m Module<'a>,
+    reach: &'m Reach,
+    behind: &'m Behind,
+    builder: Builder<'m, 'a>,
     locals: Locals,
-    /// Whether the code that follows can be reached.
-    pub(super) live: bool,
     /// What is known of an access at first.
-    pub(super) region: Region,
+    region: Region,
 }
 
-impl Translator<'_, '_> {
+impl<'m, 'a> Translator<'m, 'a> {
     fn body(&mut self, body: &FunctionBody<'_>, results: &[Type]) -> Result<(), Stop> {
         let place = u32::try_from(body.range().start).unwrap_or(u32::MAX);
-        self.open_function(results, Place(place));
+        self.builder.open_function(results, Place(place));
         let operators = body.get_operators_reader().map_err(|_| Stop::Malformed)?;
         let operators: Vec<(Operator<'_>, usize)> = operators
             .into_iter_with_offsets()
@@ -115,7 +82,7 @@ impl Translator<'_, '_> {
         while let Some((operator, offset)) = operators.get(at) {
             let place = Place(u32::try_from(*offset).unwrap_or(u32::MAX));
             at += 1;
-            if self.ssa.is_too_large() {
+            if self.builder.ssa.is_too_large() {
                 return Err(Stop::TooLarge);
             }
             match self.structure(operator, place, || twice::again(&operators, at, place))? {
@@ -126,8 +93,8 @@ impl Translator<'_, '_> {
                     continue;
                 }
             }
-            self.count();
-            if self.live && !self.flow(operator)? && !self.simple(operator, place)? {
+            self.builder.count();
+            if self.builder.is_live() && !self.flow(operator)? && !self.simple(operator, place)? {
                 let reason = operator::refused(operator).unwrap_or(Reason::Proposal {
                     operator: operator::text(operator),
                     proposal: "unknown".into(),
@@ -135,9 +102,9 @@ impl Translator<'_, '_> {
                 return Err(Stop::Operator(reason, *offset));
             }
         }
-        if self.live {
-            let results = self.top(results.len())?;
-            self.ssa.end(Terminator::Return(results));
+        if self.builder.is_live() {
+            let results = self.builder.top(results.len())?;
+            self.builder.ssa.end(Terminator::Return(results));
         }
         Ok(())
     }
@@ -151,15 +118,15 @@ impl Translator<'_, '_> {
     ) -> Result<Structure, Stop> {
         match operator {
             Operator::Nop => {}
-            Operator::Block { blockty } => self.open_block(*blockty)?,
-            Operator::Loop { blockty } => self.open_loop(*blockty, place, again())?,
+            Operator::Block { blockty } => self.builder.open_block(*blockty)?,
+            Operator::Loop { blockty } => self.builder.open_loop(*blockty, place, again())?,
             Operator::If { blockty } => {
-                self.count();
-                self.open_if(*blockty)?;
+                self.builder.count();
+                self.builder.open_if(*blockty)?;
             }
-            Operator::Else => self.other_way()?,
+            Operator::Else => self.builder.other_way()?,
             Operator::End => {
-                return Ok(self.close()?.map_or(Structure::Done, Structure::Again));
+                return Ok(self.builder.close()?.map_or(Structure::Done, Structure::Again));
             }
             _ => return Ok(Structure::None),
         }
@@ -169,10 +136,10 @@ impl Translator<'_, '_> {
     /// Branches.
     fn flow(&mut self, operator: &Operator<'_>) -> Result<bool, Stop> {
         match operator {
-            Operator::Br { relative_depth } => self.branch(*relative_depth)?,
-            Operator::BrIf { relative_depth } => self.branch_if(*relative_depth)?,
-            Operator::BrTable { targets } => self.branch_table(targets)?,
-            Operator::Return => self.leave_function()?,
+            Operator::Br { relative_depth } => self.builder.branch(*relative_depth)?,
+            Operator::BrIf { relative_depth } => self.builder.branch_if(*relative_depth)?,
+            Operator::BrTable { targets } => self.builder.branch_table(targets)?,
+            Operator::Return => self.builder.leave_function()?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -189,40 +156,40 @@ impl Translator<'_, '_> {
         }
         match operator {
             Operator::Unreachable => {
-                self.ssa.end(Terminator::Trap(TrapCode::Unreachable, place));
-                self.live = false;
+                self.builder.trap(TrapCode::Unreachable, place);
             }
             Operator::Drop => {
-                self.pop()?;
+                self.builder.pop()?;
             }
             Operator::I32Const { value } => {
-                self.constant(Type::I32, u64::from(value.cast_unsigned()), place);
+                self.builder.constant(Type::I32, u64::from(value.cast_unsigned()), place);
             }
             Operator::I64Const { value } => {
-                self.constant(Type::I64, value.cast_unsigned(), place);
+                self.builder.constant(Type::I64, value.cast_unsigned(), place);
             }
             Operator::Select | Operator::TypedSelect { .. } => {
-                let (condition, other, one) = (self.pop()?, self.pop()?, self.pop()?);
-                let ty = self.ssa.type_of(one);
-                self.give(Op::Select(condition, one, other), ty, place);
+                let (condition, other, one) =
+                    (self.builder.pop()?, self.builder.pop()?, self.builder.pop()?);
+                let ty = self.builder.ssa.type_of(one);
+                self.builder.give(Op::Select(condition, one, other), ty, place);
             }
             Operator::LocalGet { local_index } => {
                 let value = self.read_local(*local_index)?;
-                self.stack.push(value);
+                self.builder.push(value);
             }
             Operator::LocalSet { local_index } => {
-                let value = self.pop()?;
-                self.ssa.define(Variable(*local_index), value);
+                let value = self.builder.pop()?;
+                self.builder.ssa.define(Variable(*local_index), value);
             }
             Operator::LocalTee { local_index } => {
-                let value = self.pop()?;
-                self.ssa.define(Variable(*local_index), value);
-                self.stack.push(value);
+                let value = self.builder.pop()?;
+                self.builder.ssa.define(Variable(*local_index), value);
+                self.builder.push(value);
             }
             Operator::GlobalGet { global_index } => self.global_get(*global_index, place)?,
             Operator::GlobalSet { global_index } => {
-                let value = self.pop()?;
-                self.ssa.push(Op::GlobalSet(*global_index, value), &[], place);
+                let value = self.builder.pop()?;
+                self.builder.ssa.push(Op::GlobalSet(*global_index, value), &[], place);
             }
             _ => return self.call_or_memory(operator, place),
         }
@@ -231,52 +198,54 @@ impl Translator<'_, '_> {
 
     fn call_or_memory(&mut self, operator: &Operator<'_>, place: Place) -> Result<bool, Stop> {
         match operator {
-            Operator::MemorySize { .. } => self.give(Op::MemorySize, Type::I32, place),
+            Operator::MemorySize { .. } => self.builder.give(Op::MemorySize, Type::I32, place),
             Operator::MemoryGrow { .. } => {
-                let pages = self.pop()?;
-                self.give(Op::MemoryGrow(pages), Type::I32, place);
+                let pages = self.builder.pop()?;
+                self.builder.give(Op::MemoryGrow(pages), Type::I32, place);
             }
             Operator::MemoryCopy { .. } => {
-                let (length, source, target) = (self.pop()?, self.pop()?, self.pop()?);
-                self.ssa.push(Op::MemoryCopy(target, source, length), &[], place);
+                let (length, source, target) =
+                    (self.builder.pop()?, self.builder.pop()?, self.builder.pop()?);
+                self.builder.ssa.push(Op::MemoryCopy(target, source, length), &[], place);
             }
             Operator::MemoryFill { .. } => {
-                let (length, byte, target) = (self.pop()?, self.pop()?, self.pop()?);
-                self.ssa.push(Op::MemoryFill(target, byte, length), &[], place);
+                let (length, byte, target) =
+                    (self.builder.pop()?, self.builder.pop()?, self.builder.pop()?);
+                self.builder.ssa.push(Op::MemoryFill(target, byte, length), &[], place);
             }
             Operator::Call { function_index } => {
                 let count = self.signature(*function_index)?.0;
-                let arguments = self.take(count)?;
+                let arguments = self.builder.take(count)?;
                 let results = self.call(*function_index, arguments, place)?;
-                self.stack.extend(results);
+                self.builder.extend(results);
             }
             Operator::CallIndirect { type_index, table_index } => {
                 self.call_indirect(*type_index, *table_index, place)?;
             }
-            _ => return self.reference(operator, place),
+            _ => return self.tables().operator(operator, place),
         }
         Ok(true)
     }
 
     fn numeric(&mut self, numeric: Numeric, place: Place) -> Result<(), Stop> {
-        let right = self.pop()?;
+        let right = self.builder.pop()?;
         let (op, ty) = match numeric {
             Numeric::Unary(op, ty) => (Op::Unary(op, right), ty),
             Numeric::Binary(op, ty) => {
-                let left = self.pop()?;
+                let left = self.builder.pop()?;
                 self.division_traps(op, ty, left, right, place);
                 (Op::Binary(op, left, right), ty)
             }
-            Numeric::Compare(op) => (Op::Compare(op, self.pop()?, right), Type::I32),
+            Numeric::Compare(op) => (Op::Compare(op, self.builder.pop()?, right), Type::I32),
             Numeric::IsZero(ty) => {
-                let zero = self.ssa.constant(ty, 0, place);
+                let zero = self.builder.ssa.constant(ty, 0, place);
                 (Op::Compare(CompareOp::Eq, right, zero), Type::I32)
             }
             Numeric::ExtendUnsigned => (Op::ExtendUnsigned(right), Type::I64),
             Numeric::ExtendSigned => (Op::ExtendSigned(right), Type::I64),
             Numeric::Wrap => (Op::Wrap(right), Type::I32),
         };
-        self.give(op, ty, place);
+        self.builder.give(op, ty, place);
         Ok(())
     }
 
@@ -285,9 +254,10 @@ impl Translator<'_, '_> {
         if !matches!(op, DivS | DivU | RemS | RemU) {
             return;
         }
-        let zero = self.ssa.constant(ty, 0, place);
-        let is_zero = self.ssa.one(Op::Compare(CompareOp::Eq, right, zero), Type::I32, place);
-        self.ssa.push(Op::TrapIf(is_zero, TrapCode::DivisionByZero), &[], place);
+        let zero = self.builder.ssa.constant(ty, 0, place);
+        let is_zero =
+            self.builder.ssa.one(Op::Compare(CompareOp::Eq, right, zero), Type::I32, place);
+        self.builder.ssa.push(Op::TrapIf(is_zero, TrapCode::DivisionByZero), &[], place);
         if op != DivS {
             return;
         }
@@ -295,24 +265,27 @@ impl Translator<'_, '_> {
             Type::I32 => (1 << 31, u64::from(u32::MAX)),
             Type::I64 => (1 << 63, u64::MAX),
         };
-        let least = self.ssa.constant(ty, least, place);
-        let minus_one = self.ssa.constant(ty, minus_one, place);
-        let is_least = self.ssa.one(Op::Compare(CompareOp::Eq, left, least), Type::I32, place);
-        let by_minus = self.ssa.one(Op::Compare(CompareOp::Eq, right, minus_one), Type::I32, place);
-        let both = self.ssa.one(Op::Binary(BinaryOp::And, is_least, by_minus), Type::I32, place);
-        self.ssa.push(Op::TrapIf(both, TrapCode::IntegerOverflow), &[], place);
+        let least = self.builder.ssa.constant(ty, least, place);
+        let minus_one = self.builder.ssa.constant(ty, minus_one, place);
+        let is_least =
+            self.builder.ssa.one(Op::Compare(CompareOp::Eq, left, least), Type::I32, place);
+        let by_minus =
+            self.builder.ssa.one(Op::Compare(CompareOp::Eq, right, minus_one), Type::I32, place);
+        let both =
+            self.builder.ssa.one(Op::Binary(BinaryOp::And, is_least, by_minus), Type::I32, place);
+        self.builder.ssa.push(Op::TrapIf(both, TrapCode::IntegerOverflow), &[], place);
     }
 
     fn memory(&mut self, memory: MemoryOperator, place: Place) -> Result<(), Stop> {
         let MemoryOperator { is_store, ty, width, signed, offset } = memory;
-        let value = if is_store { Some(self.pop()?) } else { None };
-        let address = self.pop()?;
+        let value = if is_store { Some(self.builder.pop()?) } else { None };
+        let address = self.builder.pop()?;
         let access = Access { address, offset, region: self.region, bounds_check: true };
         match value {
             Some(value) => {
-                self.ssa.push(Op::Store { width, value, access }, &[], place);
+                self.builder.ssa.push(Op::Store { width, value, access }, &[], place);
             }
-            None => self.give(Op::Load { width, signed, access }, ty, place),
+            None => self.builder.give(Op::Load { width, signed, access }, ty, place),
         }
         Ok(())
     }
@@ -321,50 +294,81 @@ impl Translator<'_, '_> {
         let global = self.module.globals.get(index as usize).ok_or(Stop::Malformed)?;
         let ty = type_of(global.ty.content_type);
         if self.reach.is_written(index) {
-            self.give(Op::GlobalGet(index), ty, place);
+            self.builder.give(Op::GlobalGet(index), ty, place);
         } else {
             let value = self.reach.habits.first_value(global).ok_or(Stop::Malformed)?;
-            self.constant(ty, value, place);
+            self.builder.constant(ty, value, place);
         }
         Ok(())
     }
 
-    /// Charges fuel: until passes/fuel.rs that is a store of the cost, a
-    /// constant that is set when it is known.
-    pub(super) fn charge_fuel(&mut self, place: Place) -> Value {
-        let cost = self.ssa.constant(Type::I64, 0, place);
-        self.ssa.push(Op::FuelStore(cost), &[], place);
-        cost
-    }
-
     fn read_local(&mut self, index: u32) -> Result<Value, Stop> {
         let ty = self.locals.type_of(index).ok_or(Stop::Malformed)?;
-        Ok(self.ssa.read(Variable(index), ty))
+        Ok(self.builder.ssa.read(Variable(index), ty))
     }
 
-    pub(super) fn constant(&mut self, ty: Type, value: u64, place: Place) {
-        let value = self.ssa.constant(ty, value, place);
-        self.stack.push(value);
+    /// Number of parameters, and types of results.
+    fn signature(&self, function: u32) -> Result<(usize, Vec<Type>), Stop> {
+        let ty = self.module.function_types.get(function as usize).ok_or(Stop::Malformed)?;
+        Ok((ty.params().len(), ty.results().iter().copied().map(type_of).collect()))
     }
 
-    pub(super) fn give(&mut self, op: Op, ty: Type, place: Place) {
-        let value = self.ssa.one(op, ty, place);
-        self.stack.push(value);
+    fn call(
+        &mut self,
+        function: u32,
+        arguments: Vec<Value>,
+        place: Place,
+    ) -> Result<Vec<Value>, Stop> {
+        let (_, results) = self.signature(function)?;
+        let op = match self.module.imports.get(function as usize) {
+            Some(import) => {
+                let ty = self.module.function_types.get(function as usize);
+                let host = ty.and_then(|ty| host::function(import, ty)).ok_or(Stop::Malformed)?;
+                Op::Host(host, arguments)
+            }
+            None => {
+                let position = self.reach.position.get(&function).ok_or(Stop::Malformed)?;
+                Op::Call(*position, arguments)
+            }
+        };
+        Ok(self.builder.ssa.push(op, &results, place))
     }
 
-    pub(super) fn pop(&mut self) -> Result<Value, Stop> {
-        self.stack.pop().ok_or(Stop::Malformed)
+    /// A switch: over the places of a table that never changes, else over what lies at
+    /// the place. Equal ones share a block.
+    fn call_indirect(&mut self, ty: u32, table: u32, place: Place) -> Result<(), Stop> {
+        let index = self.builder.pop()?;
+        let callee = self.module.types.get(ty as usize).and_then(Option::as_ref);
+        let callee = callee.ok_or(Stop::Malformed)?;
+        let results: Vec<Type> = callee.results().iter().copied().map(type_of).collect();
+        let arguments = self.builder.take(callee.params().len())?;
+        let (number, beyond) = match self.tables().kept(table) {
+            // No reference is a larger number than there are functions.
+            Some(kept) => (self.tables().place_in(&kept, index, place), TrapCode::WrongSignature),
+            None => (index, TrapCode::TableOutOfBounds),
+        };
+        let ways = targets(self.module, &self.reach.elements(table), ty);
+        let ways = self.builder.switch(number, ways, Terminator::Trap(beyond, place));
+        let (join, joined) = self.builder.ssa.block(&results);
+        for (target, way) in ways {
+            self.builder.ssa.switch_to(way);
+            let terminator = match target {
+                Target::Null => Terminator::Trap(TrapCode::NullFunction, place),
+                Target::OtherType => Terminator::Trap(TrapCode::WrongSignature, place),
+                Target::Unknown => return Err(Stop::Malformed),
+                Target::Call(function) => {
+                    let arguments = self.call(function, arguments.clone(), place)?;
+                    Terminator::Jump(Edge { target: join, arguments })
+                }
+            };
+            self.builder.ssa.end(terminator);
+        }
+        self.builder.join(join, joined);
+        Ok(())
     }
 
-    /// The top of the stack, which stays.
-    pub(super) fn top(&self, count: usize) -> Result<Vec<Value>, Stop> {
-        let begin = self.stack.len().checked_sub(count).ok_or(Stop::Malformed)?;
-        Ok(self.stack.get(begin..).unwrap_or_default().to_vec())
-    }
-
-    pub(super) fn take(&mut self, count: usize) -> Result<Vec<Value>, Stop> {
-        let begin = self.stack.len().checked_sub(count).ok_or(Stop::Malformed)?;
-        Ok(self.stack.split_off(begin))
+    const fn tables(&mut self) -> Tables<'_, 'm, 'a> {
+        Tables::new(&mut self.builder, self.reach, self.behind, self.region)
     }
 }
 
@@ -397,13 +401,5 @@ impl Locals {
     fn type_of(&self, local: u32) -> Option<Type> {
         let run = self.runs.partition_point(|(end, _)| *end <= u64::from(local));
         self.runs.get(run).map(|(_, ty)| *ty)
-    }
-}
-
-/// The type of a value; others than integers are refused before.
-pub(super) const fn type_of(ty: ValType) -> Type {
-    match ty {
-        ValType::I64 => Type::I64,
-        _ => Type::I32,
     }
 }
