@@ -16,7 +16,7 @@ pub(crate) enum Callee {
     /// A function of the unit.
     Unit(u32),
     /// A subprogram of ours.
-    Host(super::host::Subprogram),
+    Host(super::subprogram::Subprogram),
 }
 
 /// The code of one function, not yet placed.

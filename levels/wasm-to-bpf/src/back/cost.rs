@@ -81,7 +81,7 @@ fn fuel_of(unit: &Unit, position: usize, costs: &mut [Option<u64>], depth: usize
         return 0;
     };
     let spends = fuel_values(function);
-    let facts = super::plan::Facts::of(function);
+    let facts = super::facts::Facts::of(function);
     let own: Vec<u64> = function
         .blocks
         .iter()

@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 
 use abi::HostFunction;
 
-use super::plan::{Facts, META_LENGTHS, Needs, Setting, Target, bytes, moves_packet};
+use super::facts::Facts;
+use super::setting::{META_LENGTHS, Needs, Setting, Target, moves_packet};
 use crate::Flavour;
 use crate::ir::{
     BinaryOp, BlockId, CompareOp, Function, Instruction, Op, Terminator, Unit, Value, Width,
@@ -189,7 +190,7 @@ fn farthest(
             && let Some(epoch) = epochs.at(function, number, at)
         {
             let end: &mut u32 = ends.entry(epoch).or_default();
-            *end = (*end).max(offset as u32 + bytes(*width));
+            *end = (*end).max(offset as u32 + width.bytes());
         }
     }
     ends

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use super::asm::{Callee, Code};
 use super::cost;
 use super::emit::Emitted;
-use super::host::Subprogram;
+use super::host;
 use super::lower::in_registers;
 use super::plan::Plan;
+use super::subprogram::Subprogram;
 use crate::ir::Unit;
 use crate::program::{Cost, Flavour, Image, MapReference, Program, ProgramFunction};
 use crate::{Reason, Refusal};
@@ -106,7 +107,7 @@ fn add_hosts(plan: &Plan, parts: &mut Vec<Part>) -> BTreeMap<Subprogram, usize> 
             if hosts.contains_key(&subprogram) {
                 continue;
             }
-            let (code, stack) = subprogram.assemble(&plan.setting);
+            let (code, stack) = host::assemble(subprogram, &plan.setting);
             hosts.insert(subprogram, parts.len());
             parts.push(Part {
                 code,

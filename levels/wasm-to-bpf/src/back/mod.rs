@@ -10,6 +10,7 @@
 mod asm;
 mod cost;
 mod emit;
+mod facts;
 mod guard;
 mod host;
 mod insn;
@@ -17,7 +18,9 @@ mod link;
 mod lower;
 mod plan;
 mod registers;
+mod setting;
 mod spills;
+mod subprogram;
 #[cfg(test)]
 mod tests;
 mod vcode;
@@ -29,7 +32,8 @@ use crate::program::{Image, Program};
 use crate::{Flavour, Options, Reason, Refusal};
 
 use emit::Emitted;
-use plan::{Facts, Plan};
+use facts::Facts;
+use plan::Plan;
 
 /// Values that a function may have; beyond it the allocator would take long.
 const INSTRUCTIONS_MAX: usize = 200_000;

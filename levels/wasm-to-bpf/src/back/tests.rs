@@ -1,8 +1,8 @@
 //! The back as a whole: what it refuses, what it always emits. That the code
 //! is right is shown in the kernel (lab/wasm).
 
-use super::host::Subprogram;
 use super::plan::Plan;
+use super::subprogram::Subprogram;
 use crate::ir::{
     Access, BinaryOp, Block, BlockId, Edge, Function, FunctionIndex, Instruction, Memory, Op,
     Place, Region, Terminator, Type, Unit, Value, Width,
@@ -133,7 +133,7 @@ fn all_subprograms_assemble_at_each_level() {
         for reach in [0, 64] {
             setting.reach = reach;
             for subprogram in Subprogram::ALL {
-                let (code, stack) = subprogram.assemble(&setting);
+                let (code, stack) = super::host::assemble(subprogram, &setting);
                 assert!(!code.insns.is_empty(), "{}", subprogram.name());
                 assert!(stack.is_multiple_of(16) && stack <= 256, "{}", subprogram.name());
             }

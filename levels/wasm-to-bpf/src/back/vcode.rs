@@ -29,7 +29,7 @@ pub(crate) enum Op {
     /// Another function of the unit, by its position; a context goes first if it takes one.
     Call(u32),
     /// A subprogram of ours.
-    CallHost(super::host::Subprogram),
+    CallHost(super::subprogram::Subprogram),
     /// After a call: out by the trap that the callee left, if it left one.
     TrapAfterCall(Condition),
     /// The address of the hand-over into operand 0.
@@ -70,7 +70,7 @@ pub(crate) enum Op {
 pub(crate) struct AnyAccess {
     pub(crate) width: Width,
     pub(crate) offset: u32,
-    pub(crate) likely: super::plan::Likely,
+    pub(crate) likely: super::setting::Likely,
     pub(crate) place: Place,
 }
 

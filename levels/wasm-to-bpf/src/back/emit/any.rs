@@ -3,39 +3,14 @@
 use super::super::asm::Label;
 use super::super::insn::{Alu, Bits, Insn, Reg, Test};
 use super::super::lower::context_fields;
-use super::super::plan::{Likely, bytes};
+use super::super::setting::Likely;
 use super::super::vcode::{AnyAccess, Condition, Slot, Trap};
 use super::Emit;
-use super::head::HeadLate;
-use super::partial::Partial;
+use super::late::{Late, Partial, What};
 use crate::TrapCode;
 use crate::ir::Width;
 use crate::layout;
 use abi::layout::{DATA_ADDRESS, META_ADDRESS, META_LENGTH, WINDOW_ADDRESS};
-
-/// What is rare and stands behind the function's blocks.
-pub(super) enum Late {
-    /// An access of the window over the packet's end.
-    Partial(Partial),
-    /// A head that did not simply move.
-    Head(HeadLate),
-    /// The exact decision.
-    Decide {
-        label: Label,
-        back: Label,
-        access: AnyAccess,
-        address: Reg,
-        free: [Reg; 2],
-        what: What,
-    },
-}
-
-/// What is done where the access goes.
-#[derive(Clone, Copy)]
-pub(super) enum What {
-    Load(Reg),
-    Store(Reg),
-}
 
 /// Added to the address it gives the offset in the packet: the offset is below
 /// [`DATA_ADDRESS`], or the plan had called it memory.
@@ -90,7 +65,7 @@ impl Emit<'_> {
         let width = partial.width;
         let beyond = Condition { test: Test::GtU, bits: Bits::B64, immediate: None };
         self.branch(beyond, end, data_end, partial.label);
-        self.perform(partial.what, width, end, -(bytes(width) as i16));
+        self.perform(partial.what, width, end, -(width.bytes() as i16));
         self.asm.bind(partial.back);
         self.late.push(Late::Partial(partial));
     }
@@ -99,7 +74,7 @@ impl Emit<'_> {
     fn up_to_end(&mut self, partial: Partial, [data, data_end]: [Reg; 2]) {
         let pointer = partial.free;
         self.asm.push(Insn::alu(Alu::Add, Bits::B64, pointer, data));
-        let width = bytes(partial.width) as i32;
+        let width = partial.width.bytes() as i32;
         self.asm.push(Insn::alu_imm(Alu::Add, Bits::B64, pointer, width));
         let beyond = Condition { test: Test::GtU, bits: Bits::B64, immediate: None };
         self.branch(beyond, pointer, data_end, partial.label);
@@ -126,7 +101,7 @@ impl Emit<'_> {
     ) -> Option<()> {
         let (decide, back) = (self.asm.label(), self.asm.label());
         let [pointer, _] = free;
-        let end = access.offset + bytes(access.width);
+        let end = access.offset + access.width.bytes();
         match access.likely {
             Likely::Window => {
                 let &[data, data_end] = ends else { return None };
@@ -141,7 +116,7 @@ impl Emit<'_> {
                 self.any_window(partial, [data, data_end], decide);
                 // Both ways out of line come back to the same place.
                 self.late.push(Late::Partial(Partial { back, ..partial }));
-                self.perform(what, access.width, pointer, -(bytes(access.width) as i16));
+                self.perform(what, access.width, pointer, -(access.width.bytes() as i16));
             }
             Likely::Below if end <= META_ADDRESS => {
                 let limit = (META_ADDRESS - end) as i32;
@@ -166,7 +141,7 @@ impl Emit<'_> {
         let Partial { width, address, distance, free: pointer, .. } = partial;
         let window = self.setting.packet.map_or(0, |packet| packet.window);
         self.asm.push_sum(pointer, address, distance);
-        let limit = Some(window.saturating_sub(bytes(width)) as i32);
+        let limit = Some(window.saturating_sub(width.bytes()) as i32);
         let outside = Condition { test: Test::GtU, bits: Bits::B64, immediate: limit };
         self.branch(outside, pointer, pointer, decide);
         self.up_to_end(partial, ends);
@@ -193,7 +168,7 @@ impl Emit<'_> {
     fn any_above(&mut self, access: AnyAccess, [pointer, size]: [Reg; 2], decide: Label) {
         let distance = access.offset as i32 - DATA_ADDRESS as i32;
         self.asm.push(Insn::alu_imm(Alu::Add, Bits::B32, pointer, distance));
-        let less = u64::from(DATA_ADDRESS + bytes(access.width));
+        let less = u64::from(DATA_ADDRESS + access.width.bytes());
         let beyond = |immediate| Condition { test: Test::GtU, bits: Bits::B32, immediate };
         if self.setting.memory_min == self.setting.memory_max {
             let limit = self.setting.memory_max.saturating_sub(less) as i32;
@@ -236,7 +211,7 @@ impl Emit<'_> {
         [at, free]: [Reg; 2],
         what: What,
     ) {
-        let width = bytes(access.width);
+        let width = access.width.bytes();
         let window = self.setting.packet.map_or(0, |packet| packet.window);
         self.asm.push_sum(at, address, distance(access));
         if width <= window {
@@ -275,7 +250,7 @@ impl Emit<'_> {
         let borrowed = if let What::Load(_) = what { address } else { free };
         let partial =
             self.partial_of(access.width, address, distance(access), [at, borrowed], what);
-        let size = bytes(access.width) as i16;
+        let size = access.width.bytes() as i16;
         self.load_slot(free, Slot::Context);
         self.asm.push(Insn::load(Width::Four, false, free, free, data));
         self.asm.push(Insn::alu(Alu::Add, Bits::B64, at, free));
@@ -292,7 +267,7 @@ impl Emit<'_> {
     /// Traps unless the access at the address is within the memory.
     fn in_memory(&mut self, access: AnyAccess, [at, free]: [Reg; 2]) {
         let trap = self.trap(Trap { code: TrapCode::OutOfBounds, place: access.place });
-        let width = bytes(access.width);
+        let width = access.width.bytes();
         let beyond = |immediate| Condition { test: Test::GtU, bits: Bits::B64, immediate };
         if self.setting.memory_min == self.setting.memory_max {
             let limit = self.setting.memory_max.saturating_sub(u64::from(width)) as i32;

@@ -1,6 +1,6 @@
 //! The stack frame: fixed slots at its upper end, then values without a register.
 
-use super::super::plan::Needs;
+use super::super::setting::Needs;
 use super::super::vcode::Slot;
 
 /// Bytes of a slot.

@@ -2,29 +2,16 @@
 //! and its undoing, so it stands where it is called.
 
 use super::super::asm::Callee;
-use super::super::host::Subprogram;
 use super::super::insn::{Alu, Bits, FP, Insn, R0, R1, R2, R3, R4, Test, helper};
 use super::super::lower::context_fields;
+use super::super::subprogram::Subprogram;
 use super::super::vcode::{Slot, Trap};
-use super::any::Late;
+use super::late::{HeadLate, Late};
 use super::{Emit, Label};
 use crate::ir::{Place, Width};
 use crate::layout::hand_over;
 use crate::{Flavour, TrapCode};
 use abi::layout::{PACKET_LENGTH_MAX, host_error};
-
-/// What is left to do for a head that did not simply move.
-#[derive(Clone, Copy)]
-pub(super) struct HeadLate {
-    /// It was refused.
-    refused: Label,
-    /// It is shorter than the module reaches.
-    short: Label,
-    done: Label,
-    /// Whether bytes were added.
-    adds: bool,
-    place: Place,
-}
 
 impl Emit<'_> {
     /// So many bytes more in front, all zero, or so many fewer. r0 is 0, or the

@@ -5,6 +5,7 @@ mod any;
 mod entry;
 mod frame;
 mod head;
+mod late;
 mod partial;
 mod traps;
 mod twins;
@@ -18,14 +19,15 @@ use abi::layout::verdict_code;
 use super::asm::{Assembler, Callee, Code, Label};
 use super::insn::{Alu, Bits, FP, Insn, R0, R1, R2, Reg, Test};
 use super::lower::context_fields;
-use super::plan::{Needs, Plan, Setting};
+use super::plan::Plan;
+use super::setting::{Needs, Setting};
 use super::vcode::{Condition, Op as V, Slot, Trap, VCode};
 use crate::TrapCode;
 use crate::ir::{Place, Width};
 
-use any::Late;
 use entry::EntryLabels;
 use frame::Frame;
+use late::Late;
 use twins::placed;
 
 /// Beyond so many operations conditional jumps are made over unconditional

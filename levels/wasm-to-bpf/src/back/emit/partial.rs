@@ -6,36 +6,18 @@
 //! there even after it was made smaller, and takes the code behind the next
 //! comparison for dead.
 
-use super::super::asm::Label;
-use super::super::insn::{Alu, Bits, FP, Insn, Reg, Test};
+use super::super::insn::{Alu, Bits, FP, Insn, Test};
 use super::super::lower::{WINDOW_SHIFT, context_fields};
-use super::super::plan::bytes;
 use super::super::vcode::Slot;
 use super::Emit;
-use super::any::What;
+use super::late::{Partial, What};
 use crate::ir::Width;
-
-/// One such access.
-#[derive(Clone, Copy)]
-pub(super) struct Partial {
-    pub(super) label: Label,
-    pub(super) back: Label,
-    pub(super) width: Width,
-    /// With `distance` it gives the offset in the packet.
-    pub(super) address: Reg,
-    pub(super) distance: i32,
-    /// Is overwritten.
-    pub(super) free: Reg,
-    /// Has its value again afterwards.
-    pub(super) borrowed: Reg,
-    pub(super) what: What,
-}
 
 impl Emit<'_> {
     /// From the last byte to the first, each compared with the packet's end.
     pub(super) fn partial(&mut self, access: Partial) {
         let Partial { label, back, width, borrowed, what, .. } = access;
-        let size = bytes(width);
+        let size = width.bytes();
         self.asm.bind(label);
         if size > 1 {
             self.keep_pointer(access);

@@ -4,7 +4,7 @@
 
 use super::super::asm::{Code, field};
 use super::super::insn::{Alu, R0, R1, R2, R3, R4, R6, R7, R8, R9, Reg, Test};
-use super::super::plan::Setting;
+use super::super::setting::Setting;
 use super::shared::{Builder, CONTEXT};
 use super::{OUTSIDE, SPENT};
 use crate::ir::Width;

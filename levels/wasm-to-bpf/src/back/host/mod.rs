@@ -9,98 +9,26 @@ mod resize;
 mod shared;
 
 use super::asm::Code;
-use super::plan::Setting;
+use super::setting::Setting;
+use super::subprogram::Subprogram;
 
 /// A range does not lie within the memory; nothing was written.
 pub(crate) const OUTSIDE: i32 = 1;
 /// More was copied and filled than the budget is for.
 pub(crate) const SPENT: i32 = 2;
 
-/// One of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Subprogram {
-    /// `memory.copy`: destination, source, length; 0, [`OUTSIDE`] or [`SPENT`].
-    MemoryCopy,
-    /// `memory.fill`: destination, byte, length; the same.
-    MemoryFill,
-    /// `packet_load`
-    PacketLoad,
-    /// `packet_store`
-    PacketStore,
-    /// `packet_resize_head`
-    ResizeHead,
-    /// `packet_resize_tail`
-    ResizeTail,
-    /// Makes the packet as long as the module reaches.
-    Pad,
-    /// `event`
-    Event,
-    /// `packet_send`
-    Send,
-    /// `message_send`
-    Message,
-}
-
-impl Subprogram {
-    /// All of them.
-    #[cfg(test)]
-    pub(crate) const ALL: [Self; 10] = [
-        Self::MemoryCopy,
-        Self::MemoryFill,
-        Self::PacketLoad,
-        Self::PacketStore,
-        Self::ResizeHead,
-        Self::ResizeTail,
-        Self::Pad,
-        Self::Event,
-        Self::Send,
-        Self::Message,
-    ];
-
-    /// Its name in BTF.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::MemoryCopy => "tam_memory_copy",
-            Self::MemoryFill => "tam_memory_fill",
-            Self::PacketLoad => "tam_packet_load",
-            Self::PacketStore => "tam_packet_store",
-            Self::ResizeHead => "tam_resize_head",
-            Self::ResizeTail => "tam_resize_tail",
-            Self::Pad => "tam_pad",
-            Self::Event => "tam_event",
-            Self::Send => "tam_send",
-            Self::Message => "tam_message",
-        }
-    }
-
-    /// How many numbers it takes behind the context.
-    pub(crate) const fn scalars(self) -> u32 {
-        match self {
-            Self::Pad => 0,
-            Self::ResizeHead | Self::ResizeTail => 1,
-            Self::Message => 2,
-            _ => 3,
-        }
-    }
-
-    /// Whether its first parameter is the context.
-    pub(crate) const fn takes_context(self, setting: &Setting) -> bool {
-        setting.has_packet()
-    }
-
-    /// Its code and the bytes of its frame.
-    pub(crate) fn assemble(self, setting: &Setting) -> (Code, u32) {
-        match self {
-            Self::MemoryCopy => bulk::copy(setting),
-            Self::MemoryFill => bulk::fill(setting),
-            Self::PacketLoad => packet::load(setting),
-            Self::PacketStore => packet::store(setting),
-            Self::ResizeHead => resize::head(setting),
-            Self::ResizeTail => resize::tail(setting),
-            Self::Pad => resize::pad(setting),
-            Self::Event => events::event(setting),
-            Self::Send => events::send(setting),
-            Self::Message => events::message(setting),
-        }
+/// Returns the code of a subprogram and the bytes of its frame.
+pub(crate) fn assemble(subprogram: Subprogram, setting: &Setting) -> (Code, u32) {
+    match subprogram {
+        Subprogram::MemoryCopy => bulk::copy(setting),
+        Subprogram::MemoryFill => bulk::fill(setting),
+        Subprogram::PacketLoad => packet::load(setting),
+        Subprogram::PacketStore => packet::store(setting),
+        Subprogram::ResizeHead => resize::head(setting),
+        Subprogram::ResizeTail => resize::tail(setting),
+        Subprogram::Pad => resize::pad(setting),
+        Subprogram::Event => events::event(setting),
+        Subprogram::Send => events::send(setting),
+        Subprogram::Message => events::message(setting),
     }
 }

@@ -3,7 +3,7 @@
 
 use super::super::asm::{Code, Label};
 use super::super::insn::{Alu, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, Reg, Test, helper};
-use super::super::plan::Setting;
+use super::super::setting::Setting;
 use super::shared::{Builder, CONTEXT};
 use crate::Flavour;
 use crate::ir::Width;

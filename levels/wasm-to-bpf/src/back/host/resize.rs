@@ -7,7 +7,7 @@ use super::super::insn::{
     Alu, Bits, FP, Insn, R0, R1, R2, R3, R4, R6, R7, R8, R9, Reg, Test, helper,
 };
 use super::super::lower::context_fields;
-use super::super::plan::Setting;
+use super::super::setting::Setting;
 use super::shared::{Builder, CONTEXT};
 use crate::Flavour;
 use crate::ir::Width;

@@ -4,7 +4,7 @@
 use super::super::asm::{Assembler, Code, Label, field};
 use super::super::insn::{Alu, Bits, FP, Insn, R0, Reg, Test};
 use super::super::lower::context_fields;
-use super::super::plan::Setting;
+use super::super::setting::Setting;
 use crate::ir::Width;
 use crate::layout::{self, hand_over::METADATA};
 use abi::layout::{META_ADDRESS, META_LENGTH, WINDOW_ADDRESS};

@@ -7,9 +7,9 @@ use abi::HostFunction;
 use abi::layout::host_error;
 use abi::packet::RESIZE_ROOM;
 
-use super::super::host::Subprogram;
 use super::super::insn::{Bits, R0, R1, R2, R3, Reg, Test};
-use super::super::plan::moves_packet;
+use super::super::setting::moves_packet;
+use super::super::subprogram::Subprogram;
 use super::super::vcode::{Condition, Op as V, defined_at, used, used_in};
 use super::{Lower, PacketEnds};
 use crate::ir::{Value, Width};

@@ -2,8 +2,8 @@
 //! not comparisons that only decide something, for those are made again as a
 //! jump where they decide.
 
+use super::super::facts::Facts;
 use super::super::guard::Guard;
-use super::super::plan::Facts;
 use crate::ir::{CompareOp, Function, Instruction, Op, Terminator, Value};
 
 /// What is read, and how.

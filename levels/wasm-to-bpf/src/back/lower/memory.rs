@@ -5,7 +5,7 @@ use regalloc2::VReg;
 
 use super::super::host::OUTSIDE;
 use super::super::insn::{Alu, Bits, Insn, Test};
-use super::super::plan::{Target, bytes};
+use super::super::setting::Target;
 use super::super::vcode::{Condition, Op as V, used};
 use super::{Base, Lower};
 use crate::TrapCode;
@@ -107,7 +107,7 @@ impl Lower<'_> {
     fn memory_base(&mut self, access: &Access, width: Width) -> (VReg, i16) {
         if let Some(constant) = self.constant(access.address) {
             let address = constant + u64::from(access.offset);
-            let end = address + u64::from(bytes(width));
+            let end = address + u64::from(width.bytes());
             if end > self.setting.memory_min && access.region != Region::Behind {
                 self.check_constant(end, access.bounds_check);
             }
@@ -164,7 +164,7 @@ impl Lower<'_> {
     }
 
     fn check(&mut self, address: VReg, offset: u32, width: Width) {
-        let end = u64::from(offset) + u64::from(bytes(width));
+        let end = u64::from(offset) + u64::from(width.bytes());
         if end > self.setting.memory_max {
             return self.trap_now(TrapCode::OutOfBounds);
         }
@@ -229,15 +229,15 @@ impl Lower<'_> {
     }
 
     pub(super) fn memory_copy(&mut self, to: Value, from: Value, length: Value) {
-        self.in_bulk(super::super::host::Subprogram::MemoryCopy, [to, from, length]);
+        self.in_bulk(super::super::subprogram::Subprogram::MemoryCopy, [to, from, length]);
     }
 
     pub(super) fn memory_fill(&mut self, to: Value, byte: Value, length: Value) {
-        self.in_bulk(super::super::host::Subprogram::MemoryFill, [to, byte, length]);
+        self.in_bulk(super::super::subprogram::Subprogram::MemoryFill, [to, byte, length]);
     }
 
     /// A subprogram of ours does it, or says why not.
-    fn in_bulk(&mut self, subprogram: super::super::host::Subprogram, values: [Value; 3]) {
+    fn in_bulk(&mut self, subprogram: super::super::subprogram::Subprogram, values: [Value; 3]) {
         let takes_context = subprogram.takes_context(&self.setting);
         let result = self.call_with(V::CallHost(subprogram), takes_context, &values);
         let is = |test, answer| Condition { test, bits: Bits::B32, immediate: Some(answer) };

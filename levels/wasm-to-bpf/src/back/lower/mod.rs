@@ -17,9 +17,11 @@ use std::collections::BTreeMap;
 
 use regalloc2::VReg;
 
+use super::facts::Facts;
 use super::guard::Guard;
 use super::insn::{Alu, Bits, Insn, Test};
-use super::plan::{Facts, Needs, Plan, Setting};
+use super::plan::Plan;
+use super::setting::{Needs, Setting};
 use super::vcode::{Op as V, VCode, defined, defined_in, used};
 use crate::ir::{BlockId, Function, Instruction, Op, Place, Terminator, Type, Unit, Value, Width};
 use crate::layout;

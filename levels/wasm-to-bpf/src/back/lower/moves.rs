@@ -1,6 +1,7 @@
 //! Where the packet may have moved since the function began.
 
-use super::super::plan::{Plan, moves_packet};
+use super::super::plan::Plan;
+use super::super::setting::moves_packet;
 use crate::ir::{Block, Function, Op};
 
 /// For each block, whether any way to its beginning moves the packet.

@@ -5,7 +5,7 @@ use regalloc2::VReg;
 use abi::layout::WINDOW_ADDRESS;
 
 use super::super::insn::{Alu, Bits, Insn, R2, R3};
-use super::super::plan::{Likely, bytes};
+use super::super::setting::Likely;
 use super::super::vcode::{
     AnyAccess, Op as V, Slot, defined, defined_at, defined_early, used, used_late,
 };
@@ -117,7 +117,7 @@ impl Lower<'_> {
         if let Some((pointer, at)) = self.known_to_be_there(width, access) {
             return self.one(Insn::load(width, false, 0, 0, at), pointer);
         }
-        let end = self.end_of_range(access.address, distance, distance + bytes(width) as i32);
+        let end = self.end_of_range(access.address, distance, distance + width.bytes() as i32);
         let data_end = self.data_end();
         let address = self.value(access.address);
         let result = self.vcode.register();
@@ -134,7 +134,7 @@ impl Lower<'_> {
         if let Some((pointer, at)) = self.known_to_be_there(width, access) {
             return self.store_to(width, value, pointer, at);
         }
-        let end = self.end_of_range(access.address, distance, distance + bytes(width) as i32);
+        let end = self.end_of_range(access.address, distance, distance + width.bytes() as i32);
         let data_end = self.data_end();
         let (value, address) = (self.value(value), self.value(access.address));
         let mut operands = vec![used_late(value), used_late(end), used_late(data_end)];
@@ -150,7 +150,7 @@ impl Lower<'_> {
         let end = self.local.ends.get(&access.address)?;
         let (pointer, known) = end.known?;
         let distance = distance(access);
-        let is_there = end.first <= distance && distance + bytes(width) as i32 <= known;
+        let is_there = end.first <= distance && distance + width.bytes() as i32 <= known;
         is_there.then_some((pointer, i16::try_from(distance - known).ok()?))
     }
 

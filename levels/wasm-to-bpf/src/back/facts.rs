@@ -1,0 +1,83 @@
+//! What is known of the values of a function, by their definitions.
+
+use crate::ir::{BinaryOp, Function, Op, Value};
+
+/// Additions and joins that are looked through for where an address comes from.
+const ORIGIN_DEPTH_MAX: u32 = 8;
+
+/// What the instructions say of values, without following them.
+pub(crate) struct Facts {
+    constants: Vec<Option<u64>>,
+    definitions: Vec<Option<(u32, u32)>>,
+    /// For parameters of blocks: one of the values that come in, from above.
+    incoming: Vec<Option<Value>>,
+}
+
+impl Facts {
+    pub(crate) fn of(function: &Function) -> Self {
+        let count = function.types.len();
+        let mut facts = Self {
+            constants: vec![None; count],
+            definitions: vec![None; count],
+            incoming: vec![None; count],
+        };
+        for (block, number) in function.blocks.iter().zip(0u32..) {
+            for (instruction, at) in block.instructions.iter().zip(0u32..) {
+                for &result in &instruction.results {
+                    put(&mut facts.definitions, result, (number, at));
+                    if let Op::Const(constant) = instruction.op {
+                        put(&mut facts.constants, result, constant);
+                    }
+                }
+            }
+            for edge in block.terminator.edges().filter(|edge| edge.target.0 > number) {
+                let target = function.blocks.get(edge.target.0 as usize);
+                let parameters = target.map_or(&[][..], |target| &target.parameters);
+                for (&parameter, &from) in parameters.iter().zip(&edge.arguments) {
+                    put(&mut facts.incoming, parameter, from);
+                }
+            }
+        }
+        facts
+    }
+
+    /// The value, if it is known now.
+    pub(crate) fn constant(&self, value: Value) -> Option<u64> {
+        self.constants.get(value.0 as usize).copied().flatten()
+    }
+
+    /// The block that the value is made in, and which of its instructions makes it, unless it is a
+    /// parameter.
+    pub(crate) fn made_at(&self, value: Value) -> Option<(usize, usize)> {
+        let (block, at) = self.definitions.get(value.0 as usize).copied().flatten()?;
+        Some((block as usize, at as usize))
+    }
+
+    /// What defines it, unless it is a parameter.
+    pub(crate) fn definition<'f>(&self, function: &'f Function, value: Value) -> Option<&'f Op> {
+        let (block, at) = self.definitions.get(value.0 as usize).copied().flatten()?;
+        let block = function.blocks.get(block as usize)?;
+        block.instructions.get(at as usize).map(|instruction| &instruction.op)
+    }
+
+    /// The constant from which the address is counted, if it shows one.
+    pub(super) fn origin(&self, function: &Function, value: Value, depth: u32) -> Option<u64> {
+        if depth > ORIGIN_DEPTH_MAX || self.constant(value).is_some() {
+            return self.constant(value);
+        }
+        let deeper = |value: Value| self.origin(function, value, depth + 1);
+        match self.definition(function, value) {
+            // The larger of two is a base, the smaller a distance.
+            Some(Op::Binary(BinaryOp::Add, a, b)) => deeper(*a).max(deeper(*b)),
+            Some(Op::Opaque(a)) => deeper(*a),
+            Some(_) => None,
+            None => deeper(self.incoming.get(value.0 as usize).copied().flatten()?),
+        }
+    }
+}
+
+fn put<T>(list: &mut [Option<T>], Value(value): Value, what: T) {
+    if let Some(slot) = list.get_mut(value as usize) {
+        *slot = Some(what);
+    }
+}

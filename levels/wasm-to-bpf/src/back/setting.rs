@@ -1,0 +1,153 @@
+//! What the code of all functions of a unit depends on, and where their accesses go.
+
+use abi::HostFunction;
+use abi::layout::{META_ADDRESS, WINDOW_ADDRESS};
+
+use super::facts::Facts;
+use crate::Flavour;
+use crate::ir::{Access, Function, Region, Width};
+
+const META_LENGTH: u32 = abi::layout::META_LENGTH as u32;
+/// Where in the metadata the packet's lengths are, of the whole and in the window.
+pub(crate) const META_LENGTHS: [i16; 2] = [0, 4];
+
+/// The same for every function.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    pub(crate) flavour: Flavour,
+    /// The declared window, if there is a packet.
+    pub(crate) packet: Option<Packet>,
+    /// Bytes of the memory: what it begins with, and may have.
+    pub(crate) memory_min: u64,
+    pub(crate) memory_max: u64,
+    pub(crate) globals: u32,
+    /// Packet bytes that the prologue makes accessible: the end of the
+    /// farthest access at a constant address; 0 where guards do.
+    pub(crate) reach: u32,
+    /// Whether some access decides at run time that it is of the packet.
+    pub(crate) dynamic_window: bool,
+    /// Whether memory is copied or filled, which costs fuel by length.
+    pub(crate) bulk: bool,
+    /// Whether there are events or frames to count.
+    pub(crate) emits: bool,
+    /// Whether the arena is used at all.
+    pub(crate) has_memory: bool,
+}
+
+/// The packet's side of an entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packet {
+    pub(crate) window: u32,
+    pub(crate) standalone: bool,
+}
+
+/// One function's needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// Its first parameter is the context.
+    pub(crate) context: bool,
+    /// The packet's pointers, at the beginning.
+    pub(crate) pointers: bool,
+    /// `data_end` for accesses at run-time addresses.
+    pub(crate) data_end: bool,
+    /// It, or what it calls, changes the packet's length: pointers must be taken again.
+    pub(crate) changes_packet: bool,
+    /// A place in the frame for accesses over the packet's end.
+    pub(crate) spare: bool,
+}
+
+/// Where an access goes, with what is known of its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The arena.
+    Memory,
+    /// The packet, at this constant offset.
+    Packet(i16),
+    /// The packet, at an offset known when it runs.
+    PacketDynamic,
+    /// The hand-over's metadata, at this constant offset.
+    Metadata(i16),
+    /// Decided when it runs; which is tried first.
+    Any(Likely),
+}
+
+/// Where an access probably goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Likely {
+    /// Below the metadata: the module's stack.
+    Below,
+    /// The packet.
+    Window,
+    /// Above the window: data and heap.
+    Above,
+}
+
+impl Setting {
+    /// Whether the entry has a packet.
+    pub(crate) const fn has_packet(&self) -> bool {
+        self.packet.is_some()
+    }
+
+    /// Where this access goes.
+    pub(crate) fn target(
+        &self,
+        access: &Access,
+        width: Width,
+        function: &Function,
+        facts: &Facts,
+    ) -> Target {
+        let Some(packet) = self.packet else { return Target::Memory };
+        let width = width.bytes();
+        let address =
+            facts.constant(access.address).map(|constant| constant + u64::from(access.offset));
+        let within = |start: u32, length: u32| {
+            let at = address?.checked_sub(u64::from(start))?;
+            (at + u64::from(width) <= u64::from(length)).then_some(at as i16)
+        };
+        match access.region {
+            Region::Memory | Region::Behind => Target::Memory,
+            // Beyond metadata and window whatever the address is.
+            Region::Unknown { .. } if access.offset >= abi::layout::DATA_ADDRESS => Target::Memory,
+            _ => match (within(WINDOW_ADDRESS, packet.window), within(META_ADDRESS, META_LENGTH)) {
+                (Some(at), _) => Target::Packet(at),
+                (_, Some(at)) => Target::Metadata(at),
+                _ if address.is_some() => Target::Memory,
+                _ if access.region == Region::Window
+                    && width <= packet.window
+                    && access.offset <= i32::MAX as u32 =>
+                {
+                    Target::PacketDynamic
+                }
+                _ => Target::Any(self.likely(access, width, packet.window, function, facts)),
+            },
+        }
+    }
+
+    fn likely(
+        &self,
+        access: &Access,
+        width: u32,
+        window: u32,
+        function: &Function,
+        facts: &Facts,
+    ) -> Likely {
+        if access.region == (Region::Unknown { below: true }) {
+            return Likely::Below;
+        }
+        let origin = facts.origin(function, access.address, 0).unwrap_or(0);
+        let start = origin + u64::from(access.offset);
+        let is_packet = start >= u64::from(WINDOW_ADDRESS)
+            && start < u64::from(WINDOW_ADDRESS) + u64::from(window)
+            && width <= window;
+        if is_packet { Likely::Window } else { Likely::Above }
+    }
+}
+
+/// Whether the packet's pointers are void afterwards: at tc after a write too.
+pub(crate) fn moves_packet(host: HostFunction, flavour: Flavour) -> bool {
+    match host {
+        HostFunction::PacketResizeHead | HostFunction::PacketResizeTail => true,
+        HostFunction::PacketStore => flavour == Flavour::Tc,
+        _ => false,
+    }
+}

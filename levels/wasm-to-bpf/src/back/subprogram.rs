@@ -1,0 +1,76 @@
+//! Names of our subprograms: what code may call; `host` has what they do.
+
+use super::setting::Setting;
+
+/// One subprogram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Subprogram {
+    /// `memory.copy`: destination, source, length; 0, [`OUTSIDE`](super::host::OUTSIDE) or [`SPENT`](super::host::SPENT).
+    MemoryCopy,
+    /// `memory.fill`: destination, byte, length; the same.
+    MemoryFill,
+    /// `packet_load`
+    PacketLoad,
+    /// `packet_store`
+    PacketStore,
+    /// `packet_resize_head`
+    ResizeHead,
+    /// `packet_resize_tail`
+    ResizeTail,
+    /// Makes the packet as long as the module reaches.
+    Pad,
+    /// `event`
+    Event,
+    /// `packet_send`
+    Send,
+    /// `message_send`
+    Message,
+}
+
+impl Subprogram {
+    /// All of them.
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 10] = [
+        Self::MemoryCopy,
+        Self::MemoryFill,
+        Self::PacketLoad,
+        Self::PacketStore,
+        Self::ResizeHead,
+        Self::ResizeTail,
+        Self::Pad,
+        Self::Event,
+        Self::Send,
+        Self::Message,
+    ];
+
+    /// Its name in BTF.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::MemoryCopy => "tam_memory_copy",
+            Self::MemoryFill => "tam_memory_fill",
+            Self::PacketLoad => "tam_packet_load",
+            Self::PacketStore => "tam_packet_store",
+            Self::ResizeHead => "tam_resize_head",
+            Self::ResizeTail => "tam_resize_tail",
+            Self::Pad => "tam_pad",
+            Self::Event => "tam_event",
+            Self::Send => "tam_send",
+            Self::Message => "tam_message",
+        }
+    }
+
+    /// How many numbers it takes behind the context.
+    pub(crate) const fn scalars(self) -> u32 {
+        match self {
+            Self::Pad => 0,
+            Self::ResizeHead | Self::ResizeTail => 1,
+            Self::Message => 2,
+            _ => 3,
+        }
+    }
+
+    /// Whether its first parameter is the context.
+    pub(crate) const fn takes_context(self, setting: &Setting) -> bool {
+        setting.has_packet()
+    }
+}
