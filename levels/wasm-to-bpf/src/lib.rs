@@ -23,7 +23,6 @@ mod refusal;
 #[cfg(test)]
 mod tests;
 mod text;
-mod uses;
 
 use abi::HostFunctions;
 use serde::{Deserialize, Serialize};

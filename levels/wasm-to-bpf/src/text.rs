@@ -41,39 +41,34 @@ impl Display for Function {
         )?;
         for (index, block) in self.blocks.iter().enumerate() {
             write!(out, "b{index}")?;
-            self.block(block, out)?;
+            write_block(self, block, out)?;
         }
         Ok(())
     }
 }
 
-impl Function {
-    fn block(&self, block: &Block, out: &mut Formatter<'_>) -> fmt::Result {
-        let parameters: Vec<_> = block.parameters.iter().map(|value| self.typed(*value)).collect();
-        write!(out, "({})", List(&parameters))?;
-        if block.loop_depth > 0 {
-            write!(out, " depth {}", block.loop_depth)?;
-        }
-        writeln!(out, "{}:", if block.is_loop_header { " loop" } else { "" })?;
-        for instruction in &block.instructions {
-            writeln!(out, "  {}", self.instruction(instruction))?;
-        }
-        writeln!(out, "  {}", block.terminator)
+fn write_block(function: &Function, block: &Block, out: &mut Formatter<'_>) -> fmt::Result {
+    let typed = |value: &Value| typed(function, *value);
+    let parameters: Vec<_> = block.parameters.iter().map(typed).collect();
+    write!(out, "({})", List(&parameters))?;
+    if block.loop_depth > 0 {
+        write!(out, " depth {}", block.loop_depth)?;
     }
-
-    fn instruction(&self, instruction: &Instruction) -> String {
-        let results: Vec<_> = instruction.results.iter().map(|value| self.typed(*value)).collect();
+    writeln!(out, "{}:", if block.is_loop_header { " loop" } else { "" })?;
+    for Instruction { op, results, .. } in &block.instructions {
+        let results: Vec<_> = results.iter().map(typed).collect();
         match results.is_empty() {
-            true => instruction.op.to_string(),
-            false => format!("{} = {}", List(&results), instruction.op),
+            true => writeln!(out, "  {op}")?,
+            false => writeln!(out, "  {} = {op}", List(&results))?,
         }
     }
+    writeln!(out, "  {}", block.terminator)
+}
 
-    fn typed(&self, value: Value) -> String {
-        match self.types.get(value.0 as usize) {
-            Some(ty) => format!("{value}: {ty}"),
-            None => format!("{value}: ?"),
-        }
+fn typed(function: &Function, value: Value) -> String {
+    match function.types.get(value.0 as usize) {
+        Some(ty) => format!("{value}: {ty}"),
+        None => format!("{value}: ?"),
     }
 }
 
@@ -170,19 +165,6 @@ impl Display for Type {
 impl Display for Width {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         write!(out, "{}", self.bytes())
-    }
-}
-
-impl Width {
-    /// How many bytes.
-    #[must_use]
-    pub const fn bytes(self) -> u32 {
-        match self {
-            Self::One => 1,
-            Self::Two => 2,
-            Self::Four => 4,
-            Self::Eight => 8,
-        }
     }
 }
 

@@ -41,7 +41,7 @@ const TODAY: [(&str, [usize; 4]); 19] = [
     ("lab/conformance", [0, 0, 1, 0]),
     ("lab/wasm", [0, 0, 2, 0]),
     ("levels/bpf", [2, 1, 3, 0]),
-    ("levels/wasm-to-bpf", [1, 3, 7, 0]),
+    ("levels/wasm-to-bpf", [1, 3, 3, 0]),
     ("node/api", [0, 0, 1, 0]),
     ("node/cell", [1, 2, 3, 0]),
     ("node/daemon", [1, 1, 5, 42]),
