@@ -22,4 +22,4 @@ pub mod segment;
 mod sum;
 
 pub use build::FrameBuilder;
-pub use parse::{Fragment, Hidden, Outcome, Parsed, VlanTag, flow_hash, parse_frame};
+pub use parse::{Ethernet, Fragment, Hidden, Outcome, Parsed, VlanTag, flow_hash, parse_frame};

@@ -16,7 +16,7 @@
 
 mod values;
 
-pub use values::{Fragment, Hidden, Outcome, Parsed, VlanTag};
+pub use values::{Ethernet, Fragment, Hidden, Outcome, Parsed, VlanTag};
 
 use crate::protocol::{self as p, ETHERNET_LENGTH, IPV4_LENGTH, IPV6_LENGTH, VLAN_TAG_LENGTH};
 use crate::sum::checksum;
@@ -53,7 +53,7 @@ const _: () = assert!(
 /// tags, which the kernel takes, or a malformed one, which is dropped.
 pub fn parse_frame(frame: &[u8]) -> Result<Parsed, Outcome> {
     let mut parsed = parse_link(frame)?;
-    match parsed.ethertype {
+    match parsed.ethernet.ethertype {
         p::ETHERTYPE_IPV4 => parse_ipv4(frame, &mut parsed)?,
         p::ETHERTYPE_IPV6 => parse_ipv6(frame, &mut parsed)?,
         _ => return Err(Outcome::NotIp),
@@ -104,8 +104,11 @@ pub fn parse_link(frame: &[u8]) -> Result<Parsed, Outcome> {
     let header: &[u8; ETHERNET_LENGTH] = chunk(frame, 0)?;
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, type_high, type_low] = *header;
     let mut parsed = Parsed {
-        destination_mac: [d0, d1, d2, d3, d4, d5],
-        source_mac: [s0, s1, s2, s3, s4, s5],
+        ethernet: Ethernet {
+            destination: [d0, d1, d2, d3, d4, d5],
+            source: [s0, s1, s2, s3, s4, s5],
+            ethertype: 0,
+        },
         ..Parsed::default()
     };
     let mut ethertype = u16::from_be_bytes([type_high, type_low]);
@@ -126,7 +129,7 @@ pub fn parse_link(frame: &[u8]) -> Result<Parsed, Outcome> {
         offset += VLAN_TAG_LENGTH;
     }
     parsed.l3_offset = offset as u16;
-    parsed.ethertype = ethertype;
+    parsed.ethernet.ethertype = ethertype;
     Ok(parsed)
 }
 

@@ -168,7 +168,10 @@ mod tests {
             let before = parse_frame(&frame).unwrap();
             route(&mut frame, before.l3_offset, MAC_A, MAC_B).unwrap();
             let after = parse_frame(&frame).unwrap();
-            assert_eq!((after.source_mac, after.destination_mac, after.ttl), (MAC_A, MAC_B, 1));
+            assert_eq!(
+                (after.ethernet.source, after.ethernet.destination, after.ttl),
+                (MAC_A, MAC_B, 1)
+            );
             assert!(verify_l4(&frame, &after));
         }
     }

@@ -71,7 +71,7 @@ fn describe_parsed(frame: &[u8], parsed: &Parsed) -> String {
     let l4_offset = parsed.l4_offset.map_or("none".to_owned(), |offset| offset.to_string());
     let lines = [
         ("outcome", "parsed".to_owned()),
-        ("macs", format!("{} > {}", mac(parsed.source_mac), mac(parsed.destination_mac))),
+        ("macs", format!("{} > {}", mac(parsed.ethernet.source), mac(parsed.ethernet.destination))),
         ("vlan", vlan),
         ("vlan_tags", parsed.vlan_tags.to_string()),
         ("l3_offset", parsed.l3_offset.to_string()),

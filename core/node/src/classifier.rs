@@ -709,8 +709,8 @@ pub fn key_of(parsed: &wire::Parsed, port: PortId) -> Key {
             wire::Fragment::First => bpf_maps::FRAGMENT_FIRST,
             wire::Fragment::Later => bpf_maps::FRAGMENT_LATER,
         },
-        source_mac: parsed.source_mac,
-        destination_mac: parsed.destination_mac,
+        source_mac: parsed.ethernet.source,
+        destination_mac: parsed.ethernet.destination,
         ethertype_be: ethertype_of(parsed).to_be_bytes(),
         tcp_flags: parsed.tcp_flags,
         hidden: parsed.hidden as u16,
@@ -720,10 +720,10 @@ pub fn key_of(parsed: &wire::Parsed, port: PortId) -> Key {
 
 /// All lengths are one ethertype to rules.
 const fn ethertype_of(parsed: &wire::Parsed) -> u16 {
-    if parsed.ethertype < crate::ethernet::ETHERTYPE_MIN {
+    if parsed.ethernet.ethertype < crate::ethernet::ETHERTYPE_MIN {
         bpf_maps::ETHERTYPE_LENGTH
     } else {
-        parsed.ethertype
+        parsed.ethernet.ethertype
     }
 }
 

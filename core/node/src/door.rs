@@ -242,7 +242,7 @@ fn see(port: &DoorPort, frame: &[u8]) -> Result<Parsed, (Option<Parsed>, usize)>
         }
         Err(problem) => return Err((None, place_of(problem))),
     };
-    let is_ip = matches!(link.ethertype, ETHERTYPE_IPV4 | ETHERTYPE_IPV6);
+    let is_ip = matches!(link.ethernet.ethertype, ETHERTYPE_IPV4 | ETHERTYPE_IPV6);
     match (is_ip, is_others) {
         (true, true) => return Err((None, KERNEL_NOT_FOR_US)),
         (false, true) => return Err((Some(link), KERNEL_NOT_FOR_US)),

@@ -7,12 +7,8 @@ use super::{HEADERS_MAX, VLAN_TAGS_MAX};
 /// What the headers of an IP packet say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Parsed {
-    /// Destination MAC address.
-    pub destination_mac: [u8; 6],
-    /// Source MAC address.
-    pub source_mac: [u8; 6],
-    /// Ethertype behind the VLAN tags.
-    pub ethertype: u16,
+    /// The Ethernet header.
+    pub ethernet: Ethernet,
     /// The outermost VLAN tag.
     pub vlan: Option<VlanTag>,
     /// VLAN tags in front of the IP header, at most [`VLAN_TAGS_MAX`].
@@ -53,6 +49,17 @@ pub struct Parsed {
     pub destination_port: u16,
     /// Flags of TCP (byte 13 of its header), else 0.
     pub tcp_flags: u8,
+}
+
+/// What an Ethernet header says (IEEE 802.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ethernet {
+    /// Destination MAC address.
+    pub destination: [u8; 6],
+    /// Source MAC address.
+    pub source: [u8; 6],
+    /// Ethertype behind the VLAN tags.
+    pub ethertype: u16,
 }
 
 impl Parsed {

@@ -347,9 +347,9 @@ pub fn key_of(parsed: &Parsed) -> Key {
             Fragment::First => bpf_maps::FRAGMENT_FIRST,
             Fragment::Later => bpf_maps::FRAGMENT_LATER,
         },
-        source_mac: parsed.source_mac,
-        destination_mac: parsed.destination_mac,
-        ethertype_be: parsed.ethertype.to_be_bytes(),
+        source_mac: parsed.ethernet.source,
+        destination_mac: parsed.ethernet.destination,
+        ethertype_be: parsed.ethernet.ethertype.to_be_bytes(),
         hidden: parsed.hidden as u16,
         ..Key::default()
     }
