@@ -150,6 +150,13 @@ pub(crate) struct Segment {
     pub(crate) chain: Digest,
 }
 
+impl Segment {
+    /// Returns true when these are its bytes, behind the chain that it names.
+    pub(crate) fn is_of(&self, bytes: &[u8; FRAME_LENGTH]) -> bool {
+        chain_hash(self.chain, bytes) == said_chain(bytes)
+    }
+}
+
 /// The last frame of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {

@@ -306,13 +306,6 @@ impl Batch {
     }
 }
 
-impl Segment {
-    /// Whether these are its bytes, behind the chain that it names.
-    fn is_of(&self, bytes: &[u8; FRAME_LENGTH]) -> bool {
-        record::chain_hash(self.chain, bytes) == record::said_chain(bytes)
-    }
-}
-
 /// Whether a record is what a ledger that is here goes on with.
 fn follows(ledger: &Ledger, usage: &Usage, head: &Head) -> Result<(), DamageKind> {
     let clock_is_right = usage.clock == head.clock && head.time == ledger.time.max(head.clock);
