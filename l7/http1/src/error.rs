@@ -30,7 +30,7 @@ impl Error {
     /// The sentence by which it is refused.
     #[must_use]
     pub const fn source(self) -> Source {
-        self.reason.source(self.side)
+        Source::of(self.reason, self.side)
     }
 }
 

@@ -82,243 +82,245 @@ const EXTENSIONS: Source = source(
      if that amount is exceeded.",
 );
 
-impl Reason {
-    /// The sentence by which a message of this side is refused for it.
+impl Source {
+    /// Returns the sentence by which a message of this side is refused for a reason.
     #[must_use]
-    pub const fn source(self, side: Side) -> Source {
-        match self {
-            Self::LineEnds | Self::BareCr | Self::EmptyLine => self.of_lines(),
-            Self::Method
-            | Self::MethodTooLong
-            | Self::RequestLine
-            | Self::TargetTooLong
-            | Self::TargetByte
-            | Self::TargetForm
-            | Self::TargetAuthority
-            | Self::TargetUser => self.of_request_line(),
-            Self::Http09 | Self::Http2Preface | Self::VersionUnknown => VERSION,
-            Self::Version | Self::StatusLine | Self::StatusLineTooLong => self.of_status_line(),
-            Self::FieldTooLong | Self::FieldsTooLong { .. } | Self::FieldsTooMany { .. } => {
+    pub const fn of(reason: Reason, side: Side) -> Self {
+        match reason {
+            Reason::LineEnds | Reason::BareCr | Reason::EmptyLine => of_lines(reason),
+            Reason::Method
+            | Reason::MethodTooLong
+            | Reason::RequestLine
+            | Reason::TargetTooLong
+            | Reason::TargetByte
+            | Reason::TargetForm
+            | Reason::TargetAuthority
+            | Reason::TargetUser => of_request_line(reason),
+            Reason::Http09 | Reason::Http2Preface | Reason::VersionUnknown => VERSION,
+            Reason::Version | Reason::StatusLine | Reason::StatusLineTooLong => {
+                of_status_line(reason)
+            }
+            Reason::FieldTooLong | Reason::FieldsTooLong { .. } | Reason::FieldsTooMany { .. } => {
                 match side {
                     Side::Request => LARGE,
                     Side::Response => GATEWAY,
                 }
             }
-            Self::HostMissing | Self::HostRepeated | Self::Host => HOST,
-            Self::CodingNotChunked | Self::CodingUnknown if matches!(side, Side::Response) => {
+            Reason::HostMissing | Reason::HostRepeated | Reason::Host => HOST,
+            Reason::CodingNotChunked | Reason::CodingUnknown if matches!(side, Side::Response) => {
                 ONLY_CHUNKED
             }
-            Self::LengthAndCoding
-            | Self::LengthRepeated
-            | Self::Length
-            | Self::Coding
-            | Self::CodingNotChunked
-            | Self::CodingRepeated
-            | Self::CodingUnknown
-            | Self::CodingInHttp10
-            | Self::BodyForbidden => self.of_framing(),
-            Self::BareLf
-            | Self::ChunkSize
-            | Self::ChunkSizeTooLarge
-            | Self::ChunkExtension
-            | Self::ChunkLineTooLong
-            | Self::ChunkExtensionsTooLong
-            | Self::ChunkEnd => self.of_chunks(),
-            Self::IncompleteHead | Self::IncompleteBody => incomplete(side),
-            _ => self.of_fields(),
+            Reason::LengthAndCoding
+            | Reason::LengthRepeated
+            | Reason::Length
+            | Reason::Coding
+            | Reason::CodingNotChunked
+            | Reason::CodingRepeated
+            | Reason::CodingUnknown
+            | Reason::CodingInHttp10
+            | Reason::BodyForbidden => of_framing(reason),
+            Reason::BareLf
+            | Reason::ChunkSize
+            | Reason::ChunkSizeTooLarge
+            | Reason::ChunkExtension
+            | Reason::ChunkLineTooLong
+            | Reason::ChunkExtensionsTooLong
+            | Reason::ChunkEnd => of_chunks(reason),
+            Reason::IncompleteHead | Reason::IncompleteBody => incomplete(side),
+            _ => of_fields(reason),
         }
     }
+}
 
-    const fn of_lines(self) -> Source {
-        const SECTION: &str = "RFC 9112, section 2.2";
-        match self {
-            Self::LineEnds => source(
-                SECTION,
-                "Although the line terminator for the start-line and fields is the sequence CRLF, a \
-                 recipient MAY recognize a single LF as a line terminator and ignore any preceding CR.",
-            ),
-            Self::BareCr => source(
-                SECTION,
-                "A recipient of such a bare CR MUST consider that element to be invalid or replace \
-                 each bare CR with SP before processing the element or forwarding the message.",
-            ),
-            _ => source(
-                SECTION,
-                "In the interest of robustness, a server that is expecting to receive and parse a \
-                 request-line SHOULD ignore at least one empty line (CRLF) received prior to the \
-                 request-line.",
-            ),
-        }
+const fn of_lines(reason: Reason) -> Source {
+    const SECTION: &str = "RFC 9112, section 2.2";
+    match reason {
+        Reason::LineEnds => source(
+            SECTION,
+            "Although the line terminator for the start-line and fields is the sequence CRLF, a \
+             recipient MAY recognize a single LF as a line terminator and ignore any preceding CR.",
+        ),
+        Reason::BareCr => source(
+            SECTION,
+            "A recipient of such a bare CR MUST consider that element to be invalid or replace \
+             each bare CR with SP before processing the element or forwarding the message.",
+        ),
+        _ => source(
+            SECTION,
+            "In the interest of robustness, a server that is expecting to receive and parse a \
+             request-line SHOULD ignore at least one empty line (CRLF) received prior to the \
+             request-line.",
+        ),
     }
+}
 
-    const fn of_request_line(self) -> Source {
-        match self {
-            Self::MethodTooLong => source(
-                "RFC 9112, section 3",
-                "A server that receives a method longer than any that it implements SHOULD respond \
-                 with a 501 (Not Implemented) status code.",
-            ),
-            Self::TargetTooLong => source(
-                "RFC 9112, section 3",
-                "A server that receives a request-target longer than any URI it wishes to parse MUST \
-                 respond with a 414 (URI Too Long) status code (see Section 15.5.15 of [HTTP]).",
-            ),
-            Self::RequestLine => source(
-                "RFC 9112, section 3",
-                "However, lenient parsing can result in request smuggling security vulnerabilities if \
-                 there are multiple recipients of the message and each has its own unique \
-                 interpretation of robustness (see Section 11.2).",
-            ),
-            Self::TargetUser => source(
-                "RFC 9110, section 4.2.4",
-                "Before making use of an \"http\" or \"https\" URI reference received from an untrusted \
-                 source, a recipient SHOULD parse for userinfo and treat its presence as an error",
-            ),
-            Self::Method => GRAMMAR,
-            _ => TARGET,
-        }
+const fn of_request_line(reason: Reason) -> Source {
+    match reason {
+        Reason::MethodTooLong => source(
+            "RFC 9112, section 3",
+            "A server that receives a method longer than any that it implements SHOULD respond \
+             with a 501 (Not Implemented) status code.",
+        ),
+        Reason::TargetTooLong => source(
+            "RFC 9112, section 3",
+            "A server that receives a request-target longer than any URI it wishes to parse MUST \
+             respond with a 414 (URI Too Long) status code (see Section 15.5.15 of [HTTP]).",
+        ),
+        Reason::RequestLine => source(
+            "RFC 9112, section 3",
+            "However, lenient parsing can result in request smuggling security vulnerabilities if \
+             there are multiple recipients of the message and each has its own unique \
+             interpretation of robustness (see Section 11.2).",
+        ),
+        Reason::TargetUser => source(
+            "RFC 9110, section 4.2.4",
+            "Before making use of an \"http\" or \"https\" URI reference received from an untrusted \
+             source, a recipient SHOULD parse for userinfo and treat its presence as an error",
+        ),
+        Reason::Method => GRAMMAR,
+        _ => TARGET,
     }
+}
 
-    const fn of_status_line(self) -> Source {
-        match self {
-            Self::Version => source(
-                "RFC 9112, section 2.3",
-                "The version of an HTTP/1.x message is indicated by an HTTP-version field in the \
-                 start-line. HTTP-version is case-sensitive.",
-            ),
-            Self::StatusLine => source(
-                "RFC 9112, section 4",
-                "However, lenient parsing can result in response splitting security vulnerabilities if \
-                 there are multiple recipients of the message and each has its own unique \
-                 interpretation of robustness (see Section 11.1).",
-            ),
-            _ => GATEWAY,
-        }
+const fn of_status_line(reason: Reason) -> Source {
+    match reason {
+        Reason::Version => source(
+            "RFC 9112, section 2.3",
+            "The version of an HTTP/1.x message is indicated by an HTTP-version field in the \
+             start-line. HTTP-version is case-sensitive.",
+        ),
+        Reason::StatusLine => source(
+            "RFC 9112, section 4",
+            "However, lenient parsing can result in response splitting security vulnerabilities if \
+             there are multiple recipients of the message and each has its own unique \
+             interpretation of robustness (see Section 11.1).",
+        ),
+        _ => GATEWAY,
     }
+}
 
-    const fn of_framing(self) -> Source {
-        match self {
-            Self::LengthAndCoding => source(
-                "RFC 9112, section 6.3",
-                "Such a message might indicate an attempt to perform request smuggling (Section 11.2) \
-                 or response splitting (Section 11.1) and ought to be handled as an error.",
-            ),
-            Self::Coding => source(
-                "RFC 9110, section 5.6.1.1",
-                "In any production that uses the list construct, a sender MUST NOT generate empty list \
-                 elements.",
-            ),
-            Self::CodingNotChunked => NOT_CHUNKED,
-            Self::CodingRepeated => source(
-                "RFC 9112, section 6.1",
-                "A sender MUST NOT apply the chunked transfer coding more than once to a message body \
-                 (i.e., chunking an already chunked message is not allowed).",
-            ),
-            Self::CodingUnknown => source(
-                "RFC 9112, section 6.1",
-                "A server that receives a request message with a transfer coding it does not \
-                 understand SHOULD respond with 501 (Not Implemented).",
-            ),
-            Self::CodingInHttp10 => source(
-                "RFC 9112, section 6.1",
-                "A server or client that receives an HTTP/1.0 message containing a Transfer-Encoding \
-                 header field MUST treat the message as if the framing is faulty, even if a \
-                 Content-Length is present, and close the connection after processing the message.",
-            ),
-            Self::BodyForbidden => source(
-                "RFC 9110, sections 9.3.6 and 9.3.8",
-                "A CONNECT request message does not have content. A client MUST NOT send content in a \
-                 TRACE request.",
-            ),
-            _ => LENGTH,
-        }
+const fn of_framing(reason: Reason) -> Source {
+    match reason {
+        Reason::LengthAndCoding => source(
+            "RFC 9112, section 6.3",
+            "Such a message might indicate an attempt to perform request smuggling (Section 11.2) \
+             or response splitting (Section 11.1) and ought to be handled as an error.",
+        ),
+        Reason::Coding => source(
+            "RFC 9110, section 5.6.1.1",
+            "In any production that uses the list construct, a sender MUST NOT generate empty list \
+             elements.",
+        ),
+        Reason::CodingNotChunked => NOT_CHUNKED,
+        Reason::CodingRepeated => source(
+            "RFC 9112, section 6.1",
+            "A sender MUST NOT apply the chunked transfer coding more than once to a message body \
+             (i.e., chunking an already chunked message is not allowed).",
+        ),
+        Reason::CodingUnknown => source(
+            "RFC 9112, section 6.1",
+            "A server that receives a request message with a transfer coding it does not \
+             understand SHOULD respond with 501 (Not Implemented).",
+        ),
+        Reason::CodingInHttp10 => source(
+            "RFC 9112, section 6.1",
+            "A server or client that receives an HTTP/1.0 message containing a Transfer-Encoding \
+             header field MUST treat the message as if the framing is faulty, even if a \
+             Content-Length is present, and close the connection after processing the message.",
+        ),
+        Reason::BodyForbidden => source(
+            "RFC 9110, sections 9.3.6 and 9.3.8",
+            "A CONNECT request message does not have content. A client MUST NOT send content in a \
+             TRACE request.",
+        ),
+        _ => LENGTH,
     }
+}
 
-    const fn of_chunks(self) -> Source {
-        match self {
-            Self::ChunkSize => source(
-                "RFC 9112, section 7.1",
-                "The chunk-size field is a string of hex digits indicating the size of the chunk-data \
-                 in octets.",
-            ),
-            Self::ChunkSizeTooLarge => source(
-                "RFC 9112, section 7.1",
-                "Therefore, recipients MUST anticipate potentially large hexadecimal numerals and \
-                 prevent parsing errors due to integer conversion overflows or precision loss due to \
-                 integer representation.",
-            ),
-            Self::ChunkExtension => source(
-                "RFC 9112, section 7.1.1",
-                "chunk-ext-name = token chunk-ext-val = token / quoted-string",
-            ),
-            Self::ChunkLineTooLong | Self::ChunkExtensionsTooLong => EXTENSIONS,
-            _ => CHUNK,
-        }
+const fn of_chunks(reason: Reason) -> Source {
+    match reason {
+        Reason::ChunkSize => source(
+            "RFC 9112, section 7.1",
+            "The chunk-size field is a string of hex digits indicating the size of the chunk-data \
+             in octets.",
+        ),
+        Reason::ChunkSizeTooLarge => source(
+            "RFC 9112, section 7.1",
+            "Therefore, recipients MUST anticipate potentially large hexadecimal numerals and \
+             prevent parsing errors due to integer conversion overflows or precision loss due to \
+             integer representation.",
+        ),
+        Reason::ChunkExtension => source(
+            "RFC 9112, section 7.1.1",
+            "chunk-ext-name = token chunk-ext-val = token / quoted-string",
+        ),
+        Reason::ChunkLineTooLong | Reason::ChunkExtensionsTooLong => EXTENSIONS,
+        _ => CHUNK,
     }
+}
 
-    const fn of_fields(self) -> Source {
-        match self {
-            Self::ObsFold => source(
-                "RFC 9112, section 5.2",
-                "A server that receives an obs-fold in a request message that is not within a \
-                 \"message/http\" container MUST either reject the message by sending a 400 (Bad \
-                 Request), preferably with a representation explaining that obsolete line folding is \
-                 unacceptable, or replace each received obs-fold with one or more SP octets prior to \
-                 interpreting the field value or forwarding the message downstream.",
-            ),
-            Self::SpaceInFront => source(
-                "RFC 9112, section 2.2",
-                "A recipient that receives whitespace between the start-line and the first header \
-                 field MUST either reject the message as invalid or consume each whitespace-preceded \
-                 line without further processing of it",
-            ),
-            Self::SpaceBeforeColon => source(
-                "RFC 9112, section 5.1",
-                "A server MUST reject, with a response status code of 400 (Bad Request), any received \
-                 request message that contains whitespace between a header field name and colon.",
-            ),
-            Self::NameByte => source("RFC 9110, section 5.1", "field-name = token"),
-            Self::ValueByte => source(
-                "RFC 9110, section 5.5",
-                "Field values containing other CTL characters are also invalid; however, recipients MAY \
-                 retain such characters for the sake of robustness when they appear within a safe \
-                 context",
-            ),
-            Self::HostDisagrees => source(
-                "RFC 9112, section 3.2",
-                "If the target URI includes an authority component, then a client MUST send a field \
-                 value for Host that is identical to that authority component, excluding any userinfo \
-                 subcomponent and its \"@\" delimiter (Section 4.2 of [HTTP]).",
-            ),
-            Self::ConnectionOption => source(
-                "RFC 9110, section 7.6.1",
-                "A sender MUST NOT send a connection option corresponding to a field that is intended \
-                 for all recipients of the content.",
-            ),
-            Self::TrailerForbidden => source(
-                "RFC 9110, section 6.5.1",
-                "A sender MUST NOT generate a trailer field unless the sender knows the corresponding \
-                 header field name's definition permits the field to be sent in trailers.",
-            ),
-            Self::Unsolicited => source(
-                "RFC 9112, section 9.2",
-                "If a client receives data on a connection that doesn't have outstanding requests, the \
-                 client MUST NOT consider that data to be a valid response; the client SHOULD close \
-                 the connection, since message delimitation is now ambiguous, unless the data consists \
-                 only of one or more CRLF (which can be discarded per Section 2.2).",
-            ),
-            Self::SwitchUnasked => source(
-                "RFC 9110, section 7.8",
-                "A server MUST NOT switch to a protocol that was not indicated by the client in the \
-                 corresponding request's Upgrade header field.",
-            ),
-            Self::InterimTooMany => source(
-                "RFC 9110, section 15.2",
-                "A client MUST be able to parse one or more 1xx responses received prior to a final \
-                 response, even if the client does not expect one.",
-            ),
-            _ => FIELD_LINE,
-        }
+const fn of_fields(reason: Reason) -> Source {
+    match reason {
+        Reason::ObsFold => source(
+            "RFC 9112, section 5.2",
+            "A server that receives an obs-fold in a request message that is not within a \
+             \"message/http\" container MUST either reject the message by sending a 400 (Bad \
+             Request), preferably with a representation explaining that obsolete line folding is \
+             unacceptable, or replace each received obs-fold with one or more SP octets prior to \
+             interpreting the field value or forwarding the message downstream.",
+        ),
+        Reason::SpaceInFront => source(
+            "RFC 9112, section 2.2",
+            "A recipient that receives whitespace between the start-line and the first header \
+             field MUST either reject the message as invalid or consume each whitespace-preceded \
+             line without further processing of it",
+        ),
+        Reason::SpaceBeforeColon => source(
+            "RFC 9112, section 5.1",
+            "A server MUST reject, with a response status code of 400 (Bad Request), any received \
+             request message that contains whitespace between a header field name and colon.",
+        ),
+        Reason::NameByte => source("RFC 9110, section 5.1", "field-name = token"),
+        Reason::ValueByte => source(
+            "RFC 9110, section 5.5",
+            "Field values containing other CTL characters are also invalid; however, recipients MAY \
+             retain such characters for the sake of robustness when they appear within a safe \
+             context",
+        ),
+        Reason::HostDisagrees => source(
+            "RFC 9112, section 3.2",
+            "If the target URI includes an authority component, then a client MUST send a field \
+             value for Host that is identical to that authority component, excluding any userinfo \
+             subcomponent and its \"@\" delimiter (Section 4.2 of [HTTP]).",
+        ),
+        Reason::ConnectionOption => source(
+            "RFC 9110, section 7.6.1",
+            "A sender MUST NOT send a connection option corresponding to a field that is intended \
+             for all recipients of the content.",
+        ),
+        Reason::TrailerForbidden => source(
+            "RFC 9110, section 6.5.1",
+            "A sender MUST NOT generate a trailer field unless the sender knows the corresponding \
+             header field name's definition permits the field to be sent in trailers.",
+        ),
+        Reason::Unsolicited => source(
+            "RFC 9112, section 9.2",
+            "If a client receives data on a connection that doesn't have outstanding requests, the \
+             client MUST NOT consider that data to be a valid response; the client SHOULD close \
+             the connection, since message delimitation is now ambiguous, unless the data consists \
+             only of one or more CRLF (which can be discarded per Section 2.2).",
+        ),
+        Reason::SwitchUnasked => source(
+            "RFC 9110, section 7.8",
+            "A server MUST NOT switch to a protocol that was not indicated by the client in the \
+             corresponding request's Upgrade header field.",
+        ),
+        Reason::InterimTooMany => source(
+            "RFC 9110, section 15.2",
+            "A client MUST be able to parse one or more 1xx responses received prior to a final \
+             response, even if the client does not expect one.",
+        ),
+        _ => FIELD_LINE,
     }
 }
 
