@@ -61,6 +61,15 @@ pub struct Outcome {
     pub events: Vec<Event>,
 }
 
+impl Outcome {
+    /// An outcome with nothing beside its ending.
+    #[must_use]
+    pub fn of(ending: Ending, frame: Option<Vec<u8>>) -> Self {
+        let (counters, sent, events) = Default::default();
+        Self { ending, frame, counters, sent, events }
+    }
+}
+
 /// A frame of the module's own making.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {

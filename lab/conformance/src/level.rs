@@ -3,7 +3,7 @@
 use bpf::RawLoadError;
 use cell::below::AloneError;
 
-use crate::{Case, Ending, ModuleError, Outcome};
+use crate::{Case, ModuleError, Outcome};
 
 /// The port that the frames of a case come in by; modules find it by this name.
 pub const ARRIVAL_PORT: &str = "left";
@@ -109,19 +109,10 @@ pub fn differences(expected: &Outcome, found: &Outcome) -> Vec<String> {
     differences
 }
 
-impl Outcome {
-    /// An outcome with nothing beside its ending.
-    #[must_use]
-    pub fn of(ending: Ending, frame: Option<Vec<u8>>) -> Self {
-        let (counters, sent, events) = Default::default();
-        Self { ending, frame, counters, sent, events }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Event, Sent};
+    use crate::{Ending, Event, Sent};
 
     #[test]
     fn every_part_of_an_outcome_is_compared() {
