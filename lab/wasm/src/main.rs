@@ -91,7 +91,7 @@ fn run_random(seed: &str, count: &str) -> Result<ExitCode, Box<dyn Error>> {
 
 fn shrink(seed: &str) -> Result<ExitCode, Box<dyn Error>> {
     std::panic::set_hook(Box::new(|_| {}));
-    match Engines::new()?.shrink(seed.parse()?) {
+    match wasm_lab::random::shrink(&Engines::new()?, seed.parse()?) {
         Some(fault) => println!("{fault}"),
         None => println!("nothing fails with this seed"),
     }

@@ -9,6 +9,8 @@ mod generate;
 mod rng;
 mod shrink;
 
+pub use shrink::shrink;
+
 use wasm_to_bpf::Program;
 
 use crate::compile::{self, NoProgram};

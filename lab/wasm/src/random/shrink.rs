@@ -9,40 +9,38 @@ use crate::random::rng::Rng;
 /// Modules that are tried, at most: each takes some milliseconds.
 const TRIES_MAX: u32 = 6_000;
 
-impl Engines {
-    /// The fault of a seed's module in a module as small as can be found; nothing
-    /// if it has none.
-    #[must_use]
-    pub fn shrink(&self, seed: u64) -> Option<Fault> {
-        let mut least = self.compare(seed).err()?;
-        let kind = least.kind();
-        let mut rng = Rng::new(seed);
-        generate::module(seed, &mut rng)?;
-        let mut tape = rng.into_tape();
-        let mut tries = 0;
-        let mut chunk = tape.len() / 2;
-        while chunk > 0 {
-            let mut at = 0;
-            while at < tape.len() && tries < TRIES_MAX {
-                let changed = changes(&tape, at, chunk).into_iter().find_map(|changed| {
-                    tries += 1;
-                    let fault = self.fault_of(seed, &changed)?;
-                    (fault.kind() == kind).then_some((changed, fault))
-                });
-                match changed {
-                    Some((changed, fault)) => (tape, least) = (changed, fault),
-                    None => at += chunk,
-                }
+/// Returns the fault of a seed's module in a module as small as can be found; nothing
+/// if it has none.
+#[must_use]
+pub fn shrink(engines: &Engines, seed: u64) -> Option<Fault> {
+    let mut least = engines.compare(seed).err()?;
+    let kind = least.kind();
+    let mut rng = Rng::new(seed);
+    generate::module(seed, &mut rng)?;
+    let mut tape = rng.into_tape();
+    let mut tries = 0;
+    let mut chunk = tape.len() / 2;
+    while chunk > 0 {
+        let mut at = 0;
+        while at < tape.len() && tries < TRIES_MAX {
+            let changed = changes(&tape, at, chunk).into_iter().find_map(|changed| {
+                tries += 1;
+                let fault = fault_of(engines, seed, &changed)?;
+                (fault.kind() == kind).then_some((changed, fault))
+            });
+            match changed {
+                Some((changed, fault)) => (tape, least) = (changed, fault),
+                None => at += chunk,
             }
-            chunk /= 2;
         }
-        Some(least)
+        chunk /= 2;
     }
+    Some(least)
+}
 
-    fn fault_of(&self, seed: u64, tape: &[u64]) -> Option<Fault> {
-        let module = generate::module(seed, &mut Rng::play(tape.to_vec()))?;
-        self.compare_module(seed, &module).err()
-    }
+fn fault_of(engines: &Engines, seed: u64, tape: &[u64]) -> Option<Fault> {
+    let module = generate::module(seed, &mut Rng::play(tape.to_vec()))?;
+    engines.compare_module(seed, &module).err()
 }
 
 /// The tape without a piece of it, and with zeros there.

@@ -1,11 +1,11 @@
 //! The body of one function: statements that end, expressions of a type.
 
-mod operators;
-mod tables;
+use wasm_encoder::{BlockType, Function, HeapType, InstructionSink, MemArg, MemArgTarget, ValType};
 
-use wasm_encoder::{BlockType, Function, InstructionSink, MemArg, MemArgTarget, ValType};
-
-use super::{GLOBALS, MEMORY, Plan, Signature, TABLE, integer};
+use super::{
+    CHANGING, GLOBALS, MEMORY, PASSIVE_BYTES, PASSIVE_ELEMENTS, Plan, REFERENCE, Signature, TABLE,
+    integer,
+};
 use crate::random::rng::Rng;
 
 /// How deep expressions and statements nest.
@@ -365,6 +365,236 @@ impl<'m> Body<'m> {
                 if let Some(local) = self.locals_of(ty, self.counters).first() {
                     self.emit().local_tee(*local);
                 }
+            }
+        }
+    }
+
+    fn binary(&mut self, ty: ValType, depth: u32) {
+        self.expression(ty, depth);
+        self.expression(ty, depth);
+        let (op, wide) = (self.rng.below(18), ty == ValType::I64);
+        let divides = (11..15).contains(&op);
+        if divides && self.rng.below(20) > 0 {
+            // Neither zero nor -1.
+            match wide {
+                true => self.emit().i64_const(0x7fff).i64_and().i64_const(1).i64_or(),
+                false => self.emit().i32_const(0x7fff).i32_and().i32_const(1).i32_or(),
+            };
+        }
+        let mut emit = self.emit();
+        match (op, wide) {
+            (0 | 1, true) => emit.i64_add(),
+            (2 | 3, true) => emit.i64_sub(),
+            (4, true) => emit.i64_mul(),
+            (5, true) => emit.i64_and(),
+            (6, true) => emit.i64_or(),
+            (7, true) => emit.i64_xor(),
+            (8, true) => emit.i64_shl(),
+            (9, true) => emit.i64_shr_s(),
+            (10, true) => emit.i64_shr_u(),
+            (11, true) => emit.i64_div_s(),
+            (12, true) => emit.i64_div_u(),
+            (13, true) => emit.i64_rem_s(),
+            (14, true) => emit.i64_rem_u(),
+            (15, true) => emit.i64_rotl(),
+            (_, true) => emit.i64_rotr(),
+            (0 | 1, false) => emit.i32_add(),
+            (2 | 3, false) => emit.i32_sub(),
+            (4, false) => emit.i32_mul(),
+            (5, false) => emit.i32_and(),
+            (6, false) => emit.i32_or(),
+            (7, false) => emit.i32_xor(),
+            (8, false) => emit.i32_shl(),
+            (9, false) => emit.i32_shr_s(),
+            (10, false) => emit.i32_shr_u(),
+            (11, false) => emit.i32_div_s(),
+            (12, false) => emit.i32_div_u(),
+            (13, false) => emit.i32_rem_s(),
+            (14, false) => emit.i32_rem_u(),
+            (15, false) => emit.i32_rotl(),
+            (_, false) => emit.i32_rotr(),
+        };
+    }
+
+    fn unary(&mut self, ty: ValType, depth: u32) {
+        self.expression(ty, depth);
+        let (op, wide) = (self.rng.below(6), ty == ValType::I64);
+        let mut emit = self.emit();
+        match (op, wide) {
+            (0, true) => emit.i64_clz(),
+            (1, true) => emit.i64_ctz(),
+            (2, true) => emit.i64_popcnt(),
+            (3, true) => emit.i64_extend8_s(),
+            (4, true) => emit.i64_extend16_s(),
+            (_, true) => emit.i64_extend32_s(),
+            (0, false) => emit.i32_clz(),
+            (1, false) => emit.i32_ctz(),
+            (2, false) => emit.i32_popcnt(),
+            (3, false) => emit.i32_extend8_s(),
+            (4, false) => emit.i32_extend16_s(),
+            (_, false) => emit.i32_eqz(),
+        };
+    }
+
+    fn compare(&mut self, depth: u32) {
+        let ty = integer(self.rng);
+        self.expression(ty, depth);
+        self.expression(ty, depth);
+        let op = self.rng.below(10);
+        let mut emit = self.emit();
+        match (op, ty == ValType::I64) {
+            (0, true) => emit.i64_eq(),
+            (1, true) => emit.i64_ne(),
+            (2, true) => emit.i64_lt_s(),
+            (3, true) => emit.i64_lt_u(),
+            (4, true) => emit.i64_gt_s(),
+            (5, true) => emit.i64_gt_u(),
+            (6, true) => emit.i64_le_s(),
+            (7, true) => emit.i64_le_u(),
+            (8, true) => emit.i64_ge_s(),
+            (_, true) => emit.i64_ge_u(),
+            (0, false) => emit.i32_eq(),
+            (1, false) => emit.i32_ne(),
+            (2, false) => emit.i32_lt_s(),
+            (3, false) => emit.i32_lt_u(),
+            (4, false) => emit.i32_gt_s(),
+            (5, false) => emit.i32_gt_u(),
+            (6, false) => emit.i32_le_s(),
+            (7, false) => emit.i32_le_u(),
+            (8, false) => emit.i32_ge_s(),
+            (_, false) => emit.i32_ge_u(),
+        };
+    }
+
+    fn load(&mut self, ty: ValType) {
+        let at = self.address();
+        let op = self.rng.below(7);
+        let mut emit = self.emit();
+        match (op, ty == ValType::I64) {
+            (0, true) => emit.i64_load8_s(at),
+            (1, true) => emit.i64_load8_u(at),
+            (2, true) => emit.i64_load16_s(at),
+            (3, true) => emit.i64_load16_u(at),
+            (4, true) => emit.i64_load32_s(at),
+            (5, true) => emit.i64_load32_u(at),
+            (_, true) => emit.i64_load(at),
+            (0, false) => emit.i32_load8_s(at),
+            (1, false) => emit.i32_load8_u(at),
+            (2, false) => emit.i32_load16_s(at),
+            (3, false) => emit.i32_load16_u(at),
+            (_, false) => emit.i32_load(at),
+        };
+    }
+
+    /// An operator that changes a table, or copies out of a passive segment.
+    fn table(&mut self) {
+        match self.rng.below(16) {
+            0..=3 => {
+                self.below(CHANGING);
+                self.reference();
+                self.emit().table_set(1);
+            }
+            4 | 5 => {
+                self.below(CHANGING);
+                self.reference();
+                self.below(CHANGING / 2);
+                self.emit().table_fill(1);
+            }
+            6..=8 => {
+                let from = if self.plan.copies { self.rng.below(2) as u32 } else { 1 };
+                self.range(CHANGING, if from == 0 { TABLE } else { CHANGING });
+                self.emit().table_copy(1, from);
+            }
+            9 | 10 => {
+                self.range(CHANGING, PASSIVE_ELEMENTS);
+                self.emit().table_init(1, 0);
+            }
+            11 => {
+                self.reference();
+                self.below(3);
+                let local = self.locals_of(ValType::I32, self.counters).first().copied();
+                self.emit().table_grow(1);
+                match local {
+                    Some(local) => self.emit().local_set(local),
+                    None => self.emit().drop(),
+                };
+            }
+            12 => {
+                self.reference();
+                self.emit().global_set(REFERENCE);
+            }
+            13 | 14 => {
+                self.expression(ValType::I32, 1);
+                self.emit().i32_const(0xefff).i32_and();
+                self.below(PASSIVE_BYTES / 2);
+                self.below(PASSIVE_BYTES / 2);
+                self.emit().memory_init(0, 0);
+            }
+            _ if self.rng.below(2) == 0 => {
+                self.emit().elem_drop(0);
+            }
+            _ => {
+                self.emit().data_drop(0);
+            }
+        }
+    }
+
+    /// A number that a reference or a table gives.
+    fn asked(&mut self) {
+        if self.rng.below(3) == 0 {
+            self.emit().table_size(1);
+        } else {
+            self.reference();
+            self.emit().ref_is_null();
+        }
+    }
+
+    fn reference(&mut self) {
+        match self.rng.below(8) {
+            0 => {
+                self.emit().global_get(REFERENCE);
+            }
+            1 | 2 => {
+                self.below(CHANGING);
+                self.emit().table_get(1);
+            }
+            3 => {
+                self.below(TABLE);
+                self.emit().table_get(0);
+            }
+            4 => {
+                self.expression(ValType::I32, 1);
+                self.emit().if_(BlockType::Result(ValType::FUNCREF));
+                self.emit().global_get(REFERENCE).else_().ref_null(HeapType::FUNC).end();
+            }
+            _ if self.plan.in_table > 0 => {
+                let function = self.rng.below(u64::from(self.plan.in_table)) as u32;
+                self.emit().ref_func(function);
+            }
+            _ => {
+                self.emit().ref_null(HeapType::FUNC);
+            }
+        }
+    }
+
+    /// Destination, source and count; now and then beyond.
+    fn range(&mut self, to: u64, from: u64) {
+        self.below(to);
+        self.below(from);
+        self.below(to / 2);
+    }
+
+    /// A number below another, mostly.
+    fn below(&mut self, limit: u64) {
+        match self.rng.below(12) {
+            0 => self.expression(ValType::I32, 1),
+            1..=5 => {
+                let number = self.rng.below(limit + 1) as i32;
+                self.emit().i32_const(number);
+            }
+            _ => {
+                self.expression(ValType::I32, 1);
+                self.emit().i32_const(limit as i32).i32_rem_u();
             }
         }
     }
