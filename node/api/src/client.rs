@@ -9,6 +9,9 @@ use crate::endpoints::{ENDPOINTS, Method, Operation};
 use crate::errors::{ErrorCode, ErrorDocument};
 use crate::events::EventList;
 use crate::ledger::{LedgerReceipt, LedgerRecords, LedgerTotals};
+use crate::sessions::{
+    SessionChange, SessionDetails, SessionList, SessionPromised, SessionRemoved, SessionRequest,
+};
 use crate::trust::{
     NodeBackup, RevocationList, RevokeRequest, Revoked, SignaturesRequest, SignaturesStored,
 };
@@ -31,7 +34,6 @@ use std::time::Duration;
 mod connection;
 pub mod pinned;
 mod place;
-mod sessions;
 
 pub use place::{Place, RemoteNode};
 
@@ -525,6 +527,55 @@ impl Client {
 
     fn ask(&self, call: Call) -> Result<(StatusCode, Bytes), ClientError> {
         self.kept.ask(&self.place, Call { token: self.token.clone(), ..call }, self.on_delay)
+    }
+
+    /// All sessions: what they were promised, and what they use.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; so for all methods.
+    pub fn sessions(&self) -> Result<SessionList, ClientError> {
+        self.read(Operation::Sessions)
+    }
+
+    /// One session.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn session(&self, name: &str) -> Result<SessionDetails, ClientError> {
+        self.call(Call::of(Operation::Session, Some(name)))
+    }
+
+    /// Makes a session.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn create_session(&self, request: &SessionRequest) -> Result<SessionPromised, ClientError> {
+        self.write(Call::of(Operation::CreateSession, None), request)
+    }
+
+    /// Promises a session something else.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn set_session(
+        &self,
+        name: &str,
+        change: &SessionChange,
+    ) -> Result<SessionPromised, ClientError> {
+        self.write(Call::of(Operation::SetSession, Some(name)), change)
+    }
+
+    /// Removes a session; with `cascade` the services and rules in it go, too. Returns when they
+    /// have stopped.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn remove_session(&self, name: &str, cascade: bool) -> Result<SessionRemoved, ClientError> {
+        let mut call = Call::of(Operation::RemoveSession, Some(name));
+        if cascade {
+            call.target.push_str("?cascade=true");
+        }
+        self.call(call)
     }
 }
 
