@@ -4,6 +4,12 @@
 //! an atomic rename, so a reader without a lock and a crash at any moment meet
 //! a store that is whole.
 
+mod catalogue;
+mod directory;
+mod entries;
+mod known;
+pub mod signatures;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,33 +18,23 @@ use std::sync::Arc;
 use abi::Manifest;
 use abi::manifest::Meant;
 use serde::{Deserialize, Serialize};
+use trust::signature::Verified;
+use trust::{Signature, Signer};
 
 use crate::digest::{ALGORITHM, Digest, PREFIX_LENGTH_MIN};
 use crate::error::StoreError;
-use crate::files::{self, OWN_NAMES, WriteLock};
+use crate::layout::{self, Descriptor, Image, MANIFEST_TYPE, REF_NAME};
 pub use catalogue::{Catalogue, Held};
-use known::Known;
-
-use crate::layout::{
-    self, Descriptor, Image, Index, LAYOUT_VERSION, Layout, MANIFEST_TYPE, REF_NAME,
-};
-
-/// Largest module, in bytes: what `abi::check` accepts.
-pub const MODULE_LENGTH_MAX: u64 = abi::layout::MODULE_LENGTH_MAX as u64;
-/// Largest image manifest, in bytes: what registries accept at least (OCI distribution spec).
-pub const DOCUMENT_LENGTH_MAX: u64 = 4 << 20;
-/// Largest `index.json`, in bytes: some 20,000 modules.
-const INDEX_LENGTH_MAX: u64 = 16 << 20;
-mod catalogue;
-mod entries;
-mod known;
-pub mod signatures;
+use directory::Directory;
+pub use directory::{DOCUMENT_LENGTH_MAX, MODULE_LENGTH_MAX};
+use known::Latest;
+use signatures::VerifiedModule;
 
 /// A directory of modules.
 #[derive(Clone, Debug)]
 pub struct Store {
-    directory: PathBuf,
-    known: Arc<Known>,
+    directory: Arc<Directory>,
+    catalogue: Arc<Latest<Catalogue>>,
 }
 
 /// A module as `tam list --modules` shows it.
@@ -84,18 +80,14 @@ impl Store {
     /// # Errors
     /// When the directory holds something else or cannot be made.
     pub fn open(directory: impl Into<PathBuf>) -> Result<Self, StoreError> {
-        let store = Self { directory: directory.into(), known: Arc::default() };
-        // A store that is there can be read without the right to write.
-        if !store.has_layout()? {
-            store.create()?;
-        }
-        Ok(store)
+        let directory = Arc::new(Directory::open(directory.into())?);
+        Ok(Self { directory, catalogue: Arc::default() })
     }
 
     /// Its directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
-        &self.directory
+        self.directory.path()
     }
 
     /// Stores a module that `abi::check` has accepted, and gives it the name
@@ -111,7 +103,7 @@ impl Store {
             return Err(StoreError::TooLarge { what, length, limit: MODULE_LENGTH_MAX });
         }
         let documents = layout::documents(wasm, manifest)
-            .map_err(|source| self.document_error("index.json", source))?;
+            .map_err(|source| self.directory.document_error("index.json", source))?;
         let blobs = [wasm, &documents.config, &documents.image];
         self.put_blobs(&blobs, documents.entry, Naming::TakeOver)?;
         Ok(Digest::of(wasm))
@@ -148,7 +140,7 @@ impl Store {
             Some(foreign) => foreign,
             None => {
                 own = layout::documents(wasm, manifest)
-                    .map_err(|source| self.document_error("index.json", source))?;
+                    .map_err(|source| self.directory.document_error("index.json", source))?;
                 (own.image.as_slice(), own.config.as_slice())
             }
         };
@@ -165,7 +157,7 @@ impl Store {
     ) -> Result<Digest, StoreError> {
         let digest = Digest::of(wasm);
         let found: Image = serde_json::from_slice(image)
-            .map_err(|source| self.document_error("the image manifest", source))?;
+            .map_err(|source| self.directory.document_error("the image manifest", source))?;
         let is_its = found.module().is_some_and(|layer| layer.digest == digest)
             && found.config.digest == Digest::of(config);
         if !is_its {
@@ -184,9 +176,9 @@ impl Store {
     /// # Errors
     /// When the module is not there, or the store cannot be written.
     pub fn tag(&self, module: &Digest, reference: &str) -> Result<(), StoreError> {
-        let lock = WriteLock::take(&self.directory)?;
-        let mut index = self.index_to_change()?;
-        let is_it = |entry: &&Descriptor| self.known_module_of(entry) == Some(*module);
+        let lock = self.directory.lock()?;
+        let mut index = self.directory.index_to_change()?;
+        let is_it = |entry: &&Descriptor| self.directory.known_module_of(entry) == Some(*module);
         let Some(entry) = index.manifests.iter().rfind(is_it) else {
             return Err(self.not_found(&module.to_string(), &[]));
         };
@@ -197,7 +189,7 @@ impl Store {
         }
         index.manifests.retain(|other| other.reference() != Some(reference));
         index.manifests.push(named);
-        self.write_index(&lock, index)
+        self.directory.write_index(&lock, index)
     }
 
     /// Writes the blobs of an image, and the entry that leads to it.
@@ -207,9 +199,9 @@ impl Store {
         mut entry: Descriptor,
         naming: Naming,
     ) -> Result<(), StoreError> {
-        let lock = WriteLock::take(&self.directory)?;
-        self.write_blobs(&lock, blobs)?;
-        let mut index = self.index_to_change()?;
+        let lock = self.directory.lock()?;
+        self.directory.write_blobs(&lock, blobs)?;
+        let mut index = self.directory.index_to_change()?;
         if index.manifests.contains(&entry) {
             return Ok(());
         }
@@ -233,7 +225,7 @@ impl Store {
             |other: &Descriptor| other.digest == entry.digest && other.reference().is_none();
         index.manifests.retain(|other| !is_idle(other));
         index.manifests.push(entry);
-        self.write_index(&lock, index)
+        self.directory.write_index(&lock, index)
     }
 
     /// The documents of an image that is in the store.
@@ -241,11 +233,12 @@ impl Store {
     /// # Errors
     /// When it is not there, damaged, or holds no module.
     pub fn documents(&self, image: &Digest) -> Result<layout::Documents, StoreError> {
-        let entry = self.index()?.manifests.iter().find(|entry| entry.digest == *image).cloned();
+        let entry =
+            self.directory.index()?.manifests.iter().find(|entry| entry.digest == *image).cloned();
         let entry = entry.ok_or_else(|| self.not_found(&image.to_string(), &[]))?;
         let (_, found) = self.module_of(&entry)?;
         let read = |digest: &Digest| {
-            let bytes = self.read_blob(digest, DOCUMENT_LENGTH_MAX)?;
+            let bytes = self.directory.read_blob(digest, DOCUMENT_LENGTH_MAX)?;
             bytes.ok_or_else(|| self.not_found(&digest.to_string(), &[]))
         };
         Ok(layout::Documents { config: read(&found.config.digest)?, image: read(image)?, entry })
@@ -256,7 +249,7 @@ impl Store {
     /// # Errors
     /// When it is not there, damaged, or cannot be read.
     pub fn get(&self, digest: &Digest) -> Result<Vec<u8>, StoreError> {
-        match self.read_blob(digest, MODULE_LENGTH_MAX)? {
+        match self.directory.read_blob(digest, MODULE_LENGTH_MAX)? {
             Some(bytes) => Ok(bytes),
             None => Err(self.not_found(&digest.to_string(), &[])),
         }
@@ -265,7 +258,7 @@ impl Store {
     /// Whether there is a file for a module of this digest; its bytes are compared when it is read.
     #[must_use]
     pub fn has(&self, digest: &Digest) -> bool {
-        self.blob_path(digest).is_file()
+        self.directory.blob_path(digest).is_file()
     }
 
     /// What is in the store; one damaged image does not hide the others.
@@ -274,7 +267,7 @@ impl Store {
     /// When `index.json` cannot be read.
     pub fn list(&self) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
-        for entry in &self.index()?.manifests {
+        for entry in &self.directory.index()?.manifests {
             if signatures::is_one(entry) {
                 continue;
             }
@@ -300,7 +293,7 @@ impl Store {
             })
         };
         let mut modules = Vec::new();
-        for entry in &self.index()?.manifests {
+        for entry in &self.directory.index()?.manifests {
             match self.module_of(entry) {
                 Ok((module, _)) => modules.push(module),
                 Err(error) if is_named(entry.reference()) => return Err(error),
@@ -330,10 +323,10 @@ impl Store {
     /// # Errors
     /// When there is no such module, or the store cannot be written.
     pub fn remove(&self, digest: &Digest) -> Result<Vec<String>, StoreError> {
-        let lock = WriteLock::take(&self.directory)?;
-        let mut index = self.index_to_change()?;
+        let lock = self.directory.lock()?;
+        let mut index = self.directory.index_to_change()?;
         let is_meant = |entry: &Descriptor| {
-            entry.digest == *digest || self.known_module_of(entry) == Some(*digest)
+            entry.digest == *digest || self.directory.known_module_of(entry) == Some(*digest)
         };
         let (mut gone, mut kept): (Vec<_>, Vec<_>) =
             index.manifests.into_iter().partition(is_meant);
@@ -347,16 +340,17 @@ impl Store {
         let is_signature =
             |entry: &mut Descriptor| entry.reference().is_some_and(|name| signed.contains(name));
         gone.extend(kept.extract_if(.., is_signature));
-        let needed: BTreeSet<Digest> = kept.iter().flat_map(|entry| self.blobs_of(entry)).collect();
+        let needed: BTreeSet<Digest> =
+            kept.iter().flat_map(|entry| self.directory.blobs_of(entry)).collect();
         let unneeded: BTreeSet<Digest> = gone
             .iter()
-            .flat_map(|entry| self.blobs_of(entry))
-            .filter(|blob| !needed.contains(blob) && self.blob_path(blob).exists())
+            .flat_map(|entry| self.directory.blobs_of(entry))
+            .filter(|blob| !needed.contains(blob) && self.directory.blob_path(blob).exists())
             .collect();
         index.manifests = kept;
-        self.write_index(&lock, index)?;
+        self.directory.write_index(&lock, index)?;
         for blob in unneeded {
-            let path = self.blob_path(&blob);
+            let path = self.directory.blob_path(&blob);
             fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
         }
         Ok(names)
@@ -380,7 +374,11 @@ impl Store {
     fn not_found(&self, wanted: &str, modules: &[StoredModule]) -> StoreError {
         let known: Vec<String> = modules.iter().map(StoredModule::shown).collect();
         let meant = Meant::new(wanted, known.iter().map(String::as_str));
-        StoreError::NotFound { wanted: shown(wanted), store: self.directory.clone(), meant }
+        StoreError::NotFound {
+            wanted: shown(wanted),
+            store: self.directory.path().to_owned(),
+            meant,
+        }
     }
 
     /// The module that an index entry leads to, and its image, of what lies there now.
@@ -389,7 +387,7 @@ impl Store {
         if entry.media_type != MANIFEST_TYPE {
             return Err(no_module(format!("of {}", shown(&entry.media_type))));
         }
-        let image = self.image(&entry.digest)?;
+        let image = self.directory.image(&entry.digest)?;
         let Some(module) = image.module() else {
             let types: Vec<String> = image.layers.iter().map(|l| shown(&l.media_type)).collect();
             return Err(no_module(types.join(", ")));
@@ -407,132 +405,102 @@ impl Store {
         Ok((stored, image))
     }
 
-    /// The module that an index entry leads to, if it does.
-    fn known_module_of(&self, entry: &Descriptor) -> Option<Digest> {
-        let is_manifest = entry.media_type == MANIFEST_TYPE;
-        let image = is_manifest.then(|| self.known_image(&entry.digest).ok())??;
-        image.module().map(|module| module.digest)
-    }
-
-    /// The image manifest of that digest, as it lies there now.
-    fn image(&self, digest: &Digest) -> Result<Arc<Image>, StoreError> {
-        let path = self.blob_path(digest);
-        let bytes = self
-            .read_blob(digest, DOCUMENT_LENGTH_MAX)?
-            .ok_or_else(|| StoreError::io("open", &path)(std::io::ErrorKind::NotFound.into()))?;
-        let image = serde_json::from_slice(&bytes);
-        let image = Arc::new(image.map_err(|source| StoreError::Document { path, source })?);
-        self.known.put_image(*digest, &image);
-        Ok(image)
-    }
-
-    /// The same, read when it is first asked for.
-    fn known_image(&self, digest: &Digest) -> Result<Arc<Image>, StoreError> {
-        self.known.image(digest).map_or_else(|| self.image(digest), Ok)
-    }
-
-    /// The blobs that an index entry needs, as far as they can be told.
-    fn blobs_of(&self, entry: &Descriptor) -> Vec<Digest> {
-        let mut blobs = vec![entry.digest];
-        if let Ok(image) = self.known_image(&entry.digest) {
-            blobs.push(image.config.digest);
-            blobs.extend(image.layers.iter().map(|layer| layer.digest));
-        }
-        blobs
-    }
-
-    fn write_blobs(&self, lock: &WriteLock, blobs: &[&[u8]]) -> Result<(), StoreError> {
-        let missing = blobs.iter().filter_map(|bytes| {
-            let digest = Digest::of(bytes);
-            let there = self.read_blob(&digest, MODULE_LENGTH_MAX);
-            // A damaged blob is healed by pushing it again.
-            (!matches!(there, Ok(Some(_)))).then(|| (self.blob_path(&digest), *bytes))
-        });
-        lock.write_all(&missing.collect::<Vec<_>>())
-    }
-
-    fn read_blob(&self, digest: &Digest, limit: u64) -> Result<Option<Vec<u8>>, StoreError> {
-        let path = self.blob_path(digest);
-        let Some(bytes) = files::read(&path, limit)? else { return Ok(None) };
-        let found = Digest::of(&bytes);
-        if found == *digest { Ok(Some(bytes)) } else { Err(StoreError::Damaged { path, found }) }
-    }
-
-    fn index(&self) -> Result<Arc<Index>, StoreError> {
-        // Of before it is read: who writes in between is read the next time.
-        let stamp = self.stamp().ok();
-        if let Some(known) = stamp.and_then(|stamp| self.known.index(&stamp)) {
+    /// What can be asked for now, made anew when the store has changed. A damaged image is left
+    /// out.
+    ///
+    /// # Errors
+    /// When `index.json` cannot be read.
+    pub fn catalogue(&self) -> Result<Arc<Catalogue>, StoreError> {
+        let stamp = self.directory.stamp()?;
+        if let Some(known) = self.catalogue.of(&stamp) {
             return Ok(known);
         }
-        let path = self.directory.join("index.json");
-        let Some(bytes) = files::read(&path, INDEX_LENGTH_MAX)? else {
-            return Ok(Arc::new(Index::empty()));
-        };
-        let index = serde_json::from_slice(&bytes);
-        let index = Arc::new(index.map_err(|source| StoreError::Document { path, source })?);
-        if let Some(stamp) = stamp {
-            self.known.put_index(stamp, &index);
+        let catalogue = Arc::new(Catalogue::new(&self.directory)?);
+        self.catalogue.put(stamp, &catalogue);
+        Ok(catalogue)
+    }
+
+    /// The bytes of any blob, compared with its digest; none when it is not there.
+    ///
+    /// # Errors
+    /// When it is longer than `limit`, damaged, or cannot be read.
+    pub fn blob(&self, digest: &Digest, limit: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        self.directory.read_blob(digest, limit)
+    }
+
+    /// Returns the entries that a reference may mean, those of signatures left out: of this name
+    /// (`monitor:0.1.0`, `v1`), else of a name that begins so (`monitor`), else whose own digest or
+    /// whose module's begins with these digits, at least [`PREFIX_LENGTH_MIN`]. All for the empty
+    /// reference.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn entries(&self, wanted: &str) -> Result<Vec<Descriptor>, StoreError> {
+        match entries::find(&self.directory, wanted)? {
+            Some(found) => Ok(found),
+            None => Err(self.not_found(wanted, &self.list()?.modules)),
         }
-        Ok(index)
     }
 
-    /// To be written by who holds the lock.
-    fn index_to_change(&self) -> Result<Index, StoreError> {
-        self.index().map(Arc::unwrap_or_clone)
-    }
-
-    fn write_index(&self, lock: &WriteLock, index: Index) -> Result<(), StoreError> {
-        let bytes = serde_json::to_vec_pretty(&index)
-            .map_err(|source| self.document_error("index.json", source))?;
-        lock.write(&self.directory.join("index.json"), &bytes)?;
-        // Nobody else writes as long as the lock is held.
-        if let Ok(stamp) = self.stamp() {
-            self.known.put_index(stamp, &Arc::new(index));
+    /// Makes the error that a reference leads to several modules by these entries.
+    #[must_use]
+    pub fn ambiguous(&self, wanted: &str, entries: &[Descriptor]) -> StoreError {
+        let name = |entry: &Descriptor| entry.reference().map_or(entry.digest.short(), shown);
+        let found = entries.iter().map(name).collect::<Vec<_>>().join(", ");
+        match wanted {
+            "" => StoreError::Several { store: self.directory.path().to_owned(), found },
+            _ => StoreError::Ambiguous { wanted: shown(wanted), found },
         }
-        Ok(())
     }
 
-    fn has_layout(&self) -> Result<bool, StoreError> {
-        let path = self.directory.join("oci-layout");
-        let Some(bytes) = files::read(&path, DOCUMENT_LENGTH_MAX)? else { return Ok(false) };
-        let layout: Layout = serde_json::from_slice(&bytes)
-            .map_err(|source| StoreError::Document { path, source })?;
-        if layout.image_layout_version != LAYOUT_VERSION {
-            return Err(StoreError::NotAStore { path: self.directory.clone() });
-        }
-        Ok(true)
+    /// A module with its signatures, of one reading. Whether they are enough is for the caller to
+    /// say.
+    ///
+    /// # Errors
+    /// When the module is not there or damaged, or its signatures are.
+    pub fn verified(
+        &self,
+        digest: &Digest,
+        known: &BTreeSet<Signer>,
+    ) -> Result<VerifiedModule, StoreError> {
+        let wasm = self.get(digest)?;
+        Ok(VerifiedModule { digest: *digest, wasm, verified: self.signers(digest, known)? })
     }
 
-    fn create(&self) -> Result<(), StoreError> {
-        let directory = &self.directory;
-        fs::create_dir_all(directory).map_err(StoreError::io("create", directory))?;
-        for item in fs::read_dir(directory).map_err(StoreError::io("read", directory))? {
-            let name = item.map_err(StoreError::io("read", directory))?.file_name();
-            // Whoever creates the same store at this moment may have come this far.
-            let ours = ["blobs", "index.json", "oci-layout"].iter().chain(&OWN_NAMES);
-            if !ours.into_iter().any(|ours| *ours == name) {
-                return Err(StoreError::NotAStore { path: directory.clone() });
-            }
-        }
-        let lock = WriteLock::take(directory)?;
-        let blobs = directory.join("blobs").join("sha256");
-        fs::create_dir_all(&blobs).map_err(StoreError::io("create", &blobs))?;
-        if !directory.join("index.json").exists() {
-            self.write_index(&lock, Index::empty())?;
-        }
-        // Last: a directory with this file is a whole store.
-        let layout = Layout { image_layout_version: LAYOUT_VERSION.to_owned() };
-        let layout = serde_json::to_vec(&layout)
-            .map_err(|source| self.document_error("oci-layout", source))?;
-        lock.write(&directory.join("oci-layout"), &layout)
+    /// Who has signed a module, as far as the store knows.
+    ///
+    /// # Errors
+    /// When its signatures are damaged.
+    pub fn signers(
+        &self,
+        digest: &Digest,
+        known: &BTreeSet<Signer>,
+    ) -> Result<Verified, StoreError> {
+        signatures::signers(&self.directory, digest, known)
     }
 
-    fn blob_path(&self, digest: &Digest) -> PathBuf {
-        self.directory.join("blobs").join("sha256").join(digest.hex())
+    /// The images that hold this module: one, unless other tools made more of it.
+    ///
+    /// # Errors
+    /// When `index.json` cannot be read.
+    pub fn images_of(&self, module: &Digest) -> Result<BTreeSet<Digest>, StoreError> {
+        signatures::images_of(&self.directory, module)
     }
 
-    fn document_error(&self, name: &str, source: serde_json::Error) -> StoreError {
-        StoreError::Document { path: self.directory.join(name), source }
+    /// The signatures of an image, none of them verified.
+    ///
+    /// # Errors
+    /// When they are damaged.
+    pub fn signatures(&self, image: &Digest) -> Result<Vec<Signature>, StoreError> {
+        signatures::signatures(&self.directory, image)
+    }
+
+    /// Keeps a signature of an image beside those that there are.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn put_signature(&self, image: &Digest, signature: &Signature) -> Result<(), StoreError> {
+        signatures::put(&self.directory, image, signature)
     }
 }
 

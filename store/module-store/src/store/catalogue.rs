@@ -2,17 +2,12 @@
 //! module may have its image and its signatures, and nobody else.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::sync::Arc;
-use std::time::SystemTime;
 
-use super::{Store, signatures};
+use super::directory::Directory;
+use super::signatures;
 use crate::digest::Digest;
 use crate::error::StoreError;
 use crate::layout::Descriptor;
-
-/// A state of `index.json`: each writing is a new file.
-pub(super) type Stamp = (Option<SystemTime>, u64, u64);
 
 /// One blob that can be asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +27,26 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
+    /// Reads what can be asked for now. A damaged image is left out.
+    pub(super) fn new(directory: &Directory) -> Result<Self, StoreError> {
+        let mut catalogue = Self::default();
+        let index = directory.index()?;
+        let entries = &index.manifests;
+        for entry in entries.iter().filter(|entry| !signatures::is_one(entry)) {
+            let Some(module) = directory.known_module_of(entry) else { continue };
+            catalogue.add(entry, module, directory.blobs_of(entry));
+            catalogue.images.insert(module, entry.digest);
+        }
+        for entry in entries {
+            let signed = entry.reference().and_then(signatures::image_of);
+            let module = signed.and_then(|image| catalogue.blob(&image)).map(|held| held.module);
+            if let Some(module) = module {
+                catalogue.add(entry, module, directory.blobs_of(entry));
+            }
+        }
+        Ok(catalogue)
+    }
+
     /// A blob, by its digest.
     #[must_use]
     pub fn blob(&self, digest: &Digest) -> Option<&Held> {
@@ -65,57 +80,5 @@ impl Catalogue {
         }
         let manifest_type = Some(entry.media_type.clone());
         self.blobs.insert(entry.digest, Held { module, manifest_type });
-    }
-}
-
-impl Store {
-    /// What can be asked for now, made anew when the store has changed. A damaged image is left
-    /// out.
-    ///
-    /// # Errors
-    /// When `index.json` cannot be read.
-    pub fn catalogue(&self) -> Result<Arc<Catalogue>, StoreError> {
-        let stamp = self.stamp()?;
-        if let Some(known) = self.known.catalogue(&stamp) {
-            return Ok(known);
-        }
-        let catalogue = Arc::new(self.new_catalogue()?);
-        self.known.put_catalogue(stamp, &catalogue);
-        Ok(catalogue)
-    }
-
-    fn new_catalogue(&self) -> Result<Catalogue, StoreError> {
-        let mut catalogue = Catalogue::default();
-        let index = self.index()?;
-        let entries = &index.manifests;
-        for entry in entries.iter().filter(|entry| !signatures::is_one(entry)) {
-            let Some(module) = self.known_module_of(entry) else { continue };
-            catalogue.add(entry, module, self.blobs_of(entry));
-            catalogue.images.insert(module, entry.digest);
-        }
-        for entry in entries {
-            let signed = entry.reference().and_then(signatures::image_of);
-            let module = signed.and_then(|image| catalogue.blob(&image)).map(|held| held.module);
-            if let Some(module) = module {
-                catalogue.add(entry, module, self.blobs_of(entry));
-            }
-        }
-        Ok(catalogue)
-    }
-
-    /// Changes when `index.json` does.
-    pub(super) fn stamp(&self) -> Result<Stamp, StoreError> {
-        use std::os::unix::fs::MetadataExt;
-        let path = self.directory.join("index.json");
-        let metadata = fs::metadata(&path).map_err(StoreError::io("read", &path))?;
-        Ok((metadata.modified().ok(), metadata.len(), metadata.ino()))
-    }
-
-    /// The bytes of any blob, compared with its digest; none when it is not there.
-    ///
-    /// # Errors
-    /// When it is longer than `limit`, damaged, or cannot be read.
-    pub fn blob(&self, digest: &Digest, limit: u64) -> Result<Option<Vec<u8>>, StoreError> {
-        self.read_blob(digest, limit)
     }
 }

@@ -6,56 +6,57 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
-use super::catalogue::{Catalogue, Stamp};
 use crate::digest::Digest;
-use crate::layout::{Image, Index};
+use crate::layout::Image;
 
 /// Image manifests that are kept, of half a kilobyte each: as many as a full `index.json` names,
 /// with a signature for each.
 const IMAGES_MAX: usize = 40_000;
 
-/// Of one store, for all that have it open in this process.
-#[derive(Debug, Default)]
-pub(super) struct Known {
-    index: Mutex<Option<(Stamp, Arc<Index>)>>,
-    catalogue: Mutex<Option<(Stamp, Arc<Catalogue>)>>,
-    images: Mutex<BTreeMap<Digest, Arc<Image>>>,
+/// A state of `index.json`: each writing is a new file.
+pub(super) type Stamp = (Option<SystemTime>, u64, u64);
+
+/// Something that was made of one state of `index.json`.
+#[derive(Debug)]
+pub(super) struct Latest<T>(Mutex<Option<(Stamp, Arc<T>)>>);
+
+impl<T> Default for Latest<T> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
 }
 
-impl Known {
-    pub(super) fn index(&self, stamp: &Stamp) -> Option<Arc<Index>> {
-        of(&self.index, stamp)
+impl<T> Latest<T> {
+    /// Returns it, if it was made of this state.
+    pub(super) fn of(&self, stamp: &Stamp) -> Option<Arc<T>> {
+        let kept = locked(&self.0);
+        kept.as_ref().filter(|(of, _)| of == stamp).map(|(_, kept)| Arc::clone(kept))
     }
 
-    pub(super) fn put_index(&self, stamp: Stamp, index: &Arc<Index>) {
-        *locked(&self.index) = Some((stamp, Arc::clone(index)));
+    /// Keeps it in place of what was made of another state.
+    pub(super) fn put(&self, stamp: Stamp, made: &Arc<T>) {
+        *locked(&self.0) = Some((stamp, Arc::clone(made)));
+    }
+}
+
+/// Image manifests that have been read.
+#[derive(Debug, Default)]
+pub(super) struct Images(Mutex<BTreeMap<Digest, Arc<Image>>>);
+
+impl Images {
+    pub(super) fn get(&self, digest: &Digest) -> Option<Arc<Image>> {
+        locked(&self.0).get(digest).cloned()
     }
 
-    pub(super) fn catalogue(&self, stamp: &Stamp) -> Option<Arc<Catalogue>> {
-        of(&self.catalogue, stamp)
-    }
-
-    pub(super) fn put_catalogue(&self, stamp: Stamp, catalogue: &Arc<Catalogue>) {
-        *locked(&self.catalogue) = Some((stamp, Arc::clone(catalogue)));
-    }
-
-    pub(super) fn image(&self, digest: &Digest) -> Option<Arc<Image>> {
-        locked(&self.images).get(digest).cloned()
-    }
-
-    pub(super) fn put_image(&self, digest: Digest, image: &Arc<Image>) {
-        let mut images = locked(&self.images);
+    pub(super) fn put(&self, digest: Digest, image: &Arc<Image>) {
+        let mut images = locked(&self.0);
         if images.len() >= IMAGES_MAX {
             images.clear();
         }
         images.insert(digest, Arc::clone(image));
     }
-}
-
-fn of<T>(kept: &Mutex<Option<(Stamp, Arc<T>)>>, stamp: &Stamp) -> Option<Arc<T>> {
-    let kept = locked(kept);
-    kept.as_ref().filter(|(of, _)| of == stamp).map(|(_, kept)| Arc::clone(kept))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

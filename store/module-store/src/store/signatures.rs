@@ -10,10 +10,9 @@ use serde::Serialize;
 use trust::signature::{PAYLOAD_LENGTH_MAX, PAYLOAD_TYPE, SIGNATURES_MAX, Verified};
 use trust::{ImageDigest, Signature, Signer};
 
-use super::Store;
+use super::directory::Directory;
 use crate::digest::Digest;
 use crate::error::StoreError;
-use crate::files::WriteLock;
 use crate::layout::{Descriptor, Image, MANIFEST_TYPE, REF_NAME};
 
 /// The annotation that holds a signature, in base64.
@@ -138,99 +137,81 @@ pub fn layers(image: &Image) -> impl Iterator<Item = &Descriptor> {
     image.layers.iter().filter(is_payload).take(SIGNATURES_MAX)
 }
 
-impl Store {
-    /// A module with its signatures, of one reading. Whether they are enough is for the caller to
-    /// say.
-    ///
-    /// # Errors
-    /// When the module is not there or damaged, or its signatures are.
-    pub fn verified(
-        &self,
-        digest: &Digest,
-        known: &BTreeSet<Signer>,
-    ) -> Result<VerifiedModule, StoreError> {
-        let wasm = self.get(digest)?;
-        Ok(VerifiedModule { digest: *digest, wasm, verified: self.signers(digest, known)? })
-    }
-
-    /// Who has signed a module, as far as the store knows.
-    ///
-    /// # Errors
-    /// When its signatures are damaged.
-    pub fn signers(
-        &self,
-        digest: &Digest,
-        known: &BTreeSet<Signer>,
-    ) -> Result<Verified, StoreError> {
-        let mut verified = Verified::default();
-        for image in self.images_of(digest)? {
-            // What it was when it was read first does not count here.
-            if self.image(&image).is_err() {
-                continue;
-            }
-            let signatures = self.signatures(&image)?;
-            let found = trust::signature::signers(&ImageDigest(*image.bytes()), &signatures, known);
-            verified.signers.extend(found.signers);
-            verified.strangers.extend(found.strangers);
-            verified.refused.extend(found.refused);
+/// Returns who has signed a module, as far as the directory knows.
+pub(super) fn signers(
+    directory: &Directory,
+    digest: &Digest,
+    known: &BTreeSet<Signer>,
+) -> Result<Verified, StoreError> {
+    let mut verified = Verified::default();
+    for image in images_of(directory, digest)? {
+        // What it was when it was read first does not count here.
+        if directory.image(&image).is_err() {
+            continue;
         }
-        Ok(verified)
+        let signatures = signatures(directory, &image)?;
+        let found = trust::signature::signers(&ImageDigest(*image.bytes()), &signatures, known);
+        verified.signers.extend(found.signers);
+        verified.strangers.extend(found.strangers);
+        verified.refused.extend(found.refused);
     }
+    Ok(verified)
+}
 
-    /// The images that hold this module: one, unless other tools made more of it.
-    ///
-    /// # Errors
-    /// When `index.json` cannot be read.
-    pub fn images_of(&self, module: &Digest) -> Result<BTreeSet<Digest>, StoreError> {
-        let index = self.index()?;
-        let holds = |entry: &&Descriptor| self.known_module_of(entry) == Some(*module);
-        Ok(index.manifests.iter().filter(holds).map(|entry| entry.digest).collect())
-    }
+/// Returns the images that hold a module.
+pub(super) fn images_of(
+    directory: &Directory,
+    module: &Digest,
+) -> Result<BTreeSet<Digest>, StoreError> {
+    let index = directory.index()?;
+    let holds = |entry: &&Descriptor| directory.known_module_of(entry) == Some(*module);
+    Ok(index.manifests.iter().filter(holds).map(|entry| entry.digest).collect())
+}
 
-    /// The signatures of an image, none of them verified.
-    ///
-    /// # Errors
-    /// When they are damaged.
-    pub fn signatures(&self, image: &Digest) -> Result<Vec<Signature>, StoreError> {
-        let mut signatures = Vec::new();
-        let Some(there) = self.signature_image(image)? else { return Ok(signatures) };
-        for layer in layers(&there) {
-            let Some(payload) = self.read_blob(&layer.digest, PAYLOAD_LENGTH_MAX as u64)? else {
-                continue;
-            };
-            signatures.extend(of_layer(layer, payload));
-        }
-        Ok(signatures)
+/// Returns the signatures of an image, none of them verified.
+pub(super) fn signatures(
+    directory: &Directory,
+    image: &Digest,
+) -> Result<Vec<Signature>, StoreError> {
+    let mut signatures = Vec::new();
+    let Some(there) = signature_image(directory, image)? else { return Ok(signatures) };
+    for layer in layers(&there) {
+        let Some(payload) = directory.read_blob(&layer.digest, PAYLOAD_LENGTH_MAX as u64)? else {
+            continue;
+        };
+        signatures.extend(of_layer(layer, payload));
     }
+    Ok(signatures)
+}
 
-    /// Keeps a signature of an image beside those that there are.
-    ///
-    /// # Errors
-    /// When the store cannot be written.
-    pub fn put_signature(&self, image: &Digest, signature: &Signature) -> Result<(), StoreError> {
-        let lock = WriteLock::take(&self.directory)?;
-        let there = self.signature_image(image)?;
-        let made = SignatureImage::with(signature, there)
-            .map_err(|source| self.document_error("index.json", source))?;
-        let Some(made) = made else { return Ok(()) };
-        let mut blobs: Vec<&[u8]> = made.payloads.iter().map(Vec::as_slice).collect();
-        blobs.extend([&made.config[..], &made.image]);
-        self.write_blobs(&lock, &blobs)?;
-        let mut index = self.index_to_change()?;
-        let name = name(image);
-        index.manifests.retain(|other| other.reference() != Some(&name));
-        let mut entry = Descriptor::of(MANIFEST_TYPE, &made.image);
-        entry.annotations.insert(REF_NAME.to_owned(), name);
-        index.manifests.push(entry);
-        self.write_index(&lock, index)
-    }
+/// Keeps a signature of an image beside those that there are.
+pub(super) fn put(
+    directory: &Directory,
+    image: &Digest,
+    signature: &Signature,
+) -> Result<(), StoreError> {
+    let lock = directory.lock()?;
+    let there = signature_image(directory, image)?;
+    let made = SignatureImage::with(signature, there)
+        .map_err(|source| directory.document_error("index.json", source))?;
+    let Some(made) = made else { return Ok(()) };
+    let mut blobs: Vec<&[u8]> = made.payloads.iter().map(Vec::as_slice).collect();
+    blobs.extend([&made.config[..], &made.image]);
+    directory.write_blobs(&lock, &blobs)?;
+    let mut index = directory.index_to_change()?;
+    let name = name(image);
+    index.manifests.retain(|other| other.reference() != Some(&name));
+    let mut entry = Descriptor::of(MANIFEST_TYPE, &made.image);
+    entry.annotations.insert(REF_NAME.to_owned(), name);
+    index.manifests.push(entry);
+    directory.write_index(&lock, index)
+}
 
-    fn signature_image(&self, image: &Digest) -> Result<Option<Image>, StoreError> {
-        let name = name(image);
-        let index = self.index()?;
-        let entry = index.manifests.iter().find(|entry| entry.reference() == Some(&name));
-        entry.map(|entry| self.image(&entry.digest).map(Arc::unwrap_or_clone)).transpose()
-    }
+fn signature_image(directory: &Directory, image: &Digest) -> Result<Option<Image>, StoreError> {
+    let name = name(image);
+    let index = directory.index()?;
+    let entry = index.manifests.iter().find(|entry| entry.reference() == Some(&name));
+    entry.map(|entry| directory.image(&entry.digest).map(Arc::unwrap_or_clone)).transpose()
 }
 
 #[cfg(test)]

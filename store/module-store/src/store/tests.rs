@@ -122,7 +122,7 @@ fn every_flipped_byte_is_noticed_and_a_push_heals() {
     let (_directory, store) = store();
     let (bytes, manifest) = (wasm("i32.const 0"), manifest("monitor", "0.1.0"));
     let digest = store.put(&bytes, &manifest).unwrap();
-    let path = store.blob_path(&digest);
+    let path = store.directory.blob_path(&digest);
     for at in 0..bytes.len() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 1 << (at % 8);
@@ -142,7 +142,7 @@ fn a_damaged_image_does_not_hide_the_others() {
     store.put(&wasm("i32.const 0"), &manifest("monitor", "0.1.0")).unwrap();
     let good = store.put(&wasm("i32.const 1"), &manifest("touch", "0.1.0")).unwrap();
     let image = store.list().unwrap().modules[0].image;
-    fs::write(store.blob_path(&image), b"{}").unwrap();
+    fs::write(store.directory.blob_path(&image), b"{}").unwrap();
     assert!(matches!(store.resolve("monitor"), Err(StoreError::Damaged { .. })));
     assert_eq!(store.resolve("touch").unwrap(), good);
     let listing = store.list().unwrap();
@@ -171,7 +171,7 @@ fn a_writer_that_dies_at_any_moment_leaves_a_whole_store() {
             fs::write(path, bytes).unwrap();
         }
         for blob in &blobs[..written] {
-            let path = store.blob_path(blob);
+            let path = store.directory.blob_path(blob);
             let (_, bytes) = after.iter().find(|(known, _)| *known == path).unwrap();
             fs::write(&path, bytes).unwrap();
         }
@@ -316,7 +316,7 @@ fn the_documents_are_those_of_the_wasm_artifact_layout() {
     let bytes = wasm("i32.const 0");
     let digest = store.put(&bytes, &manifest("monitor", "0.1.0")).unwrap();
     let read = |digest: &str| -> serde_json::Value {
-        let path = store.blob_path(&digest.parse().unwrap());
+        let path = store.directory.blob_path(&digest.parse().unwrap());
         serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
     };
     let path = store.directory().join("index.json");

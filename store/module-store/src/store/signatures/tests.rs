@@ -7,6 +7,7 @@ use tempfile::TempDir;
 use trust::{SecretKey, Seed};
 
 use super::*;
+use crate::Store;
 
 fn key(byte: u8) -> SecretKey {
     SecretKey::from_seed(&Seed::from([byte; 32]))
@@ -119,7 +120,7 @@ fn signatures_go_with_their_module() {
 fn what_other_tools_wrote_beside_their_signature_stays() {
     let (_directory, store, _, image) = store();
     sign(&store, &image, 1);
-    let mut there = store.signature_image(&image).unwrap().unwrap();
+    let mut there = signature_image(&store.directory, &image).unwrap().unwrap();
     there.layers[0].annotations.insert("dev.sigstore.cosign/bundle".into(), "{}".into());
     there.layers[0].annotations.remove(SIGNER);
     let signature = Signature::new(&key(2), &ImageDigest(*image.bytes()), "monitor");
@@ -152,9 +153,9 @@ fn an_image_of_another_tool_keeps_its_digest_and_its_signatures() {
 #[test]
 fn a_catalogue_says_which_module_each_blob_belongs_to() {
     let (_directory, store, module, image) = store();
-    let before = store.stamp().unwrap();
+    let before = store.directory.stamp().unwrap();
     sign(&store, &image, 1);
-    assert_ne!(store.stamp().unwrap(), before);
+    assert_ne!(store.directory.stamp().unwrap(), before);
     let catalogue = store.catalogue().unwrap();
     let signature = *catalogue.named(&name(&image)).unwrap();
     let payload = Digest::of(&store.signatures(&image).unwrap()[0].payload);
@@ -171,7 +172,7 @@ fn a_catalogue_says_which_module_each_blob_belongs_to() {
 fn one_more_module_does_not_have_the_others_read_again() {
     let (directory, store, module, image) = store();
     assert!(store.catalogue().unwrap().blob(&module).is_some());
-    let file = store.blob_path(&image);
+    let file = store.directory.blob_path(&image);
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, b"{}").unwrap();
     let second = store.put(b"\0asm second", &manifest("second")).unwrap();
