@@ -62,7 +62,7 @@ impl Block {
     /// # Errors
     /// When it is no array that can be mapped.
     pub fn new(map: Map) -> Result<Self, BlockError> {
-        let mapped = MappedBlock { words: map.map_words()?, length: map.info().value_size };
+        let mapped = MappedBlock { words: map_words(&map)?, length: map.info().value_size };
         Ok(Self { map, mapped })
     }
 
@@ -112,18 +112,16 @@ impl MappedBlock {
     }
 }
 
-impl Map {
-    /// The first value of an array made with `BPF_F_MMAPABLE`, whatever its size, in memory.
-    fn map_words(&self) -> Result<MappedWords, MapError> {
-        let info = self.info();
-        if info.kind != sys::BPF_MAP_TYPE_ARRAY || info.flags & sys::BPF_F_MMAPABLE == 0 {
-            return Err(MapError::NotMappable { map: info.name.clone() });
-        }
-        let words = (info.value_size as usize).div_ceil(8);
-        MappedWords::new(self.as_fd(), words).map_err(|source| MapError::Kernel {
-            map: info.name.clone(),
-            action: "map into memory",
-            source,
-        })
+/// The first value of an array made with `BPF_F_MMAPABLE`, whatever its size, in memory.
+fn map_words(map: &Map) -> Result<MappedWords, MapError> {
+    let info = map.info();
+    if info.kind != sys::BPF_MAP_TYPE_ARRAY || info.flags & sys::BPF_F_MMAPABLE == 0 {
+        return Err(MapError::NotMappable { map: info.name.clone() });
     }
+    let words = (info.value_size as usize).div_ceil(8);
+    MappedWords::new(map.as_fd(), words).map_err(|source| MapError::Kernel {
+        map: info.name.clone(),
+        action: "map into memory",
+        source,
+    })
 }

@@ -29,6 +29,7 @@ mod map;
 mod mapped;
 mod new_map;
 mod object;
+mod object_name;
 pub mod pin;
 mod program;
 mod raw_program;

@@ -10,6 +10,7 @@ use bytemuck::{Pod, Zeroable};
 use libbpf_sys as sys;
 
 pub use crate::mapped::MappedArray;
+use crate::new_map::{self, MapSpec, NewMapError};
 use crate::pin::{self, Kind, PinError};
 use crate::program::object_info;
 
@@ -149,6 +150,20 @@ impl AsFd for Map {
 }
 
 impl Map {
+    /// Makes a map. Of its name the kernel shows 15 characters, others than letters, digits and
+    /// `.` as `_`.
+    ///
+    /// # Errors
+    /// When the kernel refuses: an unknown kind, a size that the kind does not allow, no memory.
+    pub fn create(name: &str, spec: &MapSpec) -> Result<Self, NewMapError> {
+        let fd = new_map::create(name, spec)?;
+        Self::from_fd(fd).map_err(|source| NewMapError {
+            name: name.to_owned(),
+            spec: *spec,
+            source,
+        })
+    }
+
     /// Takes a descriptor that refers to a map.
     pub(crate) fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         let info = info_of(fd.as_fd())?;

@@ -6,8 +6,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use libbpf_sys as sys;
 
-use crate::map::Map;
-use crate::raw_program::short_name;
+use crate::object_name::short_name;
 
 /// What a map is made of. Zero where a kind has no such thing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,36 +70,30 @@ pub struct NewMapError {
     pub source: io::Error,
 }
 
-impl Map {
-    /// Makes a map. Of its name the kernel shows 15 characters, others than letters, digits and
-    /// `.` as `_`.
-    ///
-    /// # Errors
-    /// When the kernel refuses: an unknown kind, a size that the kind does not allow, no memory.
-    pub fn create(name: &str, spec: &MapSpec) -> Result<Self, NewMapError> {
-        let c_name = short_name(name);
-        let options = sys::bpf_map_create_opts {
-            sz: size_of::<sys::bpf_map_create_opts>() as u64,
-            map_flags: spec.flags,
-            map_extra: spec.extra,
-            ..Default::default()
-        };
-        let refused = |source| NewMapError { name: name.to_owned(), spec: *spec, source };
-        // SAFETY: the name ends with NUL; name and options live across the call.
-        let answer = unsafe {
-            sys::bpf_map_create(
-                spec.kind,
-                c_name.as_ptr(),
-                spec.key_size,
-                spec.value_size,
-                spec.max_entries,
-                &raw const options,
-            )
-        };
-        if answer < 0 {
-            return Err(refused(io::Error::from_raw_os_error(-answer)));
-        }
-        // SAFETY: a new descriptor that nobody else holds.
-        Self::from_fd(unsafe { OwnedFd::from_raw_fd(answer) }).map_err(refused)
+/// Makes a map; its descriptor.
+pub(crate) fn create(name: &str, spec: &MapSpec) -> Result<OwnedFd, NewMapError> {
+    let c_name = short_name(name);
+    let options = sys::bpf_map_create_opts {
+        sz: size_of::<sys::bpf_map_create_opts>() as u64,
+        map_flags: spec.flags,
+        map_extra: spec.extra,
+        ..Default::default()
+    };
+    let refused = |source| NewMapError { name: name.to_owned(), spec: *spec, source };
+    // SAFETY: the name ends with NUL; name and options live across the call.
+    let answer = unsafe {
+        sys::bpf_map_create(
+            spec.kind,
+            c_name.as_ptr(),
+            spec.key_size,
+            spec.value_size,
+            spec.max_entries,
+            &raw const options,
+        )
+    };
+    if answer < 0 {
+        return Err(refused(io::Error::from_raw_os_error(-answer)));
     }
+    // SAFETY: a new descriptor that nobody else holds.
+    Ok(unsafe { OwnedFd::from_raw_fd(answer) })
 }

@@ -4,7 +4,7 @@
 //! It fills in the maps' descriptors and describes the functions in BTF; the
 //! instructions are the caller's, and whether they are safe is the verifier's.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -14,6 +14,7 @@ use crate::function_btf::FunctionBtf;
 pub use crate::function_btf::RawFunction;
 use crate::insn;
 use crate::object::last_lines;
+use crate::object_name::short_name;
 use crate::program::Program;
 
 /// Room for the verifier's log, which is only asked for after a refusal: the
@@ -220,15 +221,6 @@ impl RawKind {
             Self::Tc => sys::BPF_TCX_INGRESS,
         }
     }
-}
-
-/// A name as the kernel takes it: 15 letters, digits, `_` and `.`.
-pub(crate) fn short_name(name: &str) -> CString {
-    let allowed = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '_' };
-    let short: String =
-        name.chars().map(allowed).take(sys::BPF_OBJ_NAME_LEN as usize - 1).collect();
-    // It has no NUL character any more.
-    CString::new(short).unwrap_or_default()
 }
 
 /// Loads instructions as they are.

@@ -3,18 +3,16 @@
 //! No device is involved in the first; the second redirects or passes real frames.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use bytemuck::{Pod, Zeroable};
 use libbpf_sys as sys;
 use units::Nanos;
 
-use crate::program::Program;
-
 /// What a program may add to a packet: head and tail room are below a page.
 const GROWTH_MAX: usize = 4096;
 
-/// `struct xdp_md`, as [`Program::test_run`] takes and gives it.
+/// `struct xdp_md`, as [`Program::test_run`](crate::Program::test_run) takes and gives it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct XdpContext {
@@ -72,55 +70,52 @@ pub enum TestRunError {
     },
 }
 
-impl Program {
-    /// Runs the program over a packet, `repeat` times over what the last run left.
-    ///
-    /// # Errors
-    /// When the kernel refuses: a packet below an Ethernet header, or a context that lies.
-    pub fn test_run(
-        &self,
-        data: &[u8],
-        ctx: Option<&[u8]>,
-        repeat: u32,
-    ) -> Result<TestRun, TestRunError> {
-        let mut data_out = vec![0u8; data.len() + GROWTH_MAX];
-        let mut ctx_out = ctx.map(<[u8]>::to_vec);
-        let mut options = self.options(data, ctx, repeat)?;
-        options.data_out = data_out.as_mut_ptr().cast();
-        options.data_size_out = options.data_size_in + GROWTH_MAX as u32;
-        if let Some(ctx_out) = &mut ctx_out {
-            options.ctx_out = ctx_out.as_mut_ptr().cast();
-            options.ctx_size_out = options.ctx_size_in;
-        }
-        self.run(&mut options)?;
-        data_out.truncate(options.data_size_out as usize);
-        let duration = Nanos(u64::from(options.duration));
-        Ok(TestRun { retval: options.retval, data_out, ctx_out, duration })
-    }
+/// A program that is run.
+#[derive(Clone, Copy)]
+pub(crate) struct Tested<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) fd: BorrowedFd<'a>,
+}
 
-    /// Runs the program over `repeat` copies of a frame and does with each what
-    /// it answers: redirect and pass are real (Linux 5.18).
-    ///
-    /// One call has a fixed cost of about 25 ms: rates hold from 2^20 repetitions on.
-    /// `batch_size` frames, at most 256, are sent between two flushes; 0 means 64.
-    ///
-    /// # Errors
-    /// When the kernel refuses: an unknown device, or a frame over a page.
-    pub fn test_run_live(
-        &self,
-        frame: &[u8],
-        ingress_ifindex: u32,
-        repeat: u32,
-        batch_size: u32,
-    ) -> Result<(), TestRunError> {
-        let data_end = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-        let context = XdpContext { data_end, ingress_ifindex, ..Default::default() };
-        let mut options = self.options(frame, Some(bytemuck::bytes_of(&context)), repeat)?;
-        options.flags = sys::BPF_F_TEST_XDP_LIVE_FRAMES;
-        options.batch_size = batch_size;
-        self.run(&mut options)
+/// Runs a program as [`Program::test_run`](crate::Program::test_run) says.
+pub(crate) fn once(
+    program: Tested<'_>,
+    data: &[u8],
+    ctx: Option<&[u8]>,
+    repeat: u32,
+) -> Result<TestRun, TestRunError> {
+    let mut data_out = vec![0u8; data.len() + GROWTH_MAX];
+    let mut ctx_out = ctx.map(<[u8]>::to_vec);
+    let mut options = program.options(data, ctx, repeat)?;
+    options.data_out = data_out.as_mut_ptr().cast();
+    options.data_size_out = options.data_size_in + GROWTH_MAX as u32;
+    if let Some(ctx_out) = &mut ctx_out {
+        options.ctx_out = ctx_out.as_mut_ptr().cast();
+        options.ctx_size_out = options.ctx_size_in;
     }
+    program.run(&mut options)?;
+    data_out.truncate(options.data_size_out as usize);
+    let duration = Nanos(u64::from(options.duration));
+    Ok(TestRun { retval: options.retval, data_out, ctx_out, duration })
+}
 
+/// Runs a program as [`Program::test_run_live`](crate::Program::test_run_live) says.
+pub(crate) fn live(
+    program: Tested<'_>,
+    frame: &[u8],
+    ingress_ifindex: u32,
+    repeat: u32,
+    batch_size: u32,
+) -> Result<(), TestRunError> {
+    let data_end = u32::try_from(frame.len()).unwrap_or(u32::MAX);
+    let context = XdpContext { data_end, ingress_ifindex, ..Default::default() };
+    let mut options = program.options(frame, Some(bytemuck::bytes_of(&context)), repeat)?;
+    options.flags = sys::BPF_F_TEST_XDP_LIVE_FRAMES;
+    options.batch_size = batch_size;
+    program.run(&mut options)
+}
+
+impl Tested<'_> {
     fn options(
         &self,
         data: &[u8],
@@ -128,7 +123,7 @@ impl Program {
         repeat: u32,
     ) -> Result<sys::bpf_test_run_opts, TestRunError> {
         let too_large = |what, found, limit| {
-            let program = self.name().to_owned();
+            let program = self.name.to_owned();
             TestRunError::TooLarge { program, what, found, limit }
         };
         // A data unit of IP with its Ethernet header, and room for metadata.
@@ -152,11 +147,10 @@ impl Program {
 
     fn run(&self, options: &mut sys::bpf_test_run_opts) -> Result<(), TestRunError> {
         // SAFETY: the callers' buffers live across the call and are as long as the options say.
-        let answer =
-            unsafe { sys::bpf_prog_test_run_opts(self.as_fd().as_raw_fd(), &raw mut *options) };
+        let answer = unsafe { sys::bpf_prog_test_run_opts(self.fd.as_raw_fd(), &raw mut *options) };
         if answer < 0 {
             let source = io::Error::from_raw_os_error(-answer);
-            let (program, length) = (self.name().to_owned(), options.data_size_in as usize);
+            let (program, length) = (self.name.to_owned(), options.data_size_in as usize);
             return Err(TestRunError::Kernel { program, length, source });
         }
         Ok(())
