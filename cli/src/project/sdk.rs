@@ -13,6 +13,7 @@ pub const FILES: &[(&str, &str)] = sources![
     "README.md",
     "src/checksum.rs",
     "src/counter.rs",
+    "src/hash.rs",
     "src/host.rs",
     "src/icmp.rs",
     "src/ip.rs",

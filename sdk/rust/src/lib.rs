@@ -34,6 +34,7 @@
 
 pub mod checksum;
 mod counter;
+pub mod hash;
 mod host;
 pub mod icmp;
 mod ip;

@@ -47,10 +47,7 @@ static TABLE: tam::State<Table> = tam::State::new(Table::ZERO);
 
 fn on_start() -> Result<(), u16> {
     let settings = Settings::from_parameters()?;
-    let seed = match tam::parameter("seed").unwrap_or(0_u64) {
-        0 => tam::now_ms(),
-        seed => seed,
-    };
+    let seed = tam::hash::seed("seed");
     SETTINGS.with(|kept| *kept = settings);
     // What the version before leaves comes after this, with its own factors.
     TABLE.with(|table| table.begin(seed));

@@ -14,6 +14,7 @@
 //! the threshold keeps its place.
 
 use tam::Packet;
+use tam::hash::SplitMix64;
 
 use crate::settings::Settings;
 
@@ -135,8 +136,8 @@ impl Place {
 
 impl Table {
     pub fn begin(&mut self, seed: u64) {
-        let mut state = seed;
-        self.factors = [(); 3].map(|()| random(&mut state) | 1);
+        let mut chance = SplitMix64::new(seed);
+        self.factors = [(); 3].map(|()| chance.draw() | 1);
     }
 
     /// Whoever does not know the factors cannot choose prefixes that meet in a bucket.
@@ -175,13 +176,4 @@ impl Table {
             },
         }
     }
-}
-
-/// The next number of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
-/// generators, 2014).
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
 }
