@@ -11,6 +11,7 @@ macro_rules! sources {
 pub const FILES: &[(&str, &str)] = sources![
     "Cargo.toml",
     "README.md",
+    "src/bytes.rs",
     "src/checksum.rs",
     "src/counter.rs",
     "src/hash.rs",
@@ -23,7 +24,10 @@ pub const FILES: &[(&str, &str)] = sources![
     "src/macros.rs",
     "src/packet.rs",
     "src/plain.rs",
+    "src/prefix.rs",
+    "src/protocol.rs",
     "src/state.rs",
+    "src/table.rs",
     "src/testing.rs",
     "src/testing/headers.rs",
     "src/track.rs",

@@ -1,4 +1,6 @@
-//! ICMP errors: how much of the packet that they are about they quote.
+//! ICMP errors: how much of the packet that they are about they quote, and where its L4 header is.
+
+use crate::bytes::u16_at;
 
 /// Bytes in front of the quoted datagram (RFC 792, RFC 4443).
 pub const HEADER_LENGTH: usize = 8;
@@ -28,9 +30,38 @@ pub const fn quoted_end(
     if length == 0 || quoted_end > end { end } else { quoted_end }
 }
 
+/// Returns where the L4 header of an IPv4 packet begins that an error quotes, and where that packet
+/// or its quotation ends. `header` is its header, which lies at `at`, and `end` is where the
+/// quotation [ends](quoted_end).
+///
+/// `None` when it is no header of IPv4, and of a fragment that is not the first: it has no L4 header.
+#[inline]
+#[must_use]
+pub fn quoted_l4(header: &[u8; 20], at: usize, end: usize) -> Option<(usize, usize)> {
+    let length = usize::from(header[0] & 0x0f) * 4;
+    let is_first = u16_at(header, 6) & 0x1fff == 0;
+    if header[0] >> 4 != 4 || length < 20 || !is_first {
+        return None;
+    }
+    Some((at + length, end.min(at + usize::from(u16_at(header, 2)))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quoted_packet_has_an_l4_header_if_it_is_ipv4_and_no_later_fragment() {
+        // 24 bytes of header and 16 behind them; more fragments follow.
+        let header = [0x46, 0, 0, 40, 0, 1, 0x20, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        assert_eq!(quoted_l4(&header, 42, 200), Some((66, 82)), "the packet was shorter");
+        assert_eq!(quoted_l4(&header, 42, 70), Some((66, 70)), "the quotation is");
+        for (at, byte) in [(0, 0x66), (0, 0x44), (7, 1), (6, 0x10)] {
+            let mut other = header;
+            other[at] = byte;
+            assert_eq!(quoted_l4(&other, 42, 200), None, "byte {at}");
+        }
+    }
 
     #[test]
     fn the_quoted_datagram_ends_where_rfc_4884_says_and_never_behind_the_error() {

@@ -32,6 +32,7 @@
 
 #![cfg_attr(all(target_arch = "wasm32", not(feature = "std")), no_std)]
 
+pub mod bytes;
 pub mod checksum;
 mod counter;
 pub mod hash;
@@ -42,7 +43,10 @@ pub mod layout;
 mod macros;
 mod packet;
 mod plain;
+pub mod prefix;
+pub mod protocol;
 mod state;
+pub mod table;
 pub mod track;
 mod verdict;
 

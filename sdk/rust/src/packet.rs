@@ -203,6 +203,31 @@ impl Packet<'_> {
         self.place.load(offset, out)
     }
 
+    /// Copies `out.len()` bytes from `offset`, as [`load`](Self::load) does, of something that ends
+    /// at `end`: a datagram, behind which Ethernet's padding lies, or what an error quotes.
+    ///
+    /// `None` when the bytes lie beyond `end`, or beyond the packet.
+    #[must_use]
+    pub fn load_within(&self, offset: usize, end: usize, out: &mut [u8]) -> Option<()> {
+        if offset + out.len() > end {
+            return None;
+        }
+        self.load(offset, out).ok()
+    }
+
+    /// Takes `LENGTH` bytes out of the packet before they are looked at: wherever they lie in it,
+    /// each of them then has a known place. `None` as for [`load_within`](Self::load_within).
+    #[must_use]
+    pub fn take_within<const LENGTH: usize>(
+        &self,
+        offset: usize,
+        end: usize,
+    ) -> Option<[u8; LENGTH]> {
+        let mut bytes = [0; LENGTH];
+        self.load_within(offset, end, &mut bytes)?;
+        Some(bytes)
+    }
+
     /// Writes `bytes` at `offset`, anywhere in the packet; its length stays.
     ///
     /// # Errors

@@ -11,6 +11,7 @@
 //! a flood of first packets throws out first packets, and no connection.
 
 use crate::headers::Ends;
+use tam::hash::mix;
 use tam::track::{Connection, Phase};
 
 /// Places of a bucket.
@@ -75,13 +76,6 @@ impl Key {
         let mixed = mix(mix(seed, self.inside as u64), (self.inside >> 64) as u64);
         mix(mix(mix(mixed, self.outside as u64), (self.outside >> 64) as u64), rest)
     }
-}
-
-/// One step of a hash: what differs in one bit differs in half of them after two.
-pub const fn mix(hash: u64, word: u64) -> u64 {
-    // The fractional part of the golden ratio, which is odd.
-    let product = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    product ^ product >> 32
 }
 
 impl Flow {

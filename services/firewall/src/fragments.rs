@@ -2,11 +2,12 @@
 //!
 //! A later fragment that comes before the first one is dropped; hosts send them in order.
 
-use tam::Packet;
+use tam::hash::mix;
+use tam::table::oldest;
+use tam::{Packet, protocol};
 
 use crate::Reason;
-use crate::flows::mix;
-use crate::headers::{EXTENSIONS_MAX, FRAGMENT_HEADER, Headers, IPV6_LENGTH, load, protocol};
+use crate::headers::{EXTENSIONS_MAX, Headers, IPV6_LENGTH};
 
 /// How long fragments of a datagram may come: what hosts wait, at most (RFC 1122, section
 /// 3.3.2: 60 s to 120 s; Linux 30 s).
@@ -63,8 +64,8 @@ impl Datagram {
     fn id_v6(packet: &Packet<'_>, headers: &Headers) -> Option<(u32, u16)> {
         let (mut next, mut at) = (headers.next, headers.l3 + IPV6_LENGTH);
         for _ in 0..EXTENSIONS_MAX {
-            let extension: [u8; 8] = load(packet, at, headers.end)?;
-            if next == FRAGMENT_HEADER {
+            let extension: [u8; 8] = packet.take_within(at, headers.end)?;
+            if next == protocol::FRAGMENT {
                 let id = u32::from_be_bytes(*extension.last_chunk()?);
                 return Some((id, u16::from_be_bytes([extension[2], extension[3]])));
             }
@@ -103,13 +104,9 @@ impl Datagrams {
     /// Keeps a datagram; that which came first makes room.
     pub fn add(&mut self, datagram: &Datagram, now: u64) {
         let bucket = &mut self.buckets[datagram.hash(self.seed) as usize & (BUCKETS - 1)];
-        let (mut way, mut oldest) = (0, u64::MAX);
-        for (at, (known, expires_ms)) in bucket.iter().enumerate() {
-            let age = if known == datagram { 0 } else { *expires_ms };
-            if age < oldest {
-                (way, oldest) = (at, age);
-            }
+        let age = |(known, expires_ms): &_| if known == datagram { 0 } else { *expires_ms };
+        if let Some(place) = oldest(bucket, age) {
+            *place = (*datagram, now + WAIT_MS);
         }
-        bucket[way] = (*datagram, now + WAIT_MS);
     }
 }

@@ -1,31 +1,19 @@
 //! What the firewall reads of a packet: addresses, L4 ports, TCP's flags, and of an ICMP
 //! error the headers that it quotes. Every length is checked; nothing is changed.
 
-use tam::Packet;
-use tam::icmp::quoted_end;
+use tam::bytes::{u16_at, u32_at};
+use tam::icmp::{quoted_end, quoted_l4};
+use tam::prefix::V4_MAPPED;
 use tam::track::tcp;
+use tam::{Packet, protocol};
 
 use crate::Reason;
 
-/// RFC 5237, section 2: protocol numbers.
-pub mod protocol {
-    pub const ICMP: u8 = 1;
-    pub const TCP: u8 = 6;
-    pub const UDP: u8 = 17;
-    pub const ICMPV6: u8 = 58;
-}
-
-/// An IPv4 address as IPv6 has it: ::ffff:a.b.c.d (RFC 4291, section 2.5.5.2).
-pub const V4_MAPPED: u128 = 0xffff_0000_0000;
 /// Bytes of IPv6's header (RFC 8200, section 3).
 pub const IPV6_LENGTH: usize = 40;
 /// Extension headers of IPv6 that are looked through (RFC 8200, section 4), as many as a node
 /// does.
 pub const EXTENSIONS_MAX: usize = 8;
-const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
-pub const FRAGMENT_HEADER: u8 = 44;
-const DESTINATION: u8 = 60;
 /// Bytes of UDP's header, and of what each ICMP message begins with.
 const SHORT_LENGTH: usize = 8;
 
@@ -65,32 +53,13 @@ pub enum L4 {
     Other,
 }
 
-/// Takes so many bytes out of the packet before they are looked at: wherever they lie, each of
-/// them then has a known place. `None` where they lie beyond `end`.
-pub fn load<const LENGTH: usize>(
-    packet: &Packet<'_>,
-    at: usize,
-    end: usize,
-) -> Option<[u8; LENGTH]> {
-    let mut bytes = [0; LENGTH];
-    if at + LENGTH > end {
-        return None;
-    }
-    packet.load(at, &mut bytes).ok()?;
-    Some(bytes)
-}
-
-const fn u16_of(bytes: &[u8], at: usize) -> u16 {
-    (bytes[at] as u16) << 8 | bytes[at + 1] as u16
-}
-
 /// Returns where the datagram ends whose header says that from `from` on it has so many bytes.
 fn ends_at(packet: &Packet<'_>, from: usize, length: u16) -> usize {
     (from + usize::from(length)).min(packet.length())
 }
 
 fn v4_of(ip: &[u8; 20], at: usize) -> u128 {
-    V4_MAPPED | u128::from(u16_of(ip, at)) << 16 | u128::from(u16_of(ip, at + 2))
+    V4_MAPPED | u128::from(u32_at(ip, at))
 }
 
 /// Source and destination.
@@ -106,17 +75,19 @@ impl Headers {
         let l3 = packet.l3_offset().ok_or(Reason::NotIp)?;
         match version {
             4 => {
-                let ip: [u8; 20] = load(packet, l3, packet.length()).ok_or(Reason::CutShort)?;
+                let ip: [u8; 20] =
+                    packet.take_within(l3, packet.length()).ok_or(Reason::CutShort)?;
                 let (source, destination) = (v4_of(&ip, 12), v4_of(&ip, 16));
-                let fragment = (u16_of(&ip, 4), u16_of(&ip, 6));
-                let end = ends_at(packet, l3, u16_of(&ip, 2));
+                let fragment = (u16_at(&ip, 4), u16_at(&ip, 6));
+                let end = ends_at(packet, l3, u16_at(&ip, 2));
                 Ok(Self { version, protocol, source, destination, fragment, next: 0, l3, end })
             }
             6 => {
-                let ip: [u8; 40] = load(packet, l3, packet.length()).ok_or(Reason::CutShort)?;
+                let ip: [u8; 40] =
+                    packet.take_within(l3, packet.length()).ok_or(Reason::CutShort)?;
                 let (source, destination) = v6_of(&ip);
                 let (fragment, next) = ((0, 0), ip[6]);
-                let end = ends_at(packet, l3 + IPV6_LENGTH, u16_of(&ip, 4));
+                let end = ends_at(packet, l3 + IPV6_LENGTH, u16_at(&ip, 4));
                 Ok(Self { version, protocol, source, destination, fragment, next, l3, end })
             }
             _ => Err(Reason::NotIp),
@@ -131,13 +102,13 @@ impl L4 {
         let Some(at) = packet.l4_offset() else { return Err(Reason::CutShort) };
         let end = headers.end;
         if headers.protocol == protocol::TCP {
-            let l4 = load(packet, at, end).ok_or(Reason::CutShort)?;
+            let l4 = packet.take_within(at, end).ok_or(Reason::CutShort)?;
             return Self::tcp(&l4, end - at);
         }
         if !matches!(headers.protocol, protocol::UDP | protocol::ICMP | protocol::ICMPV6) {
             return Ok(Self::Other);
         }
-        let l4: [u8; SHORT_LENGTH] = load(packet, at, end).ok_or(Reason::CutShort)?;
+        let l4: [u8; SHORT_LENGTH] = packet.take_within(at, end).ok_or(Reason::CutShort)?;
         if headers.protocol == protocol::UDP {
             return Self::udp(&l4, if is_whole { end - at } else { usize::MAX });
         }
@@ -146,7 +117,7 @@ impl L4 {
 
     /// RFC 9293, section 3.1: the data offset counts 32-bit words, 5 to as many as there are.
     fn tcp(l4: &[u8; tcp::HEADER_LENGTH], there: usize) -> Result<Self, Reason> {
-        let (source_port, destination_port, flags) = (u16_of(l4, 0), u16_of(l4, 2), l4[13]);
+        let (source_port, destination_port, flags) = (u16_at(l4, 0), u16_at(l4, 2), l4[13]);
         let length = usize::from(l4[12] >> 4) * 4;
         if length < tcp::HEADER_LENGTH || !tcp::is_possible(flags) {
             return Err(Reason::TcpFlags);
@@ -160,8 +131,8 @@ impl L4 {
     /// RFC 768: the length counts the header, and no more than IP carries. It may be less: what
     /// follows are options (RFC 9868).
     fn udp(l4: &[u8; SHORT_LENGTH], there: usize) -> Result<Self, Reason> {
-        let (source_port, destination_port) = (u16_of(l4, 0), u16_of(l4, 2));
-        match (SHORT_LENGTH..=there).contains(&usize::from(u16_of(l4, 4))) {
+        let (source_port, destination_port) = (u16_at(l4, 0), u16_at(l4, 2));
+        match (SHORT_LENGTH..=there).contains(&usize::from(u16_at(l4, 4))) {
             true => Ok(Self::Udp { source_port, destination_port }),
             false => Err(Reason::CutShort),
         }
@@ -178,7 +149,7 @@ impl L4 {
         if is_v6 != (headers.protocol == protocol::ICMPV6) {
             return Err(Reason::IcmpType);
         }
-        let id = u16_of(l4, 4);
+        let id = u16_at(l4, 4);
         // RFC 792 and RFC 4443: echo; unreachable, time exceeded, parameter problem, and
         // packet too big.
         let quoted = match (is_v6, l4[0]) {
@@ -206,34 +177,31 @@ impl L4 {
 
 /// Parses an IPv4 packet that an error quotes from `at` to `end`, or less where it was shorter.
 fn quoted_v4(packet: &Packet<'_>, at: usize, end: usize) -> Option<Ends> {
-    let ip: [u8; 20] = load(packet, at, end)?;
-    // A later fragment has no ports.
-    let is_first = u16_of(&ip, 6) & 0x1fff == 0;
-    let length = usize::from(ip[0] & 0x0f) * 4;
-    if ip[0] >> 4 != 4 || length < 20 || !is_first {
-        return None;
-    }
-    let end = end.min(at + usize::from(u16_of(&ip, 2)));
-    quoted(packet, at + length, end, ip[9], (v4_of(&ip, 12), v4_of(&ip, 16)))
+    let ip: [u8; 20] = packet.take_within(at, end)?;
+    let (l4_at, end) = quoted_l4(&ip, at, end)?;
+    quoted(packet, l4_at, end, ip[9], (v4_of(&ip, 12), v4_of(&ip, 16)))
 }
 
 /// Parses an IPv6 packet that an error quotes, through its extension headers: what is too big
 /// may be a fragment.
 fn quoted_v6(packet: &Packet<'_>, at: usize, end: usize) -> Option<Ends> {
-    let ip: [u8; IPV6_LENGTH] = load(packet, at, end)?;
+    let ip: [u8; IPV6_LENGTH] = packet.take_within(at, end)?;
     if ip[0] >> 4 != 6 {
         return None;
     }
     let (mut next, mut at) = (ip[6], at + IPV6_LENGTH);
-    let end = end.min(at + usize::from(u16_of(&ip, 4)));
+    let end = end.min(at + usize::from(u16_at(&ip, 4)));
     for _ in 0..EXTENSIONS_MAX {
-        if !matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT_HEADER | DESTINATION) {
+        if !matches!(
+            next,
+            protocol::HOP_BY_HOP | protocol::ROUTING | protocol::FRAGMENT | protocol::DESTINATION
+        ) {
             return quoted(packet, at, end, next, v6_of(&ip));
         }
-        let extension: [u8; 8] = load(packet, at, end)?;
-        let is_fragment = next == FRAGMENT_HEADER;
+        let extension: [u8; 8] = packet.take_within(at, end)?;
+        let is_fragment = next == protocol::FRAGMENT;
         // A later fragment has no ports.
-        if is_fragment && u16_of(&extension, 2) & 0xfff8 != 0 {
+        if is_fragment && u16_at(&extension, 2) & 0xfff8 != 0 {
             return None;
         }
         next = extension[0];
@@ -250,11 +218,11 @@ fn quoted(
     protocol: u8,
     (source, destination): (u128, u128),
 ) -> Option<Ends> {
-    let l4: [u8; SHORT_LENGTH] = load(packet, l4, end)?;
+    let l4: [u8; SHORT_LENGTH] = packet.take_within(l4, end)?;
     let (source_port, destination_port) = match protocol {
-        protocol::TCP | protocol::UDP => (u16_of(&l4, 0), u16_of(&l4, 2)),
+        protocol::TCP | protocol::UDP => (u16_at(&l4, 0), u16_at(&l4, 2)),
         protocol::ICMP | protocol::ICMPV6 if matches!(l4[0], 0 | 8 | 128 | 129) => {
-            let id = u16_of(&l4, 4);
+            let id = u16_at(&l4, 4);
             (id, id)
         }
         protocol::ICMP | protocol::ICMPV6 => return None,

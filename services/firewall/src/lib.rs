@@ -81,10 +81,7 @@ static DATAGRAMS: tam::State<Datagrams> = tam::State::new(Datagrams::new());
 
 fn on_start() -> Result<(), u16> {
     let policy = Policy::from_parameters()?;
-    let seed = match tam::parameter("seed").unwrap_or(0_u64) {
-        0 => tam::now_ms(),
-        seed => seed,
-    };
+    let seed = tam::hash::seed("seed");
     FLOWS.with(|flows| flows.begin(seed));
     DATAGRAMS.with(|datagrams| datagrams.begin(seed));
     POLICY.with(|kept| *kept = policy);
@@ -100,11 +97,8 @@ fn on_message(message: &[u8]) -> Result<(), u16> {
         }
         b"report" => {
             let counts = FLOWS.with(|flows| flows.count(tam::now_ms()));
-            let mut bytes = [0; 12];
-            for (at, count) in bytes.chunks_exact_mut(4).zip(counts) {
-                at.copy_from_slice(&count.to_le_bytes());
-            }
-            tam::event(EVENT_FLOWS, &bytes).map_err(|_| REFUSE_MESSAGE)
+            let counts = counts.map(u32::to_le_bytes);
+            tam::event(EVENT_FLOWS, counts.as_flattened()).map_err(|_| REFUSE_MESSAGE)
         }
         _ => Err(REFUSE_MESSAGE),
     }

@@ -1,12 +1,12 @@
 //! What the operator says: who is inside, what may be asked for from outside, how long
 //! things are kept. Texts are read once, at the start.
 
-use core::net::IpAddr;
-
+use tam::prefix::{Prefix, Prefixes, parse_list};
+use tam::protocol;
 use tam::track::{Connection, Phase};
 
 use crate::Reason;
-use crate::headers::{Ends, L4, V4_MAPPED, protocol};
+use crate::headers::{Ends, L4};
 
 /// Most prefixes that `inside` may list.
 const PREFIXES_MAX: usize = 8;
@@ -47,24 +47,17 @@ pub enum Fragments {
     Drop,
 }
 
-#[derive(Clone, Copy)]
-struct Prefix {
-    address: u128,
-    mask: u128,
-}
-
 /// Something that may be asked for from outside.
 #[derive(Clone, Copy)]
 struct Service {
     protocol: u8,
     ports: (u16, u16),
-    at: Prefix,
+    at: Prefix<u128>,
 }
 
 /// What the operator says.
 pub struct Policy {
-    inside: [Prefix; PREFIXES_MAX],
-    inside_count: usize,
+    inside: Prefixes<u128, PREFIXES_MAX>,
     inside_port: Option<u16>,
     services: [Service; SERVICES_MAX],
     services_count: usize,
@@ -77,38 +70,13 @@ pub struct Policy {
     icmp_ms: u64,
 }
 
-impl Prefix {
-    const ALL: Self = Self { address: 0, mask: 0 };
-
-    const fn contains(&self, address: u128) -> bool {
-        address & self.mask == self.address
-    }
-
-    /// `10.0.0.0/8`, `2001:db8::/32`, or an address alone.
-    fn read(text: &str) -> Option<Self> {
-        let (address, length) = match text.split_once('/') {
-            Some((address, length)) => (address, Some(length.parse::<u32>().ok()?)),
-            None => (text, None),
-        };
-        let (address, bits) = match address.parse().ok()? {
-            IpAddr::V4(v4) => (V4_MAPPED | u128::from(u32::from(v4)), 32),
-            IpAddr::V6(v6) => (u128::from(v6), 128),
-        };
-        let length = length.unwrap_or(bits);
-        let host_bits = bits.checked_sub(length)?;
-        let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
-        // Bits behind the prefix are a slip of the pen.
-        (address & mask == address).then_some(Self { address, mask })
-    }
-}
-
 impl Service {
     const NONE: Self = Self { protocol: 0, ports: (1, 0), at: Prefix::ALL };
 
     /// `tcp/443`, `udp/5000-5010@10.0.0.7`, `icmp`.
     fn read(text: &str) -> Option<Self> {
         let (what, at) = match text.split_once('@') {
-            Some((what, at)) => (what, Prefix::read(at)?),
+            Some((what, at)) => (what, Prefix::parse(at)?),
             None => (text, Prefix::ALL),
         };
         if what == "icmp" {
@@ -126,17 +94,6 @@ impl Service {
     }
 }
 
-/// Reads a list into `places`; how many there are, or `None` when one is wrong or too much.
-fn read_list<T>(text: &str, places: &mut [T], read: impl Fn(&str) -> Option<T>) -> Option<usize> {
-    let mut count = 0;
-    let words = text.split([' ', ',']).filter(|word| !word.is_empty());
-    for word in words {
-        *places.get_mut(count)? = read(word)?;
-        count += 1;
-    }
-    Some(count)
-}
-
 fn milliseconds(parameter: &str, default: u64) -> Result<u64, u16> {
     let seconds = tam::parameter::<u16>(parameter).map(u64::from);
     let seconds = seconds.or_else(|| tam::parameter::<u32>(parameter).map(u64::from));
@@ -149,8 +106,7 @@ fn milliseconds(parameter: &str, default: u64) -> Result<u64, u16> {
 impl Policy {
     pub const fn new() -> Self {
         Self {
-            inside: [Prefix::ALL; PREFIXES_MAX],
-            inside_count: 0,
+            inside: Prefixes::NONE,
             inside_port: None,
             services: [Service::NONE; SERVICES_MAX],
             services_count: 0,
@@ -167,18 +123,17 @@ impl Policy {
     pub fn from_parameters() -> Result<Self, u16> {
         let mut policy = Self::new();
         if let Some(text) = tam::parameter::<tam::Text>("inside") {
-            let read = read_list(text.as_str(), &mut policy.inside, Prefix::read);
-            policy.inside_count = read.ok_or(refuse::INSIDE)?;
+            policy.inside.read(text.as_str()).ok_or(refuse::INSIDE)?;
         }
         let port = tam::parameter::<tam::Text>("inside_port");
         if let Some(name) = port.as_ref().map(tam::Text::as_str).filter(|name| !name.is_empty()) {
             policy.inside_port = Some(tam::port(name).ok_or(refuse::INSIDE_PORT)?);
         }
-        if policy.inside_count == 0 && policy.inside_port.is_none() {
+        if policy.inside.is_empty() && policy.inside_port.is_none() {
             return Err(refuse::NOBODY_INSIDE);
         }
         if let Some(text) = tam::parameter::<tam::Text>("allow") {
-            let read = read_list(text.as_str(), &mut policy.services, Service::read);
+            let read = parse_list(text.as_str(), &mut policy.services, Service::read);
             policy.services_count = read.ok_or(refuse::ALLOW)?;
         }
         let fragments = tam::parameter::<tam::Text>("fragments");
@@ -196,15 +151,11 @@ impl Policy {
         Ok(policy)
     }
 
-    fn is_inside(&self, address: u128) -> bool {
-        self.inside.iter().take(self.inside_count).any(|prefix| prefix.contains(address))
-    }
-
     /// Where a packet comes from.
     pub fn side(&self, arrival: u16, source: u128, destination: u128) -> Result<Side, Reason> {
-        let source_inside = self.is_inside(source);
+        let source_inside = self.inside.contains(source);
         let Some(port) = self.inside_port else {
-            return match (source_inside, self.is_inside(destination)) {
+            return match (source_inside, self.inside.contains(destination)) {
                 (true, true) => Ok(Side::Within),
                 (true, false) => Ok(Side::FromInside),
                 (false, true) => Ok(Side::FromOutside),
@@ -212,7 +163,7 @@ impl Policy {
             };
         };
         let from_inside = arrival == port;
-        if self.inside_count != 0 && source_inside != from_inside {
+        if !self.inside.is_empty() && source_inside != from_inside {
             return Err(Reason::FalseSource);
         }
         Ok(if from_inside { Side::FromInside } else { Side::FromOutside })

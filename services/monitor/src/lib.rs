@@ -10,7 +10,7 @@ mod dscp;
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use tam::{Packet, Verdict};
+use tam::{Packet, Verdict, protocol};
 
 tam::module! {
     on_packet: on_packet,
@@ -38,14 +38,6 @@ tam::counters! {
     static ICMP = "icmp";
     /// IP packets of any other protocol.
     static OTHER = "other";
-}
-
-/// RFC 5237, section 2: protocol numbers.
-mod protocol {
-    pub const ICMP: u8 = 1;
-    pub const TCP: u8 = 6;
-    pub const UDP: u8 = 17;
-    pub const ICMPV6: u8 = 58;
 }
 
 /// Says in [`DSCP_MARK`] that packets are not marked; no code point has this many bits.

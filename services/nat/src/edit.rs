@@ -2,11 +2,13 @@
 //! packet and in what an error quotes.
 
 use tam::Packet;
+use tam::bytes::{put_u16, put_u32, u16_at, u32_at};
 use tam::checksum::{after16, after32};
+use tam::icmp::quoted_l4;
 use tam::track::tcp;
 
 use crate::Reason;
-use crate::headers::{Headers, Protocol, SHORT_LENGTH, load, u16_of, u32_of};
+use crate::headers::{Headers, Protocol, SHORT_LENGTH};
 
 /// Where IPv4's header has its checksum (RFC 791, section 3.1).
 const IP_CHECKSUM: usize = 10;
@@ -51,29 +53,23 @@ impl Quoted {
     /// mapped.
     pub fn of(packet: &Packet<'_>, l3_at: usize, end: usize) -> Option<Self> {
         let (mut ip, mut l4) = ([0; 20], [0; tcp::HEADER_LENGTH]);
-        load(packet, l3_at, end, &mut ip)?;
-        let length = usize::from(ip[0] & 0x0f) * 4;
-        let is_first = u16_of(&ip, 6) & 0x1fff == 0;
-        if ip[0] >> 4 != 4 || length < 20 || !is_first {
-            return None;
-        }
-        let (protocol, l4_at) = (Protocol::of(ip[9])?, l3_at + length);
-        // Behind the quoted datagram's own end nothing of it is quoted.
-        let end = end.min(l3_at + usize::from(u16_of(&ip, 2)));
+        packet.load_within(l3_at, end, &mut ip)?;
+        let (l4_at, end) = quoted_l4(&ip, l3_at, end)?;
+        let protocol = Protocol::of(ip[9])?;
         // 8 bytes must be quoted (RFC 792), as much as fits should be (RFC 1812).
         let whole = protocol == Protocol::Tcp
-            && load(packet, l4_at, end, &mut l4).is_some()
+            && packet.load_within(l4_at, end, &mut l4).is_some()
             && has_checksum(&l4);
         if !whole {
-            load(packet, l4_at, end, &mut l4[..SHORT_LENGTH])?;
+            packet.load_within(l4_at, end, &mut l4[..SHORT_LENGTH])?;
         }
         let l4_length = if whole { tcp::HEADER_LENGTH } else { SHORT_LENGTH };
         let (source_port, destination_port) = match (protocol, l4[0]) {
-            (Protocol::Udp | Protocol::Tcp, _) => (u16_of(&l4, 0), u16_of(&l4, 2)),
-            (Protocol::Icmp, 0 | 8) => (u16_of(&l4, 4), u16_of(&l4, 4)),
+            (Protocol::Udp | Protocol::Tcp, _) => (u16_at(&l4, 0), u16_at(&l4, 2)),
+            (Protocol::Icmp, 0 | 8) => (u16_at(&l4, 4), u16_at(&l4, 4)),
             (Protocol::Icmp, _) => return None,
         };
-        let (source, destination) = (u32_of(&ip, 12), u32_of(&ip, 16));
+        let (source, destination) = (u32_at(&ip, 12), u32_at(&ip, 16));
         Some(Self {
             ip,
             l4,
@@ -116,7 +112,7 @@ impl Quoted {
 /// extension without saying so (RFC 4884, sections 4 and 5); neither has a data offset there.
 const fn has_checksum(l4: &[u8; tcp::HEADER_LENGTH]) -> bool {
     let length = (l4[12] >> 4) as usize * 4;
-    length >= tcp::HEADER_LENGTH && u16_of(l4, TCP_CHECKSUM) != 0
+    length >= tcp::HEADER_LENGTH && u16_at(l4, TCP_CHECKSUM) != 0
 }
 
 /// Gives a packet's end another address and port.
@@ -132,30 +128,24 @@ pub fn address(ip: &mut [u8; 20], end: End, address: u32) {
     change_address(ip, end, address);
 }
 
-fn put(bytes: &mut [u8], at: usize, value: u16) {
-    let [high, low] = value.to_be_bytes();
-    (bytes[at], bytes[at + 1]) = (high, low);
-}
-
 /// Brings a checksum along when a word that it covers becomes another.
 #[inline]
 fn follow(bytes: &mut [u8], checksum_at: usize, old: u16, new: u16) {
-    put(bytes, checksum_at, after16(u16_of(bytes, checksum_at), old, new));
+    put_u16(bytes, checksum_at, after16(u16_at(bytes, checksum_at), old, new));
 }
 
 /// Brings it along when an address becomes another.
 #[inline]
 fn follow_address(bytes: &mut [u8], checksum_at: usize, old: u32, new: u32) {
-    put(bytes, checksum_at, after32(u16_of(bytes, checksum_at), old, new));
+    put_u16(bytes, checksum_at, after32(u16_at(bytes, checksum_at), old, new));
 }
 
 /// Changes an address in an IP header, with its checksum; gives the old one.
 fn change_address(ip: &mut [u8; 20], end: End, new: u32) -> u32 {
     let at = end.places().0;
-    let old = u32_of(ip, at);
+    let old = u32_at(ip, at);
     follow_address(ip, IP_CHECKSUM, old, new);
-    put(ip, at, (new >> 16) as u16);
-    put(ip, at + 2, new as u16);
+    put_u32(ip, at, new);
     old
 }
 
@@ -175,8 +165,8 @@ fn change_end(
         // The identifier, whichever end is meant.
         Protocol::Icmp => (4, 2),
     };
-    let (old_port, old) = (u16_of(l4, port_at), u16_of(l4, checksum_at));
-    put(l4, port_at, port);
+    let (old_port, old) = (u16_at(l4, port_at), u16_at(l4, checksum_at));
+    put_u16(l4, port_at, port);
     // What an error quotes may end before TCP's checksum.
     if checksum_at >= length || (protocol == Protocol::Udp && old == 0) {
         return [(old_port, port), (0, 0)];
@@ -186,9 +176,9 @@ fn change_end(
         // The pseudo-header.
         follow_address(l4, checksum_at, old_address, new_address);
     }
-    if protocol == Protocol::Udp && u16_of(l4, checksum_at) == 0 {
+    if protocol == Protocol::Udp && u16_at(l4, checksum_at) == 0 {
         // 0 would say that there is none (RFC 768); both are the same number.
-        put(l4, checksum_at, 0xffff);
+        put_u16(l4, checksum_at, 0xffff);
     }
-    [(old_port, port), (old, u16_of(l4, checksum_at))]
+    [(old_port, port), (old, u16_at(l4, checksum_at))]
 }

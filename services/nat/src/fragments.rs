@@ -3,6 +3,7 @@
 //! is then sent behind it (RFC 4787, REQ-14).
 
 use tam::Packet;
+use tam::table::oldest;
 
 use crate::edit::{self, End};
 use crate::headers::Headers;
@@ -136,15 +137,14 @@ impl Datagrams {
     /// Keeps a datagram; that which came first makes room.
     pub fn add(&mut self, headers: &Headers, now: u64) {
         let ways = &mut self.known[bucket(headers, BUCKETS)];
-        let (mut way, mut oldest) = (0, u64::MAX);
-        for (at, datagram) in ways.iter().enumerate() {
-            let age = if datagram.is_of(headers, now) { 0 } else { datagram.expires_ms };
-            if age < oldest {
-                (way, oldest) = (at, age);
-            }
-        }
+        let age = |datagram: &Datagram| match datagram.is_of(headers, now) {
+            true => 0,
+            false => datagram.expires_ms,
+        };
         let Headers { source, id, protocol, fate, .. } = *headers;
-        ways[way] = Datagram { source, id, protocol, fate, expires_ms: now + WAIT_MS };
+        if let Some(place) = oldest(ways, age) {
+            *place = Datagram { source, id, protocol, fate, expires_ms: now + WAIT_MS };
+        }
     }
 
     /// Holds a fragment until its first one comes; that which came first makes room, unless it is
@@ -155,13 +155,11 @@ impl Datagrams {
             return false;
         }
         let ways = &mut self.held[bucket(headers, HELD_BUCKETS)];
-        let (mut way, mut oldest) = (HELD_WAYS, u64::MAX);
-        for (at, held) in ways.iter().enumerate() {
-            if held.expires_ms < oldest && !held.is_of(headers, now) {
-                (way, oldest) = (at, held.expires_ms);
-            }
-        }
-        let Some(held) = ways.get_mut(way) else { return false };
+        let age = |held: &Held| match held.is_of(headers, now) {
+            true => u64::MAX,
+            false => held.expires_ms,
+        };
+        let Some(held) = oldest(ways, age) else { return false };
         let Headers { source, id, protocol, .. } = *headers;
         (held.source, held.id, held.protocol) = (source, id, protocol);
         (held.length, held.expires_ms) = (length as u16, now + HELD_MS);

@@ -1,18 +1,15 @@
 //! What the service reads of a packet. Every length is checked; nothing is changed.
 
-use tam::Packet;
+use tam::bytes::{u16_at, u32_at};
 use tam::icmp::quoted_end;
 use tam::track::tcp;
+use tam::{Packet, protocol};
 
 use crate::Reason;
 use crate::edit::Quoted;
 use crate::fragments::Fate;
 use crate::mappings::{Place, Remote};
 
-/// RFC 5237, section 2: protocol numbers.
-const ICMP: u8 = 1;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 /// Bytes of UDP's header, and of what each ICMP message begins with.
 pub const SHORT_LENGTH: usize = 8;
 
@@ -53,22 +50,6 @@ pub enum Kind {
     Error(Quoted),
 }
 
-pub const fn u16_of(bytes: &[u8], at: usize) -> u16 {
-    (bytes[at] as u16) << 8 | bytes[at + 1] as u16
-}
-
-pub const fn u32_of(bytes: &[u8], at: usize) -> u32 {
-    (u16_of(bytes, at) as u32) << 16 | u16_of(bytes, at + 2) as u32
-}
-
-/// Takes bytes out of the packet; `None` where they lie beyond `end`.
-pub fn load(packet: &Packet<'_>, at: usize, end: usize, bytes: &mut [u8]) -> Option<()> {
-    if at + bytes.len() > end {
-        return None;
-    }
-    packet.load(at, bytes).ok()
-}
-
 impl Headers {
     /// `None` for what is not IPv4.
     pub fn of(packet: &Packet<'_>) -> Option<Self> {
@@ -82,12 +63,12 @@ impl Headers {
             l4: [0; tcp::HEADER_LENGTH],
             l4_length: 0,
             protocol: ip[9],
-            source: u32_of(&ip, 12),
-            destination: u32_of(&ip, 16),
-            id: u16_of(&ip, 4),
+            source: u32_at(&ip, 12),
+            destination: u32_at(&ip, 16),
+            id: u16_at(&ip, 4),
             l3_at,
             l4_at: l3_at + usize::from(ip[0] & 0x0f) * 4,
-            end: packet.length().min(l3_at + usize::from(u16_of(&ip, 2))),
+            end: packet.length().min(l3_at + usize::from(u16_at(&ip, 2))),
             fate: Fate::NOBODYS,
             ip,
         })
@@ -108,9 +89,9 @@ impl Headers {
 impl Protocol {
     pub const fn of(number: u8) -> Option<Self> {
         match number {
-            UDP => Some(Self::Udp),
-            TCP => Some(Self::Tcp),
-            ICMP => Some(Self::Icmp),
+            protocol::UDP => Some(Self::Udp),
+            protocol::TCP => Some(Self::Tcp),
+            protocol::ICMP => Some(Self::Icmp),
             _ => None,
         }
     }
@@ -126,14 +107,14 @@ impl Kind {
     pub fn of(packet: &Packet<'_>, headers: &mut Headers) -> Result<Self, Reason> {
         let (protocol, at, end) = (Self::of_fragment(headers)?, headers.l4_at, headers.end);
         let loaded = match protocol {
-            Protocol::Tcp => load(packet, at, end, &mut headers.l4),
-            _ => load(packet, at, end, &mut headers.l4[..SHORT_LENGTH]),
+            Protocol::Tcp => packet.load_within(at, end, &mut headers.l4),
+            _ => packet.load_within(at, end, &mut headers.l4[..SHORT_LENGTH]),
         };
         loaded.ok_or(Reason::CutShort)?;
         headers.l4_length =
             if protocol == Protocol::Tcp { tcp::HEADER_LENGTH } else { SHORT_LENGTH };
         let l4 = &headers.l4;
-        let (source, destination, id) = (u16_of(l4, 0), u16_of(l4, 2), u16_of(l4, 4));
+        let (source, destination, id) = (u16_at(l4, 0), u16_at(l4, 2), u16_at(l4, 4));
         // RFC 792: echo, and the errors: unreachable, time exceeded, parameter problem.
         match (protocol, l4[0]) {
             (Protocol::Udp, _) => Ok(Self::Udp { source, destination }),

@@ -83,10 +83,7 @@ static DATAGRAMS: tam::State<Datagrams> = tam::State::new(Datagrams::new());
 
 fn on_start() -> Result<(), u16> {
     let settings = Settings::from_parameters()?;
-    let seed = match tam::parameter("seed").unwrap_or(0_u64) {
-        0 => tam::now_ms(),
-        seed => seed,
-    };
+    let seed = tam::hash::seed("seed");
     MAPPINGS.with(|mappings| mappings.begin(settings.first_port, settings.ports, seed));
     DATAGRAMS.with(Datagrams::begin);
     SETTINGS.with(|kept| *kept = settings);
@@ -103,11 +100,8 @@ fn on_message(message: &[u8]) -> Result<(), u16> {
         }
         b"report" => {
             let counts = MAPPINGS.with(|mappings| mappings.count(tam::now_ms()));
-            let mut bytes = [0; 12];
-            for (at, count) in bytes.chunks_exact_mut(4).zip(counts) {
-                at.copy_from_slice(&count.to_le_bytes());
-            }
-            tam::event(EVENT_MAPPINGS, &bytes).map_err(|_| REFUSE_MESSAGE)
+            let counts = counts.map(u32::to_le_bytes);
+            tam::event(EVENT_MAPPINGS, counts.as_flattened()).map_err(|_| REFUSE_MESSAGE)
         }
         _ => Err(REFUSE_MESSAGE),
     }

@@ -18,6 +18,7 @@
 //! mapping, further ones of the same port in a table of [`others`](crate::others). So one that
 //! ends ends no other, and a segment of no connection changes nothing.
 
+use tam::hash::{fold, mix};
 use tam::track::tcp::RST;
 use tam::track::{Connection, Phase};
 
@@ -177,12 +178,8 @@ impl Mapping {
 impl Place {
     /// What differs in one bit differs in about half of the hash's.
     fn hash(&self, seed: u64) -> u64 {
-        let mut hash = seed ^ (u64::from(self.address) << 16 | u64::from(self.port));
-        for _ in 0..2 {
-            // The fractional part of the golden ratio, which is odd.
-            hash = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        }
-        hash >> 32
+        let word = u64::from(self.address) << 16 | u64::from(self.port);
+        mix(mix(fold(seed ^ word), 0), 0) >> 32
     }
 }
 

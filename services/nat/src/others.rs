@@ -4,6 +4,8 @@
 //! place that is empty or has expired, else that of the one that has waited longest; one that is
 //! established is never thrown out.
 
+use tam::hash::{fold, mix};
+use tam::table::oldest;
 use tam::track::{Connection, Phase, tcp};
 
 use crate::mappings::Remote;
@@ -86,11 +88,7 @@ impl Ends {
         let Self { address, port, remote } = *self;
         let inside = u64::from(address) << 16 | u64::from(port);
         let outside = u64::from(remote.address) << 16 | u64::from(remote.port);
-        let mut hash = seed;
-        for word in [inside, outside] {
-            // The fractional part of the golden ratio, which is odd.
-            hash = (hash ^ hash >> 32 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        }
+        let hash = mix(mix(fold(seed), inside), outside);
         (hash >> 32) as usize & (BUCKETS - 1)
     }
 }
@@ -151,14 +149,7 @@ impl Others {
     /// Adds a connection; `false` where all that could make room are established.
     pub fn add(&mut self, ends: &Ends, connection: Connection, now: u64) -> bool {
         let ways = &mut self.buckets[ends.bucket(self.seed)];
-        let (mut way, mut oldest) = (WAYS, u64::MAX);
-        for (at, other) in ways.iter().enumerate() {
-            let age = other.age(now);
-            if age < oldest {
-                (way, oldest) = (at, age);
-            }
-        }
-        let Some(place) = ways.get_mut(way) else { return false };
+        let Some(place) = oldest(ways, |other| other.age(now)) else { return false };
         let Ends { address, port, remote } = *ends;
         *place = Other {
             address,

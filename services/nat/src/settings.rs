@@ -1,6 +1,6 @@
 //! What the operator says. Texts are read once, at the start.
 
-use core::net::Ipv4Addr;
+use tam::prefix::Prefixes;
 
 use crate::mappings::{BUCKET, PORTS_MAX};
 
@@ -25,17 +25,10 @@ pub mod refuse {
     pub const TIMEOUT: u16 = 4;
 }
 
-#[derive(Clone, Copy)]
-struct Prefix {
-    address: u32,
-    mask: u32,
-}
-
 /// What the operator says.
 pub struct Settings {
     pub address: u32,
-    inside: [Prefix; PREFIXES_MAX],
-    inside_count: usize,
+    inside: Prefixes<u32, PREFIXES_MAX>,
     pub first_port: u16,
     /// How many, a multiple of [`BUCKET`].
     pub ports: usize,
@@ -45,29 +38,11 @@ pub struct Settings {
     pub icmp_ms: u64,
 }
 
-impl Prefix {
-    const NONE: Self = Self { address: 1, mask: 0 };
-
-    const fn contains(&self, address: u32) -> bool {
-        address & self.mask == self.address
-    }
-
-    fn read(text: &str) -> Option<Self> {
-        let (address, length) = text.split_once('/').unwrap_or((text, "32"));
-        let address = u32::from(address.parse::<Ipv4Addr>().ok()?);
-        let host_bits = 32_u32.checked_sub(length.parse().ok()?)?;
-        let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
-        // Bits behind the prefix are a slip of the pen.
-        (address & mask == address).then_some(Self { address, mask })
-    }
-}
-
 impl Settings {
     pub const fn new() -> Self {
         Self {
             address: 0,
-            inside: [Prefix::NONE; PREFIXES_MAX],
-            inside_count: 0,
+            inside: Prefixes::NONE,
             first_port: 32_768,
             ports: PORTS_MAX,
             local: true,
@@ -79,7 +54,9 @@ impl Settings {
 
     pub fn from_parameters() -> Result<Self, u16> {
         let mut settings = Self::new();
-        settings.read_inside()?;
+        let inside = tam::parameter::<tam::Text>("inside").ok_or(refuse::INSIDE)?;
+        let count = settings.inside.read(inside.as_str());
+        count.filter(|count| *count > 0).ok_or(refuse::INSIDE)?;
         let address = tam::parameter::<[u8; 4]>("address").ok_or(refuse::ADDRESS)?;
         settings.address = u32::from_be_bytes(address);
         if settings.is_inside(settings.address) {
@@ -98,17 +75,6 @@ impl Settings {
         Ok(settings)
     }
 
-    fn read_inside(&mut self) -> Result<(), u16> {
-        let text = tam::parameter::<tam::Text>("inside").ok_or(refuse::INSIDE)?;
-        let words = text.as_str().split([' ', ',']).filter(|word| !word.is_empty());
-        for word in words {
-            let place = self.inside.get_mut(self.inside_count).ok_or(refuse::INSIDE)?;
-            *place = Prefix::read(word).ok_or(refuse::INSIDE)?;
-            self.inside_count += 1;
-        }
-        if self.inside_count == 0 { Err(refuse::INSIDE) } else { Ok(()) }
-    }
-
     /// An even number of ports from an even one, so that a bucket has both kinds; what is
     /// left over at the end is not used.
     fn read_ports(&mut self) -> Result<(), u16> {
@@ -125,6 +91,6 @@ impl Settings {
     }
 
     pub fn is_inside(&self, address: u32) -> bool {
-        self.inside.iter().take(self.inside_count).any(|prefix| prefix.contains(address))
+        self.inside.contains(address)
     }
 }

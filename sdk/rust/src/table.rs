@@ -1,0 +1,38 @@
+//! Tables of fixed size: which entry of a bucket makes room for a new one.
+
+/// Returns the entry of a bucket that makes room: the first of those whose age is least. An age is
+/// the time at which an entry expires, 0 of one that is empty or has expired, and `u64::MAX` of one
+/// that is never thrown out: where all are, there is no room.
+///
+/// ```
+/// use tam::table::oldest;
+///
+/// let mut expire_ms = [900, 400, u64::MAX, 400];
+/// *oldest(&mut expire_ms, |at| *at).unwrap() = 1_000;
+/// assert_eq!(expire_ms, [900, 1_000, u64::MAX, 400]);
+/// ```
+#[inline]
+pub fn oldest<T>(bucket: &mut [T], age: impl Fn(&T) -> u64) -> Option<&mut T> {
+    let (mut found, mut least) = (bucket.len(), u64::MAX);
+    for (at, entry) in bucket.iter().enumerate() {
+        let age = age(entry);
+        if age < least {
+            (found, least) = (at, age);
+        }
+    }
+    bucket.get_mut(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::oldest;
+
+    #[test]
+    fn an_empty_entry_comes_before_the_oldest_and_a_lasting_one_never() {
+        let found = |mut ages: Vec<(usize, u64)>| oldest(&mut ages, |it| it.1).map(|it| it.0);
+        assert_eq!(found(vec![(0, 5), (1, 0), (2, 3), (3, 0)]), Some(1));
+        assert_eq!(found(vec![(0, u64::MAX), (1, 7), (2, 6)]), Some(2));
+        assert_eq!(found(vec![(0, u64::MAX), (1, u64::MAX)]), None);
+        assert_eq!(found(vec![]), None);
+    }
+}
