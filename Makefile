@@ -59,4 +59,4 @@ setup-tests:
 	@tools/setup.sh --tests
 
 clean: ## removes everything that was built
-	@rm -rf target services/*/target sdk/rust/target services/*/*.wasm lab/fuzz/target
+	@rm -rf target services/*/target sdk/*/target services/*/*.wasm lab/fuzz/target

@@ -23,7 +23,7 @@ rust_find || {
 
 LINTS_MINOR=95 # lints differ by version: with another one clippy reports, but its warnings do not fail
 SAMPLES="monitor touch firewall nat guard guard-limit flakeway compress reflector transcode"
-OUTSIDE=$(ls sdk/rust/Cargo.toml services/*/Cargo.toml) # packages that the workspace leaves out
+OUTSIDE=$(ls sdk/*/Cargo.toml services/*/Cargo.toml) # packages that the workspace leaves out
 
 SYSTEM_JOBS=${SYSTEM_JOBS:-4} # system tests at a time: a node waits for its packets most of the time
 SLOWEST=20                    # tests named at the end, of those that took over two seconds

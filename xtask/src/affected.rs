@@ -22,6 +22,9 @@ const SHARED: [&str; 7] = [
     "tools/rust.sh",
 ];
 
+/// What services are written with, outside the workspace as they are.
+const SDKS: [&str; 2] = ["sdk/rust", "sdk/stream"];
+
 /// One package of the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Package {
@@ -75,16 +78,16 @@ pub fn affected(root: &Path, packages: &[Package], files: &[PathBuf]) -> BTreeSe
 }
 
 /// Returns the manifests of packages outside the workspace that the files belong to, or whose
-/// dependencies by path they belong to (`sdk/rust` and the services).
+/// dependencies by path they belong to (the SDKs and the services).
 pub fn outside(root: &Path, files: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let services = std::fs::read_dir(root.join("services")).context("listing services")?;
     let mut folders = services
         .map(|entry| Ok(Path::new("services").join(entry.context("listing services")?.file_name())))
         .collect::<anyhow::Result<Vec<PathBuf>>>()?;
-    folders.push("sdk/rust".into());
+    folders.extend(SDKS.map(PathBuf::from));
     folders.sort();
     let has = |folder: &str| files.iter().any(|file| file.starts_with(folder));
-    let all = has("sdk/rust");
+    let all = SDKS.into_iter().any(has);
     folders.retain(|folder| all || files.iter().any(|file| file.starts_with(folder)));
     let manifests = folders.into_iter().map(|folder| folder.join("Cargo.toml"));
     Ok(manifests.filter(|manifest| root.join(manifest).is_file()).collect())

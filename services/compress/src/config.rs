@@ -2,7 +2,7 @@
 
 use crate::coding::Coding;
 use crate::media::MediaTypes;
-use std::fmt;
+use stream::settings::{self, SettingsError};
 
 /// The level that leaves the choice to the node.
 pub const LEVEL_AUTO: u8 = 255;
@@ -37,57 +37,29 @@ impl Default for Config {
     }
 }
 
-/// Why a text is no configuration. The operator's fault.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError {
-    /// Which line, from 1; 0 is the text as a whole.
-    line: usize,
-    message: String,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "configuration, line {}: {}", self.line, self.message)
-    }
-}
-
 impl Config {
     /// Reads a text; what it does not say is as by default. An empty one is that.
-    pub fn parse(bytes: &[u8]) -> Result<Self, ConfigError> {
-        let text = std::str::from_utf8(bytes).map_err(|error| ConfigError {
-            line: 1 + bytes[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count(),
-            message: "it is not UTF-8 text".to_owned(),
+    pub fn parse(bytes: &[u8]) -> Result<Self, SettingsError> {
+        let text = std::str::from_utf8(bytes).map_err(|error| {
+            let before = bytes[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count();
+            SettingsError::new(1 + before, "it is not UTF-8 text")
         })?;
         let mut config = Self::default();
-        let mut seen: Vec<&str> = Vec::new();
-        for (number, line) in text.lines().enumerate() {
-            let refused = |message| ConfigError { line: number + 1, message };
-            let line = line.split_once('#').map_or(line, |(line, _)| line);
-            let mut words = line.split_whitespace();
-            let Some(key) = words.next() else { continue };
-            if seen.contains(&key) {
-                return Err(refused(format!("{key} stands there twice; keep one of them")));
-            }
-            seen.push(key);
-            config.set(key, words.collect()).map_err(refused)?;
-        }
+        settings::read(text, KEYS, |key, values| config.set(key, values))?;
         Ok(config)
     }
 
-    fn set(&mut self, key: &str, values: Vec<&str>) -> Result<(), String> {
-        if values.is_empty() {
-            return Err(format!("{key} has no value; the keys are {KEYS}"));
-        }
+    fn set(&mut self, key: &str, values: &[&str]) -> Result<(), String> {
         match key {
-            "minimum" => self.minimum = number(key, &values, 0, u64::from(u32::MAX))?,
-            "level" if values == ["auto"] => self.level = LEVEL_AUTO,
+            "minimum" => self.minimum = number(key, values, 0, u64::from(u32::MAX))?,
+            "level" if *values == ["auto"] => self.level = LEVEL_AUTO,
             "level" => {
-                let level = number(key, &values, LEVEL_MIN.into(), LEVEL_MAX.into())
+                let level = number(key, values, LEVEL_MIN.into(), LEVEL_MAX.into())
                     .map_err(|message| format!("{message}, or auto"))?;
                 self.level = u8::try_from(level).unwrap_or(LEVEL_AUTO);
             }
             "types" => {
-                self.types = MediaTypes::parse(values.into_iter()).map_err(|word| {
+                self.types = MediaTypes::parse(values.iter().copied()).map_err(|word| {
                     format!("{word} is no media type; write text/html, text/* or */*+json")
                 })?;
             }

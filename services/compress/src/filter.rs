@@ -5,15 +5,13 @@ use crate::config::Config;
 use crate::decide::{Decision, Request, Response, UNTRUE_WHEN_CODED, decide};
 use crate::tags::with_strong_forms;
 use log::{error, warn};
-use proxy_wasm::hostcalls;
-use proxy_wasm::traits::{Context, HttpContext, RootContext};
-use proxy_wasm::types::{Action, ContextType, LogLevel, MetricType};
-use std::cell::Cell;
+use proxy_wasm::traits::{Context, HttpContext};
+use proxy_wasm::types::Action;
 use std::rc::Rc;
+use stream::service::{self, Counter, Once, Service};
 
 proxy_wasm::main! {{
-    proxy_wasm::set_log_level(LogLevel::Info);
-    proxy_wasm::set_root_context(|_| Box::new(Root(Rc::default())));
+    service::begin::<Shared>();
 }}
 
 /// The node's function that codes the body of this stream's response.
@@ -25,54 +23,34 @@ const IF_NONE_MATCH: &str = "if-none-match";
 struct Shared {
     config: Config,
     counters: Option<Counters>,
-    has_warned: Cell<bool>,
+    has_warned: Once,
 }
 
-/// Numbers of the counters.
 struct Counters {
-    coded: [u32; Coding::COUNT],
+    coded: [Option<Counter>; Coding::COUNT],
     /// The node did not take a body.
-    refused: u32,
+    refused: Counter,
 }
 
 impl Counters {
     fn define() -> Option<Self> {
-        let counter = |name: &str| hostcalls::define_metric(MetricType::Counter, name).ok();
-        let mut coded = [0; Coding::COUNT];
+        let mut coded = [None; Coding::COUNT];
         for coding in Coding::PREFERRED {
-            coded[coding.index()] = counter(&format!("coded.{}", coding.token()))?;
+            coded[coding.index()] = Some(Counter::define(&format!("coded.{}", coding.token()))?);
         }
-        Some(Self { coded, refused: counter("refused")? })
+        Some(Self { coded, refused: Counter::define("refused")? })
     }
 }
 
-struct Root(Rc<Shared>);
-
-impl Context for Root {}
-
-impl RootContext for Root {
-    fn on_configure(&mut self, _: usize) -> bool {
-        let text = self.get_plugin_configuration().unwrap_or_default();
-        match Config::parse(&text) {
-            Ok(config) => {
-                let counters = Counters::define();
-                self.0 = Rc::new(Shared { config, counters, has_warned: Cell::new(false) });
-                true
-            }
-            Err(reason) => {
-                error!("{reason}");
-                false
-            }
-        }
+impl Service for Shared {
+    fn configure(text: &[u8]) -> Option<Rc<Self>> {
+        let config = Config::parse(text).map_err(|reason| error!("{reason}")).ok()?;
+        Some(Rc::new(Self { config, counters: Counters::define(), ..Self::default() }))
     }
 
-    fn get_type(&self) -> Option<ContextType> {
-        Some(ContextType::HttpContext)
-    }
-
-    fn create_http_context(&self, _: u32) -> Option<Box<dyn HttpContext>> {
+    fn stream(shared: &Rc<Self>, _: u32) -> Box<dyn HttpContext> {
         let request = Request::default();
-        Some(Box::new(Stream { shared: Rc::clone(&self.0), request, is_coded: false }))
+        Box::new(Stream { shared: Rc::clone(shared), request, is_coded: false })
     }
 }
 
@@ -124,14 +102,13 @@ impl Stream {
         let answer = self.call_foreign_function(CODE_RESPONSE, Some(&arguments));
         self.is_coded = answer.is_ok();
         if let Err(status) = answer
-            && !self.shared.has_warned.replace(true)
+            && self.shared.has_warned.is_first()
         {
             warn!("the node does not code ({CODE_RESPONSE}: {status:?}); bodies stay as they are");
         }
-        if let Some(counters) = &self.shared.counters {
-            let id = if self.is_coded { counters.coded[coding.index()] } else { counters.refused };
-            // A counter that is not there counts nothing.
-            hostcalls::increment_metric(id, 1).ok();
+        if let Some(Counters { coded, refused }) = &self.shared.counters {
+            let counter = if self.is_coded { coded[coding.index()] } else { Some(*refused) };
+            counter.into_iter().for_each(|counter| counter.add(1));
         }
         self.is_coded
     }

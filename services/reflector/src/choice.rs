@@ -1,6 +1,7 @@
 //! Which requests are for live streams, and what they share.
 
 use crate::config::Config;
+use stream::places::has_host;
 
 /// Longest key that the node takes.
 const KEY_LENGTH_MAX: usize = 1024;
@@ -9,16 +10,11 @@ impl Config {
     /// The key of the stream that a request is for; empty: what the request says itself. None: it is
     /// for no stream.
     pub fn choose(&self, method: &str, authority: &str, path: &str) -> Option<Vec<u8>> {
-        let host = authority.to_ascii_lowercase();
-        let name = host.rsplit_once(':').map_or(host.as_str(), |(name, port)| {
-            if port.bytes().all(|byte| byte.is_ascii_digit()) { name } else { host.as_str() }
-        });
-        let is_host =
-            self.hosts.is_empty() || self.hosts.iter().any(|it| it == &host || it == name);
-        let is_path = self.paths.iter().any(|prefix| path.starts_with(prefix));
-        if !matches!(method, "GET" | "HEAD") || !is_host || !is_path {
+        let is_one = matches!(method, "GET" | "HEAD") && has_host(&self.hosts, authority);
+        if !is_one || !self.paths.iter().any(|prefix| path.starts_with(prefix)) {
             return None;
         }
+        let host = authority.to_ascii_lowercase();
         let key = match path.split('?').next() {
             Some(path) if self.ignores_query => format!("{host}{path}").into_bytes(),
             _ => Vec::new(),

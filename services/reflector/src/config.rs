@@ -1,6 +1,7 @@
 //! The configuration: lines of a key and values.
 
-use std::fmt;
+use stream::places;
+use stream::settings::{self, SettingsError};
 
 const KEYS: &str = "paths, hosts and query";
 
@@ -21,54 +22,23 @@ impl Default for Config {
     }
 }
 
-/// Why a text is no configuration. The operator's fault.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError {
-    /// Which line, from 1; 0 is the text as a whole.
-    line: usize,
-    message: String,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "configuration, line {}: {}", self.line, self.message)
-    }
-}
-
 impl Config {
     /// Reads a text; what it does not say is as by default. An empty one is that.
-    pub fn parse(bytes: &[u8]) -> Result<Self, ConfigError> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, SettingsError> {
         let text = std::str::from_utf8(bytes)
-            .map_err(|_| ConfigError { line: 0, message: "it is not UTF-8 text".to_owned() })?;
+            .map_err(|_| SettingsError::new(0, "it is not UTF-8 text"))?;
         let mut config = Self::default();
-        let mut seen: Vec<&str> = Vec::new();
-        for (number, line) in text.lines().enumerate() {
-            let refused = |message| ConfigError { line: number + 1, message };
-            let line = line.split_once('#').map_or(line, |(line, _)| line);
-            let mut words = line.split_whitespace();
-            let Some(key) = words.next() else { continue };
-            if seen.contains(&key) {
-                return Err(refused(format!("{key} stands there twice; keep one of them")));
-            }
-            seen.push(key);
-            config.set(key, words.collect()).map_err(refused)?;
-        }
+        settings::read(text, KEYS, |key, values| config.set(key, values))?;
         Ok(config)
     }
 
-    fn set(&mut self, key: &str, values: Vec<&str>) -> Result<(), String> {
-        if values.is_empty() {
-            return Err(format!("{key} has no value; the keys are {KEYS}"));
-        }
+    fn set(&mut self, key: &str, values: &[&str]) -> Result<(), String> {
         match key {
             "paths" => {
-                if let Some(path) = values.iter().find(|path| !path.starts_with('/')) {
-                    return Err(format!("{path} is no path; one begins with /, as in /live/"));
-                }
-                self.paths = values.into_iter().map(str::to_owned).collect();
+                self.paths = places::paths(values, "/live/")?;
             }
-            "hosts" => self.hosts = values.iter().map(|host| host.to_ascii_lowercase()).collect(),
-            "query" => match values[..] {
+            "hosts" => self.hosts = places::hosts(values),
+            "query" => match *values {
                 ["keep"] => self.ignores_query = false,
                 ["ignore"] => self.ignores_query = true,
                 _ => return Err("query is keep or ignore".to_owned()),
@@ -102,9 +72,9 @@ mod tests {
             ("query keep\nquery keep", 2, "twice"),
         ] {
             let error = Config::parse(text.as_bytes()).unwrap_err();
-            assert_eq!(error.line, line, "{text}");
+            assert_eq!(error.line(), line, "{text}");
             assert!(error.to_string().contains(says), "{error}");
         }
-        assert_eq!(Config::parse(b"paths /\xff").unwrap_err().line, 0);
+        assert_eq!(Config::parse(b"paths /\xff").unwrap_err().line(), 0);
     }
 }

@@ -2,15 +2,13 @@
 
 use crate::config::Config;
 use log::{error, warn};
-use proxy_wasm::hostcalls;
-use proxy_wasm::traits::{Context, HttpContext, RootContext};
-use proxy_wasm::types::{Action, ContextType, LogLevel, MetricType, Status};
-use std::cell::Cell;
+use proxy_wasm::traits::{Context, HttpContext};
+use proxy_wasm::types::{Action, Status};
 use std::rc::Rc;
+use stream::service::{self, Counter, Once, Service};
 
 proxy_wasm::main! {{
-    proxy_wasm::set_log_level(LogLevel::Info);
-    proxy_wasm::set_root_context(|_| Box::new(Root(Rc::default())));
+    service::begin::<Shared>();
 }}
 
 /// The node's function that takes a request over.
@@ -21,49 +19,32 @@ const REFLECT: &str = "tamandua_reflect";
 struct Shared {
     config: Config,
     counters: Option<Counters>,
-    has_warned: Cell<bool>,
+    has_warned: Once,
 }
 
-/// Numbers of the counters.
 struct Counters {
-    reflected: u32,
+    reflected: Counter,
     /// The node did not take a request: it goes to its server alone.
-    refused: u32,
+    refused: Counter,
 }
 
 impl Counters {
     fn define() -> Option<Self> {
-        let counter = |name: &str| hostcalls::define_metric(MetricType::Counter, name).ok();
-        Some(Self { reflected: counter("reflected")?, refused: counter("refused")? })
+        Some(Self {
+            reflected: Counter::define("reflected")?,
+            refused: Counter::define("refused")?,
+        })
     }
 }
 
-struct Root(Rc<Shared>);
-
-impl Context for Root {}
-
-impl RootContext for Root {
-    fn on_configure(&mut self, _: usize) -> bool {
-        let text = self.get_plugin_configuration().unwrap_or_default();
-        match Config::parse(&text) {
-            Ok(config) => {
-                let counters = Counters::define();
-                self.0 = Rc::new(Shared { config, counters, has_warned: Cell::new(false) });
-                true
-            }
-            Err(reason) => {
-                error!("{reason}");
-                false
-            }
-        }
+impl Service for Shared {
+    fn configure(text: &[u8]) -> Option<Rc<Self>> {
+        let config = Config::parse(text).map_err(|reason| error!("{reason}")).ok()?;
+        Some(Rc::new(Self { config, counters: Counters::define(), ..Self::default() }))
     }
 
-    fn get_type(&self) -> Option<ContextType> {
-        Some(ContextType::HttpContext)
-    }
-
-    fn create_http_context(&self, _: u32) -> Option<Box<dyn HttpContext>> {
-        Some(Box::new(Request { shared: Rc::clone(&self.0) }))
+    fn stream(shared: &Rc<Self>, _: u32) -> Box<dyn HttpContext> {
+        Box::new(Request { shared: Rc::clone(shared) })
     }
 }
 
@@ -91,14 +72,12 @@ impl Request {
         let answer = self.call_foreign_function(REFLECT, Some(key));
         if let Err(status) = answer
             && status != Status::BadArgument
-            && !self.shared.has_warned.replace(true)
+            && self.shared.has_warned.is_first()
         {
             warn!("the node shares no streams ({REFLECT}: {status:?}); each client has its own");
         }
         if let Some(counters) = &self.shared.counters {
-            let id = if answer.is_ok() { counters.reflected } else { counters.refused };
-            // A counter that is not there counts nothing.
-            hostcalls::increment_metric(id, 1).ok();
+            if answer.is_ok() { counters.reflected } else { counters.refused }.add(1);
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::choice::Choice;
 use crate::limits::{STREAMS_DEFAULT, STREAMS_MAX};
-use std::fmt;
+use stream::places;
+use stream::settings::{self, SettingsError};
 
 const KEYS: &str = "paths, hosts, serve, default, prefix and streams";
 
@@ -36,58 +37,23 @@ impl Default for Config {
     }
 }
 
-/// Why a text is no configuration. The operator's fault.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError {
-    /// Which line, from 1; 0 is the text as a whole.
-    line: usize,
-    message: String,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "configuration, line {}: {}", self.line, self.message)
-    }
-}
-
 impl Config {
     /// Reads a text; what it does not say is as by default. An empty one is that.
     ///
     /// # Errors
     /// When a line means nothing.
-    pub fn parse(bytes: &[u8]) -> Result<Self, ConfigError> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, SettingsError> {
         let text = std::str::from_utf8(bytes)
-            .map_err(|_| ConfigError { line: 0, message: "it is not UTF-8 text".to_owned() })?;
+            .map_err(|_| SettingsError::new(0, "it is not UTF-8 text"))?;
         let mut config = Self::default();
-        let mut seen: Vec<&str> = Vec::new();
-        for (number, line) in text.lines().enumerate() {
-            let refused = |message| ConfigError { line: number + 1, message };
-            let line = line.split_once('#').map_or(line, |(line, _)| line);
-            let mut words = line.split_whitespace();
-            let Some(key) = words.next() else { continue };
-            if seen.contains(&key) {
-                return Err(refused(format!("{key} stands there twice; keep one of them")));
-            }
-            seen.push(key);
-            config.set(key, words.collect()).map_err(refused)?;
-        }
+        settings::read(text, KEYS, |key, values| config.set(key, values))?;
         Ok(config)
     }
 
-    fn set(&mut self, key: &str, values: Vec<&str>) -> Result<(), String> {
-        if values.is_empty() {
-            return Err(format!("{key} has no value; the keys are {KEYS}"));
-        }
-        match (key, &values[..]) {
-            ("paths", paths) => {
-                if let Some(path) = paths.iter().find(|path| !path.starts_with('/')) {
-                    return Err(format!("{path} is no path; one begins with /, as in /films/"));
-                }
-                self.paths = paths.iter().map(|&path| path.to_owned()).collect();
-            }
-            ("hosts", hosts) => {
-                self.hosts = hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
-            }
+    fn set(&mut self, key: &str, values: &[&str]) -> Result<(), String> {
+        match (key, values) {
+            ("paths", paths) => self.paths = places::paths(paths, "/films/")?,
+            ("hosts", hosts) => self.hosts = places::hosts(hosts),
             ("serve", ["asked"]) => self.serves_all = false,
             ("serve", ["all"]) => self.serves_all = true,
             ("serve", _) => return Err("serve is asked or all".to_owned()),
@@ -109,11 +75,7 @@ impl Config {
     /// Whether requests of this host are looked at; its case and port do not matter unless they
     /// are configured.
     pub fn has_host(&self, authority: &str) -> bool {
-        let host = authority.to_ascii_lowercase();
-        let name = host.rsplit_once(':').map_or(host.as_str(), |(name, port)| {
-            if port.bytes().all(|byte| byte.is_ascii_digit()) { name } else { host.as_str() }
-        });
-        self.hosts.is_empty() || self.hosts.iter().any(|it| it == &host || it == name)
+        places::has_host(&self.hosts, authority)
     }
 
     /// Whether a path may be a video's.
@@ -183,10 +145,10 @@ mod tests {
             ("serve all\nserve all", 2, "twice"),
         ] {
             let error = Config::parse(text.as_bytes()).unwrap_err();
-            assert_eq!(error.line, line, "{text}");
+            assert_eq!(error.line(), line, "{text}");
             assert!(error.to_string().contains(says), "{error}");
         }
-        assert_eq!(Config::parse(b"paths /\xff").unwrap_err().line, 0);
+        assert_eq!(Config::parse(b"paths /\xff").unwrap_err().line(), 0);
     }
 
     #[test]

@@ -10,15 +10,15 @@ use crate::random;
 use crate::request::{Asked, Place, host_of};
 use log::{error, warn};
 use proxy_wasm::hostcalls;
-use proxy_wasm::traits::{Context, HttpContext, RootContext};
-use proxy_wasm::types::{Action, ContextType, LogLevel, MetricType};
-use std::cell::{Cell, RefCell};
+use proxy_wasm::traits::{Context, HttpContext};
+use proxy_wasm::types::Action;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use stream::service::{self, Counter, Once, Service};
 
 proxy_wasm::main! {{
-    proxy_wasm::set_log_level(LogLevel::Info);
-    proxy_wasm::set_root_context(|_| Box::new(Root(Rc::default())));
+    service::begin::<Shared>();
 }}
 
 /// The node's function that turns this stream's response into pictures.
@@ -30,7 +30,7 @@ struct Shared {
     config: Config,
     counters: Option<Counters>,
     /// That the node does not transcode, and that it gave what is no picture: each is said once.
-    has_warned: [Cell<bool>; 2],
+    has_warned: [Once; 2],
     /// Those that play, by their id.
     playing: RefCell<BTreeMap<String, Player>>,
     /// What a call gives on; kept, so that no picture allocates.
@@ -44,36 +44,44 @@ struct Player {
     playing: Rc<RefCell<Playing>>,
 }
 
-/// Numbers of the counters.
 struct Counters {
-    started: u32,
+    started: Counter,
     /// The node, or the service's limit, did not take a stream.
-    refused: u32,
-    changed: u32,
-    frames: u32,
-    left_out: u32,
+    refused: Counter,
+    changed: Counter,
+    frames: Counter,
+    left_out: Counter,
 }
 
 impl Counters {
     fn define() -> Option<Self> {
-        let counter = |name: &str| hostcalls::define_metric(MetricType::Counter, name).ok();
         Some(Self {
-            started: counter("started")?,
-            refused: counter("refused")?,
-            changed: counter("changed")?,
-            frames: counter("frames")?,
-            left_out: counter("frames_left_out")?,
+            started: Counter::define("started")?,
+            refused: Counter::define("refused")?,
+            changed: Counter::define("changed")?,
+            frames: Counter::define("frames")?,
+            left_out: Counter::define("frames_left_out")?,
         })
     }
 }
 
+impl Service for Shared {
+    fn configure(text: &[u8]) -> Option<Rc<Self>> {
+        let config = Config::parse(text).map_err(|reason| error!("{reason}")).ok()?;
+        Some(Rc::new(Self { config, counters: Counters::define(), ..Self::default() }))
+    }
+
+    fn stream(shared: &Rc<Self>, context: u32) -> Box<dyn HttpContext> {
+        Box::new(Stream { shared: Rc::clone(shared), context, state: State::Passes })
+    }
+}
+
 impl Shared {
-    fn count(&self, which: impl Fn(&Counters) -> u32, by: u32) {
+    fn count(&self, which: impl Fn(&Counters) -> Counter, by: u32) {
         if let Some(counters) = &self.counters
             && by > 0
         {
-            // A counter that is not there counts nothing.
-            hostcalls::increment_metric(which(counters), i64::from(by)).ok();
+            which(counters).add(by);
         }
     }
 
@@ -82,42 +90,12 @@ impl Shared {
         match hostcalls::call_foreign_function(TRANSCODE, Some(argument.as_bytes())) {
             Ok(answer) => Refusal::read(&answer.unwrap_or_default()).map_or(Ok(()), Err),
             Err(status) => {
-                if !self.has_warned[0].replace(true) {
+                if self.has_warned[0].is_first() {
                     warn!("the node does not transcode ({TRANSCODE}: {status:?})");
                 }
                 Err(Refusal::unavailable())
             }
         }
-    }
-}
-
-struct Root(Rc<Shared>);
-
-impl Context for Root {}
-
-impl RootContext for Root {
-    fn on_configure(&mut self, _: usize) -> bool {
-        let text = self.get_plugin_configuration().unwrap_or_default();
-        match Config::parse(&text) {
-            Ok(config) => {
-                self.0 =
-                    Rc::new(Shared { config, counters: Counters::define(), ..Shared::default() });
-                true
-            }
-            Err(reason) => {
-                error!("{reason}");
-                false
-            }
-        }
-    }
-
-    fn get_type(&self) -> Option<ContextType> {
-        Some(ContextType::HttpContext)
-    }
-
-    fn create_http_context(&self, context: u32) -> Option<Box<dyn HttpContext>> {
-        let shared = Rc::clone(&self.0);
-        Some(Box::new(Stream { shared, context, state: State::Passes }))
     }
 }
 
@@ -321,7 +299,7 @@ impl Stream {
         self.shared.count(|it| it.frames, shown.frames);
         self.shared.count(|it| it.left_out, shown.left_out);
         if let Some(malformed) = shown.malformed
-            && !self.shared.has_warned[1].replace(true)
+            && self.shared.has_warned[1].is_first()
         {
             warn!("the node gave no picture at {}: {}", malformed.at, malformed.why);
         }
