@@ -18,7 +18,7 @@ fn bogus(chance: &mut Chance) -> (SocketAddr, Vec<u8>) {
     datagram[0] = 0x11;
     chance.fill(&mut datagram[40..76]);
     datagram[72] |= 1;
-    let bytes = chance.next().to_be_bytes();
+    let bytes = chance.draw().to_be_bytes();
     let port = 1024 + chance.below(60_000) as u16;
     (SocketAddr::from(([bytes[0] | 64, bytes[1], bytes[2], bytes[3]], port)), datagram)
 }

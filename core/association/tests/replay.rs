@@ -137,7 +137,7 @@ fn recorded_packets_are_accepted_once_also_after_restarts_and_by_no_successor() 
     replay_handshakes(&mut network);
 
     for byte in [2, 1, 2] {
-        let (now, seed) = (network.now, chance.next());
+        let (now, seed) = (network.now, chance.draw());
         network.nodes.insert(byte, Node::new(now, byte, "", seed));
         replay(&mut network, &recorded, &mut chance);
         replay_handshakes(&mut network);
@@ -212,7 +212,7 @@ fn act(network: &mut Network, chance: &mut Chance) {
             }
         }
         5 => {
-            let seed = chance.next();
+            let seed = chance.draw();
             network.nodes.insert(byte, Node::new(now, byte, "token", seed));
         }
         _ => {

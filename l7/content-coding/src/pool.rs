@@ -160,25 +160,10 @@ impl fmt::Debug for Pool {
 mod tests {
     use super::*;
     use crate::memory::{WHOLE_DEFLATE, WHOLE_ZSTD};
-    use std::cell::Cell;
-
-    /// An account with so many bytes left.
-    struct Left(Cell<u64>);
-
-    impl Account for Left {
-        fn take(&self, bytes: Bytes) -> bool {
-            let left = self.0.get().checked_sub(bytes.0);
-            self.0.set(left.unwrap_or(self.0.get()));
-            left.is_some()
-        }
-
-        fn give(&self, bytes: Bytes) {
-            self.0.set(self.0.get() + bytes.0);
-        }
-    }
+    use l7_testkit::Left;
 
     fn pool(left: usize) -> (Pool, Rc<Left>) {
-        let left = Rc::new(Left(Cell::new(left as u64)));
+        let left = Rc::new(Left::new(left as u64));
         (Pool::paid(Rc::clone(&left) as _), left)
     }
 

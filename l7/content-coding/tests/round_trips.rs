@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{decoded, noise, readable, text};
+use common::{noise, text};
 use content_coding::{Coding, Encoder, GATHER_MAX, Level, Pool, coded_length_max, memory_bytes};
+use l7_testkit::{decoded, readable};
 use proptest::prelude::*;
 
 /// A body in one piece.

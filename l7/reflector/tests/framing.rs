@@ -3,13 +3,14 @@
 
 mod common;
 
-use common::{Media, Numbers, between, interleave, parts, separate};
+use common::{Media, between, interleave, parts, separate};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use reflector::framing::{Entry, Format, Framer, Unit};
 use reflector::icy::{Block, Event, Reader, StatusLine};
 use reflector::limits::UNFRAMED_LENGTH_MAX;
+use testbase::Chance;
 use units::Nanos;
 
 const FORMATS: [Option<Format>; 4] =
@@ -100,7 +101,7 @@ proptest! {
         part in prop_oneof![1..20_usize, 1..5_000_usize],
         media in select(MEDIA.to_vec()),
     ) {
-        let garbage = Numbers(garbage as u64).bytes(garbage).into_iter().map(between);
+        let garbage = Chance(garbage as u64).bytes(garbage).into_iter().map(between);
         let mut bytes = media.frames(0..before);
         bytes.extend(garbage);
         bytes.extend(media.frames(before..before + 10));

@@ -3,13 +3,14 @@
 
 mod common;
 
-use common::{Media, Numbers, Run, ask, between, interleave, parts, separate};
+use common::{Media, Run, ask, between, interleave, parts, separate};
 use http1::Framing;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use reflector::limits::{ICY_INTERVAL, UNFRAMED_LENGTH_MAX};
 use reflector::{Channel, Config, Connection, Ending, Failure, ListenerId, Wants};
+use testbase::Chance;
 use units::{Bytes, Nanos};
 
 const MEDIA: [Media; 3] = [Media::Mp3, Media::Aac, Media::Ts];
@@ -32,7 +33,7 @@ proptest! {
         let titles: Vec<(usize, &str)> = titles.iter().map(|(at, title)| (*at, title.as_str())).collect();
         let wire = interleave(&media.frames(0..count), interval, &titles);
         let heard = |parts: &[&[u8]], seed: u64| {
-            let mut numbers = Numbers(seed);
+            let mut numbers = Chance(seed);
             let mut run = Run::new(1024 * 1024);
             run.join(0, Wants::Media);
             run.join(1, Wants::Titles);
@@ -104,7 +105,7 @@ proptest! {
         steps in vec(step(), 1..300),
         seed in any::<u64>(),
     ) {
-        let mut numbers = Numbers(seed);
+        let mut numbers = Chance(seed);
         let mut run = Run::new(RING as u64);
         let fields = [("Content-Type", media.content_type()), ("icy-metaint", "1024")];
         run.join(0, Wants::Titles);
@@ -210,7 +211,7 @@ proptest! {
                     channel.handle_upstream_head(now, connection, &head, Framing::UntilClose);
                 }
                 3..=6 => {
-                    let bytes = Numbers(u64::from(large)).bytes(usize::from(large) / 16);
+                    let bytes = Chance(u64::from(large)).bytes(usize::from(large) / 16);
                     channel.handle_upstream_bytes(now, connection, &bytes);
                 }
                 7 => channel.handle_upstream_end(now, connection),

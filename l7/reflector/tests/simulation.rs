@@ -6,11 +6,12 @@
 
 mod common;
 
-use common::{Media, Numbers, head};
+use common::{Media, head};
 use http1::Framing;
 use reflector::limits::{ICY_INTERVAL, LISTENER_STALL_MAX, UNFRAMED_LENGTH_MAX};
 use reflector::{Channel, Config, Connection, Effect, Ending, Failure, ListenerId, Piece, Wants};
 use std::collections::BTreeMap;
+use testbase::Chance;
 use units::{Bytes, Nanos};
 
 const STEP_MILLIS: u64 = 50;
@@ -71,7 +72,7 @@ struct Player {
 }
 
 struct Station {
-    numbers: Numbers,
+    numbers: Chance,
     now: Nanos,
     channel: Channel,
     players: BTreeMap<ListenerId, Player>,
@@ -99,7 +100,7 @@ impl Station {
     fn new(seed: u64, listeners: u64) -> Self {
         let ask = common::ask(Wants::Media);
         let mut station = Self {
-            numbers: Numbers(seed),
+            numbers: Chance(seed),
             now: Nanos::from_millis(1),
             channel: Channel::new(Config { ring_audio: Bytes(RING), ..Config::default() }, &ask),
             players: BTreeMap::new(),

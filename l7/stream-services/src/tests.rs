@@ -4,7 +4,6 @@ mod again;
 mod calls;
 mod codecs;
 mod coded;
-mod decoders;
 mod devices;
 mod edits;
 mod failures;

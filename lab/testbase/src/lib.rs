@@ -1,14 +1,19 @@
-//! Helpers for the tests of every crate: counted skips, and waiting for conditions.
+//! Helpers for the tests of every crate: counted skips, waiting for conditions, chance that repeats
+//! itself, and modules that are built for WebAssembly.
 //!
 //! This crate depends on no other crate of the workspace, so that `make quick` runs a crate's tests only
 //! when something changed that they test. Labs and nodes under test are `lab/testkit`'s.
 #![forbid(unsafe_code)]
 
+mod chance;
 mod go;
 mod skip;
+mod wasm;
 
+pub use chance::Chance;
 pub use go::go_filter;
 pub use skip::{root_or_skip, skip, skip_this};
+pub use wasm::built_for_wasm;
 
 use std::time::{Duration, Instant};
 

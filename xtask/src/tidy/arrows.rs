@@ -27,6 +27,8 @@ const ROOTS: [&str; 7] =
 const CLI_USES_OF_LAB: [&str; 2] = ["lab/topology", "lab/bench"];
 /// What every crate's tests may use beside what the crate may.
 const TESTS_MAY_USE: [&str; 1] = ["lab/testbase"];
+/// What tests of `l7` alone may use.
+const L7_TESTS_MAY_USE: &str = "l7/testkit";
 /// The tables of a Cargo.toml that name dependencies.
 const TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
@@ -42,7 +44,9 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
                 continue;
             }
             let Some(&to) = folders.get(name) else { continue };
-            let for_tests = table == "dev-dependencies" && TESTS_MAY_USE.contains(&to);
+            let is_l7s = to == L7_TESTS_MAY_USE && krate.folder.starts_with("l7/");
+            let is_for_tests = is_l7s || TESTS_MAY_USE.contains(&to);
+            let for_tests = table == "dev-dependencies" && is_for_tests;
             if !may_use(&krate.folder, to) && !for_tests {
                 let why = reason(&krate.folder, to);
                 findings.push(finding(tree, krate, name, format!("uses {to}: {why}")));
@@ -66,7 +70,8 @@ fn may_use(from: &str, to: &str) -> bool {
         | ("core" | "store", "core")
         | ("node" | "cli", "core" | "l7" | "levels" | "host" | "store" | "node")
         | ("services", "sdk") => true,
-        ("l7", "l7") | ("host", "host") | ("store", "store") => true,
+        ("l7", "l7") => to != L7_TESTS_MAY_USE,
+        ("host", "host") | ("store", "store") => true,
         ("l7", "levels") => to == "levels/engine",
         ("levels", "levels") => to == "levels/level",
         ("cli", "lab") => CLI_USES_OF_LAB.contains(&to),
@@ -213,15 +218,21 @@ mod tests {
 
     #[test]
     fn tests_may_use_the_test_base_and_nothing_else_of_the_lab() {
-        for (to, count) in [("lab/testbase", 0), ("lab/testkit", 1)] {
+        for (from, to, count) in [
+            ("levels/bpf", "lab/testbase", 0),
+            ("levels/bpf", "lab/testkit", 1),
+            ("levels/bpf", "l7/testkit", 1),
+            ("l7/fanout", "l7/testkit", 0),
+        ] {
             let manifest = format!("[dev-dependencies]\n{} = {{}}\n", name(to));
             let package = format!("[package]\nname = \"{}\"\n", name(to));
             let tree = Tree::of(&[
-                ("levels/bpf/Cargo.toml", manifest.as_str()),
+                (&format!("{from}/Cargo.toml"), manifest.as_str()),
                 (&format!("{to}/Cargo.toml"), package.as_str()),
             ]);
-            assert_eq!(check(&tree).len(), count, "{to}");
+            assert_eq!(check(&tree).len(), count, "{from} -> {to}");
         }
+        assert_eq!(arrows("l7/fanout", &["l7/testkit"]).len(), 1, "it is for tests alone");
     }
 
     #[test]

@@ -10,31 +10,7 @@ use std::net::SocketAddr;
 use trust::{PublicKey, SecretKey, Seed};
 use units::Nanos;
 
-/// Random numbers that a seed repeats: SplitMix64 (Steele, Lea, Flood 2014).
-#[derive(Clone)]
-pub struct Chance(pub u64);
-
-impl Chance {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-
-    pub fn one_in(&mut self, many: u64) -> bool {
-        many > 0 && self.below(many) == 0
-    }
-
-    pub fn fill(&mut self, into: &mut [u8]) {
-        into.iter_mut().for_each(|byte| *byte = self.next() as u8);
-    }
-}
+pub use testbase::Chance;
 
 pub fn secret_key(byte: u8) -> SecretKey {
     SecretKey::from_seed(&Seed::from([byte; 32]))

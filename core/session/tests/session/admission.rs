@@ -12,9 +12,10 @@ use session::executor::{LOAD_MAX, STOP_MAX};
 use session::{Reservation, Share, VirtualProcessor};
 use units::{BitsPerSecond, Bytes, Name, Nanos, SessionId};
 
-use crate::dice::{Dice, for_many_sets};
 use crate::machine::Machine;
+use crate::seeds::for_many_sets;
 use crate::set::{Behaviour, Member, Set, processors_of};
+use testbase::Chance;
 
 /// The ports that the node has, and one that it has not.
 const PORTS: [&str; 3] = ["left", "right", "up"];
@@ -210,13 +211,13 @@ fn what_is_admitted_has_its_slices_on_every_core() {
         (shares(), any::<bool>()).prop_map(|(share, extra)| VirtualProcessor { share, extra });
     let sets = (1u16..=2, prop::collection::vec(processor, 1..16), any::<u64>());
     for_many_sets(&sets, |(guest_cores, asked, seed)| {
-        let mut dice = Dice(seed);
+        let mut chance = Chance(seed);
         for processors in fill(guest_cores, &asked)? {
             let members: Vec<Member> = processors
                 .iter()
                 .map(|processor| Member {
                     extra: processor.extra,
-                    behaviour: match dice.between(0, 2) {
+                    behaviour: match chance.between(0, 2) {
                         0 => Behaviour::Spiteful,
                         _ => Behaviour::Busy,
                     },

@@ -5,7 +5,7 @@ use session::egress::{Next, Port, Schedule, Terms};
 use session::{Share, Weight};
 use units::{BitsPerSecond, Bytes, Nanos, SessionId};
 
-use crate::dice::for_many_sets;
+use crate::seeds::for_many_sets;
 use crate::wire::{Member, PACKET_MAX, PROMISED_MAX, QUEUE_MAX, Set, Wire, horizon, sets};
 
 #[test]

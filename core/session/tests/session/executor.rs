@@ -9,8 +9,8 @@ use session::executor::{ProcessorId, STOP_MAX, Schedule};
 use session::{Kind, Share, VirtualProcessor, Weight};
 use units::{Nanos, SessionId};
 
-use crate::dice::for_many_sets;
 use crate::machine::Machine;
+use crate::seeds::for_many_sets;
 use crate::set::{Behaviour, Member, Set, processors_of, sets};
 
 #[test]

@@ -6,8 +6,8 @@ use session::executor::{Dispatch, EXTRA_MAX, ProcessorId, STOP_MAX, Schedule};
 use session::{Kind, Period, VirtualProcessor, Weight};
 use units::{Nanos, SessionId};
 
-use crate::dice::Dice;
 use crate::set::{self, Behaviour, Set, processors_of};
+use testbase::Chance;
 
 /// What the host takes away at a time, and how long it waits for the next time at least.
 const STOLEN_MAX: u64 = 100_000;
@@ -44,7 +44,7 @@ pub type Step = Option<(usize, Dispatch, Nanos)>;
 /// The core.
 pub struct Machine {
     schedule: Schedule,
-    dice: Dice,
+    chance: Chance,
     now: Nanos,
     horizon: Nanos,
     stop_max: u64,
@@ -60,7 +60,7 @@ impl Machine {
     pub fn new(set: &Set) -> Self {
         let mut machine = Self {
             schedule: Schedule::new(),
-            dice: Dice(set.seed),
+            chance: Chance(set.seed),
             now: Nanos(set.seed % 1_000_000_000),
             horizon: Nanos::ZERO,
             stop_max: set.stop_max,
@@ -87,7 +87,7 @@ impl Machine {
     fn add(&mut self, promise: Option<VirtualProcessor>, weight: u16, behaviour: Behaviour) {
         let session = SessionId(u16::try_from(self.all.len()).unwrap());
         let id = self.schedule.add(self.now, session, promise, Weight::new(weight).unwrap());
-        let wakes = self.now + Nanos(self.dice.between(0, 5_000_000));
+        let wakes = self.now + Nanos(self.chance.between(0, 5_000_000));
         self.all.push(Seen {
             id,
             session,
@@ -115,7 +115,7 @@ impl Machine {
         while self.now < self.horizon {
             let before = self.now;
             self.wake_up();
-            if self.changes && self.dice.once_in(200) {
+            if self.changes && self.chance.one_in(200) {
                 self.change();
             }
             let step = match self.schedule.next(self.now) {
@@ -144,7 +144,7 @@ impl Machine {
                 seen.wakes = None;
                 seen.is_awake = true;
                 seen.awake_since = self.now;
-                seen.work = seen.behaviour.work(&mut self.dice, seen.promise);
+                seen.work = seen.behaviour.work(&mut self.chance, seen.promise);
                 self.schedule.wake(self.now, seen.id);
             }
         }
@@ -159,19 +159,19 @@ impl Machine {
         prop_assert!(self.all[who].is_awake, "somebody runs who sleeps");
         prop_assert!(dispatch.until > self.now, "somebody runs for no time");
         let from = self.now;
-        let late = if self.dice.once_in(2) { self.dice.between(0, self.stop_max) } else { 0 };
+        let late = if self.chance.one_in(2) { self.chance.between(0, self.stop_max) } else { 0 };
         // Somebody wakes up meanwhile: what runs is stopped for him, or he waits.
         let wakes = self.all.iter().filter_map(|seen| seen.wakes).min();
-        let wakes = wakes.filter(|_| self.dice.once_in(2)).unwrap_or(dispatch.until);
+        let wakes = wakes.filter(|_| self.chance.one_in(2)).unwrap_or(dispatch.until);
         let mut until = dispatch.until.min(wakes.max(from + Nanos(1)));
         until += Nanos(late);
         let mut used = until.saturating_sub(from);
         if self.steals.is_some_and(|at| at < until) {
             // It is stolen somewhere in between, and whoever runs is stopped when he was to be.
-            let stolen = self.dice.between(1, STOLEN_MAX).min(used.0 - 1);
+            let stolen = self.chance.between(1, STOLEN_MAX).min(used.0 - 1);
             used = Nanos(used.0 - stolen);
             self.stolen_times += 1;
-            let next = until + Nanos(self.dice.between(STOLEN_EVERY, 3 * STOLEN_EVERY));
+            let next = until + Nanos(self.chance.between(STOLEN_EVERY, 3 * STOLEN_EVERY));
             self.steals = Some(next);
         } else if self.all[who].work < used.0 {
             used = Nanos(self.all[who].work.max(1));
@@ -196,7 +196,7 @@ impl Machine {
             let account = self.schedule.account(seen.id).unwrap();
             self.schedule.sleep(seen.id);
             seen.is_awake = false;
-            seen.wakes = Some(seen.behaviour.wakes(&mut self.dice, self.now, &account.running));
+            seen.wakes = Some(seen.behaviour.wakes(&mut self.chance, self.now, &account.running));
         }
     }
 
@@ -204,13 +204,13 @@ impl Machine {
     fn change(&mut self) {
         let with: Vec<usize> =
             (0..self.all.len()).filter(|&at| self.all[at].promise.is_some()).collect();
-        let Some(&one) = with.get(self.dice.between(0, 999) as usize % with.len().max(1)) else {
+        let Some(&one) = with.get(self.chance.between(0, 999) as usize % with.len().max(1)) else {
             return;
         };
         let mut promise = self.all[one].promise.unwrap();
-        promise.share = set::smaller(promise.share, &mut self.dice);
+        promise.share = set::smaller(promise.share, &mut self.chance);
         let weight = Weight::new(u16::try_from(self.all[one].weight).unwrap()).unwrap();
-        if self.dice.once_in(3) {
+        if self.chance.one_in(3) {
             // It is taken away, and comes again at once under another name.
             self.schedule.remove(self.now, self.all[one].id);
             let (session, was) = (self.all[one].session, self.all[one].promise);
@@ -223,7 +223,7 @@ impl Machine {
             }
             return;
         }
-        let other = with[self.dice.between(0, 999) as usize % with.len()];
+        let other = with[self.chance.between(0, 999) as usize % with.len()];
         if other == one {
             return;
         }

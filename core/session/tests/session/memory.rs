@@ -8,7 +8,8 @@ use proptest::test_runner::TestCaseResult;
 use session::memory::{Accounts, ENOUGH_DIVISOR, LOW_DIVISOR, Use};
 use units::{Bytes, SessionId};
 
-use crate::dice::{Dice, for_many_sets};
+use crate::seeds::for_many_sets;
+use testbase::Chance;
 
 const TOTAL: u64 = 1_000_000;
 const SESSIONS: u64 = 6;
@@ -92,12 +93,12 @@ impl Model {
 }
 
 /// One step of a history.
-fn step(dice: &mut Dice, accounts: &mut Accounts, model: &mut Model) -> TestCaseResult {
-    let id = SessionId(dice.between(0, SESSIONS - 1) as u16);
-    match dice.between(0, 9) {
+fn step(chance: &mut Chance, accounts: &mut Accounts, model: &mut Model) -> TestCaseResult {
+    let id = SessionId(chance.between(0, SESSIONS - 1) as u16);
+    match chance.between(0, 9) {
         0..=4 => {
-            let what = Use::ALL[dice.between(0, Use::ALL.len() as u64 - 1) as usize];
-            let bytes = Bytes(dice.between(1, 80_000));
+            let what = Use::ALL[chance.between(0, Use::ALL.len() as u64 - 1) as usize];
+            let bytes = Bytes(chance.between(1, 80_000));
             if what == Use::Queue {
                 return Ok(());
             }
@@ -119,17 +120,17 @@ fn step(dice: &mut Dice, accounts: &mut Accounts, model: &mut Model) -> TestCase
             if count == 0 {
                 return Ok(());
             }
-            let at = dice.between(0, count - 1) as usize;
+            let at = chance.between(0, count - 1) as usize;
             let Taken { session, what, bytes } = model.taken.swap_remove(at);
             accounts.give(session, what, bytes);
             model.look(session);
         }
         8 if id.0 > 1 => {
-            let number = (!dice.once_in(3)).then(|| Bytes(dice.between(1, 200_000)));
+            let number = (!chance.one_in(3)).then(|| Bytes(chance.between(1, 200_000)));
             let others = model.promised().saturating_sub(model.number(id).unwrap_or_default());
             // As admission would have it.
             let number = number.filter(|number| *number + others <= Bytes(TOTAL));
-            let queue = Bytes(dice.between(0, 1_000));
+            let queue = Bytes(chance.between(0, 1_000));
             accounts.set(id, number, queue);
             model.reserved.insert(id, number);
             model.queues.insert(id, number.map_or(Bytes::ZERO, |_| queue));
@@ -156,10 +157,10 @@ fn step(dice: &mut Dice, accounts: &mut Accounts, model: &mut Model) -> TestCase
 #[test]
 fn nobody_has_more_than_its_number_and_nothing_is_lost_in_any_order() {
     for_many_sets(&(any::<u64>(), 1usize..400), |(seed, steps)| {
-        let (mut dice, mut accounts) = (Dice(seed), Accounts::new(Bytes(TOTAL)));
+        let (mut chance, mut accounts) = (Chance(seed), Accounts::new(Bytes(TOTAL)));
         let mut model = Model::default();
         for _ in 0..steps {
-            step(&mut dice, &mut accounts, &mut model)?;
+            step(&mut chance, &mut accounts, &mut model)?;
             for (id, told) in &model.told {
                 let account = accounts.account(*id);
                 prop_assert_eq!(account.map_or(0, |account| account.lows), *told, "of {}", id);
@@ -181,12 +182,12 @@ fn nobody_has_more_than_its_number_and_nothing_is_lost_in_any_order() {
 #[test]
 fn what_was_promised_is_there_whatever_others_took() {
     for_many_sets(&(any::<u64>(), 1usize..200), |(seed, steps)| {
-        let (mut dice, mut accounts) = (Dice(seed), Accounts::new(Bytes(TOTAL)));
-        let (victim, number) = (SessionId(5), Bytes(dice.between(1, TOTAL)));
+        let (mut chance, mut accounts) = (Chance(seed), Accounts::new(Bytes(TOTAL)));
+        let (victim, number) = (SessionId(5), Bytes(chance.between(1, TOTAL)));
         accounts.set(victim, Some(number), Bytes::ZERO);
         for _ in 0..steps {
-            let id = SessionId(dice.between(0, 4) as u16);
-            let _ = accounts.take(id, Use::Linear, Bytes(dice.between(1, TOTAL)));
+            let id = SessionId(chance.between(0, 4) as u16);
+            let _ = accounts.take(id, Use::Linear, Bytes(chance.between(1, TOTAL)));
         }
         prop_assert!(accounts.rest() + number <= Bytes(TOTAL));
         prop_assert!(accounts.take(victim, Use::Linear, number).is_ok());

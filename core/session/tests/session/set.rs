@@ -5,7 +5,7 @@ use session::executor::{LOAD_MAX, STOP_MAX};
 use session::{Period, SLICE_MIN, Share, VirtualProcessor};
 use units::Nanos;
 
-use crate::dice::Dice;
+use testbase::Chance;
 
 /// What all slices together may be, in parts of a million.
 const SLICES_MAX: u64 = 900_000;
@@ -23,27 +23,27 @@ pub enum Behaviour {
 }
 
 impl Behaviour {
-    pub fn work(self, dice: &mut Dice, promise: Option<VirtualProcessor>) -> u64 {
+    pub fn work(self, chance: &mut Chance, promise: Option<VirtualProcessor>) -> u64 {
         match self {
             Self::Busy => u64::MAX,
-            Self::Bursts { work, .. } => dice.between(1, work * 1_000),
+            Self::Bursts { work, .. } => chance.between(1, work * 1_000),
             Self::Spiteful => {
                 let slice = promise.map_or(1_000_000, |promise| promise.share.slice().0);
-                dice.between(1, 2 * slice)
+                chance.between(1, 2 * slice)
             }
         }
     }
 
-    pub fn wakes(self, dice: &mut Dice, now: Nanos, running: &Period) -> Nanos {
+    pub fn wakes(self, chance: &mut Chance, now: Nanos, running: &Period) -> Nanos {
         match self {
             Self::Busy => now,
-            Self::Bursts { pause, .. } => now + Nanos(dice.between(1, pause * 1_000)),
+            Self::Bursts { pause, .. } => now + Nanos(chance.between(1, pause * 1_000)),
             Self::Spiteful => {
                 let rest = running.end.saturating_sub(now).0;
-                now + Nanos(match dice.between(0, 3) {
+                now + Nanos(match chance.between(0, 3) {
                     0 => rest,
-                    1 => rest.saturating_sub(dice.between(0, 60_000)),
-                    2 => dice.between(0, rest),
+                    1 => rest.saturating_sub(chance.between(0, 60_000)),
+                    2 => chance.between(0, rest),
                     _ => 1,
                 })
             }
@@ -145,8 +145,8 @@ pub fn processors_of(members: &[Member]) -> Vec<VirtualProcessor> {
 }
 
 /// A share of the same period with a shorter slice, if there is one.
-pub fn smaller(share: Share, dice: &mut Dice) -> Share {
-    let slice = dice.between(SLICE_MIN.0, share.slice().0);
+pub fn smaller(share: Share, chance: &mut Chance) -> Share {
+    let slice = chance.between(SLICE_MIN.0, share.slice().0);
     Share::new(Nanos(slice), share.period()).unwrap()
 }
 

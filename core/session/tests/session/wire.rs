@@ -10,7 +10,7 @@ use session::egress::{DropReason, Next, Outcome, Port, Schedule, Terms};
 use session::{Kind, Share, Weight};
 use units::{BitsPerSecond, Bytes, Nanos, SessionId};
 
-use crate::dice::Dice;
+use testbase::Chance;
 
 /// What of the wire may be promised, in parts of a million.
 pub const PROMISED_MAX: u64 = 990_000;
@@ -90,7 +90,7 @@ pub struct Seen {
 
 pub struct Wire {
     pub schedule: Schedule<(SessionId, u64)>,
-    dice: Dice,
+    chance: Chance,
     pub now: Nanos,
     rate: u64,
     per_packet: u64,
@@ -114,7 +114,7 @@ impl Wire {
         let now = Nanos(set.seed % 1_000_000_000);
         let mut wire = Self {
             schedule: Schedule::new(port),
-            dice: Dice(set.seed),
+            chance: Chance(set.seed),
             now,
             rate: set.rate,
             per_packet: set.per_packet,
@@ -168,17 +168,17 @@ impl Wire {
             let count = if seen.is_busy {
                 2u64.saturating_sub(seen.queued.len() as u64)
             } else if seen.wakes <= self.now {
-                seen.wakes = self.now + Nanos(self.dice.between(1, 5_000_000));
-                self.dice.between(1, 20)
+                seen.wakes = self.now + Nanos(self.chance.between(1, 5_000_000));
+                self.chance.between(1, 20)
             } else {
                 0
             };
             for _ in 0..count {
-                let bytes = match self.dice.between(0, 2) {
+                let bytes = match self.chance.between(0, 2) {
                     _ if self.all_long => PACKET_MAX,
                     0 => PACKET_MAX,
                     1 => PACKET_MIN,
-                    _ => self.dice.between(PACKET_MIN, PACKET_MAX),
+                    _ => self.chance.between(PACKET_MIN, PACKET_MAX),
                 };
                 let waits: u64 = seen.queued.iter().map(|bytes| (*bytes).max(64)).sum();
                 let fits = waits + bytes.max(64) <= QUEUE_MAX.0;
@@ -215,7 +215,7 @@ impl Wire {
                 Next::Wait(until) => {
                     self.check_idle()?;
                     prop_assert!(until > self.now, "somebody waits for what was");
-                    let late = if self.ahead > 0 { self.dice.between(0, LATE_MAX) } else { 0 };
+                    let late = if self.ahead > 0 { self.chance.between(0, LATE_MAX) } else { 0 };
                     self.now = (until + Nanos(late)).min(self.next_wakes());
                 }
                 Next::Idle => {

@@ -1,12 +1,12 @@
 //! Listeners who are slow, silent, or too many; and how an origin's bytes are cut.
 
 use crate::media::{frame, frames, in_a_row, numbers};
-use crate::world::{CHUNKED, Ended, LIVE, Left, Server, World, chunk};
+use crate::world::{CHUNKED, Ended, LIVE, Server, World, chunk};
 use fanout::limits::UNSENT_MAX;
 use fanout::{Fanout, Settings};
+use l7_testkit::Left;
 use proptest::prelude::*;
 use reflector::Config;
-use std::cell::Cell;
 use std::io::Write;
 use std::net::Shutdown;
 use std::rc::Rc;
@@ -140,7 +140,7 @@ fn what_has_no_room_is_refused_and_may_come_again() {
 fn what_channels_keep_is_on_their_services_account() {
     const VIDEO: u64 = 8 << 20;
     const AUDIO: u64 = 1 << 20;
-    let left = Rc::new(Left(Cell::new(VIDEO + VIDEO / 2)));
+    let left = Rc::new(Left::new(VIDEO + VIDEO / 2));
     let mut world = World::of(Fanout::new(Settings::default()).paid(Rc::clone(&left) as _));
     let origin = Server::new();
     let mut first = world.ask(&origin.get("/a", "HTTP/1.1", ""));

@@ -6,7 +6,7 @@
 use fanout::{Fanout, FanoutStats, Join, Key, Settings};
 use http1::{Framing, RequestDecoder, RequestEvent, ResponseDecoder, ResponseEvent, ResponseHead};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tcp_intercept::{
     Application, Closed, End, Io, Received, ServiceNumber, Sockets, State, Streams,
 };
-use units::{Account, Bytes, Nanos};
+use units::Nanos;
 
 /// A test that waits so long for what has to happen has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -99,21 +99,6 @@ pub struct World {
     address: SocketAddr,
     /// The key that a module would say.
     pub key: Rc<RefCell<Vec<u8>>>,
-}
-
-/// An account with so many bytes left.
-pub struct Left(pub Cell<u64>);
-
-impl Account for Left {
-    fn take(&self, bytes: Bytes) -> bool {
-        let left = self.0.get().checked_sub(bytes.0);
-        self.0.set(left.unwrap_or(self.0.get()));
-        left.is_some()
-    }
-
-    fn give(&self, bytes: Bytes) {
-        self.0.set(self.0.get() + bytes.0);
-    }
 }
 
 impl World {

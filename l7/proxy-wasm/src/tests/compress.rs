@@ -1,6 +1,6 @@
 //! `services/compress` on this host, with a function that notes what is asked of it.
 
-use super::{Tried, fields, http, sdk, spec};
+use super::{Tried, fields, http, spec};
 use crate::abi::{Action, Status};
 use crate::{Call, ForeignFunction, HeaderMap, MetricValue, Shared, StartError, VmSpec};
 use std::cell::RefCell;
@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 fn module() -> &'static [u8] {
     static MODULE: OnceLock<Vec<u8>> = OnceLock::new();
     MODULE.get_or_init(|| {
-        let built = sdk::modules("services/compress/Cargo.toml", "filters/compress");
+        let built =
+            testbase::built_for_wasm("services/compress/Cargo.toml", "filters/compress", &[]);
         std::fs::read(built.join("compress.wasm")).unwrap()
     })
 }

@@ -6,58 +6,15 @@ use crate::{
     Answer, Call, Effect, HttpResponse, MetricValue, Protocol, StartError, Stream, VmSpec,
 };
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::rc::Rc;
 use std::sync::OnceLock;
-
-const TARGET: &str = "wasm32-unknown-unknown";
 
 /// Builds all filters, once in a process.
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| modules("lab/filters/rust/Cargo.toml", "filters").join("examples"))
-}
-
-/// Builds what a manifest has for WebAssembly, examples too, and says where it lies.
-pub(super) fn modules(manifest: &str, target: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let targets = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    let target = targets.join(target);
-    let mut cargo = Command::new("cargo");
-    if !has_target() {
-        // Debian's compiler brings the sources of its libraries, not the libraries.
-        cargo = Command::new("/usr/bin/cargo");
-        cargo
-            .env("PATH", "/usr/bin:/bin")
-            .env("RUSTC", "/usr/bin/rustc")
-            .env("RUSTC_BOOTSTRAP", "1")
-            .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", "/usr/bin/wasm-ld-19");
-    }
-    cargo.args(["build", "--quiet", "--release", "--lib", "--examples", "--target", TARGET]);
-    if !has_target() {
-        cargo.arg("-Zbuild-std=std,panic_abort");
-    }
-    // What this cargo was told is not for that one.
-    for name in ["CARGO_BUILD_TARGET", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"] {
-        cargo.env_remove(name);
-    }
-    let status = cargo
-        .arg("--manifest-path")
-        .arg(root.join(manifest))
-        .arg("--target-dir")
-        .arg(&target)
-        .status()
-        .expect("cargo runs the tests, so it is there");
-    assert!(status.success(), "{manifest} does not build; see tools/setup.sh for what is missing");
-    target.join(TARGET).join("release")
-}
-
-/// Whether the compiler on the path has libraries for WebAssembly.
-fn has_target() -> bool {
-    let output = Command::new("rustc").args(["--print", "sysroot"]).output();
-    output.is_ok_and(|output| {
-        let sysroot = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        Path::new(&sysroot).join("lib/rustlib").join(TARGET).join("lib").is_dir()
+    BUILT.get_or_init(|| {
+        testbase::built_for_wasm("lab/filters/rust/Cargo.toml", "filters", &["--examples"])
+            .join("examples")
     })
 }
 

@@ -6,28 +6,8 @@ use http1::{Framing, Headers, RequestHead, ResponseHead, Version};
 use proptest::sample::Index;
 use reflector::{Ask, Channel, Config, Connection, Effect, Ending, ListenerId, Wants};
 use std::collections::BTreeMap;
+use testbase::Chance;
 use units::{Bytes, Nanos};
-
-/// Deterministic numbers: splitmix64.
-pub struct Numbers(pub u64);
-
-impl Numbers {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-
-    pub fn bytes(&mut self, length: usize) -> Vec<u8> {
-        (0..length).map(|_| self.next() as u8).collect()
-    }
-}
 
 /// A byte that begins no header. What looks like one, right in front of a frame and as long as it
 /// says, is a frame for everybody: chance would make one in some 100,000 cases. Headers where
@@ -60,7 +40,7 @@ impl Media {
 
     /// The frame of this number: no two are equal.
     pub fn frame(self, number: u64) -> Vec<u8> {
-        let mut numbers = Numbers(number);
+        let mut numbers = Chance(number);
         let mut frame = match self {
             Self::Mp3 => {
                 let padding = if number.is_multiple_of(3) { 2 } else { 0 };

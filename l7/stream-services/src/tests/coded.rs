@@ -1,13 +1,13 @@
 //! Responses that are coded behind the module: `services/compress`, and a module that asks for
 //! what it should not.
 
-use super::decoders::{decoded, readable};
 use super::lab::{Lab, Peer, compress, module, vm_spec};
 use super::{Side, Through};
 use crate::{Capabilities, FLUSH_TIME};
 use content_coding::Coding;
 use engine::{Part, Room};
 use http1::{Asked, Framing, RequestDecoder, RequestEvent, ResponseDecoder, ResponseEvent};
+use l7_testkit::{decoded, readable};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proxy_wasm::VmSpec;

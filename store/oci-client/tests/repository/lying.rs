@@ -9,6 +9,7 @@ use module_store::Digest;
 use module_store::layout::{INDEX_TYPE, MANIFEST_TYPE};
 use oci_client::limits::{ATTEMPTS_MAX, INDEX_DEPTH_MAX, REDIRECTS_MAX, TIME_MAX};
 use oci_client::{Client, Pulled, Reference, RepositoryError, Settings, pull};
+use testbase::Chance;
 use tokio::time::Instant;
 
 use super::world::{Made, Reply, Way, World, made, signer};
@@ -266,42 +267,25 @@ async fn a_token_server_that_lies_gives_no_token() {
     assert!(error.to_string().contains("not encrypted"), "{error}");
 }
 
-/// A small generator, so that a run can be repeated: SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
-    }
-}
-
 /// One lie: bytes changed, cut, doubled, of another answer, another status, another header.
-fn lie(random: &mut Random, reply: &mut Reply, others: &[Reply]) {
+fn lie(chance: &mut Chance, reply: &mut Reply, others: &[Reply]) {
     let length = reply.body.len();
-    match random.below(9) {
-        0..=2 if length > 0 => reply.body[random.below(length)] ^= 1 << random.below(8),
-        3 if length > 0 => reply.body.truncate(random.below(length)),
+    match chance.index(9) {
+        0..=2 if length > 0 => reply.body[chance.index(length)] ^= 1 << chance.index(8),
+        3 if length > 0 => reply.body.truncate(chance.index(length)),
         4 => {
-            let from = random.below(length);
+            let from = chance.index(length);
             let again = reply.body[from..].to_vec();
             reply.body.extend(again);
         }
-        5 => *reply = others[random.below(others.len())].clone(),
-        6 => reply.status = [200, 206, 301, 401, 403, 404, 416, 429, 500][random.below(9)],
+        5 => *reply = others[chance.index(others.len())].clone(),
+        6 => reply.status = [200, 206, 301, 401, 403, 404, 416, 429, 500][chance.index(9)],
         7 => {
             let headers = ["Content-Type", "Docker-Content-Digest", "Content-Range", "Location"];
             let values = [MANIFEST_TYPE, "bytes 0-1/2", "sha256:00", "/v2/", "text/html"];
-            *reply = reply.clone().with(headers[random.below(4)], values[random.below(5)]);
+            *reply = reply.clone().with(headers[chance.index(4)], values[chance.index(5)]);
         }
-        _ => reply.way = [Way::Half, Way::Drip, Way::Never][random.below(3)],
+        _ => reply.way = [Way::Half, Way::Drip, Way::Never][chance.index(3)],
     }
 }
 
@@ -312,7 +296,7 @@ fn lie(random: &mut Random, reply: &mut Reply, others: &[Reply]) {
 async fn of_ten_thousand_lies_none_is_accepted() {
     let count = if std::env::var_os("TAM_SOAK").is_some() { 1_000_000 } else { 10_000 };
     let (good, other) = (made("1.0.0"), made_other());
-    let mut random = Random(1);
+    let mut chance = Chance(1);
     let others: Vec<Reply> =
         good.answers().into_values().chain(other.answers().into_values()).collect();
     let known = [signer(1)].into();
@@ -322,9 +306,9 @@ async fn of_ten_thousand_lies_none_is_accepted() {
         answers.extend(good.answers());
         let mut paths: Vec<String> = good.answers().into_keys().collect();
         paths.sort();
-        for _ in 0..=random.below(3) {
-            let path = &paths[random.below(paths.len())];
-            lie(&mut random, answers.get_mut(path).unwrap(), &others);
+        for _ in 0..=chance.index(3) {
+            let path = &paths[chance.index(paths.len())];
+            lie(&mut chance, answers.get_mut(path).unwrap(), &others);
         }
         let place = if number % 2 == 0 { format!("@{}", good.image()) } else { String::new() };
         match ask(answers, &place).await {

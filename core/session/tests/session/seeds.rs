@@ -1,5 +1,4 @@
-//! Dice with a seed, and sets of them: the same runs everywhere, and a failure that can be had
-//! again.
+//! Sets made from seeds: the same runs everywhere, and a failure that can be had again.
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
@@ -38,30 +37,5 @@ where
             }
             Err(TestError::Abort(why)) => panic!("TAM_SEED={seed}: {why}"),
         }
-    }
-}
-
-/// Random numbers that come again with their seed (`SplitMix64`: Steele, Lea and Flood, 2014).
-#[derive(Clone, Debug)]
-pub struct Dice(pub u64);
-
-impl Dice {
-    /// Any number.
-    pub fn any(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// From `least` to `most`, both included.
-    pub fn between(&mut self, least: u64, most: u64) -> u64 {
-        least + self.any() % (most - least + 1)
-    }
-
-    /// Once in so many times.
-    pub fn once_in(&mut self, times: u64) -> bool {
-        self.any().is_multiple_of(times)
     }
 }

@@ -1,4 +1,4 @@
-//! Decoders: gzip and deflate by miniz (flate2), which shares nothing with the encoders; br and
+//! Decoders of content codings: gzip and deflate by miniz (flate2), which shares nothing with the encoders; br and
 //! zstd by their libraries' decoders.
 
 use content_coding::Coding;
@@ -16,10 +16,14 @@ fn decoder<'a>(coding: Coding, coded: &'a [u8]) -> Box<dyn Read + 'a> {
     }
 }
 
-/// The whole body; panics when it is none, or when something is behind it.
-pub(crate) fn decoded(coding: Coding, coded: &[u8]) -> Vec<u8> {
+/// Returns the whole body.
+///
+/// # Panics
+/// When it is none, when something is behind it, or when it is whole without its last byte.
+#[must_use]
+pub fn decoded(coding: Coding, coded: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
-    decoder(coding, coded).read_to_end(&mut body).unwrap();
+    decoder(coding, coded).read_to_end(&mut body).expect("a coded body, and nothing behind it");
     // A body that lacks its end is none: every byte counts.
     if let Some((_, short)) = coded.split_last() {
         let mut rest = Vec::new();
@@ -29,8 +33,9 @@ pub(crate) fn decoded(coding: Coding, coded: &[u8]) -> Vec<u8> {
     body
 }
 
-/// What can be read of a body that has not ended.
-pub(crate) fn readable(coding: Coding, coded: &[u8]) -> Vec<u8> {
+/// Returns what can be read of a body that has not ended.
+#[must_use]
+pub fn readable(coding: Coding, coded: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     let mut decoder = decoder(coding, coded);
     let mut part = [0; 4_096];
