@@ -1,3 +1,5 @@
-//! Control of a cell: its daemon's messages, and what waits to be done for it.
+//! Control of a cell: its daemon's messages, commands that wait, and reports.
 
+pub(crate) mod deferred;
 pub(crate) mod link;
+pub(crate) mod reports;

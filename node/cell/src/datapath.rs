@@ -1,57 +1,91 @@
 //! Data path of a cell: what packets come and leave by, lent as [`Exits`] to whoever has a packet.
 //!
 //! ```text
-//!  Datapath ─ exits(sessions, session) ─▶ Exits ─ forward, redirect, hand_back ─▶ End
+//!  sockets, frames of packet ports, TAP device ─▶ Packet ─▶ its service
+//!                                                              │
+//!  rings, the kernel's stack, queues of shared ports ◀─ Exits ─┘  forward, redirect, hand_back ─▶ End
 //! ```
 //!
 //! It decides nothing about services; sessions are another owner's, and lent beside it.
 
-pub(crate) mod asker;
+mod asker;
 pub(crate) mod associations;
 pub(crate) mod checksum;
-pub(crate) mod counts;
-pub(crate) mod cycle;
-pub(crate) mod deliver;
-pub(crate) mod egress;
-pub(crate) mod facts;
-pub(crate) mod kernel;
-pub(crate) mod link;
+mod cycle;
+mod deliver;
+mod egress;
+mod facts;
+mod kernel;
+mod link;
 pub(crate) mod port;
-pub(crate) mod port_shares;
+mod port_shares;
 pub(crate) mod source;
 pub(crate) mod tap;
-pub(crate) mod tap_reader;
 
-use crate::datapath::associations::Associations;
-use crate::datapath::deliver::Exits;
-use crate::datapath::egress::Egress;
-use crate::datapath::facts::Facts;
-use crate::datapath::kernel::KernelWay;
-use crate::datapath::port::Ports;
-use crate::datapath::tap::Tap;
+pub(crate) use deliver::{End, Exits, Next};
+pub(crate) use facts::Facts;
+pub(crate) use port::SendFailure;
+
+use crate::protocol::{
+    Answer, CellReport, Given, PortFacts, Question, SecretBytes, SessionFacts, TapFacts,
+};
+use crate::sched::pacer;
 use crate::sched::sessions::Sessions;
-use units::SessionId;
-use xsk::FramePool;
+use abi::PacketBytes;
+use anyhow::{Context, Result};
+use asker::Asker;
+use association::{AssociationId, Traffic};
+use associations::{Associations, Taken};
+use bpf::{Answers, Lines, RuleFacts};
+use bpf_maps::{META_BY_KERNEL, PacketMeta};
+use egress::{Departing, Egress, Exit};
+use kernel::KernelPath;
+use node::door::{DROP_CYCLE, DROP_EGRESS_GONE, DROP_SHARE, DROP_TOO_LONG, Decision, DoorPort};
+use port::Ports;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use sockets::frame_socket::{Buffer, Frame, FrameSocket};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::rc::Rc;
+use tap::Tap;
+use units::{Bytes, CoarseInstant, EntryId, Nanos, PortId, SessionId};
+use xsk::{FramePool, Packet, SetupError, Umem};
 
-/// Egress resources of a cell.
+/// Bytes of a frame beside its IP packet: the Ethernet header and a tag.
+const LINK_LENGTH: usize = 14 + 4;
+
+/// What the data path counts.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Frames that need more descriptors than a packet may have.
+    oversized: u64,
+    /// Packets that waited to be sent when their port or way vanished.
+    egress_gone: u64,
+    /// Copies for captures that the daemon did not get.
+    tapped_lost: u64,
+}
+
+/// Owner of what packets come and leave by.
 pub(crate) struct Datapath {
-    pub(crate) ports: Ports,
+    ports: Ports,
     /// Frames of packet memory that are free.
-    pub(crate) pool: FramePool,
+    pool: FramePool,
     /// Device by which packets go into the kernel's stack; `None` until the daemon has given it.
-    pub(crate) kernel: Option<KernelWay>,
+    kernel: Option<KernelPath>,
     /// Copies of packets for captures; `None` while nobody captures.
-    pub(crate) tap: Option<Tap>,
+    tap: Option<Tap>,
     /// Actions of rules, for the stages behind a service.
-    pub(crate) rules: Option<Facts>,
+    rules: Option<Facts>,
     /// Packets of ports of whose rates sessions have shares.
-    pub(crate) egress: Egress,
-    pub(crate) associations: Associations,
+    egress: Egress,
+    associations: Associations,
+    umem: Rc<Umem>,
+    counts: Counts,
 }
 
 impl Datapath {
-    /// Creates a data path without ports, rules or a way into the kernel.
-    pub(crate) fn new(pool: FramePool) -> Self {
+    /// Creates a data path without ports, rules or a path into the kernel.
+    pub(crate) fn new(umem: Umem, pool: FramePool) -> Self {
         Self {
             ports: Ports::default(),
             pool,
@@ -60,10 +94,13 @@ impl Datapath {
             rules: None,
             egress: Egress::new(),
             associations: Associations::default(),
+            umem: Rc::new(umem),
+            counts: Counts::default(),
         }
     }
 
     /// Lends everything that a packet of a session can leave by, for one call.
+    #[inline]
     pub(crate) fn exits<'a>(
         &'a mut self,
         sessions: &'a mut Sessions,
@@ -77,9 +114,471 @@ impl Datapath {
             rules: self.rules.as_ref(),
             associations: &mut self.associations,
             egress: &mut self.egress,
+            umem: &self.umem,
             sessions,
             session,
             sent: 0,
+        }
+    }
+
+    /// Returns the free frames of packet memory, for packets that end.
+    #[inline]
+    pub(crate) const fn pool(&mut self) -> &mut FramePool {
+        &mut self.pool
+    }
+
+    /// Returns the capture, while somebody captures.
+    pub(crate) const fn tap(&mut self) -> Option<&mut Tap> {
+        self.tap.as_mut()
+    }
+
+    /// Returns the numbers of ports by their names.
+    pub(crate) fn port_numbers(&self) -> BTreeMap<String, u16> {
+        self.ports.iter().map(|(number, port)| (port.name().to_owned(), number)).collect()
+    }
+
+    /// Returns numbers that ports can have.
+    pub(crate) fn port_range(&self) -> Range<u16> {
+        self.ports.numbers()
+    }
+
+    /// Returns descriptors that become readable when packets come.
+    pub(crate) fn waited_for(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let sockets = self.ports.queues().map(|(_, _, socket)| socket);
+        sockets.chain(self.ports.frame_sockets())
+    }
+
+    /// Returns copies of descriptors that a daemon cannot have otherwise.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub(crate) fn given(&self) -> std::io::Result<Vec<(Given, OwnedFd)>> {
+        let mut given = Vec::new();
+        for (port, queue, fd) in self.ports.queues() {
+            given.push((Given::Socket(port, queue), fd.try_clone_to_owned()?));
+        }
+        // A node without TUN has packet ports, and is not adopted.
+        if let Some(KernelPath::Tun(device)) = &self.kernel {
+            given.push((Given::Kernel, device.as_fd().try_clone_to_owned()?));
+        }
+        Ok(given)
+    }
+
+    /// Adds what the data path has counted to a report.
+    pub(crate) fn report(&self, report: &mut CellReport) {
+        report.oversized = self.counts.oversized;
+        report.egress_gone = self.counts.egress_gone;
+        report.tapped_lost = self.counts.tapped_lost;
+        report.associations = self.associations.report();
+        report.frames_free = self.pool.free() as u64;
+        report.frames_total = self.pool.total() as u64;
+    }
+
+    /// Returns whether something of a session waits to be sent.
+    pub(crate) fn waits(&self, session: SessionId) -> bool {
+        self.egress.waits(session)
+    }
+
+    /// Takes the device by which packets go into the kernel's stack.
+    pub(crate) fn set_kernel(&mut self, device: Option<OwnedFd>) {
+        self.kernel = device.map(KernelPath::Tun);
+    }
+
+    /// Takes the socket by which frames go into the kernel's stack, of a node without TUN.
+    pub(crate) fn set_kernel_frames(&mut self, socket: Option<OwnedFd>) {
+        self.kernel = socket.map(|fd| KernelPath::Frames(FrameSocket::from(fd)));
+    }
+
+    /// Begins a capture, or ends it.
+    pub(crate) fn set_tap(&mut self, facts: Option<TapFacts>) {
+        self.tap = facts.map(Tap::new);
+    }
+
+    /// Takes actions of all rules, as the front door has them.
+    pub(crate) fn set_rules(&mut self, facts: RuleFacts) {
+        self.rules = Some(Facts::Map(facts));
+    }
+
+    /// Takes actions of the rules of packet ports; the front door's are of all rules, and stay.
+    pub(crate) fn set_own_rules(&mut self, facts: Facts) {
+        if !matches!(self.rules, Some(Facts::Map(_))) {
+            self.rules = Some(facts);
+        }
+    }
+
+    /// Takes the accounts from which what is sent by shared ports pays.
+    pub(crate) fn set_port_shares(&mut self, accounts: Lines) {
+        self.egress.pay_from(accounts);
+    }
+
+    /// Has a session pay from this account at a port, or from that of all without a share.
+    pub(crate) fn set_payer(&mut self, port: PortId, session: SessionId, account: Option<u32>) {
+        self.egress.set_payer(port, session, account);
+    }
+
+    /// Takes the map of the kernel's answers, and the device by which it is asked.
+    pub(crate) fn set_answers(&mut self, answers: Answers, device: OwnedFd) {
+        self.egress.ask(Asker::new(answers, device));
+    }
+
+    /// Sets the time, once for all packets of a round.
+    pub(crate) fn set_time(&mut self, now: CoarseInstant) {
+        self.ports.set_time(now);
+    }
+
+    /// Binds a queue of a port, with so many frames to receive into and to send at most.
+    ///
+    /// # Errors
+    /// When the kernel refuses one of the steps.
+    pub(crate) fn add_port(
+        &mut self,
+        facts: &PortFacts,
+        fd: OwnedFd,
+        (ready, leaving): (u32, u32),
+        sessions: &mut Sessions,
+    ) -> Result<(), SetupError> {
+        let added = self.ports.add(facts, fd, &self.umem, &mut self.pool, ready, leaving);
+        self.set_rate(facts, sessions);
+        added
+    }
+
+    /// Serves a port by packet sockets.
+    pub(crate) fn add_frames(
+        &mut self,
+        facts: &PortFacts,
+        bridge: Option<PortId>,
+        sockets: [OwnedFd; 2],
+        sessions: &mut Sessions,
+    ) {
+        self.ports.add_frames(facts, bridge, sockets);
+        self.set_rate(facts, sessions);
+    }
+
+    /// Keeps what keeps a packet port's frames from the kernel.
+    pub(crate) fn hold_taken(&mut self, port: PortId, taken: OwnedFd) {
+        self.ports.hold_taken(port, taken);
+    }
+
+    /// Takes what changed of a port.
+    pub(crate) fn change_port(&mut self, facts: &PortFacts, sessions: &mut Sessions) {
+        self.ports.change(facts);
+        self.set_rate(facts, sessions);
+    }
+
+    /// Lets go of a port; what came by it has been handled.
+    pub(crate) fn remove_port(&mut self, port: PortId, sessions: &mut Sessions) {
+        for (session, Departing { packet, .. }) in self.egress.remove_port(port) {
+            sessions.release(session, Bytes(packet.memory_length() as u64));
+            packet.recycle(&mut self.pool);
+            self.counts.egress_gone += 1;
+        }
+        self.counts.egress_gone += self.ports.remove(port, &mut self.pool);
+    }
+
+    /// Takes what a session was promised of ports' rates.
+    pub(crate) fn set_session(
+        &mut self,
+        now: Nanos,
+        facts: &SessionFacts,
+        sessions: &mut Sessions,
+    ) {
+        self.egress.set_time(now);
+        let waited = self.egress.set(facts);
+        self.send_at_once(waited, sessions);
+    }
+
+    /// Forgets a session that is gone.
+    pub(crate) fn forget_session(&mut self, now: Nanos, id: SessionId, sessions: &mut Sessions) {
+        self.egress.set_time(now);
+        let waited = self.egress.forget(id);
+        self.send_at_once(waited, sessions);
+    }
+
+    /// Takes a batch of one socket's packets, by the socket's number; a packet comes into `batch`.
+    #[inline]
+    pub(crate) fn receive(&mut self, socket: usize, most: usize, batch: &mut VecDeque<Packet>) {
+        let Some((_, socket)) = self.ports.sockets().nth(socket) else { return };
+        self.counts.oversized += u64::from(socket.receive(batch, most, &mut self.pool));
+    }
+
+    /// Returns how many sockets there are.
+    pub(crate) fn sockets(&mut self) -> usize {
+        self.ports.sockets().count()
+    }
+
+    /// Returns whether a socket has packets to receive.
+    pub(crate) fn has_received(&mut self) -> bool {
+        self.ports.sockets().any(|(_, socket)| socket.has_received())
+    }
+
+    /// Gives the sockets so many frames to receive into, each; returns whether one still transmits.
+    pub(crate) fn refill(&mut self, ready: u32) -> bool {
+        let mut is_transmitting = false;
+        for (_, socket) in self.ports.sockets() {
+            socket.refill(&mut self.pool, ready);
+            is_transmitting |= socket.transmitting();
+        }
+        is_transmitting
+    }
+
+    /// Has the devices take what was sent; returns true when they have all.
+    pub(crate) fn flush(&mut self) -> bool {
+        let mut is_sent = true;
+        for (_, socket) in self.ports.sockets() {
+            socket.flush(&mut self.pool);
+            is_sent &= socket.is_sent();
+        }
+        if is_sent {
+            self.egress.have_left();
+        }
+        is_sent
+    }
+
+    /// Makes a packet of a frame's bytes; `None` when there is no memory for it.
+    pub(crate) fn packet_of(&mut self, bytes: &[u8]) -> Option<Packet> {
+        let mut packet = Packet::allocate(&self.umem, &mut self.pool, bytes.len())?;
+        // Allocated with the frame's length: the store fits.
+        let _ = packet.store(0, bytes);
+        Some(packet)
+    }
+
+    /// Receives a frame of a packet port, and how the port is known to its door. A device that
+    /// goes away is the daemon's business.
+    pub(crate) fn receive_frame<'a>(
+        &self,
+        port: u16,
+        buffer: &'a mut Buffer,
+    ) -> Option<(&DoorPort, Frame<'a>)> {
+        self.ports.frames(port)?.receive(buffer)
+    }
+
+    /// Gives a frame of a packet port back to the kernel, as it came; returns whether it took it.
+    pub(crate) fn return_frame(&self, port: u16, frame: Frame<'_>) -> bool {
+        self.ports.frames(port).is_some_and(|port| port.return_frame(frame))
+    }
+
+    /// Sends a frame out by the other end of a bridge.
+    ///
+    /// # Errors
+    /// The outcome under which it is counted when it cannot leave.
+    pub(crate) fn cross(&mut self, end: PortId, frame: Frame<'_>) -> Result<(), usize> {
+        let Some(port) = self.ports.get(end.0) else { return Err(DROP_EGRESS_GONE) };
+        let is_long = frame.bytes.len() > port.mtu() + LINK_LENGTH;
+        let is_finished = frame.unfinished.segment_length().is_none();
+        if is_long && is_finished {
+            return Err(DROP_TOO_LONG);
+        }
+        if let Some(port) = self.ports.frames(end.0) {
+            return port.send(frame).map_err(|_| DROP_EGRESS_GONE);
+        }
+        if !is_finished {
+            return Err(DROP_TOO_LONG);
+        }
+        let packet = self.packet_of(frame.bytes).ok_or(DROP_EGRESS_GONE)?;
+        self.ports.send(end.0, packet, &mut self.pool).map_err(|(packet, _)| {
+            packet.recycle(&mut self.pool);
+            DROP_EGRESS_GONE
+        })
+    }
+
+    /// Sends a packet out by the port that a rule names, as it is; returns the outcome.
+    pub(crate) fn leave_by(
+        &mut self,
+        bytes: &[u8],
+        decision: &Decision,
+        (arrival, to): (u16, PortId),
+        (session, sessions): (SessionId, &mut Sessions),
+    ) -> usize {
+        let Some(mut packet) = self.packet_of(bytes) else { return DROP_EGRESS_GONE };
+        checksum::complete(&mut packet, &decision.meta);
+        let mut exits = self.exits(sessions, session);
+        let end = exits.redirect(packet, arrival, to.0);
+        let sent = exits.sent();
+        sessions.sent(session, Bytes(sent));
+        match end {
+            End::Sent => decision.outcome,
+            End::Cycle => DROP_CYCLE,
+            End::TooLong | End::Failed(SendFailure::TooLong) => DROP_TOO_LONG,
+            End::Failed(SendFailure::Full) => DROP_SHARE,
+            _ => DROP_EGRESS_GONE,
+        }
+    }
+
+    /// Sends a packet on that a module at kernel level is through with: it meets no other, and
+    /// leaves when it is its session's turn, with the room that it has taken.
+    #[cold]
+    pub(crate) fn handle_from_below(
+        &mut self,
+        packet: Packet,
+        meta: PacketMeta,
+        sessions: &mut Sessions,
+    ) {
+        let (port, entry) = (meta.egress_port, EntryId(meta.entry));
+        let counted = self.egress.come(meta.flow_hash, meta.room_epoch());
+        let (session, memory) =
+            (SessionId(meta.arrival_port), Bytes(packet.memory_length() as u64));
+        let has_come = meta.counted_in();
+        if let Some(epoch) = has_come {
+            sessions.come(session, memory, epoch);
+        }
+        let by = if meta.flags & META_BY_KERNEL == 0 { Exit::Port } else { Exit::Kernel };
+        // What the kernel routes is seen when that sends it.
+        if let Some(tap) = self.tap.as_mut().filter(|_| by == Exit::Port) {
+            tap.decided_below((entry, session), &meta);
+            tap.leaves(&packet, port);
+        }
+        let has_room = has_come.is_some() || sessions.hold(session, memory);
+        let refused = if !has_room {
+            Some(packet)
+        } else if self.egress.shares(port) {
+            let departing = Departing { packet, by };
+            let refused = self.egress.enqueue(port, session, departing, counted).err();
+            refused.map(|(packet, _)| packet)
+        } else {
+            // The port is not shared any more.
+            self.egress.gone(counted);
+            sessions.release(session, memory);
+            self.send_now(port, Departing { packet, by });
+            None
+        };
+        if let Some(packet) = refused {
+            if has_room {
+                sessions.release(session, memory);
+            } else {
+                self.egress.gone(counted);
+            }
+            packet.recycle(&mut self.pool);
+            self.counts.egress_gone += 1;
+        }
+    }
+
+    /// Counts a packet of kernel level, through with its module, for which there was no memory.
+    pub(crate) const fn lose_from_below(&mut self) {
+        self.counts.egress_gone += 1;
+    }
+
+    /// Finds what of a closed epoch of shared ports never came.
+    pub(crate) fn settle(&mut self, epoch: usize) {
+        self.egress.settle(epoch);
+    }
+
+    /// Takes the keys of an association.
+    ///
+    /// # Errors
+    /// When the bytes are none.
+    pub(crate) fn associate(&mut self, keys: &SecretBytes) -> Result<AssociationId> {
+        let traffic = Traffic::from_bytes(&keys.0).context("taking an association's keys")?;
+        let id = traffic.id;
+        self.associations.begin(traffic);
+        Ok(id)
+    }
+
+    /// Forgets the keys of an association, and drops what waited for it.
+    pub(crate) fn disassociate(&mut self, id: AssociationId) {
+        self.associations.end(id, &mut self.pool);
+    }
+
+    /// Forgets all associations, and whom anyone may call.
+    pub(crate) fn end_associations(&mut self) {
+        self.associations.end_all(&mut self.pool);
+    }
+
+    /// Has no digest of an active packet mean this service any more.
+    pub(crate) fn forget_service(&mut self, entry: EntryId) {
+        self.associations.forget_service(entry);
+    }
+
+    /// Looks at a frame for the node's associations, and opens it.
+    pub(crate) fn open(
+        &mut self,
+        packet: &mut Packet,
+        meta: &PacketMeta,
+        now: CoarseInstant,
+    ) -> Taken {
+        self.associations.take(packet, meta, now)
+    }
+
+    /// Keeps an active packet until the daemon has said whom it calls, if there is room.
+    pub(crate) fn keep(&mut self, packet: Packet, meta: PacketMeta, now: CoarseInstant) {
+        self.associations.keep(packet, meta, now, &mut self.pool);
+    }
+
+    /// Gives a frame for the node's associations to the kernel's stack.
+    pub(crate) fn hand_back(&mut self, packet: Packet, meta: &PacketMeta, sessions: &mut Sessions) {
+        let mut exits = self.exits(sessions, SessionId::BEST_EFFORT);
+        if exits.hand_back(packet, meta) != End::ToKernel {
+            self.associations.refused_by_kernel();
+        }
+    }
+
+    /// Takes the daemon's word whom a digest calls.
+    pub(crate) fn handle_answer(&mut self, question: Question, answer: Answer, now: CoarseInstant) {
+        self.associations.answered(question, answer, now, &mut self.pool);
+    }
+
+    /// Drops active packets that have waited for their service for too long.
+    pub(crate) fn handle_timeout(&mut self, now: CoarseInstant) {
+        self.associations.expire(now, &mut self.pool);
+    }
+
+    /// Counts copies for captures that the daemon did not get.
+    pub(crate) const fn lose_tapped(&mut self, count: u64) {
+        self.counts.tapped_lost += count;
+    }
+
+    /// Returns an active packet that has waited for its service, and which that is.
+    pub(crate) fn poll_call(&mut self) -> Option<(Packet, PacketMeta, EntryId)> {
+        self.associations.next_ready()
+    }
+
+    /// Gives rings and kernel what may leave of shared ports by now; returns true when something
+    /// did.
+    pub(crate) fn poll_waiting(&mut self, sessions: &mut Sessions) -> bool {
+        if !self.egress.is_used() {
+            return false;
+        }
+        self.egress.set_time(pacer::now());
+        if !self.egress.is_waiting() {
+            return false;
+        }
+        let kernel = self.kernel.as_ref();
+        let left = self.egress.leave(&mut self.ports, kernel, &mut self.pool, sessions);
+        self.counts.egress_gone += left.lost;
+        left.sent > 0
+    }
+
+    /// Returns when the next packet of a shared port may leave.
+    pub(crate) const fn poll_timeout(&self) -> Option<Nanos> {
+        self.egress.poll_timeout()
+    }
+
+    /// Takes what a port's device sends in a second.
+    fn set_rate(&mut self, facts: &PortFacts, sessions: &mut Sessions) {
+        self.egress.set_time(pacer::now());
+        let waited = self.egress.set_port(facts);
+        let at_port = |(session, packet)| (facts.port, session, packet);
+        self.send_at_once(waited.into_iter().map(at_port).collect(), sessions);
+    }
+
+    /// Sends packets that do not have to wait any more: nobody has a share of their port.
+    fn send_at_once(
+        &mut self,
+        waited: Vec<(PortId, SessionId, Departing)>,
+        sessions: &mut Sessions,
+    ) {
+        for (port, session, departing) in waited {
+            let memory = Bytes(departing.packet.memory_length() as u64);
+            sessions.release(session, memory);
+            self.send_now(port.0, departing);
+        }
+    }
+
+    fn send_now(&mut self, port: u16, departing: Departing) {
+        let (kernel, asker) = (self.kernel.as_ref(), self.egress.asker());
+        let sent = departing.send(port, &mut self.ports, kernel, asker, &mut self.pool);
+        if let Err((left, _)) = sent {
+            left.into_iter().for_each(|left| left.packet.recycle(&mut self.pool));
+            self.counts.egress_gone += 1;
         }
     }
 }

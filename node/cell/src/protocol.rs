@@ -16,7 +16,7 @@ use abi::{HostFunctions, KeyField, Pool, Verdict};
 use association::AssociationId;
 use engine::TrapKind;
 use serde::{Deserialize, Serialize};
-use session::memory::Account;
+use session::memory::{Account, Short};
 use std::collections::BTreeMap;
 use std::fmt;
 use units::{BitsPerSecond, Bytes, Edge, EntryId, Nanos, PortId, SessionId};
@@ -356,6 +356,14 @@ pub struct Failure {
     pub reason: String,
     /// Its session has not the memory for it.
     pub is_short: bool,
+}
+
+impl Failure {
+    /// Returns an error as the daemon is told of it.
+    pub(crate) fn of(error: &anyhow::Error) -> Self {
+        let is_short = error.chain().any(|cause| cause.is::<Short>());
+        Self { reason: error.to_string(), is_short }
+    }
 }
 
 /// What a capture wants of the cell.

@@ -4,10 +4,12 @@ mod controls;
 mod ends;
 mod lane;
 pub(crate) mod letter;
-pub(crate) mod mappings;
+pub(crate) mod loader;
+pub(crate) mod mailbox;
+mod mappings;
 mod memory;
 mod pools;
-pub(crate) mod programs;
+mod programs;
 mod replace;
 pub(crate) mod shared;
 pub(crate) mod table;
@@ -15,7 +17,7 @@ mod turns;
 mod watch;
 
 use crate::below::Record;
-use crate::datapath::deliver::{End, Exits, Next};
+use crate::datapath::{End, Exits, Next};
 use crate::memory::{Allowance, Charge, Memory};
 use crate::protocol::{ServiceFacts, ServiceReport};
 use crate::sched::pacer::Pacer;
@@ -31,7 +33,6 @@ use controls::Current;
 pub(crate) use controls::{Control, Told};
 use ends::{count_end, count_reason, send};
 use engine::{Emitted, Engine, Handled, InstanceSpec, Kept, Pace, Program, QueueWatch, Trap};
-pub(crate) use lane::FILL;
 use lane::Lane;
 use level::ahead;
 pub(crate) use memory::StartFailure;
@@ -42,9 +43,9 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-pub(crate) use turns::{Portion, Turn};
+pub(crate) use turns::Turn;
 use units::{Bytes, CoarseInstant, Edge, EntryId, Millis, Nanos, SessionId, Ticks};
-use xsk::{Packet, Umem};
+use xsk::Packet;
 
 /// A lane whose instance could not be started again is tried after so long.
 const RESTART_AFTER: Millis = Millis(100);
@@ -58,7 +59,7 @@ const LOOK_BELOW: Millis = Millis(10);
 /// that first what a packet looks at that comes to wait.
 #[repr(C)]
 pub(crate) struct Service {
-    pub(crate) facts: Essentials,
+    facts: Essentials,
     /// It has not started yet: the daemon waits to hear whether it does.
     is_new: bool,
     /// Nobody below may be in its memory: for a hook, an instance that starts, or a packet that
@@ -77,7 +78,7 @@ pub(crate) struct Service {
     packet: Nanos,
     counts: Counts,
     /// Bytes that its packets had when they were sent.
-    pub(crate) bytes_out: u64,
+    bytes_out: u64,
     report: Box<ServiceReport>,
     /// Where what passes it goes.
     edges: [Edge; EDGES_MAX],
@@ -270,6 +271,34 @@ impl Service {
         ahead::load_first(place, std::mem::offset_of!(Self, program));
     }
 
+    /// Returns its entry.
+    #[inline]
+    pub(crate) const fn entry(&self) -> EntryId {
+        self.facts.entry
+    }
+
+    /// Returns the session that pays for it.
+    #[inline]
+    pub(crate) const fn session(&self) -> SessionId {
+        self.facts.session
+    }
+
+    /// Returns how many bytes its packets had when they were sent.
+    pub(crate) const fn bytes_out(&self) -> Bytes {
+        Bytes(self.bytes_out)
+    }
+
+    /// Counts bytes that its packets had when they were sent.
+    #[inline]
+    pub(crate) const fn count_sent(&mut self, bytes: u64) {
+        self.bytes_out += bytes;
+    }
+
+    /// Has packets that it cannot have dropped from now on, or forwarded plainly.
+    pub(crate) const fn set_closed(&mut self, closed: bool) {
+        self.facts.closed = closed;
+    }
+
     /// What passes it goes there from now on.
     pub(crate) fn set_edges(&mut self, edges: [Edge; EDGES_MAX]) {
         self.edges = edges;
@@ -303,7 +332,7 @@ impl Service {
         let after =
             self.alone(now, |service| Some(service.run(engine, packet.take()?, way, now, exits)));
         if let Some(packet) = packet {
-            packet.recycle(exits.pool);
+            exits.recycle(packet);
             self.report.drop_down += 1;
         }
         after.flatten().unwrap_or_default()
@@ -371,7 +400,7 @@ impl Service {
         let meta = way.meta;
         let Handled { packet, verdict, mark, emitted } = handled;
         let is_data = meta.flags & maps::META_DATA != 0;
-        if let Some(tap) = exits.tap.as_mut().filter(|_| !is_data) {
+        if let Some(tap) = exits.tap().filter(|_| !is_data) {
             tap.decided((self.facts.entry, self.facts.session), &meta, &packet, &verdict);
         }
         let has_emitted = emitted.is_some();
@@ -390,11 +419,11 @@ impl Service {
                     passed_on = self.pass_on(packet, meta, mark, way);
                 }
                 Some(Edge::Down) => {
-                    packet.recycle(exits.pool);
+                    exits.recycle(packet);
                     self.report.drop_down += 1;
                 }
                 Some(Edge::Out) | None if is_data => {
-                    packet.recycle(exits.pool);
+                    exits.recycle(packet);
                     self.report.consumed += 1;
                 }
                 Some(Edge::Out) | None => passed_on = self.pass_out(packet, reroute, way, exits),
@@ -402,7 +431,7 @@ impl Service {
             Ok(verdict) if is_data => self.deliver_data(packet, verdict, &meta, exits),
             Ok(verdict) => self.deliver(packet, verdict, &meta, exits),
             Err(trap) => {
-                packet.recycle(exits.pool);
+                exits.recycle(packet);
                 self.report.drop_trap += 1;
                 self.replace(index, trap, now);
             }
@@ -418,7 +447,7 @@ impl Service {
         if meta.flags & maps::META_DATA != 0 {
             // There is no plain way for what is no frame.
             report.drop_down += 1;
-            packet.recycle(exits.pool);
+            exits.recycle(packet);
             return false;
         }
         let next = if self.facts.closed { Next::Down } else { exits.next_stage(&mut meta) };
@@ -445,7 +474,7 @@ impl Service {
             Next::Drop => &mut report.drop_rule,
         };
         *drop += 1;
-        packet.recycle(exits.pool);
+        exits.recycle(packet);
         false
     }
 
@@ -499,7 +528,7 @@ impl Service {
             Next::Drop => &mut self.report.drop_rule,
         };
         *drop += 1;
-        packet.recycle(exits.pool);
+        exits.recycle(packet);
         false
     }
 
@@ -552,7 +581,7 @@ impl Service {
         match verdict {
             Verdict::Pass { reroute, .. } => self.pass(packet, reroute, meta, exits),
             Verdict::Drop { reason } => {
-                packet.recycle(exits.pool);
+                exits.recycle(packet);
                 count_reason(&mut report.drop_module, reason);
             }
             Verdict::Bounce => match exits.bounce(packet, meta.arrival_port) {
@@ -564,7 +593,7 @@ impl Service {
                 end => count_end(report, end),
             },
             Verdict::Raise => {
-                packet.recycle(exits.pool);
+                exits.recycle(packet);
                 report.drop_raise += 1;
             }
         }
@@ -586,7 +615,7 @@ impl Service {
                 end => count_end(report, end),
             },
             Verdict::Redirect { .. } => {
-                packet.recycle(exits.pool);
+                exits.recycle(packet);
                 report.drop_malformed += 1;
             }
             Verdict::Pass { .. } | Verdict::Drop { .. } | Verdict::Raise => {
@@ -596,12 +625,7 @@ impl Service {
     }
 
     /// What the lanes left since the last call: frames go out, the rest into `outbox`.
-    pub(crate) fn take_emitted(
-        &mut self,
-        umem: &Rc<Umem>,
-        exits: &mut Exits<'_>,
-        outbox: &mut Outbox,
-    ) {
+    pub(crate) fn take_emitted(&mut self, exits: &mut Exits<'_>, outbox: &mut Outbox) {
         let (entry, report) = (self.facts.entry, &mut self.report);
         for lane in &mut self.lanes {
             let hooks = lane.instance().filter(|instance| instance.has_emitted());
@@ -614,7 +638,7 @@ impl Service {
             outbox.events.extend(emitted.events.into_iter().map(|event| (entry, event)));
             outbox.messages.extend(emitted.messages.into_iter().map(|message| (entry, message)));
             for sent in emitted.sent {
-                send(report, umem, exits, sent.port, &sent.frame);
+                send(report, exits, sent.port, &sent.frame);
             }
         }
     }
@@ -636,12 +660,7 @@ impl Service {
     }
 
     /// The same of what programs below left; at most so much that others have their turn.
-    pub(crate) fn take_records(
-        &mut self,
-        umem: &Rc<Umem>,
-        exits: &mut Exits<'_>,
-        outbox: &mut Outbox,
-    ) {
+    pub(crate) fn take_records(&mut self, exits: &mut Exits<'_>, outbox: &mut Outbox) {
         let (entry, report) = (self.facts.entry, &mut self.report);
         let mut before = Self::shared_before(&mut self.before);
         let mut now = self.shared.as_deref_mut();
@@ -655,7 +674,7 @@ impl Service {
                 Ok(Record::Message { message, .. }) => {
                     outbox.messages.push((entry, message.to_vec()));
                 }
-                Ok(Record::Send { port, frame, .. }) => send(report, umem, exits, port, frame),
+                Ok(Record::Send { port, frame, .. }) => send(report, exits, port, frame),
                 Err(error) => report.last_trap = Some(error.to_string()),
             });
             match taken {
@@ -717,11 +736,6 @@ impl Service {
     /// Traps since the last call.
     pub(crate) fn take_untold(&mut self) -> Vec<Trapped> {
         std::mem::take(&mut self.untold)
-    }
-
-    /// [`Service::report`], and whose it is.
-    pub(crate) fn told(&mut self) -> (EntryId, ServiceReport) {
-        (self.facts.entry, self.report())
     }
 
     /// What happened so far.

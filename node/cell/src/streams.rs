@@ -13,6 +13,7 @@
 //! before they are needed.
 
 pub(crate) mod codecs;
+pub(crate) mod turns;
 
 use crate::memory::Charge;
 use crate::protocol::{ServiceReport, StreamFacts, StreamReport};

@@ -114,10 +114,21 @@ pub(crate) struct Associations {
     /// Since when questions are counted, and how many were asked: by associations, by anyone.
     asked_since: CoarseInstant,
     asked: [u32; 2],
-    pub(crate) report: AssociationReport,
+    report: AssociationReport,
 }
 
 impl Associations {
+    /// Returns what was counted.
+    pub(crate) const fn report(&self) -> AssociationReport {
+        self.report
+    }
+
+    /// Counts a frame that the kernel's stack was to have and did not take.
+    pub(crate) const fn refused_by_kernel(&mut self) {
+        self.report.to_kernel -= 1;
+        self.report.kernel_refused += 1;
+    }
+
     /// Takes the keys of an association; `until` is on the cell's clock.
     pub(crate) fn begin(&mut self, traffic: Traffic) {
         let (id, until) = (traffic.id, CoarseInstant::from_nanos(traffic.until));

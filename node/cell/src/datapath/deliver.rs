@@ -3,9 +3,9 @@
 use crate::datapath::associations::{Associations, Unanswered};
 use crate::datapath::egress::{Departing, Egress, Exit, Refused};
 use crate::datapath::facts::Facts;
-use crate::datapath::kernel::KernelWay;
+use crate::datapath::kernel::KernelPath;
 use crate::datapath::link::{self, TAG_LENGTH, l3_offset, retag, trim_behind};
-use crate::datapath::port::{Ports, SendFailure};
+use crate::datapath::port::{Port, Ports, SendFailure};
 use crate::datapath::source::{self, Source};
 use crate::datapath::tap::Tap;
 use crate::sched::sessions::Sessions;
@@ -14,10 +14,11 @@ use bpf_maps::{
     ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, ACTION_OUT, META_BRIDGED, META_ROUTED, PacketMeta,
     RULE_NONE,
 };
+use std::rc::Rc;
 use units::{Bytes, EntryId, PortId, SessionId};
 use wire::protocol::ETHERNET_LENGTH;
 use wire::rewrite;
-use xsk::{FramePool, Packet};
+use xsk::{FramePool, Packet, Umem};
 
 /// Where a packet ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,23 +40,24 @@ impl End {
     }
 }
 
-/// Everything that packets leave by.
+/// Egress resources lent for one call: ports, frame pool, kernel path, schedule of shared ports.
 pub(crate) struct Exits<'a> {
-    pub(crate) ports: &'a mut Ports,
-    pub(crate) pool: &'a mut FramePool,
-    pub(crate) kernel: Option<&'a KernelWay>,
+    pub(super) ports: &'a mut Ports,
+    pub(super) pool: &'a mut FramePool,
+    pub(super) kernel: Option<&'a KernelPath>,
     /// While somebody captures.
-    pub(crate) tap: Option<&'a mut Tap>,
+    pub(super) tap: Option<&'a mut Tap>,
     /// What the rules of further stages say.
-    pub(crate) rules: Option<&'a Facts>,
-    pub(crate) associations: &'a mut Associations,
+    pub(super) rules: Option<&'a Facts>,
+    pub(super) associations: &'a mut Associations,
     /// Of ports of whose rates sessions have shares.
-    pub(crate) egress: &'a mut Egress,
-    pub(crate) sessions: &'a mut Sessions,
+    pub(super) egress: &'a mut Egress,
+    pub(super) umem: &'a Rc<Umem>,
+    pub(super) sessions: &'a mut Sessions,
     /// Who sends.
-    pub(crate) session: SessionId,
+    pub(super) session: SessionId,
     /// Bytes that were sent by it at once.
-    pub(crate) sent: u64,
+    pub(super) sent: u64,
 }
 
 /// Where a packet goes that is out of its graph.
@@ -74,6 +76,38 @@ pub(crate) enum Next {
 }
 
 impl Exits<'_> {
+    /// Returns how many bytes its session has sent at once.
+    #[inline]
+    pub(crate) const fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Returns the free frames of packet memory.
+    #[inline]
+    pub(crate) const fn pool(&mut self) -> &mut FramePool {
+        self.pool
+    }
+
+    /// Returns the capture, while somebody captures.
+    #[inline]
+    pub(crate) fn tap(&mut self) -> Option<&mut Tap> {
+        self.tap.as_deref_mut()
+    }
+
+    /// Makes a packet of a frame's bytes; `None` when there is no memory for it.
+    pub(crate) fn packet_of(&mut self, frame: &[u8]) -> Option<Packet> {
+        let mut packet = Packet::allocate(self.umem, self.pool, frame.len())?;
+        // Allocated with the frame's length: the store fits.
+        let _ = packet.store(0, frame);
+        Some(packet)
+    }
+
+    /// Ends a packet: its memory is free again.
+    #[inline]
+    pub(crate) fn recycle(&mut self, packet: Packet) {
+        packet.recycle(self.pool);
+    }
+
     /// Forwards by the route that came with the packet, or through the kernel
     /// when there is none or the packet needs its answer (TTL, MTU).
     pub(crate) fn forward(&mut self, mut packet: Packet, meta: &PacketMeta) -> End {
@@ -86,7 +120,7 @@ impl Exits<'_> {
         let Some(egress) = self.ports.get(meta.egress_port) else {
             return self.hand_to_kernel(packet);
         };
-        let (mac, mtu) = (egress.mac, egress.mtu as usize);
+        let (mac, mtu) = (egress.mac(), egress.mtu());
         let Some(l3_offset) = l3_offset(packet.head()) else { return self.malformed(packet) };
         if trim_behind(&mut packet, l3_offset).is_none() {
             return self.malformed(packet);
@@ -152,8 +186,7 @@ impl Exits<'_> {
 
     /// Out by the other end of a bridge, as it is.
     fn across(&mut self, packet: Packet, port: u16) -> End {
-        let room =
-            self.ports.get(port).map(|port| port.mtu as usize + ETHERNET_LENGTH + TAG_LENGTH);
+        let room = self.ports.get(port).map(|port| port.mtu() + ETHERNET_LENGTH + TAG_LENGTH);
         if room.is_some_and(|room| packet.length() > room) {
             packet.recycle(self.pool);
             return End::TooLong;
@@ -232,7 +265,7 @@ impl Exits<'_> {
     /// What a service left of an active packet's payload, back to whoever called it, by the port
     /// that it came in by.
     pub(crate) fn answer(&mut self, mut packet: Packet, port: u16) -> End {
-        let mtu = self.ports.get(port).map_or(0, |port| port.mtu as usize);
+        let mtu = self.ports.get(port).map_or(0, Port::mtu);
         match self.associations.answer(&mut packet, mtu) {
             Ok(()) => self.send(port, packet),
             Err(why) => {

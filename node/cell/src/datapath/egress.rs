@@ -19,7 +19,7 @@
 //! it is looked at, so that the port is not given away twice.
 
 use crate::datapath::asker::Asker;
-use crate::datapath::kernel::KernelWay;
+use crate::datapath::kernel::KernelPath;
 use crate::datapath::port::{Ports, SendFailure};
 use crate::datapath::port_shares::{Counted, Lines};
 use crate::protocol::{HEADER_LENGTH_MAX, PortFacts, SessionFacts};
@@ -69,7 +69,7 @@ impl Departing {
     pub(crate) fn leave(
         self,
         ports: &Ports,
-        kernel: Option<&KernelWay>,
+        kernel: Option<&KernelPath>,
         asker: Option<&mut Asker>,
         pool: &mut FramePool,
     ) -> bool {
@@ -97,7 +97,7 @@ impl Departing {
         self,
         port: u16,
         ports: &mut Ports,
-        kernel: Option<&KernelWay>,
+        kernel: Option<&KernelPath>,
         asker: Option<&mut Asker>,
         pool: &mut FramePool,
     ) -> Result<(), (Option<Self>, SendFailure)> {
@@ -457,7 +457,7 @@ impl Egress {
     pub(crate) fn leave(
         &mut self,
         ports: &mut Ports,
-        kernel: Option<&KernelWay>,
+        kernel: Option<&KernelPath>,
         pool: &mut FramePool,
         sessions: &mut Sessions,
     ) -> Left {
@@ -475,7 +475,7 @@ impl Egress {
     fn leave_by(
         &mut self,
         at: usize,
-        (ports, kernel): (&mut Ports, Option<&KernelWay>),
+        (ports, kernel): (&mut Ports, Option<&KernelPath>),
         pool: &mut FramePool,
         sessions: &mut Sessions,
         left: &mut Left,

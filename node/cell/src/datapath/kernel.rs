@@ -14,14 +14,14 @@ const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 /// Takes packets.
 #[derive(Debug)]
-pub(crate) enum KernelWay {
+pub(crate) enum KernelPath {
     Tun(OwnedFd),
     Frames(FrameSocket),
 }
 
 const _: () = assert!(PIECES_MAX > SEGMENTS_MAX, "a header and a packet are sent together");
 
-impl KernelWay {
+impl KernelPath {
     /// Gives the IP packet of a frame to the kernel; whether it took it. `None` when there is no IP
     /// packet in it.
     pub(crate) fn take_packet(&self, packet: &Packet) -> Option<bool> {

@@ -8,7 +8,8 @@ use abi::PacketBytes;
 use bpf_maps::QUEUES_MAX;
 use node::door::DoorPort;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use sockets::frame_socket::{FrameSocket, PIECES_MAX, Unfinished};
+use sockets::frame_socket::{Buffer, Frame, FrameSocket, PIECES_MAX, Unfinished};
+use std::io;
 use std::rc::Rc;
 use units::{CoarseInstant, PortId};
 use xsk::{FramePool, Packet, Rings, SEGMENTS_MAX, SetupError, Socket, SocketConfig, Umem};
@@ -21,35 +22,74 @@ pub(crate) const RINGS: Rings = Rings { receive: WAITING_MAX, transmit: LEAVING_
 /// One port: the queues that are bound.
 #[derive(Debug)]
 pub(crate) struct Port {
-    pub(crate) name: String,
-    pub(crate) mac: [u8; 6],
-    pub(crate) mtu: u32,
+    name: String,
+    mac: [u8; 6],
+    mtu: u32,
     /// IP packets leave by it, without the Ethernet header.
-    pub(crate) raw: bool,
+    raw: bool,
     /// What leaves by it can come in by a port of the same node.
-    pub(crate) cabled: bool,
+    cabled: bool,
     /// Set where its device may receive a frame once more, without meeting the front door.
     in_driver: bool,
-    pub(crate) sockets: Vec<Socket>,
+    sockets: Vec<Socket>,
     /// The queue of each socket.
-    pub(crate) queues: Vec<u32>,
+    queues: Vec<u32>,
     /// Of a packet port, which has no such sockets.
-    pub(crate) frames: Option<FramePort>,
+    frames: Option<FramePort>,
 }
 
 /// What a packet port is served by.
 #[derive(Debug)]
 pub(crate) struct FramePort {
     /// Frames come in and leave by it.
-    pub(crate) socket: FrameSocket,
+    socket: FrameSocket,
     /// What goes by it comes in by the port once more, for the kernel.
-    pub(crate) back: FrameSocket,
-    pub(crate) door: DoorPort,
+    back: FrameSocket,
+    door: DoorPort,
     /// Keeps its frames from the kernel; never read.
-    pub(crate) taken: Option<OwnedFd>,
+    taken: Option<OwnedFd>,
+}
+
+impl FramePort {
+    /// Receives a frame, if there is one, and returns how the port is known to its door.
+    pub(crate) fn receive<'a>(&self, buffer: &'a mut Buffer) -> Option<(&DoorPort, Frame<'a>)> {
+        let frame = self.socket.receive(buffer).ok().flatten()?;
+        Some((&self.door, frame))
+    }
+
+    /// Sends a frame, as it is.
+    ///
+    /// # Errors
+    /// When the device does not take it.
+    pub(crate) fn send(&self, frame: Frame<'_>) -> io::Result<()> {
+        self.socket.send(&[frame.bytes], frame.unfinished)
+    }
+
+    /// Gives a frame back to the kernel, as it came; returns whether it took it. It has no memory
+    /// for it, or its way in is being taken down.
+    pub(crate) fn return_frame(&self, frame: Frame<'_>) -> bool {
+        self.back.send(&[frame.bytes], frame.unfinished).is_ok()
+    }
 }
 
 impl Port {
+    /// Returns its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the address of its device.
+    #[inline]
+    pub(crate) const fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    /// Returns its L3 MTU in bytes.
+    #[inline]
+    pub(crate) const fn mtu(&self) -> usize {
+        self.mtu as usize
+    }
+
     /// What may change while it is served.
     fn take_up(&mut self, facts: &PortFacts) {
         (self.mac, self.mtu, self.cabled) = (facts.mac, facts.mtu, facts.cabled);
@@ -259,6 +299,11 @@ impl Ports {
             let sockets = port.sockets.iter().zip(&port.queues);
             sockets.map(move |(socket, queue)| (PortId(number), *queue, socket.as_fd()))
         })
+    }
+
+    /// Returns the socket of every packet port.
+    pub(crate) fn frame_sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.iter().filter_map(|(_, port)| Some(port.frames.as_ref()?.socket.as_fd()))
     }
 
     /// Every port, with its number; also one whose device is gone.

@@ -1,13 +1,10 @@
 //! Where packets of a service ended, counted; and frames of its module's own making.
 
-use crate::datapath::deliver::{End, Exits};
-use crate::datapath::port::SendFailure;
+use crate::datapath::SendFailure;
+use crate::datapath::{End, Exits};
 use crate::protocol::ServiceReport;
-use abi::PacketBytes;
 use abi::layout::SEND_BY_ROUTE;
 use std::collections::BTreeMap;
-use std::rc::Rc;
-use xsk::{Packet, Umem};
 
 /// Reasons of a module that are counted apart; further ones share [`REASON_OTHER`].
 const REASONS_MAX: usize = 64;
@@ -16,21 +13,10 @@ const REASON_OTHER: u16 = u16::MAX;
 
 /// Sends a frame of the module's own making, by a port or, as an IP packet, where the kernel's
 /// routes lead.
-pub(super) fn send(
-    report: &mut ServiceReport,
-    umem: &Rc<Umem>,
-    exits: &mut Exits<'_>,
-    port: u16,
-    frame: &[u8],
-) {
-    let packet = Packet::allocate(umem, exits.pool, frame.len());
-    let end = packet.map(|mut packet| {
-        // Allocated with the frame's length: the store fits.
-        let _ = packet.store(0, frame);
-        match port {
-            SEND_BY_ROUTE => exits.hand_to_kernel(packet),
-            _ => exits.send(port, packet),
-        }
+pub(super) fn send(report: &mut ServiceReport, exits: &mut Exits<'_>, port: u16, frame: &[u8]) {
+    let end = exits.packet_of(frame).map(|packet| match port {
+        SEND_BY_ROUTE => exits.hand_to_kernel(packet),
+        _ => exits.send(port, packet),
     });
     match end {
         Some(End::Sent | End::ToKernel) => report.sent += 1,

@@ -19,10 +19,6 @@ use std::collections::VecDeque;
 use units::{CoarseInstant, Nanos};
 use xsk::{FramePool, Packet};
 
-/// Packets that go into the sandbox at once: entering it costs as much as six of them, and what
-/// it left is sent out after so many.
-pub(crate) const FILL: u64 = 64;
-
 /// See above. What a packet looks at that comes to wait is first.
 #[derive(Default)]
 #[repr(C)]

@@ -70,7 +70,7 @@ impl Services {
     /// Returns the session in whose queue the front door has taken room for a packet.
     pub(crate) fn payer(&self, way: &Way) -> SessionId {
         let entry = EntryId(way.meta.entry);
-        let service = self.get(entry).map(|service| service.facts.session);
+        let service = self.get(entry).map(|service| service.session());
         let of_lane = || self.lane(entry).map(|lane| lane.session());
         service.or_else(of_lane).unwrap_or(SessionId::SYSTEM)
     }
@@ -83,13 +83,13 @@ impl Services {
     /// Returns services that lead straight to that one.
     pub(crate) fn before(&self, entry: EntryId) -> Vec<EntryId> {
         let before = self.iter().filter(|service| service.leads_to(entry));
-        before.map(|service| service.facts.entry).collect()
+        before.map(|service| service.entry()).collect()
     }
 
     /// Returns services of a session.
     pub(crate) fn of_session(&self, session: SessionId) -> Vec<EntryId> {
-        let of_it = self.iter().filter(|service| service.facts.session == session);
-        of_it.map(|service| service.facts.entry).collect()
+        let of_it = self.iter().filter(|service| service.session() == session);
+        of_it.map(|service| service.entry()).collect()
     }
 
     /// Returns true while packets are on their way that the service's lane counted before its last
@@ -118,7 +118,7 @@ impl Services {
 
     /// Puts a service in its place.
     pub(crate) fn insert(&mut self, service: Service) {
-        let entry = service.facts.entry;
+        let entry = service.entry();
         let index = usize::from(entry.0);
         if self.all.len() <= index {
             self.all.resize_with(index + 1, || None);
@@ -139,8 +139,8 @@ impl Services {
     /// Removes every service but these.
     pub(crate) fn retain(&mut self, keep: impl Fn(EntryId) -> bool) {
         for slot in &mut self.all {
-            if let Some(service) = slot.take_if(|service| !keep(service.facts.entry)) {
-                self.watch.forget(service.facts.entry);
+            if let Some(service) = slot.take_if(|service| !keep(service.entry())) {
+                self.watch.forget(service.entry());
             }
         }
     }
@@ -184,7 +184,7 @@ impl Services {
         for entry in self.watch.lanes() {
             let service = self.all.get_mut(usize::from(entry.0)).and_then(Option::as_mut);
             let Some(service) = service else { continue };
-            if waits(service.facts.session) {
+            if waits(service.session()) {
                 self.is_leaving = true;
             } else {
                 service.depart();

@@ -7,26 +7,15 @@
 //!                      └─────────────┘ the next turn goes on with it
 //! ```
 
-use super::lane::FILL;
 use super::{Aftermath, Service, Told, Way, module_meta};
-use crate::datapath::deliver::Exits;
+use crate::datapath::Exits;
 use crate::sched::pacer::{self, CallState};
+use crate::sched::{FILL, Portion};
 use crate::service::shared::Shared;
 use abi::PacketBytes;
 use engine::{Engine, Handled};
 use units::{Bytes, CoarseInstant, EntryId, Nanos};
 use xsk::{FramePool, Packet};
-
-/// What there is time for in a turn.
-#[derive(Clone, Copy)]
-pub(crate) struct Portion {
-    /// When it began.
-    pub(crate) begin: Nanos,
-    /// When it is over.
-    pub(crate) until: Nanos,
-    /// Packets that may begin.
-    pub(crate) packets: u64,
-}
 
 /// What a turn came to.
 #[derive(Default)]
@@ -136,7 +125,7 @@ impl Service {
         }
         if !self.lanes[index].stands() {
             if !self.may_begin(index, now) {
-                self.give_up(index, exits.pool, &mut turn);
+                self.give_up(index, exits.pool(), &mut turn);
                 return turn;
             }
             if self.lanes[index].is_starting() {

@@ -19,16 +19,16 @@ pub(crate) fn mark_of(bytes: [u8; MARKED_LENGTH]) -> [u8; MARK_LENGTH] {
     std::array::from_fn(|at| bytes[at])
 }
 
-/// The reading end.
+/// Reading end of the TAP device, with the frame that was read last.
 #[derive(Debug)]
-pub(crate) struct Up {
+pub(crate) struct TapReader {
     device: OwnedFd,
     buffer: Box<[u8; MARKED_LENGTH + FRAME_LENGTH_MAX]>,
-    /// Frames too short for metadata since the last look: not the front door's.
+    /// Frames too short for metadata: not the front door's.
     bare: u64,
 }
 
-impl Up {
+impl TapReader {
     pub(crate) fn new(device: OwnedFd) -> Self {
         Self { device, buffer: Box::new([0; MARKED_LENGTH + FRAME_LENGTH_MAX]), bare: 0 }
     }
@@ -54,7 +54,8 @@ impl Up {
         }
     }
 
-    pub(crate) fn take_bare(&mut self) -> u64 {
-        std::mem::take(&mut self.bare)
+    /// Returns how many frames were too short for metadata.
+    pub(crate) const fn bare(&self) -> u64 {
+        self.bare
     }
 }

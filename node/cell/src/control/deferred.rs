@@ -1,0 +1,132 @@
+//! Commands for a service whose call stands still: each waits until the call has ended, and in its
+//! order.
+//!
+//! A call ends after at most some milliseconds of its session's processor time, or is ended. Only
+//! taking the service away does not wait.
+
+use crate::protocol::ToCell;
+use rustix::fd::OwnedFd;
+use std::collections::VecDeque;
+use units::EntryId;
+
+/// A command, and the descriptors that came with it.
+pub(crate) type Command = (ToCell, Vec<OwnedFd>);
+
+/// Why a command has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// Its service has its memory back: no call stands still.
+    Rest,
+    /// Nothing of before the service's last recount is on its way.
+    Recounted,
+}
+
+/// Queue of commands that wait for their services.
+#[derive(Debug, Default)]
+pub(crate) struct Deferred {
+    waiting: VecDeque<(EntryId, Command)>,
+}
+
+/// Returns the service whose memory a command is about, if it is about one, and until when it waits.
+fn concerns(message: &ToCell) -> Option<(EntryId, Until)> {
+    match message {
+        ToCell::Replace(facts, _) => Some((facts.entry, Until::Rest)),
+        ToCell::Target(entry, _) | ToCell::Recount(entry) | ToCell::Message(entry, _) => {
+            Some((*entry, Until::Rest))
+        }
+        ToCell::Settle(entry) => Some((*entry, Until::Recounted)),
+        _ => None,
+    }
+}
+
+impl Deferred {
+    /// Returns a command that can be run now. One that has to wait, as `must_wait` says or behind
+    /// others for the same service, is kept.
+    pub(crate) fn handle(
+        &mut self,
+        command: Command,
+        must_wait: impl FnOnce(EntryId, Until) -> bool,
+    ) -> Option<Command> {
+        let Some((entry, until)) = concerns(&command.0) else { return Some(command) };
+        if self.waiting.iter().any(|(waits, _)| *waits == entry) || must_wait(entry, until) {
+            self.waiting.push_back((entry, command));
+            return None;
+        }
+        Some(command)
+    }
+
+    /// Takes all commands that wait, in their order, each to be handled again.
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = Command> + use<> {
+        std::mem::take(&mut self.waiting).into_iter().map(|(_, command)| command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(entry: u16, number: u8) -> Command {
+        (ToCell::Message(EntryId(entry), vec![number]), Vec::new())
+    }
+
+    /// Entry and number of messages.
+    fn numbers(commands: impl IntoIterator<Item = Command>) -> Vec<(u16, u8)> {
+        let number = |(message, _)| match message {
+            ToCell::Message(entry, bytes) => (entry.0, bytes[0]),
+            other => panic!("{other:?}"),
+        };
+        commands.into_iter().map(number).collect()
+    }
+
+    #[test]
+    fn commands_for_a_service_wait_in_their_order_and_others_do_not() {
+        let mut deferred = Deferred::default();
+        let stands = |entry, _| entry == EntryId(1);
+        assert!(deferred.handle(message(1, 1), stands).is_none());
+        assert!(deferred.handle(message(2, 2), stands).is_some());
+        // Its call has ended, but there is one in front.
+        assert!(deferred.handle(message(1, 3), |_, _| false).is_none());
+        let again: Vec<Command> = deferred.take().collect();
+        let run: Vec<Command> =
+            again.into_iter().filter_map(|it| deferred.handle(it, |_, _| false)).collect();
+        assert_eq!(numbers(run), [(1, 1), (1, 3)]);
+        assert_eq!(deferred.take().count(), 0);
+    }
+
+    #[test]
+    fn those_that_stay_are_in_front_of_later_ones_again() {
+        let mut deferred = Deferred::default();
+        for number in [1, 2] {
+            assert!(deferred.handle(message(1, number), |_, _| true).is_none());
+        }
+        let again: Vec<Command> = deferred.take().collect();
+        let mut asked = 0;
+        let run = again.into_iter().filter_map(|it| {
+            deferred.handle(it, |_, _| {
+                asked += 1;
+                true
+            })
+        });
+        assert_eq!((run.count(), asked), (0, 1), "the second waits behind the first");
+        assert_eq!(numbers(deferred.take()), [(1, 1), (1, 2)]);
+    }
+
+    #[test]
+    fn what_is_about_no_services_memory_never_waits() {
+        let mut deferred = Deferred::default();
+        for message in [ToCell::Stop(EntryId(1)), ToCell::Report, ToCell::VersionKnown(EntryId(1))]
+        {
+            assert!(deferred.handle((message, Vec::new()), |_, _| true).is_some());
+        }
+        let until = |message: ToCell| {
+            let mut until = None;
+            Deferred::default().handle((message, Vec::new()), |_, why| {
+                until = Some(why);
+                true
+            });
+            until
+        };
+        assert_eq!(until(ToCell::Settle(EntryId(1))), Some(Until::Recounted));
+        assert_eq!(until(ToCell::Recount(EntryId(1))), Some(Until::Rest));
+    }
+}

@@ -1,0 +1,174 @@
+//! Reports to the daemon, when it asks: a few services in each round, so that packets do not wait
+//! until thousands have been told.
+//!
+//! ```text
+//!   Report ─▶ Service, Service, … │ …, Service │ Sessions │ … │ Sessions, Reported
+//!             └── one round ──────┘
+//!   ReportSessions ─▶ what services sent │ … │ Sessions: those that did something │ …, SessionsReported
+//! ```
+
+use crate::control::link::Link;
+use crate::dispatch::Dispatcher;
+use crate::intake::Intake;
+use crate::protocol::{CellReport, FromCell, SESSION_REPORTS_MAX};
+use crate::sched::pacer;
+use crate::streams::turns::StreamTurns;
+use anyhow::Result;
+use units::Bytes;
+
+/// Services that are told in one round: some 10 µs each.
+const SERVICES_PER_ROUND: usize = 8;
+/// Services that are only asked what they sent, in one round, and sessions: some 0.1 µs each, two
+/// misses of the caches.
+const LOOKS_PER_ROUND: usize = 250;
+
+const _: () = assert!(LOOKS_PER_ROUND <= SESSION_REPORTS_MAX, "those of a round are one message");
+
+/// What the daemon has asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    /// Every service, every session and the cell.
+    All,
+    /// Sessions that did something since they were told last.
+    Sessions,
+}
+
+/// How far a report is.
+#[derive(Debug, Default)]
+enum Step {
+    /// The daemon has none to get.
+    #[default]
+    Rest,
+    /// Of services, the next place; what those before it sent, by session.
+    Services(Of, usize, Vec<Bytes>),
+    /// Of sessions, the next place.
+    Sessions(Of, usize, Vec<Bytes>),
+}
+
+/// What is reported on.
+pub(crate) struct Sources<'a> {
+    pub(crate) dispatcher: &'a mut Dispatcher,
+    pub(crate) streams: &'a StreamTurns,
+    pub(crate) intake: &'a Intake,
+    /// What sessions use of memory that reserved none.
+    pub(crate) memory_rest: Bytes,
+}
+
+/// Report that the daemon has asked for, round by round.
+#[derive(Debug, Default)]
+pub(crate) struct Reports(Step);
+
+impl Reports {
+    /// Returns true while a report goes on.
+    pub(crate) const fn are_due(&self) -> bool {
+        !matches!(self.0, Step::Rest)
+    }
+
+    /// Begins to report on everything.
+    pub(crate) fn handle_request(&mut self) {
+        self.0 = Step::Services(Of::All, 0, Vec::new());
+    }
+
+    /// Begins to report on sessions only; a report that goes on has them, too.
+    pub(crate) fn handle_request_for_sessions(&mut self) {
+        if !self.are_due() {
+            self.0 = Step::Services(Of::Sessions, 0, Vec::new());
+        }
+    }
+
+    /// Gives up: the daemon that asked is gone.
+    pub(crate) fn forget(&mut self) {
+        self.0 = Step::Rest;
+    }
+
+    /// Tells the daemon more of what it asked for.
+    ///
+    /// # Errors
+    /// When it cannot be told.
+    pub(crate) fn poll(&mut self, sources: Sources<'_>, link: &mut Link) -> Result<()> {
+        self.0 = match std::mem::take(&mut self.0) {
+            Step::Rest => return Ok(()),
+            Step::Services(of, from, sent) => report_services(of, from, sent, sources, link)?,
+            Step::Sessions(of, from, sent) => report_sessions(of, from, &sent, sources, link)?
+                .map_or(Step::Rest, |next| Step::Sessions(of, next, sent)),
+        };
+        Ok(())
+    }
+}
+
+fn report_services(
+    of: Of,
+    from: usize,
+    mut sent: Vec<Bytes>,
+    sources: Sources<'_>,
+    link: &mut Link,
+) -> Result<Step> {
+    let services = sources.dispatcher.services_mut();
+    let most = if of == Of::All { SERVICES_PER_ROUND } else { LOOKS_PER_ROUND };
+    let (mut told, mut looks, mut next) = (Vec::new(), 0, from);
+    while next < services.places() && looks < most {
+        next += 1;
+        let Some(service) = services.at_mut(next - 1) else { continue };
+        looks += 1;
+        let session = usize::from(service.session().0);
+        if sent.len() <= session {
+            sent.resize(session + 1, Bytes::ZERO);
+        }
+        sent[session] += service.bytes_out();
+        if of == Of::All {
+            told.push((service.entry(), service.report()));
+        }
+    }
+    for (entry, report) in told {
+        link.send(&FromCell::Service(entry, Box::new(report)))?;
+    }
+    let is_last = next >= services.places();
+    if of == Of::All && is_last {
+        let streams: Vec<_> = sources.streams.all().collect();
+        for (entry, report) in streams {
+            link.send(&FromCell::Service(entry, Box::new(report)))?;
+        }
+    }
+    Ok(if is_last { Step::Sessions(of, 0, sent) } else { Step::Services(of, next, sent) })
+}
+
+/// Reports on some sessions; returns the place of the next one, if there is one.
+fn report_sessions(
+    of: Of,
+    from: usize,
+    sent: &[Bytes],
+    sources: Sources<'_>,
+    link: &mut Link,
+) -> Result<Option<usize>> {
+    let sessions = sources.dispatcher.scheduler_mut().sessions_mut();
+    if from == 0 {
+        sessions.charge_own(pacer::processor_time());
+    }
+    let places = sessions.places();
+    let next = places.min(from + LOOKS_PER_ROUND);
+    let some: Vec<_> = (from..next)
+        .filter_map(|place| {
+            let sent = sent.get(place).copied().unwrap_or_default();
+            sessions.tell(place, sent, of == Of::All)
+        })
+        .collect();
+    if !some.is_empty() {
+        link.send(&FromCell::Sessions(some))?;
+    }
+    if next < places {
+        return Ok(Some(next));
+    }
+    if of == Of::Sessions {
+        link.send(&FromCell::SessionsReported)?;
+        return Ok(None);
+    }
+    let mut report = CellReport {
+        notices_dropped: link.dropped(),
+        memory_rest: sources.memory_rest,
+        ..CellReport::default()
+    };
+    sources.dispatcher.report(&mut report);
+    sources.intake.report(&mut report);
+    link.send(&FromCell::Reported(Box::new(report)))?;
+    Ok(None)
+}

@@ -1,0 +1,269 @@
+//! What packets come in by: sockets of ports, packet ports, and the TAP device of kernel level.
+//!
+//! ```text
+//!  AF_XDP sockets ─ metadata in front ────┐
+//!  packet ports ─ decided here ───────────┼─▶ Dispatcher::on_packet
+//!  TAP device ─ metadata; or through with ┘
+//!                its module: it only leaves
+//! ```
+//!
+//! It decides nothing about services. Each batch has a number: by it a service knows that its
+//! module cannot have run below since the packet before.
+
+pub(crate) mod counts;
+mod packet_ports;
+mod tap_reader;
+
+use crate::control::link::Link;
+use crate::datapath::Facts;
+use crate::dispatch::{BATCH, Dispatcher};
+use crate::packet_memory::WAITING_MAX;
+use crate::protocol::CellReport;
+use crate::sched::Timer;
+use crate::service::Way;
+use abi::layout::MARK_LENGTH;
+use anyhow::Result;
+use bpf_maps::{META_LEAVES, META_MARK, PacketMeta};
+use packet_ports::PacketPorts;
+use rustix::fd::{BorrowedFd, OwnedFd};
+use std::collections::VecDeque;
+use tap_reader::{MARKED_LENGTH, TapReader, mark_of};
+use units::{Bytes, CoarseInstant};
+use xsk::Packet;
+
+/// Packets whose headers are on their way to this CPU while one is handled: as
+/// many as it takes to hide the way, and no more than a core has loads in flight.
+const AHEAD: usize = 4;
+/// Packets of one turn of the loop from which on more are expected at once. Then the thread
+/// looks a little longer before it waits in the kernel: to wake it up takes the CPU that brings
+/// the packets as long as to bring a dozen.
+const BURST: usize = BATCH / 2;
+/// Looks at the receive rings until then, and pauses of the processor between two: 10 to 30 µs,
+/// three bursts of a fast driver.
+const LOOKS: u32 = 64;
+const PAUSES: u32 = 8;
+
+/// Owner of what packets come in by.
+#[derive(Debug)]
+pub(crate) struct Intake {
+    /// Packets of one socket; empty between two.
+    batch: VecDeque<Packet>,
+    packet_ports: PacketPorts,
+    /// Device by which packets come up from kernel level; `None` until the daemon has given it.
+    tap: Option<TapReader>,
+    /// Packets from sockets since the thread last thought of waiting.
+    came: usize,
+    /// Batches that were taken so far.
+    batches: u64,
+    /// Packets without the front door's metadata.
+    no_metadata: u64,
+    /// Packets from kernel level, or a packet port, for which there was no frame.
+    up_dropped: u64,
+}
+
+impl Intake {
+    /// Creates one that nothing comes by yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            batch: VecDeque::with_capacity(BATCH),
+            packet_ports: PacketPorts::default(),
+            tap: None,
+            came: 0,
+            batches: 0,
+            no_metadata: 0,
+            up_dropped: 0,
+        }
+    }
+
+    /// Returns the device by which packets come up from kernel level.
+    pub(crate) fn tap(&self) -> Option<BorrowedFd<'_>> {
+        self.tap.as_ref().map(TapReader::as_fd)
+    }
+
+    /// Adds what was counted to a report.
+    pub(crate) fn report(&self, report: &mut CellReport) {
+        let of_tap = self.tap.as_ref().map_or(0, TapReader::bare);
+        report.no_metadata = self.no_metadata + of_tap;
+        report.up_dropped = self.up_dropped;
+    }
+
+    /// Takes the device by which packets come up from kernel level.
+    pub(crate) fn set_tap(&mut self, device: Option<OwnedFd>) {
+        self.no_metadata += self.tap.as_ref().map_or(0, TapReader::bare);
+        self.tap = device.map(TapReader::new);
+    }
+
+    /// Takes rules of packet ports, and returns their actions. The daemon waits until it reads
+    /// their number.
+    ///
+    /// # Errors
+    /// When the memory has none.
+    pub(crate) fn install(&mut self, number: u64, rules: &OwnedFd) -> Result<Facts> {
+        self.packet_ports.install(number, rules)
+    }
+
+    /// Counts in this memory what packet ports bring.
+    ///
+    /// # Errors
+    /// When it cannot be mapped.
+    pub(crate) fn count_in(&mut self, memory: OwnedFd) -> Result<()> {
+        self.packet_ports.count_in(memory)
+    }
+
+    /// Receives one batch of each socket, and sends what it left; returns true when there was any,
+    /// or something is on its way out.
+    pub(crate) fn receive(
+        &mut self,
+        to: &mut Dispatcher<impl Timer>,
+        now: CoarseInstant,
+        link: &mut Link,
+    ) -> bool {
+        let mut is_busy = false;
+        let sockets = to.path_mut().sockets();
+        for socket in 0..sockets {
+            to.path_mut().receive(socket, BATCH, &mut self.batch);
+            if !self.batch.is_empty() {
+                is_busy = true;
+                self.came += self.batch.len();
+                self.batches += 1;
+                to.begin_batch(&self.batch);
+                self.batch.iter().take(AHEAD).for_each(Packet::load_ahead);
+                while let Some(packet) = self.batch.pop_front() {
+                    if let Some(later) = self.batch.get(AHEAD - 1) {
+                        later.load_ahead();
+                    }
+                    self.handle(packet, to, now, link);
+                }
+                to.end_batch();
+            }
+        }
+        to.flush();
+        to.refill() || is_busy
+    }
+
+    /// Receives at most so many packets that came up from kernel level, and so many frames of each
+    /// packet port; returns true when there were any.
+    pub(crate) fn receive_beside(
+        &mut self,
+        most: usize,
+        to: &mut Dispatcher<impl Timer>,
+        now: CoarseInstant,
+        link: &mut Link,
+    ) -> bool {
+        let has_come_up = self.receive_up(most, to, now, link);
+        self.receive_frames(most, to, now, link) || has_come_up
+    }
+
+    /// Handles what is in the receive rings, and in packet sockets, at this moment.
+    pub(crate) fn drain_ports(
+        &mut self,
+        to: &mut Dispatcher<impl Timer>,
+        now: CoarseInstant,
+        link: &mut Link,
+    ) {
+        let rounds = WAITING_MAX as usize / BATCH;
+        let _ = (0..rounds).all(|_| self.receive(to, now, link));
+        self.receive_frames(WAITING_MAX as usize, to, now, link);
+    }
+
+    /// Does the same, and handles what came up from kernel level.
+    pub(crate) fn drain(
+        &mut self,
+        to: &mut Dispatcher<impl Timer>,
+        now: CoarseInstant,
+        link: &mut Link,
+    ) {
+        self.drain_ports(to, now, link);
+        self.receive_up(WAITING_MAX as usize, to, now, link);
+    }
+
+    /// Looks after a burst whether more comes; returns true when it did.
+    pub(crate) fn linger(&mut self, to: &mut Dispatcher<impl Timer>) -> bool {
+        if std::mem::take(&mut self.came) < BURST {
+            return false;
+        }
+        to.flush();
+        (0..LOOKS).any(|_| {
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+            to.path_mut().has_received()
+        })
+    }
+
+    fn receive_frames(
+        &mut self,
+        most: usize,
+        to: &mut Dispatcher<impl Timer>,
+        now: CoarseInstant,
+        link: &mut Link,
+    ) -> bool {
+        let Self { packet_ports, batches, up_dropped, .. } = self;
+        packet_ports.receive(most, to, |to, bytes, meta| {
+            let Some(packet) = to.path_mut().packet_of(bytes) else {
+                *up_dropped += 1;
+                return;
+            };
+            to.arm();
+            // Each is a batch of its own: it is read when it is handled.
+            *batches += 1;
+            let (mark, batch) = ([0; MARK_LENGTH], Some(*batches));
+            let way = Way { meta, mark, batch, counted_by: None, room: Bytes::ZERO };
+            to.on_packet(packet, way, now, link);
+        })
+    }
+
+    fn receive_up(
+        &mut self,
+        most: usize,
+        to: &mut Dispatcher<impl Timer>,
+        now: CoarseInstant,
+        link: &mut Link,
+    ) -> bool {
+        let Some(tap) = &mut self.tap else { return false };
+        let mut count = 0;
+        while count < most
+            && let Some((meta, mark, frame)) = tap.next()
+        {
+            count += 1;
+            to.arm();
+            let leaves = meta.flags & META_LEAVES != 0;
+            match to.path_mut().packet_of(frame) {
+                Some(packet) if leaves => to.on_packet_from_below(packet, meta),
+                Some(packet) => {
+                    // Each is a batch of its own: it is read when it is handled.
+                    self.batches += 1;
+                    let batch = Some(self.batches);
+                    let way = Way { meta, mark, batch, counted_by: None, room: Bytes::ZERO };
+                    to.on_packet(packet, way, now, link);
+                }
+                // Its service has counted that one already.
+                None if leaves => to.path_mut().lose_from_below(),
+                None => self.up_dropped += 1,
+            }
+        }
+        count > 0
+    }
+
+    #[inline]
+    fn handle(
+        &mut self,
+        packet: Packet,
+        to: &mut Dispatcher<impl Timer>,
+        now: CoarseInstant,
+        link: &mut Link,
+    ) {
+        let Some(meta) = packet.metadata::<{ size_of::<PacketMeta>() }>() else {
+            packet.recycle(to.path_mut().pool());
+            self.no_metadata += 1;
+            return;
+        };
+        let meta: PacketMeta = bytemuck::cast(meta);
+        let mark = match meta.flags & META_MARK {
+            0 => [0; MARK_LENGTH],
+            // The front door wrote both, the mark in front.
+            _ => packet.metadata::<MARKED_LENGTH>().map_or([0; MARK_LENGTH], mark_of),
+        };
+        let batch = Some(self.batches);
+        let way = Way { meta, mark, batch, counted_by: None, room: Bytes::ZERO };
+        to.on_packet(packet, way, now, link);
+    }
+}

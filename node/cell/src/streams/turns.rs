@@ -1,0 +1,406 @@
+//! Services of streams in the cell's loop: what happens to connections is looked at each time, what
+//! can be done waits for its session's turn.
+
+use super::codecs::Ask;
+use super::{Module, StreamServices, Told};
+use crate::control::link::Link;
+use crate::memory::Memory;
+use crate::protocol::{Failure, FromCell, ServiceReport, StreamFacts};
+use crate::sched::pacer::{self, Pacer};
+use crate::sched::sessions::Next;
+use crate::sched::{Scheduler, Timer};
+use abi::streams::{Protocol, StreamSettings};
+use anyhow::{Context, Result, bail};
+use engine::Pace;
+use executor::TURN_MAX;
+use proxy_wasm::abi::LogLevel;
+use proxy_wasm::{Random, Shared, VmSpec};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use stream_services::{Capabilities, Filter, FilterSpec, Kind};
+use units::{EntryId, Nanos, SessionId};
+
+/// Slices that a call may see begin where nobody sets a pace; here somebody does.
+const CALL_SLICES: u64 = 2;
+/// Bytes of a page of linear memory.
+const PAGE_LENGTH: usize = 65_536;
+
+/// So long the daemon and what comes from the kernel are not looked at while there is something to
+/// do for connections: two calls of the kernel, which each look at those would make as well.
+const BESIDE_INTERVAL: Nanos = Nanos(100_000);
+
+/// So long a service's calls are looked at more often behind one that ran for longer than a turn. Others are
+/// short, and to interrupt them takes a twentieth of their time.
+const CAREFUL_FOR: Nanos = Nanos::from_millis(1_000);
+
+/// Shared streams as an operator has granted them.
+fn shared_streams(no_store: bool) -> fanout::Settings {
+    let mut settings = fanout::Settings::default();
+    if no_store {
+        settings.channel.no_store = fanout::NoStore::Share;
+    }
+    settings
+}
+
+/// The kernel's random bytes.
+struct Kernel;
+
+impl Random for Kernel {
+    fn fill(&self, bytes: &mut [u8]) {
+        // A kernel that has none yet has not started this process.
+        let _ = getrandom::fill(bytes);
+    }
+}
+
+/// When it is time to look at what is beside connections: the daemon, and the kernel's packets.
+#[derive(Debug, Default)]
+struct Beside {
+    /// The last look behind which there were connections to work for.
+    looked: Nanos,
+    /// When those were worked for, since then.
+    worked: Option<Nanos>,
+}
+
+impl Beside {
+    /// Notes that connections were worked for, until then.
+    const fn handle_work(&mut self, now: Nanos) {
+        self.worked = Some(now);
+    }
+
+    /// Returns whether it is time to look.
+    fn poll(&mut self) -> bool {
+        let Some(at) = self.worked.take() else { return true };
+        let is_due = at.saturating_sub(self.looked) >= BESIDE_INTERVAL;
+        if is_due {
+            self.looked = at;
+        }
+        is_due
+    }
+}
+
+/// Owner of services of streams, and of when they and what is beside them are looked at.
+pub(crate) struct StreamTurns {
+    services: StreamServices,
+    engine: proxy_wasm::Engine,
+    accounts: Memory,
+    /// Until then calls may be long.
+    careful_until: Nanos,
+    beside: Beside,
+}
+
+impl StreamTurns {
+    /// Creates one without services. Before the process is confined: it makes a descriptor.
+    ///
+    /// # Errors
+    /// When the kernel has none left.
+    pub(crate) fn new(engine: proxy_wasm::Engine, accounts: Memory) -> std::io::Result<Self> {
+        Ok(Self {
+            services: StreamServices::new()?,
+            engine,
+            accounts,
+            careful_until: Nanos::ZERO,
+            beside: Beside::default(),
+        })
+    }
+
+    /// Returns true when there is a service.
+    pub(crate) const fn are_there(&self) -> bool {
+        self.services.are_there()
+    }
+
+    /// Returns the services and their reports.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (EntryId, ServiceReport)> {
+        self.services.all()
+    }
+
+    /// Returns the codecs of all services.
+    pub(crate) const fn codecs(&self) -> &super::codecs::Codecs {
+        self.services.codecs()
+    }
+
+    /// Returns the descriptor that becomes readable when something happens to connections, while
+    /// there are services.
+    pub(crate) fn waited_for(&self) -> Option<BorrowedFd<'_>> {
+        self.services.are_there().then_some(self.services.as_fd())
+    }
+
+    /// Begins a service, with what came with its facts; returns false, and tells the daemon, when
+    /// that fails.
+    ///
+    /// # Errors
+    /// When descriptors are missing, or the daemon cannot be told.
+    pub(crate) fn start(
+        &mut self,
+        facts: StreamFacts,
+        fds: Vec<OwnedFd>,
+        pacer: &Rc<Pacer>,
+        link: &mut Link,
+    ) -> Result<bool> {
+        let entry = facts.entry;
+        let mut fds = fds.into_iter();
+        let (Some(code), Some(interception)) = (fds.next(), fds.next()) else {
+            bail!("StartStreams came without its descriptors");
+        };
+        let listeners = fds.collect();
+        let started = self.module(&facts, &code, pacer).and_then(|module| {
+            let charge = self.accounts.charge_streams(&facts)?;
+            Ok(self.services.start(facts, interception, listeners, module, charge)?)
+        });
+        if let Err(error) = &started {
+            link.send(&FromCell::StartFailed(entry, Failure::of(error)))?;
+        }
+        Ok(started.is_ok())
+    }
+
+    /// Begins another version in a service's place; returns false, and tells the daemon, when that
+    /// fails.
+    ///
+    /// # Errors
+    /// When its code is missing, or the daemon cannot be told.
+    pub(crate) fn replace(
+        &mut self,
+        facts: StreamFacts,
+        fds: Vec<OwnedFd>,
+        pacer: &Rc<Pacer>,
+        link: &mut Link,
+    ) -> Result<bool> {
+        let entry = facts.entry;
+        let Some(code) = fds.into_iter().next() else {
+            bail!("ReplaceStreams came without its code");
+        };
+        let replaced = self.module(&facts, &code, pacer).and_then(|module| {
+            let charge = self.accounts.charge_streams(&facts)?;
+            Ok(self.services.replace(facts, module, charge)?)
+        });
+        if let Err(error) = &replaced {
+            link.send(&FromCell::ReplaceFailed(entry, Failure::of(error)))?;
+        }
+        Ok(replaced.is_ok())
+    }
+
+    /// Ends a service, and returns its last report; `None` when it is no service of streams.
+    pub(crate) fn stop(&mut self, entry: EntryId) -> Option<ServiceReport> {
+        self.services.stop(entry)
+    }
+
+    /// Has packets that a service cannot have dropped, or forwarded plainly.
+    pub(crate) fn set_closed(&mut self, entry: EntryId, closed: bool) {
+        self.services.set_closed(entry, closed);
+    }
+
+    /// Takes unconnected sockets.
+    pub(crate) fn provide(&mut self, v6: bool, sockets: Vec<OwnedFd>) {
+        self.services.provide(v6, sockets);
+    }
+
+    /// Sets how much of a core a session's codecs have at most, in thousandths.
+    pub(crate) fn set_ceiling(&self, session: SessionId, permille: Option<u64>) {
+        self.services.codecs().set_ceiling(session, permille);
+    }
+
+    /// Ends all services but those of `keep`: another daemon knows no others, and nothing that the
+    /// one before was asked for will come.
+    pub(crate) fn retain(&mut self, keep: impl Fn(EntryId) -> bool) {
+        let gone: Vec<EntryId> =
+            self.all().map(|(entry, _)| entry).filter(|&entry| !keep(entry)).collect();
+        for entry in gone {
+            self.services.stop(entry);
+        }
+        self.services.forget_asked();
+    }
+
+    /// Looks at what has happened to connections, and tells the daemon: services with something to
+    /// do wait for their turn.
+    ///
+    /// # Errors
+    /// When connections cannot be looked at, or the daemon cannot be told.
+    pub(crate) fn look(
+        &mut self,
+        scheduler: &mut Scheduler<impl Timer>,
+        link: &mut Link,
+    ) -> Result<()> {
+        if !self.services.are_there() {
+            return Ok(());
+        }
+        let now = pacer::now();
+        self.services.look(now).context("hearing of connections")?;
+        for (session, task) in self.services.ready(now) {
+            scheduler.sessions_mut().wake(now, session, task);
+        }
+        while let Some((entry, told)) = self.services.poll_told() {
+            self.report(entry, told, link)?;
+        }
+        if let Some(wants) = self.services.wants() {
+            link.send(&FromCell::WantsSockets(wants))?;
+        }
+        while let Some(ask) = self.services.codecs().poll_ask() {
+            link.send(&match ask {
+                Ask::Start(number, parameters) => FromCell::WantsCodec(number, parameters),
+                Ask::Stop(number) => FromCell::CodecUnwanted(number),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Lets a service work whose turn it is; returns until when it did. `None` when there is no such
+    /// service.
+    pub(crate) fn work(
+        &mut self,
+        begin: Nanos,
+        next: &Next,
+        scheduler: &mut Scheduler<impl Timer>,
+    ) -> Option<Nanos> {
+        let entry = next.task.entry;
+        let (call, has_module) = self.services.call(entry)?;
+        let until = next.until.min(begin + TURN_MAX);
+        if has_module {
+            scheduler.begin_calls((begin, until), call, begin < self.careful_until);
+        }
+        let mut now = begin;
+        loop {
+            let has_more = self.services.work(entry, now, until);
+            now = pacer::now();
+            if !has_more || now >= until {
+                if has_more {
+                    self.services.flush(entry, now, until);
+                    now = pacer::now();
+                }
+                let used = now.saturating_sub(begin);
+                let pacer = scheduler.pacer();
+                let call = if has_module { pacer.end(true) } else { call };
+                if has_module && pacer.take_long() {
+                    self.careful_until = now + CAREFUL_FOR;
+                }
+                self.services.charge(entry, used, call);
+                self.beside.handle_work(now);
+                let sessions = scheduler.sessions_mut();
+                sessions.charge_codecs(now, next, self.services.charge_codecs(entry));
+                sessions.charge(now, next, used, !has_more);
+                return Some(now);
+            }
+        }
+    }
+
+    /// Returns whether it is time to look at the daemon and at what the kernel sends up.
+    pub(crate) fn poll_beside(&mut self) -> bool {
+        self.beside.poll()
+    }
+
+    /// Returns when there is something to do although nothing happens.
+    pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
+        self.services.poll_timeout()
+    }
+
+    /// Makes what sees a service's connections; `None` when its module wants to see nothing.
+    fn module(
+        &self,
+        facts: &StreamFacts,
+        code: &OwnedFd,
+        pacer: &Rc<Pacer>,
+    ) -> Result<Option<Module>> {
+        let program = self.engine.load_from_parent(code)?;
+        let callbacks = program.callbacks();
+        if !callbacks.is_tcp() && !callbacks.is_http() {
+            return Ok(None);
+        }
+        let settings = StreamSettings::of(&facts.parameters)
+            .context("its parameters are none of a module for streams")?;
+        let room: Rc<dyn engine::Room> = self.accounts.room(facts.session);
+        let shared = Rc::new(RefCell::new(Shared::new(Some(Rc::clone(&room)))));
+        let pace: Rc<dyn Pace> = Rc::clone(pacer) as _;
+        let vm = VmSpec {
+            number: 0,
+            plugin_name: facts.name.clone(),
+            root_id: String::new(),
+            vm_id: facts.name.clone(),
+            vm_configuration: Rc::from([]),
+            plugin_configuration: settings.configuration.into_bytes().into(),
+            environment: BTreeMap::new(),
+            upstreams: BTreeSet::new(),
+            log_level: LogLevel::Info,
+            memory_bytes_max: facts.memory_pages_max as usize * PAGE_LENGTH,
+            call_slices: CALL_SLICES,
+            pace: Some(pace),
+            room: Some(room),
+            random: Rc::new(Kernel),
+            foreign: Rc::default(),
+            shared: Rc::clone(&shared),
+        };
+        let filter = Filter::new(FilterSpec {
+            program,
+            vm,
+            kind: match settings.protocol {
+                Protocol::Tcp => Kind::Tcp,
+                Protocol::Http => Kind::Http,
+            },
+            failure: if facts.closed {
+                stream_services::Failure::Closed
+            } else {
+                stream_services::Failure::Open
+            },
+            upstreams: settings.upstreams,
+            capabilities: Capabilities {
+                codes_responses: settings.capabilities.codes_responses,
+                reflects: settings
+                    .capabilities
+                    .reflects
+                    .then(|| shared_streams(settings.capabilities.shares_no_store)),
+                keeps_servers: settings.capabilities.keeps_servers,
+            },
+            codecs: settings
+                .capabilities
+                .transcodes
+                .then(|| self.services.codecs().of(facts.session, facts.entry)),
+            busy_permille: self.services.busy_permille(),
+            real_offset_ns: pacer::real_offset().0,
+        });
+        Ok(Some(Module { filter, shared }))
+    }
+
+    fn report(&mut self, entry: EntryId, told: Told, link: &mut Link) -> Result<()> {
+        let failure = |reason: String| Failure::of(&anyhow::Error::msg(reason));
+        match told {
+            Told::Started => link.send(&FromCell::Started(entry)),
+            Told::StartFailed(reason) => {
+                self.services.stop(entry);
+                link.send(&FromCell::StartFailed(entry, failure(reason)))
+            }
+            Told::Replaced => {
+                link.send(&FromCell::Replaced(entry, 0))?;
+                link.send(&FromCell::Kept(entry))
+            }
+            Told::ReplaceFailed(reason) => {
+                link.send(&FromCell::ReplaceFailed(entry, failure(reason)))
+            }
+            Told::Trapped(trap, traps) => {
+                link.notice(&FromCell::Trapped(entry, 0, trap, traps));
+                Ok(())
+            }
+            Told::Said(text) => {
+                link.notice(&FromCell::Said(entry, text));
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_beside_connections_is_looked_at_each_time_or_now_and_then_while_they_work() {
+        let mut beside = Beside::default();
+        assert!(beside.poll() && beside.poll(), "nothing is worked for");
+        let mut at = |now: u64| {
+            beside.handle_work(Nanos(now));
+            beside.poll()
+        };
+        assert!(at(1_000_000));
+        assert!(!at(1_050_000) && !at(1_099_999));
+        assert!(at(1_100_000) && !at(1_150_000));
+        assert!(beside.poll(), "nothing was since the last look");
+    }
+}

@@ -1,0 +1,80 @@
+//! Start of a cell's process: what it needs is made, then it is confined.
+
+use super::Cell;
+use crate::control::deferred::Deferred;
+use crate::control::link::Link;
+use crate::control::reports::Reports;
+use crate::datapath::Datapath;
+use crate::dispatch::Dispatcher;
+use crate::intake::Intake;
+use crate::memory::Memory;
+use crate::packet_memory::PacketMemory;
+use crate::sched::Scheduler;
+use crate::service::loader::Loader;
+use crate::streams::turns::StreamTurns;
+use anyhow::{Context, Result};
+use engine::Engine;
+use executor::Slicer;
+use rustix::fd::OwnedFd;
+use sandbox::Role;
+use std::num::NonZeroU64;
+use std::path::Path;
+use units::CoarseInstant;
+use xsk::Umem;
+
+/// Nine times the weight of an ordinary process: a guest core is the cell's, and what shares it
+/// on a small machine still goes on.
+const NICE: i32 = -10;
+
+/// Makes a cell, and confines the process.
+pub(super) fn confined(
+    daemon: OwnedFd,
+    directory: &Path,
+    queues: u32,
+    core: Option<usize>,
+) -> Result<Cell> {
+    // Started through /proc/self/exe, it would be called "exe".
+    rustix::thread::set_name(c"tam").context("naming the process")?;
+    // A socket cannot be read by others either.
+    let _ = sandbox::child::only_write_to_standard_error();
+    // On its core it comes before whatever else may run there. Without the right it does not.
+    let _ = rustix::process::setpriority_process(None, NICE);
+    // What is to leave at a time would come 50 µs later; the kernel allows it to be exact.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    if let Some(core) = core {
+        sandbox::cores::only(core).with_context(|| format!("pinning the cell to core {core}"))?;
+    }
+    let engine = Engine::new().context("making the engine")?;
+    // Nothing is compiled once it is confined.
+    engine.prepare().context("making the engine")?;
+    let stream_engine = proxy_wasm::Engine::new().context("making the engine of streams")?;
+    let (raised, of_streams) = (engine.clone(), stream_engine.clone());
+    let raise = move || {
+        raised.raise_epoch();
+        of_streams.raise_epoch();
+    };
+    let slicer = Slicer::new(raise).context("making the slice timer")?;
+    let memory = PacketMemory::of(queues);
+    let (umem, pool) = Umem::new(memory.frames()).context("mapping the packet memory")?;
+    let link = Link::new(daemon, directory).context("listening for daemons")?;
+    let accounts = Memory::new();
+    let streams =
+        StreamTurns::new(stream_engine, accounts.clone()).context("making room for connections")?;
+    // Asked for once, in a way that a confined process cannot.
+    let _ = rustix::param::page_size();
+    let role = Role::Cell { locked_bytes: umem.length() as u64 };
+    let confined = sandbox::confine(role).context("confining the cell")?;
+    tracing::debug!(?confined, "the cell is confined");
+    let scheduler = Scheduler::new(slicer, memory, accounts.clone());
+    let path = Datapath::new(umem, pool);
+    Ok(Cell {
+        link,
+        deferred: Deferred::default(),
+        reports: Reports::default(),
+        loader: Loader::new(engine.clone(), accounts),
+        intake: Intake::new(),
+        dispatcher: Dispatcher::new(engine, path, scheduler),
+        streams,
+        awake_until: CoarseInstant::ZERO,
+    })
+}
