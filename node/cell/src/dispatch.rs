@@ -25,7 +25,9 @@ use crate::sched::{Scheduler, Timer};
 use crate::service::mailbox::Mailbox;
 use crate::service::shared::Shared;
 use crate::service::table::Services;
-use crate::service::{Aftermath, Control, Outbox, Ready, Sequel, Service, Told, Turn, Way};
+use crate::service::{
+    Aftermath, Control, Notices, Outbox, Ready, Sequel, Service, Told, Turn, Way,
+};
 use crate::streams::turns::StreamTurns;
 use abi::layout::MARK_LENGTH;
 use anyhow::Result;
@@ -174,8 +176,10 @@ impl<T: Timer> Dispatcher<T> {
     pub(crate) fn on_packet_from_below(&mut self, packet: Packet, meta: PacketMeta) {
         self.path.handle_from_below(packet, meta, self.scheduler.sessions_mut());
         let service = self.services.get_mut(EntryId(meta.entry));
-        let is_counted = service.is_some_and(|it| it.leave_past(meta.epoch()));
-        self.services.leaves(is_counted);
+        if let Some(shared) = service.and_then(Service::shared_mut) {
+            shared.leave_past(meta.epoch());
+            self.services.leaves(true);
+        }
     }
 
     /// Takes a packet through the services of its graph, or has it wait for its turn.
@@ -203,7 +207,7 @@ impl<T: Timer> Dispatcher<T> {
             && self.continue_graph(EntryId(meta.entry), now, link)
         {
             let first = self.services.get_mut(EntryId(meta.entry));
-            let leaves = first.is_some_and(|service| service.leave(&meta));
+            let leaves = first.is_some_and(|service| service.leave(meta.epoch()));
             self.services.leaves(leaves);
         }
     }
@@ -366,8 +370,8 @@ impl<T: Timer> Dispatcher<T> {
         if way.room > Bytes::ZERO || sessions.admit(session, memory) {
             way.room = memory;
             // Its session knows of it already otherwise: the clock is not read for each packet.
-            if let Some(pool) = service.enqueue(packet, way) {
-                sessions.wake(pacer::now(), session, service.task(pool));
+            if let Some(task) = service.enqueue(packet, way) {
+                sessions.wake(pacer::now(), session, task);
             }
         } else {
             sessions.refused(session, &packet);
@@ -456,7 +460,7 @@ impl<T: Timer> Dispatcher<T> {
 
     /// Counts anew, or settles, what a service's lane has sent up.
     pub(crate) fn recount(&mut self, entry: EntryId, act: impl FnOnce(&mut Shared)) {
-        if let Some(shared) = self.services.get_mut(entry).and_then(Service::shared) {
+        if let Some(shared) = self.services.get_mut(entry).and_then(Service::shared_mut) {
             act(shared);
         }
     }
@@ -722,9 +726,8 @@ impl<T: Timer> Dispatcher<T> {
     /// that could not be started again wait for their turn in [`Self::tick`].
     fn report_traps(&mut self, entry: EntryId, link: &mut Link) {
         let Some(service) = self.services.get_mut(entry) else { return };
-        let (untold, traps) = (service.take_untold(), service.traps());
-        let sequel = service.take_sequel();
-        for trapped in untold {
+        let Notices { trapped, traps, sequel } = service.take_notices();
+        for trapped in trapped {
             link.notice(&FromCell::Trapped(entry, trapped.lane, trapped.trap.to_string(), traps));
             self.services.look_at(entry, CoarseInstant::ZERO);
         }

@@ -1,55 +1,65 @@
-//! One service in a cell: its lanes, what happened to its packets, its traps.
+//! One service in a cell: its instances, what waits for them, where its packets go, its traps.
+//!
+//! ```text
+//!   enqueue ─▶ lane: waiting ─ work(until) ─▶ finish ─▶ Outlet: out, or onward to the next service
+//!                      ▲             │ turn over: a call stands still
+//!                      └─────────────┘ the next turn goes on with it
+//!   ask ─▶ Agenda ─ answer ─▶ hooks, starts, the next version ─▶ Told
+//! ```
 
-mod controls;
-mod ends;
+mod agenda;
+mod counters;
+mod instances;
 mod lane;
 pub(crate) mod letter;
 pub(crate) mod loader;
 pub(crate) mod mailbox;
 mod mappings;
-mod memory;
+mod outlet;
 mod pools;
 mod programs;
 mod replace;
 pub(crate) mod shared;
 pub(crate) mod table;
 mod turns;
+mod version;
 mod watch;
+mod way;
+
+pub(crate) use agenda::Control;
+pub(crate) use replace::Sequel;
+pub(crate) use turns::{Aftermath, Notices, Outbox, Told, Turn};
+pub(crate) use way::Way;
 
 use crate::below::Record;
-use crate::datapath::{End, Exits, Next};
-use crate::memory::{Allowance, Charge, Memory};
+use crate::datapath::Exits;
+use crate::memory::{Charge, Memory};
 use crate::protocol::{ServiceFacts, ServiceReport};
 use crate::sched::pacer::Pacer;
-use crate::service::shared::Shared;
-use crate::timing::CallTimes;
-use abi::layout::{
-    BEGINS_WITH_DATA, BEGINS_WITH_ETHERNET, EDGES_MAX, MARK_LENGTH, META_FRAGMENT,
-    META_LATER_FRAGMENT, OFFSET_NONE,
-};
-use abi::{Meta, Verdict};
-use bpf_maps::{self as maps, PacketMeta};
-use controls::Current;
-pub(crate) use controls::{Control, Told};
-use ends::{count_end, count_reason, send};
-use engine::{Emitted, Engine, Handled, InstanceSpec, Kept, Pace, Program, QueueWatch, Trap};
+use crate::sched::sessions::Task;
+use crate::sched::{FILL, Portion};
+use abi::layout::{EDGES_MAX, MARK_LENGTH};
+use agenda::Agenda;
+use bpf_maps::META_DATA;
+use counters::Ending;
+use engine::{Emitted, Engine, Handled, Kept, Pace, Program, QueueWatch, Trap};
+use instances::{Below, Instances, Starts};
 use lane::Lane;
 use level::ahead;
-pub(crate) use memory::StartFailure;
-use pools::Pools;
-use replace::Before;
-pub(crate) use replace::Sequel;
+use outlet::Outlet;
+use pools::{Pools, Step};
+use replace::Succession;
+use shared::Shared;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::BorrowedFd;
+use std::collections::BTreeMap;
 use std::rc::Rc;
-pub(crate) use turns::Turn;
+use turns::{Running, Trapped};
 use units::{Bytes, CoarseInstant, Edge, EntryId, Millis, Nanos, SessionId, Ticks};
-use xsk::Packet;
+use version::Version;
+use xsk::{FramePool, Packet};
 
 /// A lane whose instance could not be started again is tried after so long.
 const RESTART_AFTER: Millis = Millis(100);
-
 /// Records of one service that are handled before others have their turn.
 const RECORDS_PER_TURN: usize = 64;
 /// How often a lane below is looked at for a trap.
@@ -60,126 +70,49 @@ const LOOK_BELOW: Millis = Millis(10);
 #[repr(C)]
 pub(crate) struct Service {
     facts: Essentials,
-    /// It has not started yet: the daemon waits to hear whether it does.
-    is_new: bool,
-    /// Nobody below may be in its memory: for a hook, an instance that starts, or a packet that
-    /// the front door has not counted.
-    held: bool,
-    has_new_watch: bool,
-    /// What is to be done beside packets, and what is being done of it.
-    controls: VecDeque<Control>,
-    current: Option<Box<Current>>,
-    pools: Pools,
-    lanes: SmallVec<[Lane; 1]>,
-    /// Of a service that can leave user level; it has one lane.
-    shared: Option<Box<Shared>>,
-    pacer: Rc<Pacer>,
+    agenda: Agenda,
+    instances: Instances,
     /// How long a packet takes in its turns, of late.
     packet: Nanos,
-    counts: Counts,
-    /// Bytes that its packets had when they were sent.
-    bytes_out: u64,
-    report: Box<ServiceReport>,
-    /// Where what passes it goes.
-    edges: [Edge; EDGES_MAX],
-    /// What it has just passed on. Here, since a packet is large and few are passed on.
-    onward: VecDeque<(Packet, Way)>,
+    outlet: Outlet,
     /// Traps that the daemon has not heard of.
     untold: Vec<Trapped>,
     /// What calls that are over left beside their verdicts.
     left: Vec<Emitted>,
-    program: Program<Packet>,
-    spec: Box<InstanceSpec>,
-    memory: Memory,
-    /// Its instances' way to the account.
-    room: Rc<Allowance>,
-    /// What is kept for it, and its stacks.
-    _charge: Charge,
+    version: Version,
     /// Timer of the module, on the exact clock.
     timer: Option<Ticks>,
     /// The batch before whose first packet was looked for what the module did below.
     looked_in: Option<u64>,
-    /// When it is to be told of its session's queue, and in which session it is; whether that is
-    /// news is `has_new_watch`.
-    watch: Option<QueueWatch>,
-    watches_in: Option<SessionId>,
-    /// The version whose place this one took, while this one is watched.
-    before: Option<Before>,
-    /// What became of that.
-    sequel: Option<Sequel>,
-    /// Changes of its version that the daemon has not heard of yet: the levels that it names are
-    /// meant for one before, whose programs are still in place.
-    unknown: u32,
+    watching: Watching,
+    succession: Succession,
 }
 
 const _: () = assert!(size_of::<Option<Service>>() == size_of::<Service>(), "nothing is in front");
 
 /// Bytes of it that a packet looks at that comes to wait.
-const WAITING_LENGTH: usize =
-    std::mem::offset_of!(Service, lanes) + size_of::<usize>() + Lane::WAITING_LENGTH;
+const WAITING_LENGTH: usize = std::mem::offset_of!(Service, instances) + Instances::WAITING_LENGTH;
 
 /// What of a service's facts is asked for while it runs.
 #[derive(Clone, Copy)]
-pub(crate) struct Essentials {
-    pub(crate) entry: EntryId,
+struct Essentials {
+    entry: EntryId,
     /// The session that pays.
-    pub(crate) session: SessionId,
+    session: SessionId,
     /// Whether a call on a packet is over before anybody could want to interrupt it.
-    pub(crate) brief: bool,
+    brief: bool,
     /// Packets that it cannot have are dropped; else they are forwarded plainly.
-    pub(crate) closed: bool,
+    closed: bool,
 }
 
-/// What is counted of each packet.
+/// When a service is to be told of its session's queue.
 #[derive(Default)]
-struct Counts {
-    packets: u64,
-    bytes: u64,
-    /// Sent on by their route after `pass`.
-    forwarded: u64,
-}
-
-/// How a packet comes to a service.
-#[derive(Clone, Copy)]
-pub(crate) struct Way {
-    pub(crate) meta: PacketMeta,
-    /// What the module before left.
-    pub(crate) mark: [u8; MARK_LENGTH],
-    /// It came straight from the front door, which has counted it, with so many batches before
-    /// its own; or, without a number, from another service.
-    pub(crate) batch: Option<u64>,
-    /// The service whose lane has counted it, while it is with another.
-    pub(crate) counted_by: Option<EntryId>,
-    /// What it takes of its session's queue.
-    pub(crate) room: Bytes,
-}
-
-/// What a packet left to be done.
-#[derive(Default)]
-pub(crate) struct Aftermath {
-    /// An instance trapped and was replaced.
-    pub(crate) trapped: bool,
-    /// The instance has frames, events or messages to pick up.
-    pub(crate) emitted: bool,
-    /// The packet goes on to another service: [`Service::take_onward`].
-    pub(crate) passed_on: bool,
-    /// A packet of a shared lane is through: it is to [`Service::depart`].
-    pub(crate) leaves: bool,
-}
-
-/// What modules tell others.
-#[derive(Default)]
-pub(crate) struct Outbox {
-    /// For the daemon's event stream.
-    pub(crate) events: Vec<(EntryId, engine::Event)>,
-    /// For the modules before the one that sent them.
-    pub(crate) messages: Vec<(EntryId, Vec<u8>)>,
-}
-
-/// A trap to tell the daemon of.
-pub(crate) struct Trapped {
-    pub(crate) lane: u32,
-    pub(crate) trap: Trap,
+struct Watching {
+    wanted: Option<QueueWatch>,
+    /// Set while that is news.
+    is_new: bool,
+    /// In which session it is told.
+    within: Option<SessionId>,
 }
 
 /// A service that only has to start.
@@ -195,8 +128,8 @@ pub(crate) struct Ready {
 }
 
 impl Service {
-    /// A service whose lanes are to start, with what an instance before has left for each, if
-    /// any: [`Service::answer`].
+    /// Begins a service whose lanes are to start, with what an instance before has left for each,
+    /// if any: [`Service::answer`].
     pub(crate) fn begin(
         ready: Ready,
         pacer: &Rc<Pacer>,
@@ -204,58 +137,27 @@ impl Service {
         now: CoarseInstant,
     ) -> Self {
         let Ready { program, facts, ports, shared, memory, charge } = ready;
-        let room = memory.room(facts.session);
         let pace: Rc<dyn Pace> = Rc::clone(pacer) as _;
-        let spec = InstanceSpec {
-            window: facts.window,
-            memory_pages_max: facts.memory_pages_max,
-            parameters: facts.parameters.clone(),
-            refusals: facts.refusals.clone(),
-            ports,
-            lane: 0,
-            call_slices: 1,
-            pace: Some(pace),
-            memory: shared.as_ref().map(Shared::memory),
-            room: Some(Rc::clone(&room) as _),
-        };
+        let version = Version::new(program, &facts, ports, shared.as_ref(), (memory, charge), pace);
         let kept = kept.into_iter().chain(std::iter::repeat_with(|| None));
         let lanes: SmallVec<[Lane; 1]> =
             (0..facts.lanes.max(1)).zip(kept).map(|(_, kept)| Lane::new(kept)).collect();
         let pools = Pools::new(facts.entry, lanes.len(), &facts.pools, &facts.flows_by);
         let period = facts.timer_ms.map(|period| Nanos::from_millis(u64::from(period)));
-        let timer = period.map(|period| Ticks::start(now.as_nanos(), period));
         let ServiceFacts { entry, session, brief, closed, .. } = facts;
         Self {
             facts: Essentials { entry, session, brief, closed },
-            is_new: true,
-            held: false,
-            has_new_watch: false,
-            controls: VecDeque::new(),
-            current: None,
-            pools,
-            lanes,
-            shared: shared.map(Box::new),
-            pacer: Rc::clone(pacer),
+            agenda: Agenda::new(),
+            instances: Instances::new(pools, lanes, shared, pacer),
             packet: Nanos::ZERO,
-            counts: Counts::default(),
-            bytes_out: 0,
-            report: Box::default(),
-            edges: [Edge::Out; EDGES_MAX],
-            onward: VecDeque::new(),
+            outlet: Outlet::new(entry),
             untold: Vec::new(),
             left: Vec::new(),
-            program,
-            spec: Box::new(spec),
-            memory,
-            room,
-            _charge: charge,
-            timer,
+            version,
+            timer: period.map(|period| Ticks::start(now.as_nanos(), period)),
             looked_in: None,
-            watch: None,
-            watches_in: None,
-            before: None,
-            sequel: None,
-            unknown: 0,
+            watching: Watching::default(),
+            succession: Succession::default(),
         }
     }
 
@@ -265,10 +167,17 @@ impl Service {
         ahead::load_first(place, WAITING_LENGTH);
     }
 
-    /// The same of what a turn looks at here.
+    /// Starts loading what a turn looks at here.
     #[inline]
     pub(crate) fn load_for_turn(place: &Option<Self>) {
-        ahead::load_first(place, std::mem::offset_of!(Self, program));
+        ahead::load_first(place, std::mem::offset_of!(Self, version));
+    }
+
+    /// Starts loading what a turn with a packet looks at behind the service itself, step by step:
+    /// each needs what the one before has loaded.
+    #[inline]
+    pub(crate) fn load_ahead(&self, step: u8) {
+        self.instances.load_ahead(step);
     }
 
     /// Returns its entry.
@@ -285,13 +194,122 @@ impl Service {
 
     /// Returns how many bytes its packets had when they were sent.
     pub(crate) const fn bytes_out(&self) -> Bytes {
-        Bytes(self.bytes_out)
+        self.outlet.counters().bytes_out()
+    }
+
+    /// Returns what happened so far.
+    pub(crate) fn report(&mut self) -> ServiceReport {
+        let mut report = self.outlet.counters().report();
+        self.instances.report(&mut report);
+        report
+    }
+
+    /// Returns how many lanes it has.
+    pub(crate) fn lane_count(&self) -> usize {
+        self.instances.lanes()
+    }
+
+    /// Returns whether an edge of it leads straight to that one.
+    pub(crate) fn leads_to(&self, entry: EntryId) -> bool {
+        self.outlet.leads_to(entry)
+    }
+
+    /// Returns the session in whose queue it watches.
+    pub(crate) const fn watches_in(&self) -> Option<SessionId> {
+        self.watching.within
+    }
+
+    /// Returns the level at which the daemon wants its packets, as `LEVEL_*`; `None` when it cannot
+    /// leave user level.
+    pub(crate) fn home(&self) -> Option<u32> {
+        self.instances.shared().map(Shared::home)
+    }
+
+    /// Returns what a service that can leave user level shares.
+    pub(crate) fn shared(&self) -> Option<&Shared> {
+        self.instances.shared()
+    }
+
+    /// Returns what a service that can leave user level shares.
+    pub(crate) fn shared_mut(&mut self) -> Option<&mut Shared> {
+        self.instances.shared_mut()
+    }
+
+    /// Returns whether the daemon does not know yet that this version runs.
+    pub(crate) const fn is_unknown(&self) -> bool {
+        self.succession.is_unknown()
+    }
+
+    /// Returns the epochs of packets here that the lane of `entry` has counted.
+    pub(crate) fn epochs_counted_by(&self, entry: EntryId) -> impl Iterator<Item = u8> {
+        let own = self.facts.entry;
+        self.instances.ways().filter_map(move |way| way.epoch_counted_by(entry, own))
+    }
+
+    /// Returns whether nothing waits and nothing stands still.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.agenda.has_work() && self.instances.is_idle()
+    }
+
+    /// Returns whether its next turn is over so soon that nobody has to interrupt it: there are
+    /// packets only, and its module is brief.
+    #[inline]
+    pub(crate) fn is_brief(&self) -> bool {
+        self.facts.brief && !self.stands()
+    }
+
+    /// Returns whether a call stands still, a packet that the front door has not counted has the
+    /// lane, or something is to be done that comes first.
+    pub(crate) fn stands(&self) -> bool {
+        self.instances.is_held()
+            || self.agenda.has_work()
+            || self.instances.starting().is_some()
+            || self.instances.stands()
+    }
+
+    /// Returns whether a step beside packets can be done now.
+    pub(crate) fn may_answer(&self) -> bool {
+        self.step().is_some_and(|step| self.instances.may_take(step))
+    }
+
+    /// Returns whether a pool has work.
+    #[inline]
+    pub(crate) fn wants(&self, pool: usize) -> bool {
+        self.instances.wants(pool, self.step())
+    }
+
+    /// Returns other pools than this one that have work.
+    pub(crate) fn others_that_want(&self, pool: usize) -> impl Iterator<Item = Task> {
+        let others = (0..self.instances.pools().count()).filter(move |&other| other != pool);
+        others
+            .filter(|&other| self.wants(other))
+            .map(|other| self.instances.task(self.facts.entry, other))
+    }
+
+    /// Returns the pool that is to go on with what is asked for.
+    pub(crate) fn asked_task(&self) -> Option<Task> {
+        self.step()
+            .map(|step| self.instances.task(self.facts.entry, self.instances.pool_of(step.lane)))
+    }
+
+    /// Returns for how many packets there is time, when each takes so long to be sent, and how long
+    /// it takes to send them.
+    pub(crate) fn fit(&self, time: Nanos, sending: Nanos) -> (u64, Nanos) {
+        let packets = (time.0 / (self.packet.0 + sending.0).max(1)).clamp(1, FILL);
+        (packets, Nanos(packets * sending.0))
+    }
+
+    /// Returns what is to be done next beside packets, and in which lane.
+    #[inline]
+    fn step(&self) -> Option<Step> {
+        self.agenda.step(&self.instances)
     }
 
     /// Counts bytes that its packets had when they were sent.
     #[inline]
     pub(crate) const fn count_sent(&mut self, bytes: u64) {
-        self.bytes_out += bytes;
+        self.outlet.counters_mut().count_sent(bytes);
     }
 
     /// Has packets that it cannot have dropped from now on, or forwarded plainly.
@@ -299,14 +317,25 @@ impl Service {
         self.facts.closed = closed;
     }
 
-    /// What passes it goes there from now on.
-    pub(crate) fn set_edges(&mut self, edges: [Edge; EDGES_MAX]) {
-        self.edges = edges;
+    /// Has what passes it go there from now on.
+    pub(crate) const fn set_edges(&mut self, edges: [Edge; EDGES_MAX]) {
+        self.outlet.set_edges(edges);
     }
 
-    /// Whether it leads straight to that one.
-    pub(crate) fn leads_to(&self, entry: EntryId) -> bool {
-        self.edges.contains(&Edge::To(entry))
+    /// Notes that the daemon has heard of one more change of its version.
+    pub(crate) const fn become_known(&mut self) {
+        self.succession.become_known();
+    }
+
+    /// Lets packets be handled at this level. Returns false when a program stays in the lane.
+    pub(crate) fn set_level(&mut self, level: u32, now: CoarseInstant) -> bool {
+        let set = self.alone(now, |service| service.shared_mut().map(|it| it.set_home(level)));
+        set.flatten().is_some()
+    }
+
+    /// Has something done. Returns false when too much waits already.
+    pub(crate) fn ask(&mut self, control: Control) -> bool {
+        self.agenda.ask(control)
     }
 
     /// Runs the service on one packet and does what it says. What the front door has counted
@@ -320,11 +349,20 @@ impl Service {
         now: CoarseInstant,
         exits: &mut Exits<'_>,
     ) -> Aftermath {
-        self.count_in(&packet);
-        if way.batch.is_some() || self.shared.is_none() {
-            self.look_below(way.batch, now);
+        self.outlet.counters_mut().count_in(&packet);
+        if way.is_counted() || self.instances.shared().is_none() {
+            // What the module did below is taken over before the first packet of a batch: it cannot
+            // have run again between two of them, since the lane goes below only when all are gone.
+            // To look for each would take the lane's cache line from the front door each time.
+            if self.looked_in != way.batch {
+                self.looked_in = way.batch;
+                if self.instances.has_run() {
+                    self.take_over(now);
+                }
+            }
             let mut after = self.run(engine, packet, way, now, exits);
-            after.leaves = way.batch.is_some() && !after.passed_on && self.leave(&way.meta);
+            let is_through = way.is_counted() && !after.passed_on;
+            after.leaves = is_through && self.instances.leave(way.meta.epoch());
             return after;
         }
         // Its lane may be below, and has not heard of this packet: it never goes down.
@@ -333,28 +371,9 @@ impl Service {
             self.alone(now, |service| Some(service.run(engine, packet.take()?, way, now, exits)));
         if let Some(packet) = packet {
             exits.recycle(packet);
-            self.report.drop_down += 1;
+            self.outlet.counters_mut().count(Ending::Down);
         }
         after.flatten().unwrap_or_default()
-    }
-
-    /// Goes on from what the module did below, before the first packet of a batch: it cannot
-    /// have run again between two of them, since the lane goes below only when all are gone.
-    /// To look for each would take the lane's cache line from the front door each time.
-    #[inline]
-    fn look_below(&mut self, batch: Option<u64>, now: CoarseInstant) {
-        if self.looked_in == batch {
-            return;
-        }
-        self.looked_in = batch;
-        if self.shared.as_deref().is_some_and(Shared::has_run) {
-            self.take_over(now);
-        }
-    }
-
-    /// The packet that was passed on, and how it comes to the next service.
-    pub(crate) fn take_onward(&mut self) -> Option<(Packet, Way)> {
-        self.onward.pop_front()
     }
 
     #[inline]
@@ -366,25 +385,35 @@ impl Service {
         now: CoarseInstant,
         exits: &mut Exits<'_>,
     ) -> Aftermath {
-        let index = self.lane_of(&packet, &way.meta);
-        if self.lanes[index].is_starting() {
+        let index = self.lane_of(&packet, way);
+        if self.instances.lane(index).is_starting() {
             self.start_all(engine, now);
         }
-        let Some(instance) = self.lanes[index].instance() else {
-            let passed_on = self.go_without(packet, way, exits);
+        let Some(instance) = self.instances.lane_mut(index).instance() else {
+            let passed_on = self.outlet.go_without(packet, way, self.facts.closed, exits);
             let trapped = !self.untold.is_empty();
             return Aftermath { trapped, passed_on, ..Aftermath::default() };
         };
-        let begun = CallTimes::begin(self.counts.packets);
-        let meta = module_meta(&way.meta, self.facts.session, way.mark, now);
+        let begun = self.outlet.counters().begin_call();
+        let meta = way.module_meta(self.facts.session, now);
         let handled = instance.handle(packet, &meta);
-        self.report.call_times.end(begun);
+        self.outlet.counters_mut().end_call(begun);
         let after = self.finish(index, handled, way, now, exits);
         if after.trapped {
             self.start_all(engine, now);
             self.settle_hold();
         }
         after
+    }
+
+    /// Returns the lane of a packet.
+    #[inline]
+    fn lane_of(&self, packet: &Packet, way: &Way) -> usize {
+        let meta = || {
+            let mark = [0; MARK_LENGTH];
+            way::module_meta(&way.meta, self.facts.session, mark, CoarseInstant::ZERO)
+        };
+        self.instances.pools().lane_of(packet, way.meta.flow_hash, meta)
     }
 
     /// Does what a module says of a packet.
@@ -397,302 +426,207 @@ impl Service {
         now: CoarseInstant,
         exits: &mut Exits<'_>,
     ) -> Aftermath {
-        let meta = way.meta;
         let Handled { packet, verdict, mark, emitted } = handled;
-        let is_data = meta.flags & maps::META_DATA != 0;
+        let is_data = way.meta.flags & META_DATA != 0;
         if let Some(tap) = exits.tap().filter(|_| !is_data) {
-            tap.decided((self.facts.entry, self.facts.session), &meta, &packet, &verdict);
+            tap.decided((self.facts.entry, self.facts.session), &way.meta, &packet, &verdict);
         }
         let has_emitted = emitted.is_some();
         if let Some(emitted) = emitted {
             self.left.push(*emitted);
         }
-        let mut passed_on = false;
-        match verdict {
-            Ok(Verdict::Pass { edge, reroute }) => match self.edges.get(usize::from(edge)) {
-                Some(Edge::To(to)) => {
-                    let mut meta = meta;
-                    meta.entry = to.0;
-                    if reroute {
-                        meta.flags &= !maps::META_ROUTED;
-                    }
-                    passed_on = self.pass_on(packet, meta, mark, way);
-                }
-                Some(Edge::Down) => {
-                    exits.recycle(packet);
-                    self.report.drop_down += 1;
-                }
-                Some(Edge::Out) | None if is_data => {
-                    exits.recycle(packet);
-                    self.report.consumed += 1;
-                }
-                Some(Edge::Out) | None => passed_on = self.pass_out(packet, reroute, way, exits),
-            },
-            Ok(verdict) if is_data => self.deliver_data(packet, verdict, &meta, exits),
-            Ok(verdict) => self.deliver(packet, verdict, &meta, exits),
+        let passed_on = match verdict {
+            Ok(verdict) => self.outlet.deliver(packet, verdict, (way, mark), exits),
             Err(trap) => {
                 exits.recycle(packet);
-                self.report.drop_trap += 1;
+                self.outlet.counters_mut().count(Ending::Trap);
                 self.replace(index, trap, now);
+                false
             }
-        }
+        };
         let trapped = !self.untold.is_empty();
         Aftermath { trapped, emitted: has_emitted, passed_on, leaves: false }
     }
 
-    /// A packet whose lane has no instance.
-    #[cold]
-    fn go_without(&mut self, packet: Packet, way: &Way, exits: &mut Exits<'_>) -> bool {
-        let (mut meta, report) = (way.meta, &mut self.report);
-        if meta.flags & maps::META_DATA != 0 {
-            // There is no plain way for what is no frame.
-            report.drop_down += 1;
-            exits.recycle(packet);
-            return false;
-        }
-        let next = if self.facts.closed { Next::Down } else { exits.next_stage(&mut meta) };
-        let drop = match next {
-            Next::Service(_) => return self.pass_on(packet, meta, [0; MARK_LENGTH], way),
-            Next::By(port, session) => {
-                match exits.leave_by(packet, &meta, (port, session)) {
-                    End::Sent | End::ToKernel => report.plain += 1,
-                    end => count_end(report, end),
-                }
-                return false;
-            }
-            Next::Out => match exits.forward(packet, &meta) {
-                End::Sent | End::ToKernel => {
-                    report.plain += 1;
-                    return false;
-                }
-                end => {
-                    count_end(report, end);
-                    return false;
-                }
-            },
-            Next::Down => &mut report.drop_down,
-            Next::Drop => &mut report.drop_rule,
-        };
-        *drop += 1;
-        exits.recycle(packet);
-        false
-    }
-
-    /// To another service; always true.
-    fn pass_on(
-        &mut self,
-        packet: Packet,
-        meta: PacketMeta,
-        mark: [u8; MARK_LENGTH],
-        came: &Way,
-    ) -> bool {
-        self.report.passed_on += 1;
-        let counted_by = came.batch.map(|_| self.facts.entry).or(came.counted_by);
-        self.onward
-            .push_back((packet, Way { meta, mark, batch: None, counted_by, room: Bytes::ZERO }));
-        true
-    }
-
-    /// Out of the graph: to the next stage, if there is one, or on its way. Whether it goes on to
-    /// another service.
+    /// Has a packet wait for the session's turn; returns what waits for that, if it had nothing to do
+    /// before.
     #[inline]
-    fn pass_out(
+    pub(crate) fn enqueue(&mut self, packet: Packet, way: Way) -> Option<Task> {
+        let index = self.lane_of(&packet, &way);
+        let pool = self.instances.pool_of(index);
+        let has_come_to_work = !self.wants(pool);
+        self.instances.lane_mut(index).push(packet, way);
+        has_come_to_work.then(|| self.instances.task(self.facts.entry, pool))
+    }
+
+    /// Ends a packet for which there was no room.
+    pub(crate) fn refuse(&mut self, packet: Packet, way: &Way, pool: &mut FramePool) -> Turn {
+        let mut turn = Turn::default();
+        self.outlet.counters_mut().count_in(&packet);
+        self.outlet.counters_mut().count(Ending::Queue);
+        packet.recycle(pool);
+        self.through(way, &mut turn);
+        turn
+    }
+
+    /// Works on what waits for a pool, one lane in a turn, as far as its portion goes.
+    pub(crate) fn work(
         &mut self,
-        packet: Packet,
-        reroute: bool,
-        way: &Way,
+        engine: &Engine,
+        pool: usize,
+        portion: Portion,
+        now: CoarseInstant,
         exits: &mut Exits<'_>,
-    ) -> bool {
-        let mut meta = way.meta;
-        if meta.then[0] == maps::RULE_NONE {
-            self.pass(packet, reroute, &meta, exits);
-            return false;
+    ) -> Turn {
+        let step = self.step();
+        let is_ours = |step: Step| self.instances.pool_of(step.lane) == pool;
+        if step.is_some_and(|step| is_ours(step) && self.instances.may_take(step)) {
+            return self.answer(engine, portion.until, now);
         }
-        if reroute {
-            meta.flags &= !maps::META_ROUTED;
+        let mut turn = Turn::default();
+        let Some(index) = self.instances.take_turn(pool, step) else { return turn };
+        let mut running = Running::new(now, exits, &mut turn);
+        if self.instances.lane(index).is_empty() {
+            running.bypass(self, index);
+            return turn;
         }
-        let drop = match exits.next_stage(&mut meta) {
-            Next::Service(_) => return self.pass_on(packet, meta, [0; MARK_LENGTH], way),
-            Next::Out => {
-                self.pass(packet, reroute, &meta, exits);
-                return false;
+        if !self.instances.lane(index).stands() {
+            if !running.may_begin(self, index) {
+                running.give_up(self, index);
+                return turn;
             }
-            Next::By(port, session) => {
-                match exits.leave_by(packet, &meta, (port, session)) {
-                    End::Sent => self.report.redirected += 1,
-                    end => count_end(&mut self.report, end),
-                }
-                return false;
+            if self.instances.lane(index).is_starting() {
+                // It trapped below, and starts again first.
+                turn.after.trapped = true;
+                return turn;
             }
-            Next::Down => &mut self.report.drop_down,
-            Next::Drop => &mut self.report.drop_rule,
+        }
+        let ran = if self.facts.brief && !self.instances.lane(index).stands() {
+            running.run_briefly(self, index, portion)
+        } else {
+            running.run(self, index, portion)
         };
-        *drop += 1;
-        exits.recycle(packet);
-        false
+        if let Some(each) = ran.0.checked_div(turn.handled) {
+            self.packet = Nanos((7 * self.packet.0 + each) / 8);
+        }
+        self.outlet.counters_mut().count_calls(turn.handled, ran);
+        self.settle_hold();
+        turn
     }
 
-    /// A packet of a shared lane has left the last service of its graph; true when it is to
-    /// [`Service::depart`].
+    /// Notes that a packet has left its graph: the lane that has counted it may know.
+    fn through(&mut self, way: &Way, turn: &mut Turn) {
+        match way.counted_by {
+            _ if way.is_counted() => turn.after.leaves |= self.instances.leave(way.meta.epoch()),
+            Some(entry) => turn.departed.push((entry, way.meta.epoch())),
+            None => {}
+        }
+    }
+
+    /// Returns the packet that was passed on, and how it comes to the next service.
     #[inline]
-    pub(crate) fn leave(&mut self, meta: &PacketMeta) -> bool {
-        let Some(shared) = &mut self.shared else { return false };
-        shared.leave(meta.epoch());
-        true
+    pub(crate) fn take_onward(&mut self) -> Option<(Packet, Way)> {
+        self.outlet.take_onward()
     }
 
-    /// A packet is through that its module had below, and that only waits to leave. Whether the lane
-    /// has counted it.
-    pub(crate) fn leave_past(&mut self, epoch: u8) -> bool {
-        let Some(shared) = &mut self.shared else { return false };
-        shared.leave_past(epoch);
-        true
+    /// Notes that a packet which its lane has counted has left the last service of its graph; returns
+    /// true when it is to [`Service::depart`].
+    #[inline]
+    pub(crate) fn leave(&mut self, epoch: u8) -> bool {
+        self.instances.leave(epoch)
     }
 
-    /// The devices have all packets that left.
+    /// Notes that the devices have all packets that left.
     pub(crate) fn depart(&mut self) {
-        if let Some(shared) = &mut self.shared {
-            shared.depart(self.lanes[0].instance());
-        }
+        self.instances.depart();
     }
 
-    /// Out of all graphs.
-    #[inline]
-    fn pass(&mut self, packet: Packet, reroute: bool, meta: &PacketMeta, exits: &mut Exits<'_>) {
-        let end = match reroute {
-            // Between the two ends of a bridge nothing is routed.
-            true if meta.flags & maps::META_BRIDGED == 0 => exits.reroute(packet, meta),
-            _ => exits.forward(packet, meta),
-        };
-        match end {
-            End::Sent => self.counts.forwarded += 1,
-            end => count_end(&mut self.report, end),
-        }
+    /// Ends every lane; returns what waited for them.
+    pub(crate) fn dissolve(&mut self, pool: &mut FramePool) -> Vec<(Packet, Way)> {
+        self.instances.dissolve(pool)
     }
 
-    fn deliver(
-        &mut self,
-        packet: Packet,
-        verdict: Verdict,
-        meta: &PacketMeta,
-        exits: &mut Exits<'_>,
-    ) {
-        let report = &mut self.report;
-        match verdict {
-            Verdict::Pass { reroute, .. } => self.pass(packet, reroute, meta, exits),
-            Verdict::Drop { reason } => {
-                exits.recycle(packet);
-                count_reason(&mut report.drop_module, reason);
+    /// Does a step beside packets, at most until then.
+    pub(crate) fn answer(&mut self, engine: &Engine, until: Nanos, now: CoarseInstant) -> Turn {
+        let mut turn = Turn::default();
+        if self.agenda.is_new() || self.instances.starting().is_some() {
+            let told = match self.start_on(engine, until, now) {
+                Starts::More => None,
+                Starts::All => Some(Ok(())),
+                Starts::Failed(error) => Some(Err(error)),
+            };
+            if let Some(told) = told
+                && self.agenda.take_new()
+            {
+                turn.told = Some(Told::Started(told));
             }
-            Verdict::Bounce => match exits.bounce(packet, meta.arrival_port) {
-                End::Sent => report.bounced += 1,
-                end => count_end(report, end),
-            },
-            Verdict::Redirect { port } => match exits.redirect(packet, meta.arrival_port, port) {
-                End::Sent => report.redirected += 1,
-                end => count_end(report, end),
-            },
-            Verdict::Raise => {
-                exits.recycle(packet);
-                report.drop_raise += 1;
-            }
+        } else if let Some(current) = self.agenda.take_current() {
+            let current = current.go_on(self, engine, (until, now), &mut turn);
+            self.agenda.set_current(current);
+        } else if let Some(control) = self.agenda.take_control() {
+            let current = control.take_up(self, now, &mut turn);
+            self.agenda.set_current(current);
+        }
+        turn.after.emitted = true;
+        turn.after.trapped |= !self.untold.is_empty() || self.succession.has_sequel();
+        self.settle_hold();
+        turn
+    }
+
+    /// Goes on with the first lane that is starting.
+    fn start_on(&mut self, engine: &Engine, until: Nanos, now: CoarseInstant) -> Starts {
+        let Self { agenda, instances, version, outlet, .. } = self;
+        let of = (engine, &*version);
+        instances.start_on(of, agenda.is_new(), (until, now), outlet.counters_mut())
+    }
+
+    /// Starts to the end what is to start: where nobody takes turns.
+    #[cold]
+    fn start_all(&mut self, engine: &Engine, now: CoarseInstant) {
+        while self.instances.starting().is_some() {
+            self.start_on(engine, Nanos(u64::MAX), now);
         }
     }
 
-    /// The payload of an active packet: it has no headers to go anywhere by, but those that it
-    /// came with.
-    fn deliver_data(
-        &mut self,
-        packet: Packet,
-        verdict: Verdict,
-        meta: &PacketMeta,
-        exits: &mut Exits<'_>,
-    ) {
-        let report = &mut self.report;
-        match verdict {
-            Verdict::Bounce => match exits.answer(packet, meta.arrival_port) {
-                End::Sent => report.bounced += 1,
-                end => count_end(report, end),
-            },
-            Verdict::Redirect { .. } => {
-                exits.recycle(packet);
-                report.drop_malformed += 1;
-            }
-            Verdict::Pass { .. } | Verdict::Drop { .. } | Verdict::Raise => {
-                self.deliver(packet, verdict, meta, exits);
-            }
+    /// Throws a trapped instance away and has another start in its place; or, when the module is
+    /// a new version of a service, has the one before back. Notes the trap for the daemon.
+    fn replace(&mut self, lane: usize, trap: Trap, now: CoarseInstant) {
+        // What a call was told is sent is sent, however the call ends.
+        if let Some(instance) = self.instances.lane_mut(lane).instance()
+            && instance.has_emitted()
+        {
+            self.left.push(instance.take_emitted());
+        }
+        if !self.put_back(&trap) {
+            self.instances.start_again(lane, now);
+        }
+        self.outlet.counters_mut().count_trap(&trap);
+        self.untold.push(Trapped { lane: lane as u32, trap });
+    }
+
+    /// Goes on from what the module did below user level.
+    #[cold]
+    fn take_over(&mut self, now: CoarseInstant) {
+        if let Below::Trapped(trap) = self.instances.take_over(&self.version) {
+            self.replace(0, trap, now);
         }
     }
 
-    /// What the lanes left since the last call: frames go out, the rest into `outbox`.
-    pub(crate) fn take_emitted(&mut self, exits: &mut Exits<'_>, outbox: &mut Outbox) {
-        let (entry, report) = (self.facts.entry, &mut self.report);
-        for lane in &mut self.lanes {
-            let hooks = lane.instance().filter(|instance| instance.has_emitted());
-            self.left.extend(hooks.map(|instance| instance.take_emitted()));
+    /// Has the memory of the service for itself until [`Service::settle_hold`]: nobody below is
+    /// in it. Returns false when a program stays there.
+    fn hold(&mut self, now: CoarseInstant) -> bool {
+        if !self.instances.hold() {
+            return false;
         }
-        for emitted in self.left.drain(..) {
-            if emitted.watch.is_some() {
-                (self.watch, self.has_new_watch) = (emitted.watch, true);
-            }
-            outbox.events.extend(emitted.events.into_iter().map(|event| (entry, event)));
-            outbox.messages.extend(emitted.messages.into_iter().map(|message| (entry, message)));
-            for sent in emitted.sent {
-                send(report, exits, sent.port, &sent.frame);
-            }
+        if self.instances.has_run() {
+            self.take_over(now);
         }
+        true
     }
 
-    /// What is to be said of its session's queue from now on, if that is news: in which session no
-    /// more, and in which.
-    pub(crate) fn take_watch(&mut self) -> Option<(Option<SessionId>, Option<QueueWatch>)> {
-        if !std::mem::take(&mut self.has_new_watch) {
-            return None;
-        }
-        let before = self.watches_in.take();
-        self.watches_in = self.watch.map(|_| self.facts.session);
-        Some((before, self.watch))
-    }
-
-    /// In which session's queue it watches.
-    pub(crate) const fn watches_in(&self) -> Option<SessionId> {
-        self.watches_in
-    }
-
-    /// The same of what programs below left; at most so much that others have their turn.
-    pub(crate) fn take_records(&mut self, exits: &mut Exits<'_>, outbox: &mut Outbox) {
-        let (entry, report) = (self.facts.entry, &mut self.report);
-        let mut before = Self::shared_before(&mut self.before);
-        let mut now = self.shared.as_deref_mut();
-        for _ in 0..RECORDS_PER_TURN {
-            let Some(shared) = before.as_mut().or(now.as_mut()) else { return };
-            let taken = shared.next_record(|bytes| match Record::parse(bytes) {
-                Ok(Record::Event { code, data, .. }) => {
-                    let data = data.to_vec();
-                    outbox.events.push((entry, engine::Event { code, data }));
-                }
-                Ok(Record::Message { message, .. }) => {
-                    outbox.messages.push((entry, message.to_vec()));
-                }
-                Ok(Record::Send { port, frame, .. }) => send(report, exits, port, frame),
-                Err(error) => report.last_trap = Some(error.to_string()),
-            });
-            match taken {
-                Ok(Some(())) => {}
-                // The version before is asked first, and not again.
-                Ok(None) if before.take().is_none() => now = None,
-                Ok(None) => {}
-                Err(error) => {
-                    report.last_trap = Some(error.to_string());
-                    return;
-                }
-            }
-        }
-    }
-
-    /// What becomes readable when a program below leaves something.
-    pub(crate) fn ring_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.shared.as_deref().map(Shared::ring_fd)
+    /// Gives the memory back when nothing here needs it any more.
+    fn settle_hold(&mut self) {
+        self.instances.settle(self.agenda.is_at_work());
     }
 
     /// Does something with the instances while nobody below can be in their memory. Not at
@@ -706,83 +640,135 @@ impl Service {
         Some(result)
     }
 
-    /// Lets packets be handled at this level; false when a program stays in the lane.
-    pub(crate) fn set_level(&mut self, level: u32, now: CoarseInstant) -> bool {
-        let set =
-            self.alone(now, |service| service.shared.as_mut().map(|shared| shared.set_home(level)));
-        set.flatten().is_some()
+    /// Asks for what is due by the exact clock (the timer's hook, lanes that wait to be started
+    /// again) and returns when to be called next. A hook that still waits stands for the ticks
+    /// behind it.
+    pub(crate) fn tick(&mut self, now: CoarseInstant) -> CoarseInstant {
+        if !self.stands() {
+            let has_trapped = self.shared().is_some_and(|shared| shared.trapped().is_some());
+            if has_trapped && self.hold(now) {
+                self.settle_hold();
+            }
+            self.instances.try_again(now);
+        }
+        if self.timer.as_mut().is_some_and(|timer| timer.take(now.as_nanos())) {
+            self.ask(Control::Timer);
+        }
+        let timer_at =
+            self.timer.map_or(CoarseInstant::NEVER, |timer| CoarseInstant::from_nanos(timer.due()));
+        let restart = self.instances.restart_at();
+        // What is due waits until the call has ended that stands still.
+        let restart = if self.stands() { restart.max(now + Millis(1)) } else { restart };
+        let below = self.instances.shared().filter(|shared| shared.may_be_below());
+        let look = below.map_or(CoarseInstant::NEVER, |_| now + LOOK_BELOW);
+        let watch = self.succession.handle_timeout(now);
+        restart.min(timer_at).min(look).min(watch)
     }
 
-    /// `LEVEL_*`: where the daemon wants its packets; `None` when it cannot leave user level.
-    pub(crate) fn home(&self) -> Option<u32> {
-        self.shared.as_deref().map(Shared::home)
+    /// Gives another version this one's place; this one is kept while the other is watched.
+    fn give_way(&mut self, mut next: Self, now: CoarseInstant) {
+        next.inherit(self);
+        next.agenda.take_new();
+        next.succession = self.succession.next();
+        let old = std::mem::replace(self, next);
+        let succession = Succession::default();
+        self.succession.keep(Box::new(Self { succession, ..old }), now);
     }
 
-    /// Whether a packet that its lane has counted is of before the last recount.
-    pub(crate) fn is_of_before(&self, epoch: u8) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.is_of_before(epoch))
+    /// Has the version before back, if this one was still watched: it trapped.
+    fn put_back(&mut self, trap: &Trap) -> bool {
+        let Some(before) = self.succession.take_before() else { return false };
+        let mut old = *before;
+        old.inherit(self);
+        if let Some(shared) = old.instances.shared() {
+            shared.clear_trap();
+        }
+        old.succession = self.succession.next();
+        old.succession.put_back(trap.to_string());
+        *self = old;
+        true
     }
 
-    /// What a service that can leave user level shares.
-    pub(crate) fn shared(&mut self) -> Option<&mut Shared> {
-        self.shared.as_deref_mut()
+    /// Goes on where `before` was: its counters, its edges, its lane, and what waits.
+    fn inherit(&mut self, before: &mut Self) {
+        self.outlet.inherit(&mut before.outlet);
+        self.untold = std::mem::take(&mut before.untold);
+        for (packet, way) in before.instances.take_all_waiting() {
+            self.enqueue(packet, way);
+        }
+        self.left.append(&mut before.left);
+        self.agenda.inherit(&mut before.agenda);
+        // Its own wishes, in place of those of the one before.
+        (self.watching.within, self.watching.is_new) = (before.watching.within, true);
+        self.looked_in = before.looked_in;
+        self.instances.inherit(&mut before.instances);
     }
 
-    /// How often an instance has trapped since the start.
-    pub(crate) fn traps(&self) -> u64 {
-        self.report.traps.values().sum()
-    }
-
-    /// Traps since the last call.
-    pub(crate) fn take_untold(&mut self) -> Vec<Trapped> {
-        std::mem::take(&mut self.untold)
-    }
-
-    /// What happened so far.
-    pub(crate) fn report(&mut self) -> ServiceReport {
-        let Counts { packets, bytes, forwarded } = self.counts;
-        let mut report = ServiceReport { packets, bytes, forwarded, ..(*self.report).clone() };
-        for lane in self.lanes.iter_mut().filter(|lane| !lane.is_empty()) {
-            report.lanes_running += 1;
-            report.memory_bytes += lane.memory_bytes();
-            for (name, value) in lane.counters() {
-                let sum = report.counters.entry(name.clone()).or_default();
-                *sum = sum.wrapping_add(*value);
+    /// Sends frames that the lanes left since the last call; the rest goes into `outbox`.
+    pub(crate) fn take_emitted(&mut self, exits: &mut Exits<'_>, outbox: &mut Outbox) {
+        let entry = self.facts.entry;
+        self.left.extend(self.instances.take_emitted());
+        for emitted in self.left.drain(..) {
+            if emitted.watch.is_some() {
+                (self.watching.wanted, self.watching.is_new) = (emitted.watch, true);
+            }
+            outbox.events.extend(emitted.events.into_iter().map(|event| (entry, event)));
+            outbox.messages.extend(emitted.messages.into_iter().map(|message| (entry, message)));
+            for sent in emitted.sent {
+                self.outlet.send(sent.port, &sent.frame, exits);
             }
         }
-        report
     }
-}
 
-/// The front door's metadata in the words of the ABI.
-#[inline]
-fn module_meta(
-    meta: &PacketMeta,
-    session: SessionId,
-    mark: [u8; MARK_LENGTH],
-    now: CoarseInstant,
-) -> Meta {
-    let fragment = if meta.flags & maps::META_FRAGMENT != 0 { META_FRAGMENT } else { 0 };
-    let later = if meta.flags & maps::META_LATER_FRAGMENT != 0 { META_LATER_FRAGMENT } else { 0 };
-    let (begins_with, l3_offset, l4_offset) = match meta.flags & maps::META_DATA {
-        0 => (BEGINS_WITH_ETHERNET, meta.l3_offset, meta.l4_offset),
-        _ => (BEGINS_WITH_DATA, OFFSET_NONE, OFFSET_NONE),
-    };
-    Meta {
-        packet_length: 0,
-        window_length: 0,
-        l3_offset,
-        l4_offset,
-        begins_with,
-        ip_version: (meta.flags >> 8) as u8,
-        protocol: (meta.flags >> 16) as u8,
-        flags: fragment | later,
-        port: meta.arrival_port,
-        session: session.0,
-        rule: u32::from(meta.rule),
-        flow_hash: meta.flow_hash,
-        lane: 0,
-        now_ms: now.as_millis(),
-        mark,
+    /// Does the same with what programs below left; at most so much that others have their turn.
+    pub(crate) fn take_records(&mut self, exits: &mut Exits<'_>, outbox: &mut Outbox) {
+        let Self { facts, outlet, instances, succession, .. } = self;
+        let entry = facts.entry;
+        let mut before = succession.shared_before();
+        let mut now = instances.shared_mut();
+        for _ in 0..RECORDS_PER_TURN {
+            let Some(shared) = before.as_mut().or(now.as_mut()) else { return };
+            let taken = shared.next_record(|bytes| match Record::parse(bytes) {
+                Ok(Record::Event { code, data, .. }) => {
+                    let data = data.to_vec();
+                    outbox.events.push((entry, engine::Event { code, data }));
+                }
+                Ok(Record::Message { message, .. }) => {
+                    outbox.messages.push((entry, message.to_vec()));
+                }
+                Ok(Record::Send { port, frame, .. }) => outlet.send(port, frame, exits),
+                Err(error) => outlet.counters_mut().note_failure(error.to_string()),
+            });
+            match taken {
+                Ok(Some(())) => {}
+                // The version before is asked first, and not again.
+                Ok(None) if before.take().is_none() => now = None,
+                Ok(None) => {}
+                Err(error) => {
+                    outlet.counters_mut().note_failure(error.to_string());
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Returns what is to be said of its session's queue from now on, if that is news: in which
+    /// session no more, and in which.
+    pub(crate) fn take_watch(&mut self) -> Option<(Option<SessionId>, Option<QueueWatch>)> {
+        if !std::mem::take(&mut self.watching.is_new) {
+            return None;
+        }
+        let before = self.watching.within.take();
+        self.watching.within = self.watching.wanted.map(|_| self.facts.session);
+        Some((before, self.watching.wanted))
+    }
+
+    /// Returns traps since the last call, and what became of a replacement.
+    pub(crate) fn take_notices(&mut self) -> Notices {
+        Notices {
+            trapped: std::mem::take(&mut self.untold),
+            traps: self.outlet.counters().traps(),
+            sequel: self.succession.take_sequel(),
+        }
     }
 }

@@ -167,7 +167,10 @@ impl Cell {
         fds.extend(dispatcher.path().waited_for());
         fds.extend(self.intake.tap());
         let with_lanes = dispatcher.services().with_lanes().iter();
-        fds.extend(with_lanes.filter_map(|&entry| dispatcher.services().get(entry)?.ring_fd()));
+        fds.extend(
+            with_lanes
+                .filter_map(|&entry| Some(dispatcher.services().get(entry)?.shared()?.ring_fd())),
+        );
         fd_passing::wait_readable(&fds, Some(time)).context("waiting for packets")
     }
 

@@ -82,12 +82,6 @@ impl Exits<'_> {
         self.sent
     }
 
-    /// Returns the free frames of packet memory.
-    #[inline]
-    pub(crate) const fn pool(&mut self) -> &mut FramePool {
-        self.pool
-    }
-
     /// Returns the capture, while somebody captures.
     #[inline]
     pub(crate) fn tap(&mut self) -> Option<&mut Tap> {

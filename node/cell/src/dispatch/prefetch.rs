@@ -33,6 +33,7 @@ pub(crate) struct Prefetch {
 
 impl Prefetch {
     /// Loads what putting packets that have just come in their sessions' queues looks at.
+    #[inline]
     pub(crate) fn handle_batch(
         &self,
         batch: &VecDeque<Packet>,
@@ -45,6 +46,7 @@ impl Prefetch {
     }
 
     /// Loads what the next turns look at, when nothing loaded is left.
+    #[inline]
     pub(crate) fn handle_turn(&mut self, services: &Services, sessions: &Sessions) {
         if self.turns == 0 && is_worthwhile(sessions) {
             self.turns = load_for_turns(services, sessions);

@@ -9,7 +9,7 @@
 //! its memory is nobody's: hooks, moves and another version wait until the call has ended. One
 //! that is starting takes its turns like a call.
 
-use super::Way;
+use super::way::Way;
 use crate::sched::fifo::Fifo;
 use crate::sched::pacer::{CallState, Pacer};
 use engine::{

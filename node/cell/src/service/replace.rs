@@ -11,19 +11,20 @@
 //! All of it happens between two packets, so none is lost or overtaken: those that come
 //! meanwhile wait in their ring. The service's counters are those of its name, not of a version.
 
-use engine::{StateError, Trap};
+use engine::StateError;
 use session::memory::Short;
 use units::{CoarseInstant, Millis};
 
-use super::{Service, StartFailure, Trapped};
+use super::Service;
+use super::version::StartFailure;
 use crate::service::shared::Shared;
 
 /// How long a new version is watched. One that traps within this time is taken back: longer than
 /// any timer of common modules, short enough for whoever waits for the answer.
 pub(crate) const PROBATION: Millis = Millis(500);
 
-/// The version that was there before.
-pub(super) struct Before {
+/// Version that was there before, and until when this one is watched.
+struct Before {
     service: Box<Service>,
     until: CoarseInstant,
 }
@@ -54,51 +55,51 @@ pub(crate) enum Sequel {
     PutBack(String),
 }
 
-impl Service {
-    /// Another version has this one's place; this one is kept.
-    pub(super) fn give_way(&mut self, mut next: Self, now: CoarseInstant) {
-        next.inherit(self);
-        next.is_new = false;
-        next.unknown = self.unknown + 1;
-        let old = std::mem::replace(self, next);
-        let service = Box::new(Self { before: None, ..old });
+/// Owner of the version before, while the one in its place is watched, and of what the daemon is to
+/// hear of that.
+#[derive(Default)]
+pub(super) struct Succession {
+    before: Option<Before>,
+    sequel: Option<Sequel>,
+    /// Changes of the version that the daemon has not heard of yet: the levels that it names are
+    /// meant for one before, whose programs are still in place.
+    unknown: u32,
+}
+
+impl Succession {
+    /// Returns whether the daemon does not know yet that this version runs.
+    pub(super) const fn is_unknown(&self) -> bool {
+        self.unknown > 0
+    }
+
+    /// Returns the succession of a version that takes this one's place.
+    pub(super) const fn next(&self) -> Self {
+        Self { before: None, sequel: None, unknown: self.unknown + 1 }
+    }
+
+    /// Keeps the version whose place this one took, for as long as this one is watched.
+    pub(super) fn keep(&mut self, service: Box<Service>, now: CoarseInstant) {
         self.before = Some(Before { service, until: now + PROBATION });
     }
 
-    /// Goes on where `before` was: its counters, its edges, its lane.
-    fn inherit(&mut self, before: &mut Self) {
-        self.report = std::mem::take(&mut before.report);
-        self.counts = std::mem::take(&mut before.counts);
-        self.untold = std::mem::take(&mut before.untold);
-        self.edges = before.edges;
-        self.bytes_out = before.bytes_out;
-        self.lanes_inherit(before);
-        self.controls.append(&mut before.controls);
-        // Its own wishes, in place of those of the one before.
-        (self.watches_in, self.has_new_watch) = (before.watches_in, true);
-        self.looked_in = before.looked_in;
-        if let Some(shared) = &mut before.shared {
-            shared.retire(self.shared.as_deref_mut());
-        }
+    /// Takes the version before, to be put back; `None` when this one is not watched any more.
+    pub(super) fn take_before(&mut self) -> Option<Box<Service>> {
+        self.before.take().map(|before| before.service)
     }
 
-    /// The version before is back, if this one was still watched: it trapped.
-    pub(super) fn put_back(&mut self, trap: &Trap) -> bool {
-        let Some(before) = self.before.take() else { return false };
-        let mut old = *before.service;
-        old.inherit(self);
-        if let Some(shared) = &old.shared {
-            shared.clear_trap();
-        }
-        old.unknown = self.unknown + 1;
-        old.sequel = Some(Sequel::PutBack(trap.to_string()));
-        *self = old;
-        true
+    /// Notes that the version is back whose place another took: that one trapped.
+    pub(super) fn put_back(&mut self, why: String) {
+        self.sequel = Some(Sequel::PutBack(why));
     }
 
-    /// Lets the version before go when this one has been watched long enough; gives the next
-    /// time to be called.
-    pub(super) fn watch(&mut self, now: CoarseInstant) -> CoarseInstant {
+    /// Notes that the daemon has heard of one more change.
+    pub(super) const fn become_known(&mut self) {
+        self.unknown = self.unknown.saturating_sub(1);
+    }
+
+    /// Lets the version before go when this one has been watched long enough; returns the next time
+    /// to be called.
+    pub(super) fn handle_timeout(&mut self, now: CoarseInstant) -> CoarseInstant {
         match &self.before {
             Some(before) if before.until > now => before.until,
             Some(_) => {
@@ -110,30 +111,18 @@ impl Service {
         }
     }
 
-    /// Whether the daemon does not know yet that this version runs.
-    pub(crate) const fn is_unknown(&self) -> bool {
-        self.unknown > 0
+    /// Returns true while the daemon is to hear what became of a replacement.
+    pub(super) const fn has_sequel(&self) -> bool {
+        self.sequel.is_some()
     }
 
-    /// It has heard of one more change.
-    pub(crate) fn become_known(&mut self) {
-        self.unknown = self.unknown.saturating_sub(1);
-    }
-
-    /// What became of a replacement, once.
-    pub(crate) fn take_sequel(&mut self) -> Option<Sequel> {
+    /// Returns what became of a replacement, once.
+    pub(super) const fn take_sequel(&mut self) -> Option<Sequel> {
         self.sequel.take()
     }
 
-    /// The memory that the version before shares: its programs' last records lie there.
-    pub(super) fn shared_before(before: &mut Option<Before>) -> Option<&mut Shared> {
-        before.as_mut()?.service.shared.as_deref_mut()
-    }
-
-    /// Notes a trap for the daemon.
-    pub(super) fn note_trap(&mut self, index: usize, trap: Trap) {
-        *self.report.traps.entry(trap.kind.name().to_owned()).or_default() += 1;
-        self.report.last_trap = Some(trap.to_string());
-        self.untold.push(Trapped { lane: index as u32, trap });
+    /// Returns the memory that the version before shares: its programs' last records lie there.
+    pub(super) fn shared_before(&mut self) -> Option<&mut Shared> {
+        self.before.as_mut()?.service.shared_mut()
     }
 }

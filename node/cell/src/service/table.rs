@@ -97,7 +97,7 @@ impl Services {
     pub(crate) fn has_of_before(&self, entry: EntryId) -> bool {
         let Some(service) = self.get(entry) else { return false };
         let mut epochs = self.iter().flat_map(|other| other.epochs_counted_by(entry));
-        epochs.any(|epoch| service.is_of_before(epoch))
+        epochs.any(|epoch| service.shared().is_some_and(|shared| shared.is_of_before(epoch)))
     }
 
     /// Returns services of which a version can leave user level.
@@ -172,7 +172,7 @@ impl Services {
     /// Notes that packets which these services' lanes have counted are through with their graphs.
     pub(crate) fn leave_epochs(&mut self, through: impl IntoIterator<Item = (EntryId, u8)>) {
         for (entry, epoch) in through {
-            let is_counted = self.get_mut(entry).is_some_and(|it| it.leave_epoch(epoch));
+            let is_counted = self.get_mut(entry).is_some_and(|it| it.leave(epoch));
             self.leaves(is_counted);
         }
     }

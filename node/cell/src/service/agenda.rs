@@ -1,0 +1,443 @@
+//! What is to be done with a service beside its packets: it starts, gets messages and timers, gives
+//! way to another version.
+//!
+//! ```text
+//!   ask ─▶ queue ─▶ current: lane by lane ─▶ Told
+//!     timer,           │ the turn is over: a hook stands still, and goes on in the next one
+//!     message,         └─ a trap: that lane starts again first
+//!     version
+//! ```
+//!
+//! Where sessions take turns each step is one turn of its session; else all of them happen at
+//! once. Packets that have not begun wait meanwhile, since a hook has its instance's memory, and
+//! may have that of a lane below user level.
+
+use super::instances::{Instances, Starts};
+use super::lane::Called;
+use super::letter::Letter;
+use super::pools::Step;
+use super::replace::ReplaceError;
+use super::shared::Shared;
+use super::turns::{Told, Turn};
+use super::{Ready, Service};
+use crate::memory::Charge;
+use crate::protocol::StateWay;
+use crate::sched::pacer;
+use abi::Event;
+use engine::{Call, Ended, Engine, Kept, QueueEvent, StateError};
+use session::memory::Low;
+use std::collections::VecDeque;
+use units::{CoarseInstant, Nanos};
+
+/// What waits for a service beside its packets: a burst of messages, and no more than a slow
+/// module has answered within a second.
+const CONTROLS_MAX: usize = 64;
+
+/// One thing to do.
+pub(crate) enum Control {
+    /// `on_timer` in every lane that has timers.
+    Timer,
+    /// `on_message` in every lane that has messages.
+    Message(Letter),
+    /// `on_memory_low` in every lane.
+    MemoryLow(Low),
+    /// `on_queue` in every lane.
+    Queue(QueueEvent),
+    /// Another version takes its place.
+    Replace(Box<Ready>, StateWay),
+}
+
+/// What is being done.
+pub(super) enum Current {
+    /// A hook, in this lane next; of a message with that.
+    Hook { call: Call, lane: usize, answers: Vec<Option<i32>>, letter: Option<Letter> },
+    /// Each lane leaves something to the next version.
+    Keep {
+        ready: Box<Ready>,
+        way: StateWay,
+        kept: Vec<Option<Kept>>,
+        held: Vec<Charge>,
+        from: Place,
+    },
+    /// The next version starts; what it is left is charged until it has.
+    Next { next: Box<Service>, held: Vec<Charge>, from: Place },
+}
+
+/// Level that a service was at before it gave way, and when that began.
+pub(super) struct Place {
+    home: Option<u32>,
+    since: Nanos,
+}
+
+/// Returns the hook that tells a module that its session has little memory left.
+pub(super) fn low_memory_call(low: &Low, now: CoarseInstant) -> Call {
+    let kibibytes = |bytes: u64| u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
+    let (used, most) = (kibibytes(low.used.0), kibibytes(low.most.0));
+    Call::MemoryLow { used, most, now_ms: now.as_millis() }
+}
+
+impl Control {
+    /// Begins what is to be done; what it takes besides is the lane's memory.
+    pub(super) fn take_up(
+        self,
+        service: &mut Service,
+        now: CoarseInstant,
+        turn: &mut Turn,
+    ) -> Option<Current> {
+        let now_ms = now.as_millis();
+        let (call, letter) = match self {
+            Self::Timer => (Call::Timer { now_ms }, None),
+            Self::MemoryLow(low) => (low_memory_call(&low, now), None),
+            Self::Queue(event) => (Call::Queue { event, now_ms }, None),
+            Self::Message(letter) => {
+                (Call::Message { message: letter.bytes(), now_ms }, Some(letter))
+            }
+            Self::Replace(ready, way) => return begin_to_keep(service, ready, way, now, turn),
+        };
+        // A hook in each lane that it is for, if there is one.
+        let is_asked = letter.as_ref().is_some_and(Letter::is_of_daemon);
+        let lanes = service.instances.lanes();
+        let first = service.instances.lane_for(&call, 0).filter(|_| service.hold(now));
+        let Some(lane) = first else {
+            turn.told = is_asked.then(|| Told::Answered(vec![None; lanes]));
+            return None;
+        };
+        let answers = Vec::with_capacity(if is_asked { lanes } else { 0 });
+        Some(Current::Hook { call, lane, answers, letter })
+    }
+}
+
+/// Begins to have each lane leave something to the next version.
+fn begin_to_keep(
+    service: &mut Service,
+    ready: Box<Ready>,
+    way: StateWay,
+    now: CoarseInstant,
+    turn: &mut Turn,
+) -> Option<Current> {
+    let (old, new) = (service.instances.lanes(), ready.facts.lanes.max(1));
+    if way != StateWay::Empty && old != usize::from(new) {
+        turn.told = Some(Told::Replaced(Err(ReplaceError::Lanes { old, new })));
+        return None;
+    }
+    let home = service.shared_mut().map(Shared::stay_above);
+    let from = Place { home, since: pacer::now() };
+    if !service.hold(now) {
+        return from.stay(service, ReplaceError::Busy, turn);
+    }
+    let (kept, held) = (Vec::new(), Vec::new());
+    Some(Current::Keep { ready, way, kept, held, from })
+}
+
+impl Place {
+    /// Has the service stay in its version: back to the level that it was at, if it can go there.
+    fn stay(&self, service: &mut Service, error: ReplaceError, turn: &mut Turn) -> Option<Current> {
+        if let (Some(shared), Some(home)) = (service.shared_mut(), self.home) {
+            shared.set_home(home);
+        }
+        turn.told = Some(Told::Replaced(Err(error)));
+        None
+    }
+}
+
+impl Current {
+    /// Goes on with what is being done, until then at most; returns what is left of it.
+    pub(super) fn go_on(
+        self,
+        service: &mut Service,
+        engine: &Engine,
+        (until, now): (Nanos, CoarseInstant),
+        turn: &mut Turn,
+    ) -> Option<Self> {
+        match self {
+            Self::Hook { call, lane, mut answers, mut letter } => {
+                let called = service.instances.call(lane, until, &call);
+                if let Some(letter) = letter.as_mut().filter(|_| !matches!(called, Called::Empty)) {
+                    letter.delivered();
+                }
+                let answer = match called {
+                    Called::Stands => return Some(Self::Hook { call, lane, answers, letter }),
+                    Called::Ended(Ended::Message(Ok(answer))) => answer,
+                    Called::Ended(Ended::Message(Err(trap)) | Ended::Timer(Err(trap))) => {
+                        service.replace(lane, trap, now);
+                        None
+                    }
+                    Called::Empty | Called::Ended(_) => None,
+                };
+                answers.push(answer);
+                if let Some(lane) = service.instances.lane_for(&call, lane + 1) {
+                    return Some(Self::Hook { call, lane, answers, letter });
+                }
+                let is_asked = letter.as_ref().is_some_and(Letter::is_of_daemon);
+                turn.told = is_asked.then_some(Told::Answered(answers));
+                None
+            }
+            Self::Keep { ready, way, mut kept, mut held, from } => {
+                if kept.len() < service.instances.lanes() {
+                    match keep(service, way, kept.len(), &mut held, (until, now)) {
+                        Ok(Some(one)) => kept.push(one),
+                        Ok(None) => {}
+                        Err(error) => return from.stay(service, error, turn),
+                    }
+                    return Some(Self::Keep { ready, way, kept, held, from });
+                }
+                let pacer = service.instances.pacer();
+                let next = Box::new(Service::begin(*ready, pacer, kept, now));
+                Some(Self::Next { next, held, from })
+            }
+            Self::Next { mut next, held, from } => match next.start_on(engine, until, now) {
+                Starts::More => Some(Self::Next { next, held, from }),
+                Starts::Failed(error) => from.stay(service, error.into(), turn),
+                Starts::All => {
+                    service.instances.let_go();
+                    service.give_way(*next, now);
+                    let took = pacer::now().saturating_sub(from.since);
+                    turn.told = Some(Told::Replaced(Ok(took)));
+                    None
+                }
+            },
+        }
+    }
+}
+
+/// Returns what a lane leaves to the next version, nothing where no instance runs; `None` when it
+/// stands still.
+fn keep(
+    service: &mut Service,
+    way: StateWay,
+    lane: usize,
+    held: &mut Vec<Charge>,
+    (until, now): (Nanos, CoarseInstant),
+) -> Result<Option<Option<Kept>>, ReplaceError> {
+    let session = service.session();
+    match way {
+        StateWay::Empty => Ok(Some(None)),
+        StateWay::Memory => {
+            let Some(instance) = service.instances.lane_mut(lane).instance() else {
+                return Ok(Some(None));
+            };
+            let bytes = instance.memory_bytes();
+            held.push(service.version.charge_state(session, bytes)?);
+            Ok(Some(Some(instance.keep_memory())))
+        }
+        StateWay::Hooks => {
+            let call = Call::StateOut { now_ms: now.as_millis() };
+            match service.instances.call(lane, until, &call) {
+                Called::Stands => Ok(None),
+                // Charged to its instance until now.
+                Called::Ended(Ended::State(Ok(state))) => {
+                    held.push(service.version.charge_state(session, state.length())?);
+                    Ok(Some(Some(state)))
+                }
+                Called::Ended(Ended::State(Err(error))) => {
+                    if let StateError::Trapped(_, trap) = &error {
+                        // That was the end of the instance.
+                        service.replace(lane, trap.clone(), now);
+                    }
+                    Err(error.into())
+                }
+                Called::Empty | Called::Ended(_) => Ok(Some(None)),
+            }
+        }
+    }
+}
+
+/// Owner of what is to be done with a service beside its packets.
+#[repr(C)]
+pub(super) struct Agenda {
+    queue: VecDeque<Control>,
+    current: Option<Box<Current>>,
+    /// Set until it has started for the first time: the daemon waits to hear whether it does.
+    is_new: bool,
+}
+
+impl Agenda {
+    /// Creates the agenda of a service that is to start.
+    pub(super) const fn new() -> Self {
+        Self { queue: VecDeque::new(), current: None, is_new: true }
+    }
+
+    /// Returns true until the service has started for the first time.
+    #[inline]
+    pub(super) const fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Returns true while something is being done.
+    #[inline]
+    pub(super) const fn is_at_work(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Returns whether there is something to do, beside lanes that are starting.
+    #[inline]
+    pub(super) fn has_work(&self) -> bool {
+        self.is_new || self.current.is_some() || !self.queue.is_empty()
+    }
+
+    /// Returns what is to be done next, and in which lane.
+    pub(super) fn step(&self, instances: &Instances) -> Option<Step> {
+        if let Some(lane) = instances.starting() {
+            return Some(Step { lane, is_alone: self.is_new });
+        }
+        let first_with =
+            |event| Step { lane: instances.first_with(event, 0).unwrap_or(0), is_alone: false };
+        let alone = Step { lane: 0, is_alone: true };
+        match (self.current.as_deref(), self.queue.front()) {
+            _ if self.is_new => Some(alone),
+            (Some(Current::Hook { lane, .. }), _) => Some(Step { lane: *lane, is_alone: false }),
+            (Some(Current::Keep { kept, .. }), _) => {
+                Some(Step { lane: kept.len().min(instances.lanes() - 1), is_alone: true })
+            }
+            (Some(Current::Next { .. }), _) | (None, Some(Control::Replace(..))) => Some(alone),
+            (None, Some(Control::Timer)) => Some(first_with(Event::Timer)),
+            (None, Some(Control::Message(_))) => Some(first_with(Event::Message)),
+            (None, Some(Control::MemoryLow(_) | Control::Queue(_))) => {
+                Some(Step { lane: 0, is_alone: false })
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// Has something done. Returns false when too much waits already.
+    pub(super) fn ask(&mut self, control: Control) -> bool {
+        match &control {
+            Control::Timer if self.queue.iter().any(|it| matches!(it, Control::Timer)) => {
+                return true;
+            }
+            // One is enough, the last: there is never more than one beyond the others.
+            Control::MemoryLow(_) => {
+                self.queue.retain(|waits| !matches!(waits, Control::MemoryLow(_)));
+            }
+            Control::Queue(event) => return self.ask_queue(event.clone()),
+            _ if self.queue.len() >= CONTROLS_MAX => return false,
+            _ => {}
+        }
+        self.queue.push_back(control);
+        true
+    }
+
+    /// Of what a queue became the last counts; of what was dropped there the first that was not
+    /// told yet. So there are never more than two beyond the others.
+    fn ask_queue(&mut self, event: QueueEvent) -> bool {
+        let is_drop = |event: &QueueEvent| matches!(event, QueueEvent::Dropped(_));
+        let is_other = |waits: &Control| match waits {
+            Control::Queue(waits) => is_drop(waits) != is_drop(&event),
+            _ => true,
+        };
+        if is_drop(&event) && !self.queue.iter().all(is_other) {
+            return false;
+        }
+        self.queue.retain(is_other);
+        self.queue.push_back(Control::Queue(event));
+        true
+    }
+
+    /// Notes that the service has started, or has not; returns whether the daemon waits to hear of
+    /// it.
+    pub(super) const fn take_new(&mut self) -> bool {
+        std::mem::replace(&mut self.is_new, false)
+    }
+
+    /// Goes on with this, in the next step.
+    pub(super) fn set_current(&mut self, current: Option<Current>) {
+        self.current = current.map(Box::new);
+    }
+
+    /// Takes what is being done, to go on with it.
+    pub(super) fn take_current(&mut self) -> Option<Current> {
+        self.current.take().map(|current| *current)
+    }
+
+    /// Takes the next thing to do.
+    pub(super) fn take_control(&mut self) -> Option<Control> {
+        self.queue.pop_front()
+    }
+
+    /// Takes over what waits for another version.
+    pub(super) fn inherit(&mut self, before: &mut Self) {
+        self.queue.append(&mut before.queue);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::{Bytes, SessionId};
+
+    fn message() -> Control {
+        Control::Message(Letter::of_daemon([1].into()))
+    }
+
+    fn low(used: u64) -> Low {
+        Low { session: SessionId(2), used: Bytes(used << 10), most: Bytes(8 << 10) }
+    }
+
+    /// What waits, in a letter each.
+    fn waiting(agenda: &mut Agenda) -> String {
+        let letter = |control| match control {
+            Control::Timer => 'T',
+            Control::Message(_) => 'M',
+            Control::MemoryLow(low) => {
+                if low.used == Bytes(3 << 10) {
+                    'l'
+                } else {
+                    'L'
+                }
+            }
+            Control::Queue(QueueEvent::Long(_)) => 'Q',
+            Control::Queue(QueueEvent::Short(_)) => 'q',
+            Control::Queue(QueueEvent::Dropped(_)) => 'D',
+            Control::Replace(..) => 'R',
+        };
+        std::iter::from_fn(|| agenda.take_control()).map(letter).collect()
+    }
+
+    #[test]
+    fn messages_are_limited_and_a_timer_that_waits_stands_for_later_ticks() {
+        let mut agenda = Agenda::new();
+        assert!(agenda.ask(Control::Timer));
+        assert!((1..CONTROLS_MAX).all(|_| agenda.ask(message())));
+        assert!(!agenda.ask(message()));
+        assert!(agenda.ask(Control::Timer), "it waits already");
+        assert_eq!(waiting(&mut agenda), format!("T{}", "M".repeat(CONTROLS_MAX - 1)));
+    }
+
+    #[test]
+    fn of_low_memory_only_the_last_word_waits_and_always_finds_room() {
+        let mut agenda = Agenda::new();
+        (0..CONTROLS_MAX).for_each(|_| assert!(agenda.ask(message())));
+        assert!(agenda.ask(Control::MemoryLow(low(2))) && agenda.ask(Control::MemoryLow(low(3))));
+        assert_eq!(waiting(&mut agenda), format!("{}l", "M".repeat(CONTROLS_MAX)));
+    }
+
+    #[test]
+    fn of_a_queue_the_last_length_and_the_first_drop_wait() {
+        let mut agenda = Agenda::new();
+        let dropped = || Control::Queue(QueueEvent::Dropped([7].into()));
+        assert!(agenda.ask(Control::Queue(QueueEvent::Long(1))) && agenda.ask(dropped()));
+        assert!(!agenda.ask(dropped()), "one waits");
+        assert!(agenda.ask(Control::Queue(QueueEvent::Short(1))));
+        assert_eq!(waiting(&mut agenda), "Dq");
+    }
+
+    #[test]
+    fn a_service_is_new_once() {
+        let mut agenda = Agenda::new();
+        assert!(agenda.is_new() && agenda.has_work());
+        assert!(agenda.take_new() && !agenda.take_new());
+        assert!(!agenda.has_work());
+        agenda.set_current(Some(Current::Hook {
+            call: low_memory_call(&low(3), CoarseInstant::ZERO),
+            lane: 0,
+            answers: Vec::new(),
+            letter: None,
+        }));
+        assert!(agenda.has_work() && agenda.is_at_work());
+        let current = agenda.take_current();
+        let Some(Current::Hook { call: Call::MemoryLow { used, most, .. }, .. }) = current else {
+            panic!("another call");
+        };
+        assert_eq!((used, most), (3, 8), "in KiB");
+    }
+}

@@ -1,0 +1,163 @@
+//! Counters of a service: where its packets ended, how long calls took, its traps.
+
+use crate::datapath::{End, SendFailure};
+use crate::protocol::ServiceReport;
+use crate::timing::{Begun, CallTimes};
+use abi::PacketBytes;
+use engine::Trap;
+use std::collections::BTreeMap;
+use units::{Bytes, Nanos};
+use xsk::Packet;
+
+/// Reasons of a module that are counted apart; further ones share [`REASON_OTHER`].
+const REASONS_MAX: usize = 64;
+/// The reason under which those beyond [`REASONS_MAX`] are counted.
+const REASON_OTHER: u16 = u16::MAX;
+
+/// How a packet ended, or left this service, beside what the data path says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Sent on by its route after `pass`.
+    Forwarded,
+    Bounced,
+    Redirected,
+    /// To another service.
+    PassedOn,
+    /// Payload of an active packet, after `pass`.
+    Consumed,
+    /// Sent on without its module.
+    Plain,
+    /// Dropped: a service is down, and closed.
+    Down,
+    /// Dropped by a rule of the next stage.
+    Rule,
+    Trap,
+    /// Dropped: no room in its session's queue.
+    Queue,
+    /// Dropped: `raise` leads nowhere from here.
+    Raise,
+    Malformed,
+}
+
+/// Owner of what is counted of a service, through all its versions.
+#[derive(Default)]
+pub(super) struct Counters {
+    packets: u64,
+    bytes: u64,
+    forwarded: u64,
+    /// Bytes that its packets had when they were sent.
+    bytes_out: u64,
+    /// The rest.
+    report: Box<ServiceReport>,
+}
+
+impl Counters {
+    /// Returns how many bytes its packets had when they were sent.
+    pub(super) const fn bytes_out(&self) -> Bytes {
+        Bytes(self.bytes_out)
+    }
+
+    /// Returns how often an instance has trapped since the start.
+    pub(super) fn traps(&self) -> u64 {
+        self.report.traps.values().sum()
+    }
+
+    /// Returns what was counted; what instances have is the caller's to add.
+    pub(super) fn report(&self) -> ServiceReport {
+        let Self { packets, bytes, forwarded, .. } = *self;
+        ServiceReport { packets, bytes, forwarded, ..(*self.report).clone() }
+    }
+
+    /// Counts a packet that has come.
+    #[inline]
+    pub(super) fn count_in(&mut self, packet: &Packet) {
+        self.packets += 1;
+        self.bytes += packet.length() as u64;
+    }
+
+    /// Counts bytes that were sent.
+    #[inline]
+    pub(super) const fn count_sent(&mut self, bytes: u64) {
+        self.bytes_out += bytes;
+    }
+
+    /// Counts how a packet ended.
+    #[inline]
+    pub(super) fn count(&mut self, ending: Ending) {
+        let report = &mut self.report;
+        *match ending {
+            Ending::Forwarded => &mut self.forwarded,
+            Ending::Bounced => &mut report.bounced,
+            Ending::Redirected => &mut report.redirected,
+            Ending::PassedOn => &mut report.passed_on,
+            Ending::Consumed => &mut report.consumed,
+            Ending::Plain => &mut report.plain,
+            Ending::Down => &mut report.drop_down,
+            Ending::Rule => &mut report.drop_rule,
+            Ending::Trap => &mut report.drop_trap,
+            Ending::Queue => &mut report.drop_queue,
+            Ending::Raise => &mut report.drop_raise,
+            Ending::Malformed => &mut report.drop_malformed,
+        } += 1;
+    }
+
+    /// Counts where the data path ended a packet: as `sent` when it left by a port.
+    #[inline]
+    pub(super) fn count_end(&mut self, end: End, sent: Ending) {
+        let report = &mut self.report;
+        match end {
+            End::Sent => self.count(sent),
+            End::ToKernel => report.to_kernel += 1,
+            End::Cycle => report.drop_cycle += 1,
+            End::Failed(SendFailure::NoPort) => report.drop_no_port += 1,
+            End::Failed(SendFailure::Full) => report.drop_egress_full += 1,
+            End::Malformed | End::Failed(SendFailure::NotIp) => report.drop_malformed += 1,
+            End::UnknownVlan => report.drop_vlan += 1,
+            End::KernelRefused => report.drop_kernel += 1,
+            End::TooLong | End::Failed(SendFailure::TooLong) => report.drop_too_long += 1,
+        }
+    }
+
+    /// Counts a packet that its module dropped.
+    pub(super) fn count_reason(&mut self, reason: u16) {
+        let reasons: &mut BTreeMap<u16, u64> = &mut self.report.drop_module;
+        let is_known = reasons.contains_key(&reason) || reasons.len() < REASONS_MAX;
+        *reasons.entry(if is_known { reason } else { REASON_OTHER }).or_default() += 1;
+    }
+
+    /// Counts a frame of the module's own making.
+    pub(super) fn count_emitted(&mut self, is_sent: bool) {
+        match is_sent {
+            true => self.report.sent += 1,
+            false => self.report.sent_dropped += 1,
+        }
+    }
+
+    /// Counts a trap of an instance.
+    pub(super) fn count_trap(&mut self, trap: &Trap) {
+        *self.report.traps.entry(trap.kind.name().to_owned()).or_default() += 1;
+        self.report.last_trap = Some(trap.to_string());
+    }
+
+    /// Notes why an instance did not start again, or what a program below left that is no record.
+    pub(super) fn note_failure(&mut self, why: String) {
+        self.report.last_trap = Some(why);
+    }
+
+    /// Begins a call on a packet: one of some is timed.
+    #[inline]
+    pub(super) fn begin_call(&self) -> Option<Begun> {
+        CallTimes::begin(self.packets)
+    }
+
+    /// Ends a call.
+    #[inline]
+    pub(super) fn end_call(&mut self, begun: Option<Begun>) {
+        self.report.call_times.end(begun);
+    }
+
+    /// Counts calls on so many packets, which ran for so long together.
+    pub(super) fn count_calls(&mut self, packets: u64, ran: Nanos) {
+        self.report.call_times.spread(self.packets, packets, ran);
+    }
+}

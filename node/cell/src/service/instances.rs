@@ -1,0 +1,388 @@
+//! Instances of a service, one for each lane, and who has their memory: this thread, or programs
+//! below user level.
+//!
+//! ```text
+//!   hold ─▶ nobody below any more ─▶ a hook, a start, a packet that the front door has not counted
+//!                                      └─ settle: nothing here needs the memory ─▶ given back
+//! ```
+
+use super::counters::Counters;
+use super::lane::{Called, Lane};
+use super::pools::{Pools, Step};
+use super::version::{StartFailure, Version};
+use super::{RESTART_AFTER, Way};
+use crate::protocol::ServiceReport;
+use crate::sched::Portion;
+use crate::sched::pacer::{self, Pacer};
+use crate::sched::sessions::Task;
+use crate::service::shared::Shared;
+use abi::Event;
+use engine::{Call, Engine, Trap};
+use smallvec::SmallVec;
+use std::rc::Rc;
+use units::{CoarseInstant, EntryId, Nanos};
+use xsk::{FramePool, Packet};
+
+/// How far the instances of a service have started.
+pub(super) enum Starts {
+    /// One stands still, or has not begun.
+    More,
+    All,
+    Failed(StartFailure),
+}
+
+/// What a program below user level left when it ran.
+pub(super) enum Below {
+    /// Its trap: the instance is to be thrown away.
+    Trapped(Trap),
+    /// Nothing that is not taken over.
+    Nothing,
+}
+
+/// Owner of a service's instances. What a packet looks at that comes to wait is first.
+#[repr(C)]
+pub(super) struct Instances {
+    /// Nobody below may be in their memory: for a hook, an instance that starts, or a packet that
+    /// the front door has not counted.
+    is_held: bool,
+    pools: Pools,
+    lanes: SmallVec<[Lane; 1]>,
+    /// Of a service that can leave user level; it has one lane.
+    shared: Option<Box<Shared>>,
+    pacer: Rc<Pacer>,
+}
+
+impl Instances {
+    /// Bytes of it that a packet looks at that comes to wait.
+    pub(super) const WAITING_LENGTH: usize =
+        std::mem::offset_of!(Self, lanes) + size_of::<usize>() + Lane::WAITING_LENGTH;
+
+    /// Creates lanes whose instances are to start.
+    pub(super) fn new(
+        pools: Pools,
+        lanes: SmallVec<[Lane; 1]>,
+        shared: Option<Shared>,
+        pacer: &Rc<Pacer>,
+    ) -> Self {
+        let shared = shared.map(Box::new);
+        Self { is_held: false, pools, lanes, shared, pacer: Rc::clone(pacer) }
+    }
+
+    /// Returns how many lanes there are.
+    pub(super) fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Returns a lane.
+    #[inline]
+    pub(super) fn lane(&self, lane: usize) -> &Lane {
+        &self.lanes[lane]
+    }
+
+    /// Returns a lane.
+    #[inline]
+    pub(super) fn lane_mut(&mut self, lane: usize) -> &mut Lane {
+        &mut self.lanes[lane]
+    }
+
+    /// Returns the pace of what runs.
+    pub(super) const fn pacer(&self) -> &Rc<Pacer> {
+        &self.pacer
+    }
+
+    /// Returns what a service that can leave user level shares.
+    #[inline]
+    pub(super) fn shared(&self) -> Option<&Shared> {
+        self.shared.as_deref()
+    }
+
+    /// Returns what a service that can leave user level shares.
+    #[inline]
+    pub(super) fn shared_mut(&mut self) -> Option<&mut Shared> {
+        self.shared.as_deref_mut()
+    }
+
+    /// Returns whether nobody below may be in their memory.
+    #[inline]
+    pub(super) const fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Returns whether nothing waits for a lane, and none stands still or is starting.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        !self.is_held && self.lanes.iter().all(Lane::is_idle)
+    }
+
+    /// Returns whether a call stands still.
+    pub(super) fn stands(&self) -> bool {
+        self.lanes.iter().any(Lane::stands)
+    }
+
+    /// Returns the first lane whose instance is to start, or has begun to.
+    #[inline]
+    pub(super) fn starting(&self) -> Option<usize> {
+        self.lanes.iter().position(Lane::is_starting)
+    }
+
+    /// Returns whether a step can be taken: not while a packet's call stands still there.
+    pub(super) fn may_take(&self, step: Step) -> bool {
+        match step.is_alone {
+            true => !self.lanes.iter().any(Lane::stands_with_packets),
+            false => !self.lanes[step.lane].stands_with_packets(),
+        }
+    }
+
+    /// Returns the pool of a lane.
+    #[inline]
+    pub(super) fn pool_of(&self, lane: usize) -> usize {
+        self.pools.of(lane)
+    }
+
+    /// Returns how packets are divided among lanes and pools.
+    #[inline]
+    pub(super) const fn pools(&self) -> &Pools {
+        &self.pools
+    }
+
+    /// Returns what waits for turns on behalf of a pool.
+    pub(super) fn task(&self, entry: EntryId, pool: usize) -> Task {
+        Task { entry, pool: pool as u8, processor: self.pools.processor(pool, entry) }
+    }
+
+    /// Returns whether a pool has work; `step` is what is to be done next beside packets.
+    #[inline]
+    pub(super) fn wants(&self, pool: usize, step: Option<Step>) -> bool {
+        let mut lanes = self.pools.lanes(pool);
+        (self.is_held && pool == 0)
+            || lanes.any(|lane| !self.lanes[lane].is_idle())
+            || step.is_some_and(|step| self.pool_of(step.lane) == pool)
+    }
+
+    /// Returns the first lane from that one on which a hook is for.
+    pub(super) fn lane_for(&self, call: &Call, from: usize) -> Option<usize> {
+        let event = match call {
+            Call::Timer { .. } => Event::Timer,
+            Call::Message { .. } => Event::Message,
+            Call::MemoryLow { .. } | Call::Queue { .. } | Call::StateOut { .. } => {
+                return (from < self.lanes.len()).then_some(from);
+            }
+        };
+        self.first_with(event, from)
+    }
+
+    /// Returns the first lane from that one on which has such events.
+    pub(super) fn first_with(&self, event: Event, from: usize) -> Option<usize> {
+        (from..self.lanes.len()).find(|&lane| self.pools.has(lane, event))
+    }
+
+    /// Returns how each packet came that is not through.
+    pub(super) fn ways(&self) -> impl Iterator<Item = &Way> {
+        self.lanes.iter().flat_map(Lane::ways)
+    }
+
+    /// Starts loading what a packet's call looks at, step by step.
+    #[inline]
+    pub(super) fn load_ahead(&self, step: u8) {
+        if let Some(lane) = self.lanes.first() {
+            lane.load_ahead(step);
+        }
+    }
+
+    /// Adds what instances have to a report.
+    pub(super) fn report(&mut self, report: &mut ServiceReport) {
+        for lane in self.lanes.iter_mut().filter(|lane| !lane.is_empty()) {
+            report.lanes_running += 1;
+            report.memory_bytes += lane.memory_bytes();
+            for (name, value) in lane.counters() {
+                let sum = report.counters.entry(name.clone()).or_default();
+                *sum = sum.wrapping_add(*value);
+            }
+        }
+    }
+
+    /// Returns when a lane is to be tried again whose instance could not be started.
+    pub(super) fn restart_at(&self) -> CoarseInstant {
+        let waiting = self.lanes.iter().filter(|lane| lane.is_empty());
+        waiting.map(|lane| lane.restart_at).min().unwrap_or(CoarseInstant::NEVER)
+    }
+
+    /// Returns the lane of a pool whose turn it is, of those that have work that may be done beside
+    /// a step; the next one has the next turn.
+    pub(super) fn take_turn(&mut self, pool: usize, step: Option<Step>) -> Option<usize> {
+        let comes_first = |step: Step| step.is_alone || self.pool_of(step.lane) == pool;
+        let is_gated = step.is_some_and(comes_first);
+        let Self { pools, lanes, .. } = self;
+        pools.take_turn(pool, |lane| match is_gated {
+            // What is asked for waits only for calls that have begun.
+            true => lanes[lane].stands_with_packets(),
+            false => !lanes[lane].is_idle(),
+        })
+    }
+
+    /// Has a lane's module work on packets that came alike, until its portion is over; `meta` is what
+    /// the module sees of each. Returns how long it ran.
+    pub(super) fn run(
+        &mut self,
+        lane: usize,
+        portion: Portion,
+        meta: impl Fn(&Way) -> abi::Meta,
+    ) -> Nanos {
+        let lane = &mut self.lanes[lane];
+        lane.fill(portion.packets, meta);
+        let begin = pacer::now();
+        lane.run(&self.pacer, portion.until);
+        pacer::now().saturating_sub(begin)
+    }
+
+    /// Runs a hook in a lane, or goes on with the one that stands still, until then at most.
+    pub(super) fn call(&mut self, lane: usize, until: Nanos, call: &Call) -> Called {
+        self.lanes[lane].call(&self.pacer, until, call)
+    }
+
+    /// Returns frames, events and messages that hooks have left in instances.
+    pub(super) fn take_emitted(&mut self) -> impl Iterator<Item = engine::Emitted> {
+        let hooks = self.lanes.iter_mut().filter_map(Lane::instance);
+        hooks.filter(|instance| instance.has_emitted()).map(|instance| instance.take_emitted())
+    }
+
+    /// Goes on with the first lane that is starting, until then at most. Those of a service that
+    /// runs already (`is_new`: it does not) are tried again later if they fail.
+    pub(super) fn start_on(
+        &mut self,
+        (engine, version): (&Engine, &Version),
+        is_new: bool,
+        (until, now): (Nanos, CoarseInstant),
+        counters: &mut Counters,
+    ) -> Starts {
+        let Some(index) = self.starting() else { return Starts::All };
+        let Self { lanes, shared, pacer, .. } = self;
+        let shared = shared.as_deref().filter(|_| !is_new);
+        let make = |kept| {
+            if let Some(shared) = shared {
+                shared.clear_memory();
+            }
+            version.begin(engine, index, kept, now)
+        };
+        match lanes[index].start_on(pacer, until, make) {
+            None => return Starts::More,
+            Some(Ok(())) => {
+                if let Some(shared) = shared {
+                    shared.clear_trap();
+                }
+            }
+            Some(Err(error)) if is_new => return Starts::Failed(version.why(error)),
+            Some(Err(error)) => {
+                counters.note_failure(format!("not started again: {}", version.why(error)));
+                lanes[index].restart_at = now + RESTART_AFTER;
+            }
+        }
+        if self.starting().is_some() { Starts::More } else { Starts::All }
+    }
+
+    /// Throws a lane's instance away and has another start. Nobody below may be in its memory until
+    /// it has: where a program stays there, it is tried again later.
+    pub(super) fn start_again(&mut self, lane: usize, now: CoarseInstant) {
+        self.is_held = self.is_held || self.shared().is_none_or(Shared::take);
+        let lane = &mut self.lanes[lane];
+        match self.is_held {
+            true => lane.start(),
+            false => {
+                lane.clear();
+                lane.restart_at = now + RESTART_AFTER;
+            }
+        }
+    }
+
+    /// Has lanes start again whose time has come.
+    pub(super) fn try_again(&mut self, now: CoarseInstant) {
+        for index in 0..self.lanes.len() {
+            let lane = &self.lanes[index];
+            if lane.is_empty() && lane.restart_at <= now {
+                self.start_again(index, now);
+            }
+        }
+    }
+
+    /// Returns whether the module has run below since this was asked last: what it left is to be
+    /// taken over.
+    #[inline]
+    pub(super) fn has_run(&self) -> bool {
+        self.shared().is_some_and(Shared::has_run)
+    }
+
+    /// Takes over what the module did below user level.
+    #[cold]
+    pub(super) fn take_over(&mut self, version: &Version) -> Below {
+        let Some(shared) = self.shared.as_deref() else { return Below::Nothing };
+        match (shared.trapped(), self.lanes[0].instance()) {
+            (Some((cause, place)), _) => Below::Trapped(version.trap_of(cause, place)),
+            (None, Some(instance)) => {
+                shared.load(instance);
+                Below::Nothing
+            }
+            (None, None) => Below::Nothing,
+        }
+    }
+
+    /// Has the memory for this thread until [`Self::settle`]: nobody below is in it. Returns false
+    /// when a program stays there.
+    pub(super) fn hold(&mut self) -> bool {
+        let Some(shared) = self.shared() else { return true };
+        if !self.is_held {
+            self.is_held = shared.take();
+        }
+        self.is_held
+    }
+
+    /// Gives the memory back when nothing here needs it any more; a hook does that `is_called`.
+    pub(super) fn settle(&mut self, is_called: bool) {
+        let is_needed =
+            || self.starting().is_some() || is_called || !self.lanes.iter().all(Lane::is_through);
+        if self.is_held && !is_needed() {
+            self.let_go();
+        }
+    }
+
+    /// Gives the memory back.
+    pub(super) fn let_go(&mut self) {
+        if std::mem::take(&mut self.is_held)
+            && let Some(shared) = self.shared.as_deref()
+        {
+            shared.give_back(self.lanes[0].instance());
+        }
+    }
+
+    /// Notes that a packet which the lane has counted is through with its graph; returns whether
+    /// it has.
+    #[inline]
+    pub(super) fn leave(&mut self, epoch: u8) -> bool {
+        let Some(shared) = self.shared_mut() else { return false };
+        shared.leave(epoch);
+        true
+    }
+
+    /// Notes that the devices have all packets that left.
+    pub(super) fn depart(&mut self) {
+        if let Some(shared) = self.shared.as_deref_mut() {
+            shared.depart(self.lanes[0].instance());
+        }
+    }
+
+    /// Takes the lane over from another version, which has it no more.
+    pub(super) fn inherit(&mut self, before: &mut Self) {
+        if let Some(shared) = before.shared_mut() {
+            shared.retire(self.shared_mut());
+        }
+    }
+
+    /// Returns what waits for lanes; instances are at rest, or there are none.
+    pub(super) fn take_all_waiting(&mut self) -> Vec<(Packet, Way)> {
+        self.lanes.iter_mut().flat_map(Lane::take_all_waiting).collect()
+    }
+
+    /// Ends every lane; returns what waited for them.
+    pub(super) fn dissolve(&mut self, pool: &mut FramePool) -> Vec<(Packet, Way)> {
+        self.lanes.iter_mut().flat_map(|lane| lane.dissolve(pool)).collect()
+    }
+}

@@ -1,0 +1,104 @@
+//! What instances of a service's version are made of: its code, what they are told at their start,
+//! and the account of their memory.
+
+use crate::below;
+use crate::memory::{Allowance, Charge, Memory};
+use crate::protocol::ServiceFacts;
+use crate::service::shared::Shared;
+use engine::{Engine, InstanceSpec, Kept, Pace, Program, StartError, Starting, Trap, TrapKind};
+use session::memory::Short;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use units::{CoarseInstant, SessionId};
+use xsk::Packet;
+
+/// Why a service does not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartFailure {
+    /// Its session has not that much memory.
+    #[error("{0}")]
+    Memory(#[source] Short),
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+impl From<Short> for StartFailure {
+    fn from(short: Short) -> Self {
+        Self::Memory(short)
+    }
+}
+
+/// Owner of a version's code and of what its instances begin with.
+pub(super) struct Version {
+    program: Program<Packet>,
+    spec: Box<InstanceSpec>,
+    memory: Memory,
+    /// Its instances' way to the account.
+    allowance: Rc<Allowance>,
+    /// What is kept for it, and its stacks.
+    _charge: Charge,
+}
+
+impl Version {
+    /// Creates a version of prepared code, whose instances ask `pace` how long they may run.
+    pub(super) fn new(
+        program: Program<Packet>,
+        facts: &ServiceFacts,
+        ports: BTreeMap<String, u16>,
+        shared: Option<&Shared>,
+        (memory, charge): (Memory, Charge),
+        pace: Rc<dyn Pace>,
+    ) -> Self {
+        let allowance = memory.room(facts.session);
+        let spec = InstanceSpec {
+            window: facts.window,
+            memory_pages_max: facts.memory_pages_max,
+            parameters: facts.parameters.clone(),
+            refusals: facts.refusals.clone(),
+            ports,
+            lane: 0,
+            call_slices: 1,
+            pace: Some(pace),
+            memory: shared.map(Shared::memory),
+            room: Some(Rc::clone(&allowance) as _),
+        };
+        Self { program, spec: Box::new(spec), memory, allowance, _charge: charge }
+    }
+
+    /// Begins to start an instance for a lane, with what one before has left.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(super) fn begin(
+        &self,
+        engine: &Engine,
+        lane: usize,
+        kept: Option<Kept>,
+        now: CoarseInstant,
+    ) -> Result<Starting<Packet>, StartError> {
+        // What one before was refused is not why this one does not start.
+        self.allowance.take_short();
+        let spec = InstanceSpec { lane: lane as u32, ..(*self.spec).clone() };
+        self.program.begin(engine, &spec, kept, now.as_millis())
+    }
+
+    /// Returns why an instance did not start: what it was refused of memory comes before what it
+    /// says.
+    pub(super) fn why(&self, error: StartError) -> StartFailure {
+        self.allowance.take_short().map_or(error.into(), StartFailure::Memory)
+    }
+
+    /// Charges a session for state on its way to the next version.
+    ///
+    /// # Errors
+    /// When it has not that much memory.
+    pub(super) fn charge_state(&self, session: SessionId, bytes: u64) -> Result<Charge, Short> {
+        self.memory.charge_state(session, bytes)
+    }
+
+    /// Returns a trap below user level, by its code and its place in the module.
+    pub(super) fn trap_of(&self, cause: u32, place: u32) -> Trap {
+        let unknown = Trap { kind: TrapKind::Other, place: None };
+        below::trap_of(&self.program, cause, place).unwrap_or(unknown)
+    }
+}
