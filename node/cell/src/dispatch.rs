@@ -12,6 +12,8 @@
 //! as they do.
 
 mod prefetch;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use crate::control::link::Link;
 use crate::datapath::associations::Taken;

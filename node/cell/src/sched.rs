@@ -253,7 +253,7 @@ impl<T: Timer> Scheduler<T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::protocol::SessionFacts;
     use sessions::Task;
@@ -261,7 +261,7 @@ mod tests {
 
     /// What a timer was last set to: when it comes, and how often from then on.
     #[derive(Debug, Default)]
-    struct Noted(Option<(Nanos, Nanos)>);
+    pub(crate) struct Noted(Option<(Nanos, Nanos)>);
 
     impl Timer for Noted {
         fn arm(&mut self, interval: Nanos) {

@@ -1,0 +1,443 @@
+//! A cell's services without its process: modules, a daemon's end of the link, no port.
+
+use super::*;
+use crate::memory::Memory;
+use crate::packet_memory::PacketMemory;
+use crate::protocol::{KeptFacts, ServiceFacts, SessionReport, StateWay, decode};
+use crate::sched::tests::Noted;
+use crate::service::letter::Letter;
+use crate::service::loader::Loader;
+use abi::Verdict;
+use rustix::fd::AsFd;
+use sandbox::fd_passing::{self, Received};
+use std::collections::BTreeMap;
+use units::Edge;
+use wire::FrameBuilder;
+use xsk::Umem;
+
+pub(crate) const ENTRY: EntryId = EntryId(3);
+pub(crate) const NEXT: EntryId = EntryId(5);
+const NOW: CoarseInstant = CoarseInstant::from_millis(1_000);
+
+/// A module that says of each packet what the packet's payload says.
+pub(crate) const OBEYS: &str =
+    r#"(func (export "on_packet") (result i32) (i32.load (i32.const 0x812c)))"#;
+/// The same, with answers to messages: their lengths. A packet's verdict is a trap where it is none.
+const ANSWERS: &str = r#"
+    (func (export "on_packet") (result i32) (i32.load (i32.const 0x812c)))
+    (func (export "on_message") (param i32) (result i32) (local.get 0))"#;
+/// A module that tells the event stream of each timer.
+const TICKS: &str = r#"
+    (import "tam" "event" (func $event (param i32 i32 i32) (result i32)))
+    (func (export "on_packet") (result i32) (i32.const 0))
+    (func (export "on_timer") (drop (call $event (i32.const 9) (i32.const 0) (i32.const 2))))"#;
+/// A module that sends those before it a message of each packet, of 5 bytes.
+const SENDS: &str = r#"
+    (import "tam" "message_send" (func $send (param i32 i32) (result i32)))
+    (func (export "on_packet") (result i32)
+      (drop (call $send (i32.const 0) (i32.const 5))) (i32.const 1))"#;
+/// A module that does not start.
+const REFUSES: &str = r#"
+    (func (export "on_packet") (result i32) (i32.const 0))
+    (func (export "on_start") (result i32) unreachable)"#;
+
+/// A dispatcher, and what it is given by the cell's root.
+pub(crate) struct Rig {
+    pub(crate) dispatcher: Dispatcher<Noted>,
+    pub(crate) loader: Loader,
+    pub(crate) streams: StreamTurns,
+    pub(crate) link: Link,
+    pub(crate) daemon: OwnedFd,
+    engine: Engine,
+    _directory: tempfile::TempDir,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (daemon, cell) = fd_passing::pair().unwrap();
+        let (engine, accounts) = (Engine::new().unwrap(), Memory::new());
+        let memory = PacketMemory::of(1);
+        let (umem, pool) = Umem::new(64).unwrap();
+        let scheduler = Scheduler::new(Noted::default(), memory, accounts.clone());
+        let streams = proxy_wasm::Engine::new().unwrap();
+        Self {
+            dispatcher: Dispatcher::new(engine.clone(), Datapath::new(umem, pool), scheduler),
+            streams: StreamTurns::new(streams, accounts.clone()).unwrap(),
+            loader: Loader::new(engine.clone(), accounts),
+            link: Link::new(cell, directory.path()).unwrap(),
+            daemon,
+            engine,
+            _directory: directory,
+        }
+    }
+
+    /// Code of a module, in sealed memory.
+    pub(crate) fn code(&self, facts: &ServiceFacts, body: &str) -> OwnedFd {
+        let text = format!(r#"(module {body} (memory (export "memory") 1 1))"#);
+        let code = self.engine.compile(&wat::parse_str(text).unwrap(), facts.kind()).unwrap();
+        fd_passing::sealed_memory("code", &code).unwrap()
+    }
+
+    fn ready(&mut self, facts: ServiceFacts, body: &str) -> Ready {
+        let code = self.code(&facts, body);
+        self.loader.prepare(facts, (&code, &[]), BTreeMap::new(), None, true).unwrap()
+    }
+
+    fn start(&mut self, facts: ServiceFacts, body: &str) {
+        let ready = self.ready(facts, body);
+        self.dispatcher.start(ready, NOW, &mut self.link);
+    }
+
+    /// A packet whose payload is this word, and which goes to that service.
+    pub(crate) fn packet(&mut self, entry: EntryId, word: u32) -> (Packet, Way) {
+        let frame = FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 1, 2], 64).udp(1, 2);
+        let bytes = frame.payload(&word.to_le_bytes()).build();
+        let meta = PacketMeta {
+            entry: entry.0,
+            flags: 4 << 8 | 17 << 16,
+            l3_offset: 14,
+            l4_offset: 34,
+            then: [RULE_NONE; 2],
+            ..PacketMeta::default()
+        };
+        let (mark, batch) = ([0; MARK_LENGTH], Some(1));
+        let way = Way { meta, mark, batch, counted_by: None, room: Bytes::ZERO };
+        (self.dispatcher.path_mut().packet_of(&bytes).unwrap(), way)
+    }
+
+    fn give(&mut self, entry: EntryId, verdict: Verdict) {
+        self.give_word(entry, verdict.to_value());
+    }
+
+    fn give_word(&mut self, entry: EntryId, word: u32) {
+        let (packet, way) = self.packet(entry, word);
+        self.dispatcher.on_packet(packet, way, NOW, &mut self.link);
+    }
+
+    fn ask(&mut self, control: Control) -> bool {
+        self.dispatcher.ask(ENTRY, control, NOW, &mut self.link)
+    }
+
+    /// Rounds of turns, until nobody has one.
+    fn run_turns(&mut self) {
+        let Self { dispatcher, streams, link, .. } = self;
+        while dispatcher.run_turns(streams, NOW, link) {}
+    }
+
+    /// Another session: from now on all take turns.
+    fn add_session(&mut self, id: u16, json: &str) {
+        let facts =
+            SessionFacts { id: SessionId(id), reservation: serde_json::from_str(json).unwrap() };
+        self.dispatcher.set_session(pacer::now(), &facts);
+    }
+
+    fn session(&mut self, place: usize) -> SessionReport {
+        let sessions = self.dispatcher.scheduler_mut().sessions_mut();
+        sessions.tell(place, Bytes::ZERO, true).unwrap()
+    }
+
+    pub(crate) fn report(&mut self, entry: EntryId) -> ServiceReport {
+        self.dispatcher.services_mut().get_mut(entry).unwrap().report()
+    }
+
+    fn cell(&self) -> CellReport {
+        let mut report = CellReport::default();
+        self.dispatcher.report(&mut report);
+        report
+    }
+
+    /// What the daemon has been told since the last call.
+    pub(crate) fn told(&self) -> Vec<FromCell> {
+        let mut buffer = vec![0; fd_passing::MESSAGE_LENGTH_MAX];
+        std::iter::from_fn(|| {
+            match fd_passing::receive(self.daemon.as_fd(), &mut buffer).unwrap() {
+                Received::Message(length, _) => Some(decode(&buffer[..length]).unwrap()),
+                Received::Nothing | Received::Closed => None,
+            }
+        })
+        .collect()
+    }
+
+    /// What the daemon has been told since the last call, in words.
+    fn words(&self) -> Vec<String> {
+        self.told().iter().map(|message| format!("{message:?}")).collect()
+    }
+}
+
+/// A service of best effort.
+pub(crate) fn facts(entry: EntryId) -> ServiceFacts {
+    ServiceFacts {
+        entry,
+        name: "obeys".into(),
+        session: SessionId::BEST_EFFORT,
+        window: 64,
+        memory_pages_min: 1,
+        memory_pages_max: 1,
+        lanes: 1,
+        pools: Vec::new(),
+        flows_by: Vec::new(),
+        timer_ms: None,
+        brief: false,
+        parameters: BTreeMap::new(),
+        refusals: BTreeMap::new(),
+        functions: abi::HostFunctions::ALL,
+        closed: false,
+        shared: None,
+        kept: KeptFacts::default(),
+    }
+}
+
+#[test]
+fn a_service_starts_at_once_and_the_daemon_is_told() {
+    let mut rig = Rig::new();
+    rig.start(facts(ENTRY), OBEYS);
+    assert_eq!(rig.words(), ["Started(EntryId(3))"]);
+    assert_eq!(rig.report(ENTRY).lanes_running, 1);
+}
+
+#[test]
+fn one_that_does_not_start_is_gone_and_its_reason_told() {
+    let mut rig = Rig::new();
+    rig.start(facts(ENTRY), REFUSES);
+    assert!(matches!(rig.told()[..], [FromCell::StartFailed(ENTRY, _)]));
+    assert!(rig.dispatcher.services().is_empty());
+}
+
+#[test]
+fn packets_end_as_their_module_says_and_each_has_one_end() {
+    let mut rig = Rig::new();
+    rig.start(facts(ENTRY), OBEYS);
+    let free = rig.cell().frames_free;
+    for verdict in [
+        Verdict::PASS,
+        Verdict::Pass { edge: 0, reroute: true },
+        Verdict::Drop { reason: 7 },
+        Verdict::Drop { reason: 7 },
+        Verdict::Bounce,
+        Verdict::Redirect { port: 4 },
+        Verdict::Raise,
+    ] {
+        rig.give(ENTRY, verdict);
+    }
+    let report = rig.report(ENTRY);
+    // There is no port, and nothing that leads into the kernel.
+    assert_eq!((report.drop_kernel, report.drop_no_port, report.drop_raise), (2, 2, 1));
+    assert_eq!(report.drop_module, BTreeMap::from([(7, 2)]));
+    assert_eq!((report.packets, report.ended()), (7, 7));
+    assert_eq!(rig.cell().frames_free, free, "their memory is free again");
+}
+
+#[test]
+fn an_edge_leads_to_the_next_service_and_one_that_is_down_nowhere() {
+    let mut rig = Rig::new();
+    rig.start(facts(ENTRY), OBEYS);
+    rig.start(facts(NEXT), r#"(func (export "on_packet") (result i32) (i32.const 1))"#);
+    let service = rig.dispatcher.services_mut().get_mut(ENTRY).unwrap();
+    let mut edges = [Edge::Out; abi::layout::EDGES_MAX];
+    (edges[0], edges[1]) = (Edge::To(NEXT), Edge::Down);
+    service.set_edges(edges);
+    rig.give(ENTRY, Verdict::PASS);
+    rig.give(ENTRY, Verdict::Pass { edge: 1, reroute: false });
+    let (first, next) = (rig.report(ENTRY), rig.report(NEXT));
+    assert_eq!((first.passed_on, first.drop_down, first.ended()), (1, 1, 2));
+    assert_eq!((next.packets, next.drop_module.get(&0)), (1, Some(&1)));
+    assert_eq!(rig.dispatcher.services().before(NEXT), [ENTRY]);
+}
+
+#[test]
+fn a_packet_whose_service_is_gone_goes_where_it_was_going() {
+    let mut rig = Rig::new();
+    rig.give(ENTRY, Verdict::PASS);
+    // Payload of an active packet has no other way.
+    let (packet, mut way) = rig.packet(ENTRY, 0);
+    way.meta.flags |= META_DATA;
+    rig.dispatcher.on_packet(packet, way, NOW, &mut rig.link);
+    let report = rig.cell();
+    assert_eq!((report.no_service, report.no_service_dropped), (2, 2));
+    assert_eq!(report.frames_free, report.frames_total);
+}
+
+#[test]
+fn an_instance_that_traps_is_replaced_at_once_and_the_daemon_told() {
+    let mut rig = Rig::new();
+    rig.start(facts(ENTRY), OBEYS);
+    rig.told();
+    rig.give_word(ENTRY, 0xffff);
+    rig.give(ENTRY, Verdict::Drop { reason: 1 });
+    let report = rig.report(ENTRY);
+    assert_eq!((report.drop_trap, report.drop_module.get(&1)), (1, Some(&1)));
+    assert_eq!((report.lanes_running, report.traps.values().sum::<u64>()), (1, 1));
+    assert!(matches!(rig.told()[..], [FromCell::Trapped(ENTRY, 0, _, 1)]));
+    assert_eq!(rig.dispatcher.services().poll_timeout(), CoarseInstant::ZERO, "it is looked at");
+}
+
+#[test]
+fn messages_of_the_daemon_are_answered_by_every_lane() {
+    let mut rig = Rig::new();
+    rig.start(ServiceFacts { lanes: 3, ..facts(ENTRY) }, ANSWERS);
+    assert!(rig.ask(Control::Message(Letter::of_daemon([1, 2].into()))));
+    let told = rig.words();
+    assert_eq!(told, ["Started(EntryId(3))", "Answered(EntryId(3), [Some(2), Some(2), Some(2)])"]);
+    assert!(!rig.dispatcher.ask(NEXT, Control::Timer, NOW, &mut rig.link), "there is none");
+}
+
+#[test]
+fn a_module_that_has_no_hook_answers_nothing() {
+    let mut rig = Rig::new();
+    rig.start(facts(ENTRY), OBEYS);
+    assert!(rig.ask(Control::Message(Letter::of_daemon([1].into()))));
+    assert_eq!(rig.words()[1], "Answered(EntryId(3), [None])");
+}
+
+#[test]
+fn a_module_gets_messages_of_those_behind_it_and_each_is_counted() {
+    let mut rig = Rig::new();
+    rig.start(facts(ENTRY), ANSWERS);
+    rig.start(facts(NEXT), SENDS);
+    rig.give(NEXT, Verdict::PASS);
+    assert!(rig.dispatcher.has_messages());
+    rig.dispatcher.deliver_messages(NOW, &mut rig.link);
+    assert_eq!(rig.cell().messages_unheard, 1, "nobody is before it");
+    let mut edges = [Edge::Out; abi::layout::EDGES_MAX];
+    edges[0] = Edge::To(NEXT);
+    rig.dispatcher.services_mut().get_mut(ENTRY).unwrap().set_edges(edges);
+    rig.give(NEXT, Verdict::PASS);
+    rig.dispatcher.deliver_messages(NOW, &mut rig.link);
+    let report = rig.cell();
+    assert_eq!((report.messages_delivered, report.messages_unheard), (1, 1));
+    assert!(!rig.dispatcher.has_messages());
+}
+
+#[test]
+fn a_timer_is_due_by_the_exact_clock_and_its_events_are_told() {
+    let mut rig = Rig::new();
+    rig.start(ServiceFacts { timer_ms: Some(1), ..facts(ENTRY) }, TICKS);
+    rig.dispatcher.tick(NOW, &mut rig.link);
+    let told = rig.words();
+    assert_eq!(told, ["Started(EntryId(3))", "Event(EntryId(3), 9, [0, 0])"]);
+    assert!(rig.dispatcher.services().poll_timeout() < CoarseInstant::NEVER);
+}
+
+#[test]
+fn with_another_session_packets_wait_for_their_turn() {
+    let mut rig = Rig::new();
+    for brief in [false, true] {
+        let entry = if brief { NEXT } else { ENTRY };
+        rig.start(ServiceFacts { brief, ..facts(entry) }, OBEYS);
+    }
+    rig.add_session(2, r#"{"cpu":["1ms/4ms"]}"#);
+    for entry in [ENTRY, NEXT, ENTRY] {
+        rig.give(entry, Verdict::Drop { reason: 2 });
+    }
+    assert!(rig.session(1).queue > Bytes::ZERO);
+    assert_eq!((rig.report(ENTRY).ended(), rig.report(NEXT).ended()), (0, 0));
+    assert!(rig.dispatcher.services().is_busy(ENTRY));
+    rig.run_turns();
+    let of = |report: &ServiceReport| (report.packets, report.drop_module.get(&2).copied());
+    assert_eq!((of(&rig.report(ENTRY)), of(&rig.report(NEXT))), ((2, Some(2)), (1, Some(1))));
+    let session = rig.session(1);
+    assert!(session.queue == Bytes::ZERO && session.cpu > Nanos::ZERO);
+    assert!(!rig.dispatcher.services().is_busy(ENTRY));
+}
+
+#[test]
+fn a_full_queue_drops_and_counts_and_what_waits_goes_past_when_its_service_stops() {
+    let mut rig = Rig::new();
+    rig.add_session(2, r#"{"cpu":["1ms/4ms"],"queue":"16KiB"}"#);
+    rig.start(ServiceFacts { session: SessionId(2), ..facts(ENTRY) }, OBEYS);
+    rig.run_turns();
+    assert_eq!(rig.words(), ["Started(EntryId(3))"]);
+    // A packet takes a frame of 4 KiB.
+    for _ in 0..6 {
+        rig.give(ENTRY, Verdict::PASS);
+    }
+    assert_eq!((rig.report(ENTRY).drop_queue, rig.session(2).dropped), (2, 2));
+    let report = rig.dispatcher.stop(ENTRY, NOW, &mut rig.link);
+    assert_eq!((report.packets, report.drop_queue), (2, 2), "the others never came to it");
+    assert_eq!((rig.cell().no_service, rig.session(2).queue), (4, Bytes::ZERO));
+    rig.run_turns();
+    assert_eq!(rig.cell().frames_free, rig.cell().frames_total);
+}
+
+#[test]
+fn a_hook_waits_for_its_sessions_turn_too() {
+    let mut rig = Rig::new();
+    rig.add_session(2, r#"{"cpu":["1ms/4ms"]}"#);
+    rig.start(facts(ENTRY), ANSWERS);
+    assert_eq!(rig.words(), [""; 0], "its start, too");
+    rig.run_turns();
+    rig.ask(Control::Message(Letter::of_daemon([0; 7].into())));
+    assert_eq!(rig.words(), ["Started(EntryId(3))"]);
+    rig.run_turns();
+    assert_eq!(rig.words(), ["Answered(EntryId(3), [Some(7)])"]);
+}
+
+#[test]
+fn another_version_takes_its_place_with_the_counters_and_what_traps_early_is_put_back() {
+    let mut rig = Rig::new();
+    rig.start(facts(ENTRY), OBEYS);
+    rig.give(ENTRY, Verdict::Drop { reason: 3 });
+    let always = r#"(func (export "on_packet") (result i32) (i32.const 0x40001))"#;
+    let ready = rig.ready(facts(ENTRY), always);
+    assert!(rig.ask(Control::Replace(Box::new(ready), StateWay::Empty)));
+    let told = rig.told();
+    assert!(matches!(told[1..], [FromCell::Replaced(ENTRY, _)]), "{told:?}");
+    rig.give(ENTRY, Verdict::PASS);
+    let reasons = rig.report(ENTRY).drop_module;
+    assert_eq!(reasons, BTreeMap::from([(3, 1), (4, 1)]), "counters are the name's");
+    // What the daemon says of levels is meant for the version before, until it has heard.
+    assert!(rig.dispatcher.services().get(ENTRY).unwrap().is_unknown());
+    let trapping = r#"(func (export "on_packet") (result i32) unreachable)"#;
+    let ready = rig.ready(facts(ENTRY), trapping);
+    assert!(rig.ask(Control::Replace(Box::new(ready), StateWay::Empty)));
+    rig.told();
+    rig.give(ENTRY, Verdict::PASS);
+    let told = rig.told();
+    let [FromCell::Trapped(ENTRY, ..), FromCell::PutBack(ENTRY, _)] = &told[..] else {
+        panic!("{told:?}");
+    };
+    rig.give(ENTRY, Verdict::PASS);
+    assert_eq!(rig.report(ENTRY).drop_module[&4], 2, "the version before runs again");
+}
+
+#[test]
+fn a_version_with_other_lanes_cannot_have_the_state_and_the_old_one_goes_on() {
+    let mut rig = Rig::new();
+    rig.start(facts(ENTRY), OBEYS);
+    rig.told();
+    let ready = rig.ready(ServiceFacts { lanes: 2, ..facts(ENTRY) }, OBEYS);
+    assert!(rig.ask(Control::Replace(Box::new(ready), StateWay::Memory)));
+    assert!(matches!(rig.told()[..], [FromCell::ReplaceFailed(ENTRY, _)]));
+    let ready = rig.ready(facts(ENTRY), OBEYS);
+    assert!(rig.ask(Control::Replace(Box::new(ready), StateWay::Memory)));
+    assert!(matches!(rig.told()[..], [FromCell::Replaced(ENTRY, _)]));
+}
+
+#[test]
+fn what_a_service_cannot_have_is_forwarded_plainly_unless_it_is_closed() {
+    let mut rig = Rig::new();
+    rig.start(facts(ENTRY), OBEYS);
+    assert!(!rig.dispatcher.set_level(ENTRY, 1, NOW, &mut rig.link).unwrap());
+    assert_eq!(rig.words()[1..], ["TargetFailed(EntryId(3))"], "it cannot leave user level");
+    let (_, way) = rig.packet(ENTRY, 0);
+    let services = rig.dispatcher.services_mut();
+    services.get_mut(ENTRY).unwrap().set_closed(true);
+    assert_eq!(services.of_session(SessionId::BEST_EFFORT), [ENTRY]);
+    assert_eq!(services.payer(&way), SessionId::BEST_EFFORT);
+    services.retain(|entry| entry == NEXT);
+    assert!(services.is_empty());
+    assert_eq!(services.payer(&way), SessionId::SYSTEM, "nobody knows");
+}
+
+#[test]
+fn a_session_that_goes_leaves_its_packets_to_nobody() {
+    let mut rig = Rig::new();
+    rig.add_session(2, r#"{"cpu":["1ms/4ms"]}"#);
+    assert!(rig.dispatcher.scheduler().takes_turns());
+    rig.dispatcher.forget_session(pacer::now(), SessionId(2));
+    assert!(!rig.dispatcher.scheduler().takes_turns());
+    rig.start(facts(ENTRY), OBEYS);
+    rig.give(ENTRY, Verdict::Drop { reason: 0 });
+    assert_eq!(rig.report(ENTRY).ended(), 1, "packets are handled as they come");
+}
