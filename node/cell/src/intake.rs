@@ -13,6 +13,8 @@
 pub(crate) mod counts;
 mod packet_ports;
 mod tap_reader;
+#[cfg(test)]
+mod tests;
 
 use crate::control::link::Link;
 use crate::datapath::Facts;

@@ -6,6 +6,8 @@
 //! ```
 
 mod setup;
+#[cfg(test)]
+mod tests;
 
 use crate::PROTOCOL_VERSION;
 use crate::control::deferred::{Deferred, Until};
@@ -16,7 +18,7 @@ use crate::intake::Intake;
 use crate::protocol::{
     Adopted, Failure, FromCell, Given, ServiceFacts, SessionFacts, StateWay, ToCell, decode,
 };
-use crate::sched::pacer;
+use crate::sched::{Timer, pacer};
 use crate::service::letter::Letter;
 use crate::service::loader::Loader;
 use crate::service::shared::Shared;
@@ -26,6 +28,7 @@ use crate::streams::turns::StreamTurns;
 use anyhow::{Context, Result, anyhow, bail};
 use bpf::{Answers, Lanes, Lines, Rooms, RuleFacts};
 use bpf_maps::LEVEL_USER;
+use executor::Slicer;
 use rustix::fd::{AsFd, OwnedFd};
 use sandbox::fd_passing::{self, Received};
 use std::collections::BTreeSet;
@@ -50,13 +53,13 @@ const AWAKE: Millis = Millis(50);
 const EXPECT: Millis = Millis(2);
 
 /// Root of the process: it routes what comes to the owner that handles it.
-struct Cell {
+struct Cell<T = Slicer> {
     link: Link,
     deferred: Deferred,
     reports: Reports,
     loader: Loader,
     intake: Intake,
-    dispatcher: Dispatcher,
+    dispatcher: Dispatcher<T>,
     streams: StreamTurns,
     /// This thread does not wait in the kernel while a service moves down (the lane goes below
     /// in a gap between packets that is shorter than waking up takes) and while one starts.
@@ -97,7 +100,7 @@ fn must_wait(services: &Services) -> impl Fn(EntryId, Until) -> bool {
     }
 }
 
-impl Cell {
+impl<T: Timer> Cell<T> {
     fn serve(&mut self) -> Result<()> {
         let mut buffer = vec![0; fd_passing::MESSAGE_LENGTH_MAX];
         loop {

@@ -11,7 +11,7 @@ use crate::control::link::Link;
 use crate::dispatch::Dispatcher;
 use crate::intake::Intake;
 use crate::protocol::{CellReport, FromCell, SESSION_REPORTS_MAX};
-use crate::sched::pacer;
+use crate::sched::{Timer, pacer};
 use crate::streams::turns::StreamTurns;
 use anyhow::Result;
 use units::Bytes;
@@ -46,8 +46,8 @@ enum Step {
 }
 
 /// What is reported on.
-pub(crate) struct Sources<'a> {
-    pub(crate) dispatcher: &'a mut Dispatcher,
+pub(crate) struct Sources<'a, T> {
+    pub(crate) dispatcher: &'a mut Dispatcher<T>,
     pub(crate) streams: &'a StreamTurns,
     pub(crate) intake: &'a Intake,
     /// What sessions use of memory that reserved none.
@@ -85,7 +85,7 @@ impl Reports {
     ///
     /// # Errors
     /// When it cannot be told.
-    pub(crate) fn poll(&mut self, sources: Sources<'_>, link: &mut Link) -> Result<()> {
+    pub(crate) fn poll(&mut self, sources: Sources<'_, impl Timer>, link: &mut Link) -> Result<()> {
         self.0 = match std::mem::take(&mut self.0) {
             Step::Rest => return Ok(()),
             Step::Services(of, from, sent) => report_services(of, from, sent, sources, link)?,
@@ -100,7 +100,7 @@ fn report_services(
     of: Of,
     from: usize,
     mut sent: Vec<Bytes>,
-    sources: Sources<'_>,
+    sources: Sources<'_, impl Timer>,
     link: &mut Link,
 ) -> Result<Step> {
     let services = sources.dispatcher.services_mut();
@@ -137,7 +137,7 @@ fn report_sessions(
     of: Of,
     from: usize,
     sent: &[Bytes],
-    sources: Sources<'_>,
+    sources: Sources<'_, impl Timer>,
     link: &mut Link,
 ) -> Result<Option<usize>> {
     let sessions = sources.dispatcher.scheduler_mut().sessions_mut();

@@ -48,8 +48,7 @@ pub(crate) struct Rig {
     pub(crate) streams: StreamTurns,
     pub(crate) link: Link,
     pub(crate) daemon: OwnedFd,
-    engine: Engine,
-    _directory: tempfile::TempDir,
+    pub(crate) directory: tempfile::TempDir,
 }
 
 impl Rig {
@@ -64,27 +63,27 @@ impl Rig {
         Self {
             dispatcher: Dispatcher::new(engine.clone(), Datapath::new(umem, pool), scheduler),
             streams: StreamTurns::new(streams, accounts.clone()).unwrap(),
-            loader: Loader::new(engine.clone(), accounts),
+            loader: Loader::new(engine, accounts),
             link: Link::new(cell, directory.path()).unwrap(),
             daemon,
-            engine,
-            _directory: directory,
+            directory,
         }
     }
 
     /// Code of a module, in sealed memory.
-    pub(crate) fn code(&self, facts: &ServiceFacts, body: &str) -> OwnedFd {
+    pub(crate) fn code_of(facts: &ServiceFacts, body: &str) -> OwnedFd {
         let text = format!(r#"(module {body} (memory (export "memory") 1 1))"#);
-        let code = self.engine.compile(&wat::parse_str(text).unwrap(), facts.kind()).unwrap();
+        let wasm = wat::parse_str(text).unwrap();
+        let code = Engine::new().unwrap().compile(&wasm, facts.kind()).unwrap();
         fd_passing::sealed_memory("code", &code).unwrap()
     }
 
     fn ready(&mut self, facts: ServiceFacts, body: &str) -> Ready {
-        let code = self.code(&facts, body);
+        let code = Self::code_of(&facts, body);
         self.loader.prepare(facts, (&code, &[]), BTreeMap::new(), None, true).unwrap()
     }
 
-    fn start(&mut self, facts: ServiceFacts, body: &str) {
+    pub(crate) fn start(&mut self, facts: ServiceFacts, body: &str) {
         let ready = self.ready(facts, body);
         self.dispatcher.start(ready, NOW, &mut self.link);
     }

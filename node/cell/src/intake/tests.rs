@@ -1,0 +1,115 @@
+//! What comes by the TAP device of kernel level, and where it ends without ports.
+
+use super::*;
+use crate::dispatch::tests::{ENTRY, NEXT, Rig, facts};
+use abi::Verdict;
+use std::os::unix::net::UnixDatagram;
+
+const NOW: CoarseInstant = CoarseInstant::from_millis(1_000);
+
+/// An intake, and the kernel's end of its TAP device.
+fn intake() -> (Intake, UnixDatagram) {
+    let (kernel, device) = UnixDatagram::pair().unwrap();
+    device.set_nonblocking(true).unwrap();
+    let mut intake = Intake::new();
+    intake.set_tap(Some(device.into()));
+    assert!(intake.tap().is_some());
+    (intake, kernel)
+}
+
+/// A frame as it comes up, with its metadata in front, and a mark behind those if there is one.
+fn frame(rig: &mut Rig, entry: units::EntryId, flags: u32, verdict: Verdict) -> Vec<u8> {
+    let (packet, way) = rig.packet(entry, verdict.to_value());
+    let meta = PacketMeta { flags: way.meta.flags | flags, ..way.meta };
+    let mark: &[u8] = if flags & META_MARK != 0 { &[6; MARK_LENGTH] } else { &[] };
+    let bytes: Vec<u8> = packet.chunks().flatten().copied().collect();
+    packet.recycle(rig.dispatcher.path_mut().pool());
+    [bytemuck::bytes_of(&meta), mark, &bytes].concat()
+}
+
+fn report(intake: &Intake, rig: &Rig) -> CellReport {
+    let mut report = CellReport::default();
+    rig.dispatcher.report(&mut report);
+    intake.report(&mut report);
+    report
+}
+
+/// A rig with a service that does as packets say.
+fn serving() -> Rig {
+    let mut rig = Rig::new();
+    rig.start(facts(ENTRY), crate::dispatch::tests::OBEYS);
+    rig
+}
+
+fn receive(intake: &mut Intake, rig: &mut Rig, most: usize) -> bool {
+    intake.receive_beside(most, &mut rig.dispatcher, NOW, &mut rig.link)
+}
+
+#[test]
+fn what_comes_up_goes_to_its_service_with_and_without_a_mark() {
+    let (mut rig, (mut intake, kernel)) = (serving(), intake());
+    for flags in [0, META_MARK] {
+        kernel.send(&frame(&mut rig, ENTRY, flags, Verdict::Drop { reason: 5 })).unwrap();
+    }
+    assert!(receive(&mut intake, &mut rig, BATCH));
+    assert!(!receive(&mut intake, &mut rig, BATCH), "there was no more");
+    assert_eq!(rig.report(ENTRY).drop_module[&5], 2);
+}
+
+#[test]
+fn no_more_comes_at_a_time_than_has_its_turn() {
+    let (mut rig, (mut intake, kernel)) = (serving(), intake());
+    for _ in 0..3 {
+        kernel.send(&frame(&mut rig, ENTRY, 0, Verdict::Raise)).unwrap();
+    }
+    receive(&mut intake, &mut rig, 2);
+    assert_eq!(rig.report(ENTRY).packets, 2);
+    intake.drain(&mut rig.dispatcher, NOW, &mut rig.link);
+    assert_eq!(rig.report(ENTRY).packets, 3);
+}
+
+#[test]
+fn what_is_too_short_for_metadata_is_counted_also_behind_another_device() {
+    let (mut rig, (mut intake, kernel)) = (serving(), intake());
+    for length in [1, 31, 32] {
+        kernel.send(&vec![0; length]).unwrap();
+    }
+    assert!(!receive(&mut intake, &mut rig, BATCH));
+    assert_eq!(report(&intake, &rig).no_metadata, 3);
+    intake.set_tap(None);
+    assert!(!receive(&mut intake, &mut rig, BATCH) && intake.tap().is_none());
+    assert_eq!(report(&intake, &rig).no_metadata, 3);
+}
+
+#[test]
+fn what_its_module_is_through_with_only_leaves_and_is_lost_without_its_port() {
+    let (mut rig, (mut intake, kernel)) = (serving(), intake());
+    kernel.send(&frame(&mut rig, ENTRY, META_LEAVES, Verdict::PASS)).unwrap();
+    assert!(receive(&mut intake, &mut rig, BATCH));
+    let counted = report(&intake, &rig);
+    assert_eq!((rig.report(ENTRY).packets, counted.egress_gone), (0, 1));
+    assert_eq!(counted.frames_free, counted.frames_total);
+}
+
+#[test]
+fn without_memory_for_it_a_packet_is_dropped_and_counted_by_where_it_was_going() {
+    let (mut rig, (mut intake, kernel)) = (serving(), intake());
+    let frames = [0, META_LEAVES].map(|flags| frame(&mut rig, ENTRY, flags, Verdict::PASS));
+    let held: Vec<Packet> =
+        std::iter::from_fn(|| rig.dispatcher.path_mut().packet_of(&[0; 60])).collect();
+    frames.iter().for_each(|frame| assert!(kernel.send(frame).is_ok()));
+    assert!(receive(&mut intake, &mut rig, BATCH));
+    let counted = report(&intake, &rig);
+    assert_eq!((counted.up_dropped, counted.egress_gone), (1, 1));
+    held.into_iter().for_each(|packet| packet.recycle(rig.dispatcher.path_mut().pool()));
+}
+
+#[test]
+fn packets_for_no_service_go_past_and_no_socket_has_any() {
+    let (mut rig, (mut intake, kernel)) = (serving(), intake());
+    kernel.send(&frame(&mut rig, NEXT, 0, Verdict::PASS)).unwrap();
+    receive(&mut intake, &mut rig, BATCH);
+    assert_eq!(report(&intake, &rig).no_service, 1);
+    assert!(!intake.receive(&mut rig.dispatcher, NOW, &mut rig.link));
+    assert!(!intake.linger(&mut rig.dispatcher), "there was no burst");
+}
