@@ -21,6 +21,8 @@ pub(crate) mod port;
 mod port_shares;
 pub(crate) mod source;
 pub(crate) mod tap;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use deliver::{End, Exits, Next};
 pub(crate) use facts::Facts;

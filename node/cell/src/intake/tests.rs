@@ -1,9 +1,14 @@
-//! What comes by the TAP device of kernel level, and where it ends without ports.
+//! What comes by the TAP device of kernel level and by packet ports, and where it ends.
 
 use super::*;
 use crate::dispatch::tests::{ENTRY, NEXT, Rig, facts};
+use crate::intake::counts::DoorCounts;
+use crate::protocol::PortFacts;
 use abi::Verdict;
+use node::door::rules;
+use rustix::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
+use units::{EntryId, PortId};
 
 const NOW: CoarseInstant = CoarseInstant::from_millis(1_000);
 
@@ -18,7 +23,7 @@ fn intake() -> (Intake, UnixDatagram) {
 }
 
 /// A frame as it comes up, with its metadata in front, and a mark behind those if there is one.
-fn frame(rig: &mut Rig, entry: units::EntryId, flags: u32, verdict: Verdict) -> Vec<u8> {
+fn frame(rig: &mut Rig, entry: EntryId, flags: u32, verdict: Verdict) -> Vec<u8> {
     let (packet, way) = rig.packet(entry, verdict.to_value());
     let meta = PacketMeta { flags: way.meta.flags | flags, ..way.meta };
     let mark: &[u8] = if flags & META_MARK != 0 { &[6; MARK_LENGTH] } else { &[] };
@@ -112,4 +117,87 @@ fn packets_for_no_service_go_past_and_no_socket_has_any() {
     assert_eq!(report(&intake, &rig).no_service, 1);
     assert!(!intake.receive(&mut rig.dispatcher, NOW, &mut rig.link));
     assert!(!intake.linger(&mut rig.dispatcher), "there was no burst");
+}
+
+const PORT: PortId = PortId(0);
+/// Bytes of `virtio_net_hdr` in front of each frame.
+const UNFINISHED_LENGTH: usize = 10;
+
+/// Adds a packet port; returns its wire, and what goes back to the kernel by it.
+fn add_port(rig: &mut Rig, bridge: Option<PortId>) -> [UnixDatagram; 2] {
+    let facts = PortFacts {
+        port: PORT,
+        name: "left".into(),
+        ifindex: 1,
+        queue: 0,
+        mac: [2, 0, 0, 0, 0, 2],
+        mtu: 1500,
+        raw: false,
+        cabled: false,
+        in_driver: false,
+        rate: None,
+    };
+    let pairs = [(); 2].map(|()| UnixDatagram::pair().unwrap());
+    let [(wire, own), (back, own_back)] = pairs;
+    for socket in [&own, &own_back, &wire, &back] {
+        socket.set_nonblocking(true).unwrap();
+    }
+    let (path, sessions) = rig.dispatcher.path_and_sessions();
+    path.add_frames(&facts, bridge, [own.into(), own_back.into()], sessions);
+    [wire, back]
+}
+
+fn come(wire: &UnixDatagram, frame: &[u8]) {
+    wire.send(&[&[0; UNFINISHED_LENGTH], frame].concat()).unwrap();
+}
+
+/// Packets and bytes that came by the port, and packets of an outcome.
+fn counted(counts: &DoorCounts, outcome: &str) -> (u64, u64, u64) {
+    let stats = counts.port(PORT);
+    let place = bpf_maps::OUTCOMES.iter().position(|(name, _)| *name == outcome).unwrap();
+    (stats.rx_packets, stats.rx_bytes, stats.outcomes[place])
+}
+
+#[test]
+fn what_no_rule_matches_goes_back_into_the_kernel_and_is_counted() {
+    let (mut rig, mut intake) = (Rig::new(), Intake::new());
+    let [wire, back] = add_port(&mut rig, None);
+    let counts = DoorCounts::create().unwrap();
+    intake.count_in(counts.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    // ARP: nothing that the node has to do with.
+    let mut frame = [0; 60];
+    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+    frame[12..14].copy_from_slice(&[8, 6]);
+    come(&wire, &frame);
+    assert!(receive(&mut intake, &mut rig, BATCH));
+    let mut buffer = [0; 200];
+    let length = back.recv(&mut buffer).unwrap();
+    assert_eq!(buffer[UNFINISHED_LENGTH..length], frame);
+    assert_eq!(counted(&counts, "kernel_not_ip"), (1, 60, 1));
+    assert!(!receive(&mut intake, &mut rig, BATCH));
+}
+
+#[test]
+fn what_leaves_by_a_bridge_whose_other_end_is_away_is_lost_and_counted() {
+    let (mut rig, mut intake) = (Rig::new(), Intake::new());
+    let [wire, _back] = add_port(&mut rig, Some(PortId(5)));
+    let counts = DoorCounts::create().unwrap();
+    intake.count_in(counts.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    let frame = wire::FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2], 9).udp(1, 2).build();
+    come(&wire, &frame);
+    intake.drain_ports(&mut rig.dispatcher, NOW, &mut rig.link);
+    assert_eq!(counted(&counts, "drop_egress_gone"), (1, frame.len() as u64, 1));
+}
+
+#[test]
+fn rules_are_read_from_sealed_memory_and_their_number_is_told() {
+    let mut intake = Intake::new();
+    let counts = DoorCounts::create().unwrap();
+    intake.count_in(counts.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    let none = sandbox::fd_passing::sealed_memory("rules", b"no rules").unwrap();
+    assert!(intake.install(7, &none).is_err());
+    let bytes = rules::encode(&Default::default(), &Default::default());
+    let rules = sandbox::fd_passing::sealed_memory("rules", &bytes).unwrap();
+    let facts = intake.install(8, &rules).unwrap();
+    assert_eq!((facts.of(1), counts.rules()), (None, 8));
 }

@@ -161,3 +161,103 @@ impl Counters {
         self.report.call_times.spread(self.packets, packets, ran);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::TrapKind;
+
+    const ENDINGS: [Ending; 12] = [
+        Ending::Forwarded,
+        Ending::Bounced,
+        Ending::Redirected,
+        Ending::PassedOn,
+        Ending::Consumed,
+        Ending::Plain,
+        Ending::Down,
+        Ending::Rule,
+        Ending::Trap,
+        Ending::Queue,
+        Ending::Raise,
+        Ending::Malformed,
+    ];
+
+    #[test]
+    fn each_ending_is_one_end_of_a_packet() {
+        let mut counters = Counters::default();
+        for (count, ending) in (1..).zip(ENDINGS) {
+            counters.count(ending);
+            assert_eq!(counters.report().ended(), count, "{ending:?}");
+        }
+    }
+
+    #[test]
+    fn where_the_data_path_ended_a_packet_is_one_end_too() {
+        let mut counters = Counters::default();
+        let failures =
+            [SendFailure::NoPort, SendFailure::Full, SendFailure::NotIp, SendFailure::TooLong];
+        let ends = [
+            End::Sent,
+            End::ToKernel,
+            End::Malformed,
+            End::KernelRefused,
+            End::TooLong,
+            End::Cycle,
+            End::UnknownVlan,
+        ];
+        let ends = ends.into_iter().chain(failures.map(End::Failed));
+        for (count, end) in (1..).zip(ends) {
+            counters.count_end(end, Ending::Bounced);
+            let report = counters.report();
+            assert_eq!((report.ended(), report.bounced), (count, 1), "{end:?}");
+        }
+        assert_eq!(counters.report().dropped(), 9);
+    }
+
+    #[test]
+    fn reasons_beyond_those_that_are_counted_apart_share_one() {
+        let mut counters = Counters::default();
+        for reason in 0..REASONS_MAX as u16 + 5 {
+            counters.count_reason(reason);
+        }
+        counters.count_reason(3);
+        let reasons = counters.report().drop_module;
+        assert_eq!(reasons.len(), REASONS_MAX + 1);
+        assert_eq!((reasons[&3], reasons[&REASON_OTHER]), (2, 5));
+    }
+
+    #[test]
+    fn traps_are_counted_by_kind_and_the_last_failure_is_told() {
+        let mut counters = Counters::default();
+        let trap = Trap { kind: TrapKind::Other, place: None };
+        counters.count_trap(&trap);
+        counters.count_trap(&trap);
+        assert_eq!((counters.traps(), counters.report().traps.len()), (2, 1));
+        assert_eq!(counters.report().last_trap, Some(trap.to_string()));
+        counters.note_failure("not started again".into());
+        assert_eq!(counters.report().last_trap.as_deref(), Some("not started again"));
+    }
+
+    #[test]
+    fn what_is_sent_is_counted_by_bytes_and_frames_of_its_own_making_apart() {
+        let mut counters = Counters::default();
+        counters.count_sent(60);
+        counters.count_sent(40);
+        counters.count_emitted(true);
+        counters.count_emitted(false);
+        let report = counters.report();
+        assert_eq!(counters.bytes_out(), Bytes(100));
+        assert_eq!((report.sent, report.sent_dropped, report.ended()), (1, 1, 0));
+    }
+
+    #[test]
+    fn one_call_of_64_is_timed_and_those_of_a_turn_count_with_their_mean() {
+        let mut counters = Counters { packets: 2, ..Counters::default() };
+        assert!(counters.begin_call().is_none());
+        counters.packets = 65;
+        assert!(counters.begin_call().is_some());
+        counters.count_calls(65, Nanos(65_000));
+        let times = counters.report().call_times;
+        assert_eq!((times.buckets.iter().sum::<u64>(), times.sum_ns), (2, 2_000));
+    }
+}
