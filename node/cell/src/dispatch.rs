@@ -18,6 +18,7 @@ pub(crate) mod tests;
 use crate::control::link::Link;
 use crate::datapath::associations::Taken;
 use crate::datapath::{Datapath, Next, checksum, source};
+use crate::memory::Memory;
 use crate::protocol::{
     Answer, CellReport, Failure, FromCell, PortFacts, Question, ServiceReport, SessionFacts,
 };
@@ -642,6 +643,31 @@ impl<T: Timer> Dispatcher<T> {
             self.report_traps(entry, link);
             self.emit(entry, link);
         }
+    }
+
+    /// Tells services whose sessions have little memory left.
+    pub(crate) fn report_low_memory(
+        &mut self,
+        accounts: &Memory,
+        now: CoarseInstant,
+        link: &mut Link,
+    ) {
+        while let Some(low) = accounts.poll_low() {
+            for entry in self.services.of_session(low.session) {
+                self.ask(entry, Control::MemoryLow(low), now, link);
+            }
+        }
+    }
+
+    /// Gives the daemon what a capture asked for; what does not get through is counted.
+    pub(crate) fn send_tapped(&mut self, link: &mut Link) {
+        let Some(tap) = self.path.tap() else { return };
+        let (tapped, mut lost) = tap.take();
+        for one in tapped {
+            let is_sent = link.try_send(&FromCell::Tapped(Box::new(one)));
+            lost += u64::from(!is_sent.unwrap_or_default());
+        }
+        self.path.lose_tapped(lost);
     }
 
     /// Tells services what happened to their sessions' queues, those that watch them.

@@ -15,15 +15,13 @@ use crate::control::link::Link;
 use crate::control::reports::{Reports, Sources};
 use crate::dispatch::{BATCH, Dispatcher};
 use crate::intake::Intake;
-use crate::protocol::{
-    Adopted, Failure, FromCell, Given, ServiceFacts, SessionFacts, StateWay, ToCell, decode,
-};
+use crate::protocol::{Adopted, FromCell, Given, ToCell, decode};
 use crate::sched::{Timer, pacer};
 use crate::service::letter::Letter;
 use crate::service::loader::Loader;
 use crate::service::shared::Shared;
 use crate::service::table::Services;
-use crate::service::{Control, Ready, Service};
+use crate::service::{Control, Service};
 use crate::streams::turns::StreamTurns;
 use anyhow::{Context, Result, anyhow, bail};
 use bpf::{Answers, Lanes, Lines, Rooms, RuleFacts};
@@ -130,11 +128,12 @@ impl<T: Timer> Cell<T> {
                 dispatcher.end_epoch(now);
             }
             self.run_deferred(now)?;
-            self.send_tapped();
+            self.dispatcher.send_tapped(&mut self.link);
             if now + CLOCK_STEP >= self.dispatcher.services().poll_timeout() {
                 self.dispatcher.tick(now, &mut self.link);
             }
-            self.report_low_memory(now);
+            let accounts = self.loader.accounts();
+            self.dispatcher.report_low_memory(accounts, now, &mut self.link);
             self.send_reports()?;
             let may_wait = now >= self.awake_until
                 && !self.dispatcher.has_messages()
@@ -296,21 +295,24 @@ impl<T: Timer> Cell<T> {
             ToCell::Line(port, session, account) => {
                 dispatcher.path_mut().set_payer(port, session, account);
             }
-            ToCell::Session(facts) => self.set_session(&facts),
+            ToCell::Session(facts) => {
+                streams.set_session(&facts);
+                dispatcher.set_session(pacer::now(), &facts);
+            }
             ToCell::MemoryOf(session) => {
                 let account = |id| (id, Box::new(loader.accounts().account(id)));
                 link.send(&FromCell::MemoryOf(loader.accounts().rest(), session.map(account)))?;
             }
             ToCell::ForgetSession(id) => {
                 dispatcher.forget_session(pacer::now(), id);
-                streams.set_ceiling(id, None);
+                streams.forget_session(id);
             }
             ToCell::Expect => self.stay_awake(now + EXPECT),
             ToCell::Start(facts) => {
                 if fds.is_empty() {
                     bail!("Start came without its code");
                 }
-                self.start(*facts, &fds, now)?;
+                loader.start(*facts, &fds, dispatcher, now, link)?;
                 self.stay_awake(now + EXPECT);
             }
             ToCell::StartStreams(facts) => {
@@ -338,7 +340,7 @@ impl<T: Timer> Cell<T> {
                 if fds.is_empty() {
                     bail!("Replace came without its code");
                 }
-                self.replace(*facts, way, &fds, now)?;
+                loader.replace((*facts, way), &fds, dispatcher, now, link)?;
                 self.stay_awake(now + EXPECT);
             }
             ToCell::Edges(entry, edges) => {
@@ -397,57 +399,6 @@ impl<T: Timer> Cell<T> {
         Ok(())
     }
 
-    fn start(&mut self, facts: ServiceFacts, fds: &[OwnedFd], now: CoarseInstant) -> Result<()> {
-        let entry = facts.entry;
-        match self.prepare(facts, fds, true) {
-            Ok(ready) => {
-                self.dispatcher.start(ready, now, &mut self.link);
-                Ok(())
-            }
-            Err(error) => self.link.send(&FromCell::StartFailed(entry, Failure::of(&error))),
-        }
-    }
-
-    /// Puts another version in a service's place. What can be made before packets wait for it is.
-    fn replace(
-        &mut self,
-        facts: ServiceFacts,
-        way: StateWay,
-        fds: &[OwnedFd],
-        now: CoarseInstant,
-    ) -> Result<()> {
-        let entry = facts.entry;
-        let service = self.dispatcher.services().get(entry);
-        let is_new = service.is_none_or(|service| service.home().is_none());
-        let refused = match self.prepare(facts, fds, is_new) {
-            Ok(ready) => {
-                let control = Control::Replace(Box::new(ready), way);
-                let is_taken = self.dispatcher.ask(entry, control, now, &mut self.link);
-                (!is_taken).then(|| anyhow!("the service is not there, or has too much to do"))
-            }
-            Err(error) => Some(error),
-        };
-        let failed = |error| FromCell::ReplaceFailed(entry, Failure::of(&error));
-        refused.map_or(Ok(()), |error| self.link.send(&failed(error)))
-    }
-
-    /// Prepares all that a service needs to start; its code is the first descriptor.
-    fn prepare(&mut self, facts: ServiceFacts, fds: &[OwnedFd], is_new: bool) -> Result<Ready> {
-        let (code, memory) = fds.split_first().context("the code of a service is missing")?;
-        let lane = self.dispatcher.services().lane(facts.entry);
-        let ports = self.dispatcher.path().port_numbers();
-        self.loader.prepare(facts, (code, memory), ports, lane, is_new)
-    }
-
-    /// Takes what a session was promised.
-    fn set_session(&mut self, facts: &SessionFacts) {
-        let processors = &facts.reservation.processors;
-        let is_bounded = !processors.is_empty() && processors.iter().all(|it| !it.extra);
-        let sum = processors.iter().map(|it| it.share.parts_per_million() / 1000).sum();
-        self.streams.set_ceiling(facts.id, is_bounded.then_some(sum));
-        self.dispatcher.set_session(pacer::now(), facts);
-    }
-
     /// Begins to serve another daemon: all services but those that it knows go, and it gets what it
     /// cannot have otherwise.
     fn adopted(&mut self, keep: &[EntryId]) -> Result<()> {
@@ -478,27 +429,6 @@ impl<T: Timer> Cell<T> {
             link.send_with(&FromCell::Given(what), &[fd.as_fd()])?;
         }
         Ok(())
-    }
-
-    /// Tells services whose sessions have little memory left.
-    fn report_low_memory(&mut self, now: CoarseInstant) {
-        while let Some(low) = self.loader.accounts().poll_low() {
-            for entry in self.dispatcher.services().of_session(low.session) {
-                self.dispatcher.ask(entry, Control::MemoryLow(low), now, &mut self.link);
-            }
-        }
-    }
-
-    /// Gives the daemon what a capture asked for; what does not get through is counted.
-    fn send_tapped(&mut self) {
-        let path = self.dispatcher.path_mut();
-        let Some(tap) = path.tap() else { return };
-        let (tapped, mut lost) = tap.take();
-        for one in tapped {
-            let is_sent = self.link.try_send(&FromCell::Tapped(Box::new(one)));
-            lost += u64::from(!is_sent.unwrap_or_default());
-        }
-        path.lose_tapped(lost);
     }
 
     /// Tells the daemon more of what it asked for.

@@ -1,7 +1,6 @@
 //! A cell's services without its process: modules, a daemon's end of the link, no port.
 
 use super::*;
-use crate::memory::Memory;
 use crate::packet_memory::PacketMemory;
 use crate::protocol::{KeptFacts, ServiceFacts, SessionReport, StateWay, decode};
 use crate::sched::tests::Noted;

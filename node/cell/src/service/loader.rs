@@ -1,16 +1,20 @@
 //! What a service needs to start: its code loaded, its memory mapped and charged.
 
+use crate::control::link::Link;
+use crate::dispatch::Dispatcher;
 use crate::memory::Memory;
-use crate::protocol::ServiceFacts;
-use crate::service::Ready;
+use crate::protocol::{Failure, FromCell, ServiceFacts, StateWay};
+use crate::sched::Timer;
 use crate::service::mappings::Mappings;
 use crate::service::programs::Programs;
 use crate::service::shared::Shared;
-use anyhow::Result;
+use crate::service::{Control, Ready};
+use anyhow::{Context, Result, anyhow};
 use bpf::Lane;
 use engine::Engine;
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
+use units::CoarseInstant;
 
 /// Owner of loaded programs and mapped memory, and of the account that services are charged to.
 pub(crate) struct Loader {
@@ -30,6 +34,70 @@ impl Loader {
     /// Returns the account of all sessions' memory.
     pub(crate) const fn accounts(&self) -> &Memory {
         &self.accounts
+    }
+
+    /// Prepares a service, and has it start; its code is the first descriptor. Tells the daemon when
+    /// it cannot be prepared.
+    ///
+    /// # Errors
+    /// When the daemon cannot be told.
+    pub(crate) fn start(
+        &mut self,
+        facts: ServiceFacts,
+        fds: &[OwnedFd],
+        dispatcher: &mut Dispatcher<impl Timer>,
+        now: CoarseInstant,
+        link: &mut Link,
+    ) -> Result<()> {
+        let entry = facts.entry;
+        match self.prepare_for(facts, fds, dispatcher, true) {
+            Ok(ready) => {
+                dispatcher.start(ready, now, link);
+                Ok(())
+            }
+            Err(error) => link.send(&FromCell::StartFailed(entry, Failure::of(&error))),
+        }
+    }
+
+    /// Prepares another version, and has it take a service's place. What can be made before packets
+    /// wait for it is. Tells the daemon when it cannot be prepared, or nobody takes it.
+    ///
+    /// # Errors
+    /// When the daemon cannot be told.
+    pub(crate) fn replace(
+        &mut self,
+        (facts, way): (ServiceFacts, StateWay),
+        fds: &[OwnedFd],
+        dispatcher: &mut Dispatcher<impl Timer>,
+        now: CoarseInstant,
+        link: &mut Link,
+    ) -> Result<()> {
+        let entry = facts.entry;
+        let service = dispatcher.services().get(entry);
+        let is_new = service.is_none_or(|service| service.shared().is_none());
+        let refused = match self.prepare_for(facts, fds, dispatcher, is_new) {
+            Ok(ready) => {
+                let control = Control::Replace(Box::new(ready), way);
+                let is_taken = dispatcher.ask(entry, control, now, link);
+                (!is_taken).then(|| anyhow!("the service is not there, or has too much to do"))
+            }
+            Err(error) => Some(error),
+        };
+        let failed = |error| FromCell::ReplaceFailed(entry, Failure::of(&error));
+        refused.map_or(Ok(()), |error| link.send(&failed(error)))
+    }
+
+    fn prepare_for(
+        &mut self,
+        facts: ServiceFacts,
+        fds: &[OwnedFd],
+        dispatcher: &Dispatcher<impl Timer>,
+        is_new: bool,
+    ) -> Result<Ready> {
+        let (code, memory) = fds.split_first().context("the code of a service is missing")?;
+        let lane = dispatcher.services().lane(facts.entry);
+        let ports = dispatcher.path().port_numbers();
+        self.prepare(facts, (code, memory), ports, lane, is_new)
     }
 
     /// Prepares a service, or a version of one; `memory` are descriptors of one that can leave user

@@ -5,7 +5,7 @@ use super::codecs::Ask;
 use super::{Module, StreamServices, Told};
 use crate::control::link::Link;
 use crate::memory::Memory;
-use crate::protocol::{Failure, FromCell, ServiceReport, StreamFacts};
+use crate::protocol::{Failure, FromCell, ServiceReport, SessionFacts, StreamFacts};
 use crate::sched::pacer::{self, Pacer};
 use crate::sched::sessions::Next;
 use crate::sched::{Scheduler, Timer};
@@ -195,9 +195,18 @@ impl StreamTurns {
         self.services.provide(v6, sockets);
     }
 
-    /// Sets how much of a core a session's codecs have at most, in thousandths.
-    pub(crate) fn set_ceiling(&self, session: SessionId, permille: Option<u64>) {
-        self.services.codecs().set_ceiling(session, permille);
+    /// Takes what a session was promised: of a core its codecs have that at most when none of its
+    /// virtual processors has more.
+    pub(crate) fn set_session(&self, facts: &SessionFacts) {
+        let processors = &facts.reservation.processors;
+        let is_bounded = !processors.is_empty() && processors.iter().all(|it| !it.extra);
+        let sum = processors.iter().map(|it| it.share.parts_per_million() / 1000).sum();
+        self.services.codecs().set_ceiling(facts.id, is_bounded.then_some(sum));
+    }
+
+    /// Forgets a session that is gone.
+    pub(crate) fn forget_session(&self, id: SessionId) {
+        self.services.codecs().set_ceiling(id, None);
     }
 
     /// Ends all services but those of `keep`: another daemon knows no others, and nothing that the

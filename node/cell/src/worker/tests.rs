@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::dispatch::tests::{ENTRY, NEXT, OBEYS, Rig, facts};
-use crate::protocol::encode;
+use crate::protocol::{SessionFacts, StateWay, encode};
 use crate::sched::tests::Noted;
 use units::{Bytes, Edge, SessionId};
 
@@ -226,7 +226,6 @@ fn a_port_that_is_gone_and_rules_that_are_none_change_nothing() {
     let told = pair.ask(&ToCell::RemovePort(units::PortId(3)), &[]);
     assert_eq!(told, [""; 0]);
     assert_eq!(pair.ask(&ToCell::Tap(None), &[]), [""; 0]);
-    pair.cell.send_tapped();
     assert_eq!(pair.ask(&ToCell::Recount(ENTRY), &[]), ["Recounting(EntryId(3))"]);
     assert_eq!(pair.ask(&ToCell::Settle(ENTRY), &[]), ["Settled(EntryId(3))"]);
     let nothing = fd_passing::sealed_memory("rules", b"none").unwrap();
@@ -241,7 +240,6 @@ fn the_cell_stays_awake_while_somebody_is_expected() {
     assert_eq!(pair.cell.awake_until, NOW + EXPECT);
     pair.cell.stay_awake(NOW);
     assert_eq!(pair.cell.awake_until, NOW + EXPECT, "never for less");
-    pair.cell.report_low_memory(NOW);
     pair.cell.run_deferred(NOW).unwrap();
     assert_eq!(pair.told(), [""; 0]);
 }
