@@ -26,7 +26,7 @@ struct Above {
 
 /// Crates that are above limits: fields, methods, elsewhere, circles. `Daemon`, `Cell` and what
 /// hangs on them are to become owners with private fields; the compiler's passes share one state.
-const TODAY: [(&str, [usize; 4]); 14] = [
+const TODAY: [(&str, [usize; 4]); 11] = [
     ("core/association", [0, 0, 1, 0]),
     ("core/node", [0, 1, 5, 4]),
     ("host/netlink", [0, 0, 1, 0]),
@@ -37,10 +37,7 @@ const TODAY: [(&str, [usize; 4]); 14] = [
     ("lab/bench", [0, 0, 1, 0]),
     ("levels/bpf", [2, 1, 1, 0]),
     ("levels/wasm-to-bpf", [1, 3, 3, 0]),
-    ("node/api", [0, 0, 1, 0]),
-    ("node/cell", [1, 2, 3, 0]),
     ("node/daemon", [1, 1, 5, 42]),
-    ("store/module-store", [0, 0, 1, 3]),
 ];
 
 /// Finds what is above a limit beyond what was, and entries that are too large.
