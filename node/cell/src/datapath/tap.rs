@@ -157,3 +157,105 @@ fn now_ns() -> u64 {
     // Since the machine started: neither is negative.
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::TrapKind;
+    use std::rc::Rc;
+    use xsk::Umem;
+
+    const WHO: (EntryId, SessionId) = (EntryId(3), SessionId(2));
+    const META: PacketMeta = PacketMeta {
+        rule: 9,
+        then: [RULE_NONE; 2],
+        entry: 3,
+        egress_port: 1,
+        egress_vlan: 0,
+        next_hop: [0; 6],
+        arrival_port: 4,
+        l3_offset: 14,
+        l4_offset: 34,
+        flow_hash: 0,
+        flags: 0,
+    };
+
+    fn tap(dropped_only: bool) -> Tap {
+        Tap::new(TapFacts { snap: 8, arriving: true, dropped_only })
+    }
+
+    fn packet() -> Packet {
+        let (umem, mut pool) = Umem::new(1).unwrap();
+        let mut packet = Packet::allocate(&Rc::new(umem), &mut pool, 60).unwrap();
+        packet.store(0, &[7; 60]).unwrap();
+        packet
+    }
+
+    /// What was seen, where, and the rule.
+    fn seen(tap: &mut Tap) -> Vec<(Seen, u16, Option<u32>)> {
+        tap.take().0.into_iter().map(|it| (it.seen, it.port.0, it.rule)).collect()
+    }
+
+    #[test]
+    fn what_a_module_dropped_ends_there_and_what_leaves_is_seen_where_it_leaves() {
+        let mut tap = tap(false);
+        tap.decided(WHO, &META, &packet(), &Ok(Verdict::Drop { reason: 1 }));
+        tap.decided(WHO, &META, &packet(), &Err(Trap { kind: TrapKind::Other, place: None }));
+        assert_eq!(seen(&mut tap), [(Seen::Ended, 4, Some(9)); 2]);
+        tap.decided(WHO, &META, &packet(), &Ok(Verdict::PASS));
+        tap.leaves(&packet(), 6);
+        let (tapped, lost) = tap.take();
+        assert_eq!((tapped.len(), lost), (1, 0));
+        assert_eq!(
+            (tapped[0].seen, tapped[0].port, tapped[0].entry),
+            (Seen::Leaving, PortId(6), Some(WHO.0))
+        );
+        assert_eq!((tapped[0].length, &tapped[0].bytes[..]), (60, &[7; 8][..]));
+    }
+
+    #[test]
+    fn frames_of_a_modules_own_making_are_no_rules() {
+        let mut tap = tap(false);
+        tap.decided(WHO, &META, &packet(), &Ok(Verdict::PASS));
+        tap.forget();
+        tap.leaves(&packet(), 6);
+        assert_eq!(seen(&mut tap), [(Seen::default(), 6, None)]);
+    }
+
+    #[test]
+    fn a_capture_of_drops_sees_nothing_that_leaves() {
+        let mut tap = tap(true);
+        tap.decided(WHO, &META, &packet(), &Ok(Verdict::PASS));
+        tap.leaves(&packet(), 6);
+        tap.crosses(PortId(1), &[0; 60], None);
+        let place = |name: &str| OUTCOMES.iter().position(|(it, _)| *it == name).unwrap();
+        tap.comes();
+        tap.came(PortId(2), &[0; 60], None, None, place("bridged"));
+        tap.came(PortId(2), &[0; 60], Some(RuleId(5)), None, place("drop_rule"));
+        let outcome = Seen::Came(place("drop_rule") as u16);
+        assert_eq!(seen(&mut tap), [(outcome, 2, Some(5))]);
+    }
+
+    #[test]
+    fn what_a_module_below_decided_is_known_where_it_leaves() {
+        let mut tap = tap(false);
+        let word = Verdict::Redirect { port: 6 }.to_value();
+        let then = [word as u16, (word >> 16) as u16];
+        tap.decided_below(WHO, &PacketMeta { then, rule: RULE_NONE, ..META });
+        tap.leaves(&packet(), 6);
+        let tapped = tap.take().0.remove(0);
+        assert_eq!((tapped.session, tapped.rule), (WHO.1.0, None));
+        assert_eq!(tapped.verdict, Tapped::words(Ok(Verdict::Redirect { port: 6 })));
+    }
+
+    #[test]
+    fn no_more_is_kept_of_a_turn_than_the_daemon_can_read_and_the_rest_is_counted() {
+        let mut tap = tap(false);
+        for _ in 0..TAPPED_PER_TURN_MAX + 3 {
+            tap.crosses(PortId(1), &[1; 60], Some(RuleId(1)));
+        }
+        let (tapped, lost) = tap.take();
+        assert_eq!((tapped.len(), lost), (TAPPED_PER_TURN_MAX, 3));
+        assert_eq!(tap.take().1, 0, "it was said");
+    }
+}

@@ -324,7 +324,7 @@ fn with_another_session_packets_wait_for_their_turn() {
         let entry = if brief { NEXT } else { ENTRY };
         rig.start(ServiceFacts { brief, ..facts(entry) }, OBEYS);
     }
-    rig.add_session(2, r#"{"cpu":["1ms/4ms"]}"#);
+    rig.add_session(2, "{}");
     for entry in [ENTRY, NEXT, ENTRY] {
         rig.give(entry, Verdict::Drop { reason: 2 });
     }
@@ -342,7 +342,7 @@ fn with_another_session_packets_wait_for_their_turn() {
 #[test]
 fn a_full_queue_drops_and_counts_and_what_waits_goes_past_when_its_service_stops() {
     let mut rig = Rig::new();
-    rig.add_session(2, r#"{"cpu":["1ms/4ms"],"queue":"16KiB"}"#);
+    rig.add_session(2, r#"{"queue":"16KiB"}"#);
     rig.start(ServiceFacts { session: SessionId(2), ..facts(ENTRY) }, OBEYS);
     rig.run_turns();
     assert_eq!(rig.words(), ["Started(EntryId(3))"]);
@@ -361,7 +361,7 @@ fn a_full_queue_drops_and_counts_and_what_waits_goes_past_when_its_service_stops
 #[test]
 fn a_hook_waits_for_its_sessions_turn_too() {
     let mut rig = Rig::new();
-    rig.add_session(2, r#"{"cpu":["1ms/4ms"]}"#);
+    rig.add_session(2, "{}");
     rig.start(facts(ENTRY), ANSWERS);
     assert_eq!(rig.words(), [""; 0], "its start, too");
     rig.run_turns();
@@ -431,11 +431,117 @@ fn what_a_service_cannot_have_is_forwarded_plainly_unless_it_is_closed() {
 #[test]
 fn a_session_that_goes_leaves_its_packets_to_nobody() {
     let mut rig = Rig::new();
-    rig.add_session(2, r#"{"cpu":["1ms/4ms"]}"#);
+    rig.add_session(2, "{}");
     assert!(rig.dispatcher.scheduler().takes_turns());
     rig.dispatcher.forget_session(pacer::now(), SessionId(2));
     assert!(!rig.dispatcher.scheduler().takes_turns());
     rig.start(facts(ENTRY), OBEYS);
     rig.give(ENTRY, Verdict::Drop { reason: 0 });
     assert_eq!(rig.report(ENTRY).ended(), 1, "packets are handled as they come");
+}
+
+#[test]
+fn pools_have_their_own_events_and_turns() {
+    let mut rig = Rig::new();
+    let pool = |name: &str, processor, events: &[abi::Event]| abi::Pool {
+        name: units::Name::new(name).unwrap(),
+        lanes: 1,
+        processor,
+        events: events.to_vec(),
+    };
+    let pools = vec![
+        pool("fast", 0, &[abi::Event::Packet]),
+        pool("slow", 1, &[abi::Event::Timer, abi::Event::Message]),
+    ];
+    rig.add_session(2, "{}");
+    let declared = ServiceFacts { lanes: 2, pools, session: SessionId(2), ..facts(ENTRY) };
+    rig.start(declared, ANSWERS);
+    rig.run_turns();
+    rig.ask(Control::Message(Letter::of_daemon([0; 3].into())));
+    rig.give(ENTRY, Verdict::Drop { reason: 1 });
+    rig.run_turns();
+    assert_eq!(rig.words(), ["Started(EntryId(3))", "Answered(EntryId(3), [Some(3)])"]);
+    let report = rig.report(ENTRY);
+    assert_eq!((report.lanes_running, report.drop_module.get(&1)), (2, Some(&1)));
+}
+
+#[test]
+fn a_graph_goes_on_in_turns_and_a_packet_waits_in_each_of_its_services() {
+    let mut rig = Rig::new();
+    rig.add_session(2, "{}");
+    rig.start(facts(ENTRY), OBEYS);
+    rig.start(facts(NEXT), r#"(func (export "on_packet") (result i32) (i32.const 1))"#);
+    rig.run_turns();
+    let mut edges = [Edge::Out; abi::layout::EDGES_MAX];
+    edges[0] = Edge::To(NEXT);
+    rig.dispatcher.services_mut().get_mut(ENTRY).unwrap().set_edges(edges);
+    for _ in 0..3 {
+        rig.give(ENTRY, Verdict::PASS);
+    }
+    rig.run_turns();
+    let (first, next) = (rig.report(ENTRY), rig.report(NEXT));
+    assert_eq!((first.passed_on, next.packets, next.drop_module.get(&0)), (3, 3, Some(&3)));
+    assert_eq!(rig.session(1).queue, Bytes::ZERO);
+    assert_eq!(rig.cell().frames_free, rig.cell().frames_total);
+}
+
+#[test]
+fn low_memory_is_told_once_in_its_sessions_turns() {
+    let mut rig = Rig::new();
+    let hook = r#"
+        (import "tam" "event" (func $event (param i32 i32 i32) (result i32)))
+        (func (export "on_packet") (result i32) (i32.const 0))
+        (func (export "on_memory_low") (param i32 i32)
+          (drop (call $event (local.get 1) (i32.const 0) (i32.const 0))))"#;
+    rig.start(facts(ENTRY), hook);
+    let low = session::memory::Low {
+        session: SessionId::BEST_EFFORT,
+        used: Bytes(7 << 10),
+        most: Bytes(8 << 10),
+    };
+    assert!(rig.ask(Control::MemoryLow(low)));
+    assert_eq!(rig.words(), ["Started(EntryId(3))", "Event(EntryId(3), 8, [])"]);
+}
+
+#[test]
+fn who_watches_its_sessions_queue_hears_of_it() {
+    let mut rig = Rig::new();
+    let hook = r#"
+        (import "tam" "queue_watch" (func $watch (param i32 i32) (result i32)))
+        (import "tam" "event" (func $event (param i32 i32 i32) (result i32)))
+        (func (export "on_start") (result i32) (drop (call $watch (i32.const 50) (i32.const 25)))
+          (i32.const 0))
+        (func (export "on_packet") (result i32) (i32.const 1))
+        (func (export "on_queue") (param i32 i32)
+          (drop (call $event (local.get 0) (i32.const 0) (i32.const 0))))"#;
+    rig.add_session(2, r#"{"queue":"16KiB"}"#);
+    rig.start(ServiceFacts { session: SessionId(2), ..facts(ENTRY) }, hook);
+    rig.run_turns();
+    for _ in 0..3 {
+        rig.give(ENTRY, Verdict::PASS);
+    }
+    rig.dispatcher.report_queues(NOW, &mut rig.link);
+    rig.run_turns();
+    rig.dispatcher.report_queues(NOW, &mut rig.link);
+    rig.run_turns();
+    let told = rig.words();
+    assert_eq!(told.len(), 3, "its start, that it was long, and that it is short again: {told:?}");
+    assert!(told[1..].iter().all(|it| it.starts_with("Event(EntryId(3)")), "{told:?}");
+}
+
+#[test]
+fn what_captures_ask_for_is_sent_and_what_nobody_reads_is_counted() {
+    let mut rig = Rig::new();
+    rig.dispatcher.send_tapped(&mut rig.link);
+    let facts = crate::protocol::TapFacts { snap: 16, arriving: true, dropped_only: true };
+    rig.dispatcher.path_mut().set_tap(Some(facts));
+    rig.start(self::facts(ENTRY), OBEYS);
+    rig.give(ENTRY, Verdict::Drop { reason: 2 });
+    rig.dispatcher.send_tapped(&mut rig.link);
+    assert!(matches!(rig.told()[..], [FromCell::Started(_), FromCell::Tapped(_)]));
+    let (other, _) = fd_passing::pair().unwrap();
+    drop(std::mem::replace(&mut rig.daemon, other));
+    rig.give(ENTRY, Verdict::Drop { reason: 2 });
+    rig.dispatcher.send_tapped(&mut rig.link);
+    assert_eq!(rig.cell().tapped_lost, 1);
 }

@@ -152,3 +152,64 @@ impl Pools {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Name;
+
+    const ENTRY: EntryId = EntryId(7);
+
+    fn pool(lanes: u16, processor: u8, events: &[Event]) -> Declared {
+        Declared { name: Name::new("a").unwrap(), lanes, processor, events: events.to_vec() }
+    }
+
+    fn several() -> Pools {
+        let packets = pool(3, 0, &[Event::Packet]);
+        let others = pool(1, 2, &[Event::Timer, Event::Message]);
+        Pools::new(ENTRY, 4, &[packets, others], &[])
+    }
+
+    /// Lanes that have turns one after another, of those that have work.
+    fn turns<const N: usize>(pools: &mut Pools, pool: usize, work: &[usize]) -> [usize; N] {
+        [(); N].map(|()| pools.take_turn(pool, |lane| work.contains(&lane)).unwrap())
+    }
+
+    #[test]
+    fn a_service_without_pools_is_one_whose_processor_goes_by_its_number() {
+        for lanes in [1, 3] {
+            let pools = Pools::new(ENTRY, lanes, &[], &[]);
+            assert_eq!((pools.count(), pools.lanes(0), pools.lanes(1).len()), (1, 0..lanes, 0));
+            assert_eq!((pools.processor(0, ENTRY), pools.of(lanes - 1)), (ENTRY.0, 0));
+            assert!(Event::ALL.iter().all(|event| pools.has(lanes - 1, *event)));
+        }
+    }
+
+    #[test]
+    fn each_lane_has_the_events_of_its_pool() {
+        let pools = several();
+        assert_eq!((pools.count(), pools.lanes(0), pools.lanes(1)), (2, 0..3, 3..4));
+        assert_eq!((pools.processor(0, ENTRY), pools.processor(1, ENTRY)), (0, 2));
+        assert_eq!([0, 2, 3].map(|lane| pools.of(lane)), [0, 0, 1]);
+        assert!(pools.has(2, Event::Packet) && !pools.has(2, Event::Timer));
+        assert!(pools.has(3, Event::Message) && !pools.has(3, Event::Packet));
+    }
+
+    #[test]
+    fn lanes_of_a_pool_take_turns_and_those_without_work_are_left_out() {
+        let mut pools = several();
+        assert_eq!(turns(&mut pools, 0, &[0, 1, 2, 3]), [0, 1, 2, 0]);
+        assert_eq!(turns(&mut pools, 0, &[0, 2]), [2, 0, 2]);
+        assert_eq!(turns(&mut pools, 1, &[0, 3]), [3, 3]);
+        assert_eq!(pools.take_turn(0, |_| false), None);
+        assert_eq!(pools.take_turn(5, |_| true), None, "there is no such pool");
+    }
+
+    #[test]
+    fn one_lane_has_every_turn_of_its_pool_and_every_packet() {
+        let mut pools = Pools::new(ENTRY, 1, &[], &[]);
+        assert_eq!(turns(&mut pools, 0, &[0]), [0, 0]);
+        assert_eq!(pools.take_turn(0, |_| false), None);
+        assert_eq!(pools.take_turn(1, |_| true), None);
+    }
+}

@@ -398,6 +398,113 @@ impl StreamTurns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dispatch::tests::Rig;
+    use crate::protocol::KeptFacts;
+    use sandbox::fd_passing::sealed_memory;
+    use std::net::TcpListener;
+
+    const ENTRY: EntryId = EntryId(6);
+    /// A module that wants to see nothing of connections.
+    const BLIND: &str = r#"(module (memory (export "memory") 1)
+        (func (export "proxy_abi_version_0_2_1"))
+        (func (export "malloc") (param i32) (result i32) (i32.const 0)))"#;
+
+    fn facts() -> StreamFacts {
+        StreamFacts {
+            entry: ENTRY,
+            name: "blind".into(),
+            session: SessionId::BEST_EFFORT,
+            memory_pages_max: 1,
+            parameters: BTreeMap::new(),
+            closed: false,
+            kept: KeptFacts::default(),
+        }
+    }
+
+    fn code(text: &str) -> OwnedFd {
+        let wasm = wat::parse_str(text).unwrap();
+        let code = proxy_wasm::Engine::new().unwrap().compile(&wasm).unwrap();
+        sealed_memory("code", &code).unwrap()
+    }
+
+    /// Descriptors that come with a service: its code, what has connections come, a listener.
+    fn descriptors(code: OwnedFd) -> Vec<OwnedFd> {
+        let interception = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        vec![code, interception.into(), listener.into()]
+    }
+
+    fn start(rig: &mut Rig, fds: Vec<OwnedFd>) -> Result<bool> {
+        let Rig { streams, dispatcher, link, .. } = rig;
+        streams.start(facts(), fds, dispatcher.scheduler().pacer(), link)
+    }
+
+    fn look(rig: &mut Rig) -> Vec<String> {
+        let Rig { streams, dispatcher, link, .. } = rig;
+        streams.look(dispatcher.scheduler_mut(), link).unwrap();
+        rig.told().iter().map(|message| format!("{message:?}")).collect()
+    }
+
+    #[test]
+    fn a_service_of_streams_starts_asks_for_sockets_is_replaced_and_stops() {
+        let mut rig = Rig::new();
+        assert!(rig.streams.waited_for().is_none() && look(&mut rig).is_empty());
+        assert!(start(&mut rig, descriptors(code(BLIND))).unwrap());
+        assert_eq!(look(&mut rig), ["Started(EntryId(6))", "WantsSockets([256, 256])"]);
+        assert!(rig.streams.are_there() && rig.streams.waited_for().is_some());
+        let Rig { streams, dispatcher, link, .. } = &mut rig;
+        let pacer = dispatcher.scheduler().pacer();
+        assert!(streams.replace(facts(), vec![code(BLIND)], pacer, link).unwrap());
+        assert_eq!(look(&mut rig), ["Replaced(EntryId(6), 0)", "Kept(EntryId(6))"]);
+        rig.streams.set_closed(ENTRY, true);
+        let report = rig.streams.stop(ENTRY).unwrap();
+        assert_eq!(report.streams.unwrap().requests, 0);
+        assert!(rig.streams.stop(ENTRY).is_none() && !rig.streams.are_there());
+    }
+
+    #[test]
+    fn code_that_is_none_and_a_service_that_is_not_there_are_told() {
+        let mut rig = Rig::new();
+        let none = sealed_memory("code", b"none").unwrap();
+        assert!(!start(&mut rig, descriptors(none)).unwrap());
+        let Rig { streams, dispatcher, link, .. } = &mut rig;
+        let pacer = dispatcher.scheduler().pacer();
+        assert!(!streams.replace(facts(), vec![code(BLIND)], pacer, link).unwrap());
+        let told = rig.told();
+        let [FromCell::StartFailed(ENTRY, _), FromCell::ReplaceFailed(ENTRY, _)] = &told[..] else {
+            panic!("{told:?}");
+        };
+        assert!(start(&mut rig, vec![code(BLIND)]).is_err(), "descriptors are missing");
+    }
+
+    #[test]
+    fn a_turn_of_a_service_without_connections_is_over_at_once() {
+        let mut rig = Rig::new();
+        assert!(start(&mut rig, descriptors(code(BLIND))).unwrap());
+        look(&mut rig);
+        let Rig { streams, dispatcher, .. } = &mut rig;
+        let scheduler = dispatcher.scheduler_mut();
+        let task = crate::sched::sessions::Task { entry: ENTRY, pool: 0, processor: 0 };
+        scheduler.sessions_mut().wake(Nanos(1), SessionId::BEST_EFFORT, task);
+        let begin = pacer::now();
+        let next = scheduler.next(begin).unwrap();
+        assert!(streams.work(begin, &next, scheduler).unwrap() >= begin);
+        assert!(scheduler.next(pacer::now()).is_none(), "it has no work any more");
+        let other =
+            Next { task: crate::sched::sessions::Task { entry: EntryId(9), ..task }, ..next };
+        assert!(streams.work(begin, &other, scheduler).is_none());
+    }
+
+    #[test]
+    fn another_daemon_keeps_those_that_it_knows() {
+        let mut rig = Rig::new();
+        assert!(start(&mut rig, descriptors(code(BLIND))).unwrap());
+        rig.streams.retain(|entry| entry == ENTRY);
+        assert_eq!(rig.streams.all().count(), 1);
+        rig.streams.retain(|_| false);
+        assert_eq!(rig.streams.all().count(), 0);
+    }
 
     #[test]
     fn what_is_beside_connections_is_looked_at_each_time_or_now_and_then_while_they_work() {
