@@ -1,5 +1,7 @@
 //! A cell's services without its process: modules, a daemon's end of the link, no port.
 
+mod shared;
+
 use super::*;
 use crate::packet_memory::PacketMemory;
 use crate::protocol::{KeptFacts, ServiceFacts, SessionReport, StateWay, decode};
