@@ -1,5 +1,6 @@
 //! A cell's services without its process: modules, a daemon's end of the link, no port.
 
+mod maps;
 mod shared;
 
 use super::*;
