@@ -10,24 +10,30 @@
 //! ```
 
 mod listeners;
+mod origin;
 mod terms;
-mod upstream;
 
 pub use terms::{
     Config, Connection, Counters, Effect, Ending, Failure, JoinError, ListenerId, Memory,
 };
 
 use crate::cursor::{Cursor, Pieces, Wants};
-use crate::framing::Framer;
-use crate::icy::Reader;
-use crate::limits::LISTENERS_COUNT_MAX;
-use crate::live::{Live, shown};
+use crate::framing::{Framer, Unit};
+use crate::icy::{Event, Reader};
+use crate::limits::{ANSWER_LENGTH_MAX, LISTENERS_COUNT_MAX};
+use crate::live::{Judged, Live, NotLive, end_to_end, failed, heads, judge, shown};
 use crate::share::{Ask, Key};
 use crate::store::Store;
-use http1::{RequestHead, ResponseHead};
-use std::collections::{BTreeMap, VecDeque};
+use http1::{Framing, ResponseHead};
+use listeners::Listeners;
+use origin::{Due, Origin};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use units::{BitsPerSecond, Bytes, Nanos};
+
+/// Raw bytes are added in parts of this, so that one read of the origin does not take the place
+/// of everything that is kept.
+const RAW_LENGTH_MAX: usize = 4 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -45,25 +51,6 @@ enum Phase {
     Over,
 }
 
-/// The connection to the origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
-    Closed,
-    /// The head is waited for.
-    Waiting {
-        until: Nanos,
-    },
-    /// Bytes come.
-    Flowing {
-        since: Nanos,
-        silent_at: Nanos,
-    },
-    /// It is tried again later.
-    BackOff {
-        until: Nanos,
-    },
-}
-
 /// What a live stream has beside its payload.
 #[derive(Debug)]
 struct Stream {
@@ -74,39 +61,18 @@ struct Stream {
     framer: Framer,
 }
 
-#[derive(Debug)]
-struct Listener {
-    wants: Wants,
-    /// None until the origin's head is here.
-    cursor: Option<Cursor>,
-    /// It was told that there are bytes, and has not taken all of them since.
-    is_told: bool,
-    /// When it last took something, while there is more.
-    waits_since: Nanos,
-}
-
 /// One URL's stream and its listeners.
 #[derive(Debug)]
 pub struct Channel {
     config: Config,
     key: Key,
-    request: Arc<RequestHead>,
     phase: Phase,
-    link: Link,
-    connection: Connection,
-    /// Pauses that were made without a stable connection between them.
-    attempts: u32,
-    /// When the origin was lost, if nothing has come since.
-    lost: Option<Nanos>,
+    origin: Origin,
     stream: Option<Stream>,
     store: Store,
-    listeners: BTreeMap<ListenerId, Listener>,
+    listeners: Listeners,
     /// For whom the origin was opened.
     first: Option<ListenerId>,
-    /// No listener's position is in front of this.
-    slowest: u64,
-    /// No listener has to be dropped before this.
-    stall_next: Option<Nanos>,
     effects: VecDeque<Effect>,
     counters: Counters,
 }
@@ -118,18 +84,12 @@ impl Channel {
         Self {
             config,
             key: ask.key().clone(),
-            request: Arc::new(ask.request().clone()),
             phase: Phase::Idle,
-            link: Link::Closed,
-            connection: Connection(0),
-            attempts: 0,
-            lost: None,
+            origin: Origin::new(Arc::new(ask.request().clone())),
             stream: None,
             store: Store::new(config.ring_audio()),
-            listeners: BTreeMap::new(),
+            listeners: Listeners::default(),
             first: None,
-            slowest: u64::MAX,
-            stall_next: None,
             effects: VecDeque::new(),
             counters: Counters::default(),
         }
@@ -146,7 +106,7 @@ impl Channel {
         id: ListenerId,
         wants: Wants,
     ) -> Result<(), JoinError> {
-        if self.listeners.contains_key(&id) {
+        if self.listeners.contains(id) {
             return Err(JoinError::Known);
         }
         if self.listeners.len() >= LISTENERS_COUNT_MAX {
@@ -156,8 +116,7 @@ impl Channel {
             Phase::Idle | Phase::Opening | Phase::Live => {}
             Phase::Answering | Phase::Draining(_) | Phase::Over => return Err(JoinError::Ending),
         }
-        let listener = Listener { wants, cursor: None, is_told: false, waits_since: now };
-        self.listeners.insert(id, listener);
+        self.listeners.insert(now, id, wants);
         self.counters.joined(self.listeners.len());
         match self.phase {
             Phase::Idle => {
@@ -170,7 +129,7 @@ impl Channel {
                     self.counters.joins_from_ring += 1;
                 }
                 self.begin(id);
-                self.wake(now, id);
+                self.listeners.wake(now, id, &self.store, &mut self.effects);
             }
             _ => {}
         }
@@ -189,41 +148,92 @@ impl Channel {
             effect.to() != Some(id)
         });
         self.effects.extend(closed.map(|connection| Effect::Close { connection }));
-        if self.listeners.contains_key(&id) {
+        if self.listeners.contains(id) {
             self.remove(id);
+        }
+    }
+
+    /// The origin has answered; interim heads are not for here.
+    pub fn handle_upstream_head(
+        &mut self,
+        now: Nanos,
+        connection: Connection,
+        head: &ResponseHead,
+        framing: Framing,
+    ) {
+        if !self.origin.is_waiting_for(connection) {
+            return;
+        }
+        let judged = judge(head, framing, self.config.no_store);
+        if self.phase == Phase::Live {
+            return self.back_again(now, judged);
+        }
+        match judged {
+            Ok(Judged::Live(live)) => self.go_live(now, head, live),
+            Ok(Judged::Answer) => self.answer(now, head, framing),
+            Err(why) => self.not_live(head, why),
+        }
+    }
+
+    /// Bytes of the origin's body.
+    pub fn handle_upstream_bytes(&mut self, now: Nanos, connection: Connection, bytes: &[u8]) {
+        if bytes.is_empty() || !self.origin.note_bytes(now, connection) {
+            return;
+        }
+        self.counters.bytes_in += Bytes(bytes.len() as u64);
+        let before = self.store.edge();
+        match self.phase {
+            Phase::Live => self.take_media(bytes),
+            Phase::Answering => {
+                let length = self.store.edge().saturating_add(bytes.len() as u64);
+                if length > ANSWER_LENGTH_MAX as u64 {
+                    self.close();
+                    return self.drain(now, Ending::OriginLost);
+                }
+                self.store.push(Unit::Raw(bytes));
+            }
+            Phase::Idle | Phase::Opening | Phase::Draining(_) | Phase::Over => {}
+        }
+        if self.store.edge() > before {
+            self.wake_all(now);
+        }
+    }
+
+    /// The origin's body has ended as its head says, or its connection before a head.
+    pub fn handle_upstream_end(&mut self, now: Nanos, connection: Connection) {
+        match (self.phase, self.origin.is_flowing_by(connection)) {
+            _ if connection != self.origin.connection() => {}
+            (Phase::Live, true) => {
+                self.finish(false);
+                self.drain(now, Ending::Complete);
+            }
+            (Phase::Answering, true) => self.drain(now, Ending::Complete),
+            _ => self.handle_upstream_failed(now, connection, Failure::Reset),
+        }
+    }
+
+    /// The origin was lost. While listeners play what they have it is tried again.
+    pub fn handle_upstream_failed(&mut self, now: Nanos, connection: Connection, _: Failure) {
+        if self.origin.is_waiting_for(connection) || self.origin.is_flowing_by(connection) {
+            self.lose(now, (502, b"Bad Gateway"));
         }
     }
 
     /// A listener has taken so many bytes of its [`pieces`](Self::pieces). To be called before
     /// any other event, as those may add pieces between.
     pub fn handle_taken(&mut self, now: Nanos, id: ListenerId, length: usize) {
-        let Some(listener) = self.listeners.get_mut(&id) else { return };
-        let Some(cursor) = &mut listener.cursor else { return };
-        let mut left = length;
-        let mut next = cursor.piece(&self.store).map(|piece| piece.len());
-        while let Some(available) = next.filter(|_| left > 0) {
-            let taken = available.min(left);
-            left -= taken;
-            cursor.advance(taken, &self.store);
-            next = cursor.piece(&self.store).map(|piece| piece.len());
-        }
-        self.counters.bytes_out += Bytes((length - left) as u64);
-        if left < length {
-            listener.waits_since = now;
-        }
-        if next.is_none() {
-            listener.is_told = false;
-            if let Phase::Draining(ending) = self.phase {
-                self.end(id, ending);
-            }
+        let taken = self.listeners.handle_taken(now, id, length, &self.store);
+        let Some((taken, has_all)) = taken else { return };
+        self.counters.bytes_out += Bytes(taken as u64);
+        if has_all && let Phase::Draining(ending) = self.phase {
+            self.end(id, ending);
         }
     }
 
     /// The bytes for a listener, as far as they are here, at most `limit` of them.
     #[must_use]
     pub fn pieces(&self, id: ListenerId, limit: usize) -> Pieces<'_> {
-        let cursor = self.listeners.get(&id).and_then(|listener| listener.cursor.clone());
-        Pieces::new(cursor, &self.store, limit)
+        Pieces::new(self.listeners.cursor_of(id), &self.store, limit)
     }
 
     /// What is to be done next. To be asked until there is nothing.
@@ -234,18 +244,13 @@ impl Channel {
     /// When [`handle_timeout`](Self::handle_timeout) has to be called, if nothing else happens.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        let link = match self.link {
-            Link::Closed => None,
-            Link::Waiting { until } | Link::BackOff { until } => Some(until),
-            Link::Flowing { silent_at, .. } => Some(silent_at),
-        };
-        [link, self.gives_up(), self.stall_next].into_iter().flatten().min()
+        [self.origin.poll_timeout(), self.listeners.poll_timeout()].into_iter().flatten().min()
     }
 
     /// Does what time brings.
     pub fn handle_timeout(&mut self, now: Nanos) {
-        self.upstream_timeout(now);
-        if self.stall_next.is_some_and(|at| at <= now) {
+        self.origin_timeout(now);
+        if self.listeners.poll_timeout().is_some_and(|at| at <= now) {
             self.drop_stalled(now);
         }
     }
@@ -306,7 +311,7 @@ impl Channel {
     pub fn wants_more(&self) -> bool {
         let (edge, half) = (self.store.edge(), (self.store.limit() / 2) as u64);
         let is_behind = |cursor: &Cursor| edge.saturating_sub(cursor.position()) > half;
-        let mut cursors = self.listeners.values().map(|listener| listener.cursor.as_ref());
+        let mut cursors = self.listeners.cursors();
         self.phase != Phase::Live || !cursors.all(|cursor| cursor.is_some_and(is_behind))
     }
 
@@ -327,11 +332,248 @@ impl Channel {
         let (ring, index) = self.store.memory();
         let stream = self.stream.as_ref();
         let pending = stream.map_or(0, |stream| stream.framer.memory() + stream.reader.memory());
-        let rests = self.listeners.values().filter_map(|listener| listener.cursor.as_ref());
-        let rests: usize = rests.map(Cursor::memory).sum();
-        let each = size_of::<Listener>() + size_of::<ListenerId>();
-        let listeners = self.listeners.len() * each + rests;
+        let listeners = self.listeners.memory();
         let bytes = |count: usize| Bytes(count as u64);
         Memory { payload: bytes(ring + pending), index: bytes(index), listeners: bytes(listeners) }
+    }
+
+    fn origin_timeout(&mut self, now: Nanos) {
+        match self.origin.due(now) {
+            Some(Due::GivenUp) => {
+                self.close();
+                self.drain(now, Ending::OriginLost);
+            }
+            Some(Due::Silent) => {
+                self.close();
+                self.lose(now, (504, b"Gateway Timeout"));
+            }
+            Some(Due::Again) => self.open(now),
+            None => {}
+        }
+    }
+
+    fn go_live(&mut self, now: Nanos, head: &ResponseHead, live: Live) {
+        let Some(heads) = heads(head, live.interval.is_some()) else {
+            self.close();
+            return self.fail((502, b"Bad Gateway"));
+        };
+        let ring = if live.is_video { self.config.ring_video() } else { self.config.ring_audio() };
+        self.store = Store::new(ring);
+        let (reader, framer) = (Reader::new(live.interval), Framer::new(live.format));
+        self.stream = Some(Stream { live, heads, reader, framer });
+        self.phase = Phase::Live;
+        self.origin.begin_body(now);
+        for id in self.listeners.ids() {
+            self.begin(id);
+        }
+    }
+
+    /// A redirect or an error goes to everybody who waits.
+    fn answer(&mut self, now: Nanos, head: &ResponseHead, framing: Framing) {
+        self.store = Store::new(ANSWER_LENGTH_MAX);
+        self.phase = Phase::Answering;
+        self.origin.begin_body(now);
+        let head = Arc::new(end_to_end(head.clone()));
+        for id in self.listeners.ids() {
+            self.listeners.place(id, Cursor::new(0, None, Wants::Media));
+            let head = Arc::clone(&head);
+            self.effects.push_back(Effect::Head { to: id, head, body: framing });
+        }
+    }
+
+    /// Everybody asks the origin alone; the first has done so already.
+    fn not_live(&mut self, head: &ResponseHead, why: NotLive) {
+        // The origin was asked for titles: who did not ask for them cannot have this answer.
+        let has_titles = head.headers.contains(b"icy-metaint");
+        let fits = |wants: Wants| !has_titles || wants == Wants::Titles;
+        let first = self.first.filter(|id| self.listeners.wants_of(*id).is_some_and(fits));
+        let other = || self.listeners.wants().find(|(_, wants)| fits(*wants));
+        let first = first.or_else(|| other().map(|(id, _)| id));
+        match first {
+            Some(to) => {
+                let connection = self.origin.connection();
+                self.effects.push_back(Effect::Pass { to, connection, why });
+                self.origin.let_go();
+            }
+            None => self.close(),
+        }
+        for id in self.listeners.ids() {
+            if Some(id) != first {
+                self.effects.push_back(Effect::Alone { to: id, why });
+            }
+        }
+        self.listeners.clear();
+        self.over();
+    }
+
+    /// The origin answers again while listeners are in the middle of its stream.
+    fn back_again(&mut self, now: Nanos, judged: Result<Judged, NotLive>) {
+        match (judged, &mut self.stream) {
+            (Ok(Judged::Live(live)), Some(stream))
+                if live.content_type == stream.live.content_type =>
+            {
+                stream.reader = Reader::new(live.interval);
+                self.origin.begin_body(now);
+                self.counters.reconnects += 1;
+            }
+            // A server whose source is not back yet says 404 or 503.
+            (Ok(Judged::Answer), _) => {
+                self.close();
+                self.origin.back_off(now);
+            }
+            _ => {
+                self.close();
+                self.drain(now, Ending::OriginChanged);
+            }
+        }
+    }
+
+    fn lose(&mut self, now: Nanos, (status, reason): (u16, &[u8])) {
+        match self.phase {
+            Phase::Opening => self.fail((status, reason)),
+            Phase::Answering => self.drain(now, Ending::OriginLost),
+            Phase::Live => {
+                self.finish(true);
+                self.origin.note_loss(now);
+                self.origin.back_off(now);
+                self.wake_all(now);
+            }
+            Phase::Idle | Phase::Draining(_) | Phase::Over => {}
+        }
+    }
+
+    /// Nobody has a head yet, and the origin gives none.
+    fn fail(&mut self, (status, reason): (u16, &[u8])) {
+        self.origin.let_go();
+        let head = failed(status, reason);
+        for id in self.listeners.ids() {
+            if let Some(head) = &head {
+                let head = Arc::clone(head);
+                self.effects.push_back(Effect::Head { to: id, head, body: Framing::Length(0) });
+            }
+            self.end(id, Ending::Complete);
+        }
+    }
+
+    fn take_media(&mut self, mut bytes: &[u8]) {
+        let Self { stream: Some(stream), store, listeners, counters, .. } = self else {
+            return;
+        };
+        let Stream { reader, framer, .. } = stream;
+        loop {
+            let (taken, event) = reader.read(bytes);
+            bytes = bytes.get(taken..).unwrap_or_default();
+            match event {
+                None => break,
+                Some(Event::Title(block)) => {
+                    counters.titles += u64::from(store.set_title(block));
+                }
+                Some(Event::Payload(payload)) => {
+                    let mut add = |unit: Unit<'_>| counters.skips += add(store, listeners, unit);
+                    framer.push(payload, &mut add);
+                }
+            }
+        }
+    }
+
+    /// Gives on what is whole though nothing follows it.
+    fn finish(&mut self, is_cut: bool) {
+        let Self { stream: Some(stream), store, listeners, counters, .. } = self else {
+            return;
+        };
+        let mut add = |unit: Unit<'_>| counters.skips += add(store, listeners, unit);
+        if is_cut {
+            stream.framer.restart(&mut add);
+        } else {
+            stream.framer.finish(&mut add);
+        }
+    }
+
+    /// Gives a listener its head, and its place in the stream.
+    fn begin(&mut self, id: ListenerId) {
+        let (Some(stream), Some(wants)) = (&self.stream, self.listeners.wants_of(id)) else {
+            return;
+        };
+        let has_titles = wants == Wants::Titles && stream.live.interval.is_some();
+        let wants = if has_titles { Wants::Titles } else { Wants::Media };
+        let head = Arc::clone(&stream.heads[usize::from(has_titles)]);
+        let position = self.store.entry(0);
+        // Who begins with the stream gets its tables as they come.
+        let lead = stream.framer.preface().filter(|_| position > 0);
+        self.listeners.place(id, Cursor::new(position, lead, wants));
+        self.effects.push_back(Effect::Head { to: id, head, body: Framing::UntilClose });
+    }
+
+    /// Who has taken everything is told that nothing more comes.
+    fn drain(&mut self, now: Nanos, ending: Ending) {
+        self.phase = Phase::Draining(ending);
+        self.origin.let_go();
+        self.origin.forget_loss();
+        self.wake_all(now);
+        for id in self.listeners.idle() {
+            self.end(id, ending);
+        }
+    }
+
+    fn drop_stalled(&mut self, now: Nanos) {
+        for id in self.listeners.stalled(now) {
+            self.counters.dropped += 1;
+            self.end(id, Ending::Stalled);
+        }
+        self.listeners.set_next_stall();
+    }
+
+    fn end(&mut self, id: ListenerId, ending: Ending) {
+        self.effects.push_back(Effect::End { to: id, ending });
+        self.remove(id);
+    }
+
+    /// Forgets a listener, and closes with the last.
+    fn remove(&mut self, id: ListenerId) {
+        self.listeners.remove(id);
+        if self.listeners.is_empty() {
+            self.close();
+            self.over();
+        }
+    }
+
+    /// Nothing is waited for any more, and no payload kept.
+    fn over(&mut self) {
+        self.phase = Phase::Over;
+        self.origin.let_go();
+        self.origin.forget_loss();
+        self.listeners.forget_stalls();
+        if let Some(stream) = &mut self.stream {
+            // What was left out stays counted.
+            stream.framer.restart(&mut |_| {});
+            stream.reader = Reader::new(None);
+        }
+        self.store = Store::new(self.store.limit());
+    }
+
+    /// Opens the next connection to the origin.
+    fn open(&mut self, now: Nanos) {
+        let opened = self.origin.open(now);
+        self.effects.push_back(opened);
+    }
+
+    /// Closes the connection to the origin, if there is one.
+    fn close(&mut self) {
+        self.effects.extend(self.origin.close());
+    }
+
+    fn wake_all(&mut self, now: Nanos) {
+        self.listeners.wake_all(now, &self.store, &mut self.effects);
+    }
+}
+
+/// Adds a unit, raw bytes in parts; how many listeners went on near the edge.
+fn add(store: &mut Store, listeners: &mut Listeners, unit: Unit<'_>) -> u64 {
+    match unit {
+        Unit::Frame { .. } => listeners.publish(store, unit),
+        Unit::Raw(bytes) => {
+            let parts = bytes.chunks(RAW_LENGTH_MAX);
+            parts.map(|part| listeners.publish(store, Unit::Raw(part))).sum()
+        }
     }
 }

@@ -1,129 +1,204 @@
-//! What happens to listeners: they begin, are told of bytes, skip, and end.
+//! Listeners of one stream: how far each has come, and who is told that there are bytes.
 
-use super::{Channel, Counters, Effect, Ending, Link, Listener, ListenerId, Phase};
+use super::{Effect, ListenerId};
 use crate::cursor::{Cursor, Wants};
 use crate::framing::Unit;
-use crate::icy::Reader;
 use crate::limits::LISTENER_STALL_MAX;
 use crate::store::Store;
-use http1::Framing;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use units::Nanos;
 
-impl Channel {
-    /// Gives a listener its head, and its place in the stream.
-    pub(super) fn begin(&mut self, id: ListenerId) {
-        let (Some(stream), Some(listener)) = (&self.stream, self.listeners.get_mut(&id)) else {
-            return;
-        };
-        let has_titles = listener.wants == Wants::Titles && stream.live.interval.is_some();
-        let wants = if has_titles { Wants::Titles } else { Wants::Media };
-        let head = Arc::clone(&stream.heads[usize::from(has_titles)]);
-        let position = self.store.entry(0);
-        // Who begins with the stream gets its tables as they come.
-        let lead = stream.framer.preface().filter(|_| position > 0);
-        listener.cursor = Some(Cursor::new(position, lead, wants));
-        self.slowest = self.slowest.min(position);
-        self.effects.push_back(Effect::Head { to: id, head, body: Framing::UntilClose });
+#[derive(Debug)]
+struct Listener {
+    wants: Wants,
+    /// None until the origin's head is here.
+    cursor: Option<Cursor>,
+    /// It was told that there are bytes, and has not taken all of them since.
+    is_told: bool,
+    /// When it last took something, while there is more.
+    waits_since: Nanos,
+}
+
+/// Everybody who listens to one stream.
+#[derive(Debug)]
+pub(super) struct Listeners {
+    all: BTreeMap<ListenerId, Listener>,
+    /// No listener's position is in front of this.
+    slowest: u64,
+    /// No listener has to be dropped before this.
+    stall_next: Option<Nanos>,
+}
+
+impl Default for Listeners {
+    fn default() -> Self {
+        Self { all: BTreeMap::new(), slowest: u64::MAX, stall_next: None }
+    }
+}
+
+impl Listeners {
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(super) fn contains(&self, id: ListenerId) -> bool {
+        self.all.contains_key(&id)
+    }
+
+    pub(super) fn ids(&self) -> Vec<ListenerId> {
+        self.all.keys().copied().collect()
+    }
+
+    /// What somebody has asked for, with all others.
+    pub(super) fn wants(&self) -> impl Iterator<Item = (ListenerId, Wants)> {
+        self.all.iter().map(|(id, listener)| (*id, listener.wants))
+    }
+
+    /// What a listener has asked for.
+    pub(super) fn wants_of(&self, id: ListenerId) -> Option<Wants> {
+        self.all.get(&id).map(|listener| listener.wants)
+    }
+
+    /// The position of a listener that has a head.
+    pub(super) fn cursor_of(&self, id: ListenerId) -> Option<Cursor> {
+        self.all.get(&id).and_then(|listener| listener.cursor.clone())
+    }
+
+    /// The positions; none where a listener has no head.
+    pub(super) fn cursors(&self) -> impl Iterator<Item = Option<&Cursor>> {
+        self.all.values().map(|listener| listener.cursor.as_ref())
+    }
+
+    /// Bytes that they hold.
+    pub(super) fn memory(&self) -> usize {
+        let rests: usize = self.cursors().flatten().map(Cursor::memory).sum();
+        self.all.len() * (size_of::<Listener>() + size_of::<ListenerId>()) + rests
+    }
+
+    /// Those who have taken everything that they were told of.
+    pub(super) fn idle(&self) -> Vec<ListenerId> {
+        let idle = self.all.iter().filter(|(_, listener)| !listener.is_told);
+        idle.map(|(id, _)| *id).collect()
+    }
+
+    /// Notes what a listener has taken: the bytes of it that there were, and whether it has all.
+    /// None if it is not there or has no head.
+    pub(super) fn handle_taken(
+        &mut self,
+        now: Nanos,
+        id: ListenerId,
+        length: usize,
+        store: &Store,
+    ) -> Option<(usize, bool)> {
+        let listener = self.all.get_mut(&id)?;
+        let cursor = listener.cursor.as_mut()?;
+        let mut left = length;
+        let mut next = cursor.piece(store).map(|piece| piece.len());
+        while let Some(available) = next.filter(|_| left > 0) {
+            let taken = available.min(left);
+            left -= taken;
+            cursor.advance(taken, store);
+            next = cursor.piece(store).map(|piece| piece.len());
+        }
+        if left < length {
+            listener.waits_since = now;
+        }
+        if next.is_none() {
+            listener.is_told = false;
+        }
+        Some((length - left, next.is_none()))
+    }
+
+    pub(super) fn insert(&mut self, now: Nanos, id: ListenerId, wants: Wants) {
+        let listener = Listener { wants, cursor: None, is_told: false, waits_since: now };
+        self.all.insert(id, listener);
+    }
+
+    pub(super) fn remove(&mut self, id: ListenerId) {
+        self.all.remove(&id);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.all.clear();
+    }
+
+    /// Gives a listener its place in the stream.
+    pub(super) fn place(&mut self, id: ListenerId, cursor: Cursor) {
+        if let Some(listener) = self.all.get_mut(&id) {
+            self.slowest = self.slowest.min(cursor.position());
+            listener.cursor = Some(cursor);
+        }
+    }
+
+    /// Nobody is waited for any more.
+    pub(super) const fn forget_stalls(&mut self) {
+        self.stall_next = None;
     }
 
     /// Tells a listener that there are bytes, if there are and it does not know.
-    pub(super) fn wake(&mut self, now: Nanos, id: ListenerId) {
-        let Self { listeners, store, stall_next, effects, .. } = self;
-        if let Some(listener) = listeners.get_mut(&id)
+    pub(super) fn wake(
+        &mut self,
+        now: Nanos,
+        id: ListenerId,
+        store: &Store,
+        effects: &mut VecDeque<Effect>,
+    ) {
+        if let Some(listener) = self.all.get_mut(&id)
             && listener.wake(now, store)
         {
-            told(now, id, stall_next, effects);
+            told(now, id, &mut self.stall_next, effects);
         }
     }
 
     /// Tells everybody.
-    pub(super) fn wake_all(&mut self, now: Nanos) {
-        let Self { listeners, store, stall_next, effects, .. } = self;
-        for (id, listener) in listeners {
+    pub(super) fn wake_all(&mut self, now: Nanos, store: &Store, effects: &mut VecDeque<Effect>) {
+        for (id, listener) in &mut self.all {
             if listener.wake(now, store) {
-                told(now, *id, stall_next, effects);
+                told(now, *id, &mut self.stall_next, effects);
             }
         }
     }
 
-    /// Who has taken everything is told that nothing more comes.
-    pub(super) fn drain(&mut self, now: Nanos, ending: Ending) {
-        self.phase = Phase::Draining(ending);
-        self.link = Link::Closed;
-        self.lost = None;
-        self.wake_all(now);
-        let done = self.listeners.iter().filter(|(_, listener)| !listener.is_told);
-        let done: Vec<ListenerId> = done.map(|(id, _)| *id).collect();
-        for id in done {
-            self.end(id, ending);
-        }
-    }
-
-    pub(super) fn drop_stalled(&mut self, now: Nanos) {
-        let stalled = |listener: &Listener| listener.waits_since + LISTENER_STALL_MAX;
-        let all = self.listeners.iter().filter(|(_, listener)| listener.is_told);
-        let gone: Vec<ListenerId> =
-            all.filter(|(_, listener)| stalled(listener) <= now).map(|(id, _)| *id).collect();
-        for id in gone {
-            self.counters.dropped += 1;
-            self.end(id, Ending::Stalled);
-        }
-        let told = self.listeners.values().filter(|listener| listener.is_told);
-        self.stall_next = told.map(stalled).min();
-    }
-
-    pub(super) fn end(&mut self, id: ListenerId, ending: Ending) {
-        self.effects.push_back(Effect::End { to: id, ending });
-        self.remove(id);
-    }
-
-    /// Forgets a listener, and closes with the last.
-    pub(super) fn remove(&mut self, id: ListenerId) {
-        self.listeners.remove(&id);
-        if self.listeners.is_empty() {
-            self.close();
-            self.over();
-        }
-    }
-
-    /// Nothing is waited for any more, and no payload kept.
-    pub(super) fn over(&mut self) {
-        self.phase = Phase::Over;
-        self.link = Link::Closed;
-        (self.lost, self.stall_next) = (None, None);
-        if let Some(stream) = &mut self.stream {
-            // What was left out stays counted.
-            stream.framer.restart(&mut |_| {});
-            stream.reader = Reader::new(None);
-        }
-        self.store = Store::new(self.store.limit());
-    }
-
     /// Adds a unit of payload; who is about to lose what it has not taken goes on near the edge.
-    pub(super) fn publish(
-        store: &mut Store,
-        listeners: &mut BTreeMap<ListenerId, Listener>,
-        slowest: &mut u64,
-        counters: &mut Counters,
-        unit: Unit<'_>,
-    ) {
+    /// Returns how many that were.
+    pub(super) fn publish(&mut self, store: &mut Store, unit: Unit<'_>) -> u64 {
+        let mut skips = 0;
         let tail = store.tail_for(&unit);
-        if tail > *slowest {
+        if tail > self.slowest {
             let half = (store.limit() / 2) as u64;
             let target = store.entry(tail.max(store.edge().saturating_sub(half)));
-            *slowest = u64::MAX;
-            for cursor in listeners.values_mut().filter_map(|listener| listener.cursor.as_mut()) {
+            self.slowest = u64::MAX;
+            for cursor in self.all.values_mut().filter_map(|listener| listener.cursor.as_mut()) {
                 if cursor.position() < tail {
                     cursor.skip(target, store);
-                    counters.skips += 1;
+                    skips += 1;
                 }
-                *slowest = (*slowest).min(cursor.position());
+                self.slowest = self.slowest.min(cursor.position());
             }
         }
         store.forget(tail);
         store.push(unit);
+        skips
+    }
+
+    /// Returns when [`Listeners::stalled`] has to be asked.
+    pub(super) const fn poll_timeout(&self) -> Option<Nanos> {
+        self.stall_next
+    }
+
+    /// Those who have taken nothing for too long.
+    pub(super) fn stalled(&self, now: Nanos) -> Vec<ListenerId> {
+        let all = self.all.iter().filter(|(_, listener)| listener.is_told);
+        all.filter(|(_, listener)| listener.stalls() <= now).map(|(id, _)| *id).collect()
+    }
+
+    /// Looks anew for who stalls next.
+    pub(super) fn set_next_stall(&mut self) {
+        let told = self.all.values().filter(|listener| listener.is_told);
+        self.stall_next = told.map(Listener::stalls).min();
     }
 }
 
@@ -136,6 +211,10 @@ impl Listener {
         }
         (self.is_told, self.waits_since) = (true, now);
         true
+    }
+
+    fn stalls(&self) -> Nanos {
+        self.waits_since + LISTENER_STALL_MAX
     }
 }
 

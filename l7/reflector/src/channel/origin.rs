@@ -1,0 +1,156 @@
+//! The connection to a stream's origin: when it is opened, given up, and tried again.
+
+use super::{Connection, Effect};
+use crate::limits::{
+    BACK_OFF_MAX, BACK_OFF_MIN, HEAD_WAIT_MAX, RECONNECT_MAX, SILENCE_MAX, STABLE,
+};
+use http1::RequestHead;
+use std::sync::Arc;
+use units::Nanos;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Closed,
+    /// The head is waited for.
+    Waiting {
+        until: Nanos,
+    },
+    /// Bytes come.
+    Flowing {
+        since: Nanos,
+        silent_at: Nanos,
+    },
+    /// It is tried again later.
+    BackOff {
+        until: Nanos,
+    },
+}
+
+/// What time has brought to an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// It is not tried any more.
+    GivenUp,
+    /// It says nothing.
+    Silent,
+    /// It is to be opened again.
+    Again,
+}
+
+/// Origin of a stream.
+#[derive(Debug)]
+pub(super) struct Origin {
+    request: Arc<RequestHead>,
+    link: Link,
+    connection: Connection,
+    /// Pauses that were made without a stable connection between them.
+    attempts: u32,
+    /// When it was lost, if nothing has come since.
+    lost: Option<Nanos>,
+}
+
+impl Origin {
+    /// An origin that was never opened.
+    pub(super) const fn new(request: Arc<RequestHead>) -> Self {
+        Self { request, link: Link::Closed, connection: Connection(0), attempts: 0, lost: None }
+    }
+
+    /// The latest connection.
+    pub(super) const fn connection(&self) -> Connection {
+        self.connection
+    }
+
+    /// Returns true when this connection is open and has brought no head.
+    pub(super) fn is_waiting_for(&self, connection: Connection) -> bool {
+        connection == self.connection && matches!(self.link, Link::Waiting { .. })
+    }
+
+    /// Returns true when this connection brings a body.
+    pub(super) fn is_flowing_by(&self, connection: Connection) -> bool {
+        connection == self.connection && matches!(self.link, Link::Flowing { .. })
+    }
+
+    /// Returns when [`Origin::due`] has to be asked.
+    pub(super) fn poll_timeout(&self) -> Option<Nanos> {
+        let link = match self.link {
+            Link::Closed => None,
+            Link::Waiting { until } | Link::BackOff { until } => Some(until),
+            Link::Flowing { silent_at, .. } => Some(silent_at),
+        };
+        [link, self.gives_up()].into_iter().flatten().min()
+    }
+
+    /// Says what time has brought.
+    pub(super) fn due(&self, now: Nanos) -> Option<Due> {
+        if self.gives_up().is_some_and(|at| at <= now) {
+            return Some(Due::GivenUp);
+        }
+        match self.link {
+            Link::Waiting { until } | Link::Flowing { silent_at: until, .. } if until <= now => {
+                Some(Due::Silent)
+            }
+            Link::BackOff { until } if until <= now => Some(Due::Again),
+            _ => None,
+        }
+    }
+
+    /// Opens the next connection.
+    pub(super) fn open(&mut self, now: Nanos) -> Effect {
+        self.connection = Connection(self.connection.0.wrapping_add(1));
+        self.link = Link::Waiting { until: now + HEAD_WAIT_MAX };
+        Effect::Open { connection: self.connection, request: Arc::clone(&self.request) }
+    }
+
+    /// Closes the connection, if there is one.
+    pub(super) fn close(&mut self) -> Option<Effect> {
+        let is_open = matches!(self.link, Link::Waiting { .. } | Link::Flowing { .. });
+        self.link = Link::Closed;
+        is_open.then_some(Effect::Close { connection: self.connection })
+    }
+
+    /// Leaves the connection to somebody else, or as it is: nothing of it is waited for.
+    pub(super) const fn let_go(&mut self) {
+        self.link = Link::Closed;
+    }
+
+    /// Notes that its head is here.
+    pub(super) fn begin_body(&mut self, now: Nanos) {
+        self.link = Link::Flowing { since: now, silent_at: now + SILENCE_MAX };
+    }
+
+    /// Notes bytes of a connection; false when it is another one, or has no body.
+    pub(super) fn note_bytes(&mut self, now: Nanos, connection: Connection) -> bool {
+        let Link::Flowing { since, .. } = self.link else { return false };
+        if connection != self.connection {
+            return false;
+        }
+        self.link = Link::Flowing { since, silent_at: now + SILENCE_MAX };
+        self.lost = None;
+        if now.saturating_sub(since) >= STABLE {
+            self.attempts = 0;
+        }
+        true
+    }
+
+    /// Notes that it was lost in the middle of the stream.
+    pub(super) fn note_loss(&mut self, now: Nanos) {
+        self.lost = self.lost.or(Some(now));
+    }
+
+    /// Forgets that it was lost: nobody waits for it any more.
+    pub(super) const fn forget_loss(&mut self) {
+        self.lost = None;
+    }
+
+    /// Makes a pause before the next connection, each twice as long as the one before.
+    pub(super) fn back_off(&mut self, now: Nanos) {
+        let pause = BACK_OFF_MIN.0.saturating_mul(1 << self.attempts.min(16));
+        self.attempts = self.attempts.saturating_add(1);
+        self.link = Link::BackOff { until: now + Nanos(pause.min(BACK_OFF_MAX.0)) };
+    }
+
+    /// When it is not tried any more.
+    fn gives_up(&self) -> Option<Nanos> {
+        self.lost.map(|lost| lost + RECONNECT_MAX)
+    }
+}
