@@ -13,96 +13,35 @@
 
 use crate::Random;
 use crate::cookie::Cookies;
-use crate::handshake::{Failure, Initiator, Me, Responder};
-use crate::identity::Identity;
-use crate::load::{Bucket, Places, Prefixes};
+use crate::handshake::{Failure, Me};
+use crate::load::Bucket;
 use crate::noise::StaticKey;
-use crate::secret::{MAC_LENGTH, Secret, TAG_LENGTH};
-use crate::traffic::{Roots, Traffic};
-use crate::wire::{self, AssociationId, EPHEMERAL_LENGTH, Message};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::secret::{MAC_LENGTH, Secret};
+use crate::wire::{AssociationId, Message};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use trust::{PublicKey, token};
+use trust::token;
 use units::Nanos;
 
 mod answer;
 mod ask;
 mod limits;
+mod slots;
 mod terms;
+
+use answer::Answering;
+use ask::Asker;
+use slots::{Entry, Live, Slots, Stage};
 
 pub use limits::*;
 pub use terms::*;
-
-/// A handshake that this side has begun.
-struct Asking {
-    peer: Peer,
-    replaces: Option<AssociationId>,
-    give_up: Nanos,
-    tries: u32,
-    forged: u32,
-    stage: Stage,
-}
-
-enum Stage {
-    /// Message 1 is on its way.
-    Asked { initiator: Initiator, cookies: u32 },
-    /// Message 2 has come, message 3 is on its way.
-    Met { finish: Vec<u8>, sent: u32, met: Box<Met> },
-}
-
-/// What both sides have agreed on.
-struct Met {
-    peer_id: AssociationId,
-    identity: Identity,
-    roots: Roots,
-}
-
-/// A handshake that somebody else has begun.
-struct HalfOpen {
-    from: SocketAddr,
-    question: [u8; EPHEMERAL_LENGTH],
-    is_proven: bool,
-    forged: u32,
-    responder: Responder,
-}
-
-/// An association.
-struct Live {
-    address: SocketAddr,
-    principal: PublicKey,
-    peer_id: AssociationId,
-    since: Nanos,
-    until: Nanos,
-    /// When the next one is asked for, if this side asked for this one.
-    renew: Option<Nanos>,
-    /// For a message 3 that comes again: its tag, and the answer.
-    confirm: Option<([u8; TAG_LENGTH], [u8; MAC_LENGTH])>,
-    end_ours: Secret,
-    end_theirs: Secret,
-}
-
-enum Entry {
-    Asking(Box<Asking>),
-    HalfOpen(Box<HalfOpen>),
-    Live(Box<Live>),
-}
-
-struct Slot {
-    deadline: Nanos,
-    entry: Entry,
-}
 
 /// All associations of a node, and all that may become some.
 pub struct Associations {
     me: Me,
     bucket: Bucket,
     cookies: Cookies,
-    prefixes: Prefixes,
-    slots: BTreeMap<AssociationId, Slot>,
-    deadlines: BTreeSet<(Nanos, AssociationId)>,
-    /// The questions of half-open handshakes: the network may bring each twice.
-    questions: BTreeSet<(SocketAddr, [u8; EPHEMERAL_LENGTH])>,
-    counts: Counts,
+    slots: Slots,
     refused: BTreeMap<Refusal, u64>,
 }
 
@@ -119,11 +58,7 @@ impl Associations {
             me,
             bucket: Bucket::new(now, budget),
             cookies: Cookies::new(now, random),
-            prefixes: Prefixes::default(),
-            slots: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
-            questions: BTreeSet::new(),
-            counts: Counts::default(),
+            slots: Slots::default(),
             refused: BTreeMap::new(),
         })
     }
@@ -135,6 +70,35 @@ impl Associations {
     pub fn set_token(&mut self, token: String) -> Result<(), AssociationError> {
         self.me.token = bounded(token)?;
         Ok(())
+    }
+
+    /// Asks somebody for an association. Its number is known at once; [`Effect::Established`]
+    /// or [`Effect::Ended`] follows.
+    ///
+    /// # Errors
+    /// When too many are under way.
+    pub fn connect(
+        &mut self,
+        now: Nanos,
+        peer: Peer,
+        random: &mut Random,
+    ) -> Result<(AssociationId, Vec<Effect>), AssociationError> {
+        self.asker().ask(now, peer, None, random)
+    }
+
+    /// Asks for the successor of an association now, because whoever uses it has heard nothing
+    /// from the other side: it may have restarted. None, if there is no such association or it
+    /// is renewed already.
+    ///
+    /// # Errors
+    /// When too many are under way.
+    pub fn renew(
+        &mut self,
+        now: Nanos,
+        id: AssociationId,
+        random: &mut Random,
+    ) -> Result<Vec<Effect>, AssociationError> {
+        self.asker().renew(now, id, random)
     }
 
     /// Takes a datagram of the handshake.
@@ -151,14 +115,14 @@ impl Associations {
             Err(_) => refuse(Refusal::Malformed),
             Ok(Message::Initiation { cookie, ephemeral, noise }) => {
                 let question = answer::Question { from, cookie, ephemeral, noise };
-                self.initiation(now, &question, random)
+                self.answering().initiation(now, &question, random)
             }
-            Ok(Message::Answer { to, noise }) => self.answer(now, from, to, noise),
-            Ok(Message::Finish { to, noise }) => self.finish(now, from, to, noise),
+            Ok(Message::Answer { to, noise }) => self.asker().answer(now, from, to, noise),
+            Ok(Message::Finish { to, noise }) => self.answering().finish(now, from, to, noise),
             Ok(Message::Cookie { to, cookie, ephemeral }) => {
-                self.cookie(from, to, cookie, ephemeral)
+                self.asker().cookie(from, to, cookie, ephemeral)
             }
-            Ok(Message::Confirm { to, mac }) => self.confirm(now, from, to, mac, random),
+            Ok(Message::Confirm { to, mac }) => self.asker().confirm(now, from, to, mac, random),
             Ok(Message::End { to, mac }) => self.ended_by_peer(to, mac),
         };
         taken.unwrap_or_else(|(refusal, effects)| {
@@ -170,19 +134,18 @@ impl Associations {
     /// When [`Associations::handle_timeout`] has to be called, if nothing else happens.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Nanos> {
-        self.deadlines.first().map(|(at, _)| *at)
+        self.slots.poll_timeout()
     }
 
     /// Does what time brings.
     pub fn handle_timeout(&mut self, now: Nanos, random: &mut Random) -> Vec<Effect> {
         let mut effects = Vec::new();
-        while let Some(&(at, id)) = self.deadlines.first()
-            && at <= now
-        {
-            let Some(slot) = self.remove(id) else { break };
-            match slot.entry {
+        while let Some((id, entry)) = self.slots.pop_due(now) {
+            match entry {
                 Entry::HalfOpen(_) => {}
-                Entry::Asking(asking) => self.ask_again(now, id, *asking, random, &mut effects),
+                Entry::Asking(asking) => {
+                    self.asker().ask_again(now, id, *asking, random, &mut effects);
+                }
                 Entry::Live(live) => self.age(now, id, *live, random, &mut effects),
             }
         }
@@ -191,28 +154,19 @@ impl Associations {
 
     /// Ends an association, or an attempt to get one, and tells the other side.
     pub fn end(&mut self, id: AssociationId) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        match self.remove(id).map(|slot| slot.entry) {
-            Some(Entry::Live(live)) => {
-                effects.push(live.end());
-                effects.push(Effect::Ended { id, reason: Reason::Here });
-            }
-            Some(Entry::Asking(_)) => effects.push(Effect::Ended { id, reason: Reason::Here }),
-            Some(Entry::HalfOpen(_)) | None => {}
-        }
-        effects
+        self.slots.end(id)
     }
 
     /// The associations that there are.
     pub fn ids(&self) -> impl Iterator<Item = AssociationId> {
-        let live = self.slots.iter().filter(|(_, slot)| matches!(slot.entry, Entry::Live(_)));
-        live.map(|(id, _)| *id)
+        let live = self.slots.entries().filter(|(_, entry)| matches!(entry, Entry::Live(_)));
+        live.map(|(id, _)| id)
     }
 
     /// How many there are of each kind.
     #[must_use]
     pub const fn counts(&self) -> Counts {
-        self.counts
+        self.slots.counts()
     }
 
     /// How many messages were not answered, and why.
@@ -221,8 +175,19 @@ impl Associations {
         &self.refused
     }
 
+    /// This side as the one that asks.
+    const fn asker(&mut self) -> Asker<'_> {
+        Asker { me: &self.me, slots: &mut self.slots, bucket: &mut self.bucket }
+    }
+
+    /// This side as the one that answers.
+    const fn answering(&mut self) -> Answering<'_> {
+        let Self { me, slots, bucket, cookies, .. } = self;
+        Answering { me, slots, bucket, cookies }
+    }
+
     fn ended_by_peer(&mut self, id: AssociationId, mac: &[u8; MAC_LENGTH]) -> Taken {
-        match self.slots.get(&id).map(|slot| &slot.entry) {
+        match self.slots.get(id) {
             Some(Entry::Live(live)) if live.end_theirs.has_made(mac, &id.to_bytes()) => {}
             Some(Entry::Live(_)) => return refuse(Refusal::Forged),
             // In place of the confirmation: who was asked wants nothing of it.
@@ -234,7 +199,7 @@ impl Associations {
             },
             _ => return refuse(Refusal::Unexpected),
         }
-        let replaced = match self.remove(id).map(|slot| slot.entry) {
+        let replaced = match self.slots.remove(id) {
             Some(Entry::Asking(asking)) => asking.replaces.is_some(),
             _ => false,
         };
@@ -260,114 +225,10 @@ impl Associations {
         }
         live.renew = Some(now + ASK_TIME_MAX + RENEW_AGAIN);
         let peer = Peer { address: live.address, principal: Some(live.principal) };
-        self.insert(id, live.deadline(), Entry::Live(Box::new(live)));
+        self.slots.insert(id, live.deadline(), Entry::Live(Box::new(live)));
         // With too many handshakes under way it is tried again later.
-        if let Ok((_, asked)) = self.ask(now, peer, Some(id), random) {
+        if let Ok((_, asked)) = self.asker().ask(now, peer, Some(id), random) {
             effects.extend(asked);
-        }
-    }
-
-    /// Notes an association, and gives its keys away.
-    fn establish(&mut self, now: Nanos, id: AssociationId, new: New) -> Vec<Effect> {
-        let New { address, met, replaces, renew, confirm } = new;
-        let Met { peer_id, identity, roots } = met;
-        let Identity { principal, token } = identity;
-        let until = now + LIFETIME_MAX;
-        let is_ours = renew.is_some();
-        let mut effects = self.make_room(principal);
-        let live = Live {
-            address,
-            principal,
-            peer_id,
-            since: now,
-            until,
-            renew,
-            confirm,
-            end_ours: roots.ours.derive("end"),
-            end_theirs: roots.theirs.derive("end"),
-        };
-        self.insert(id, live.deadline(), Entry::Live(Box::new(live)));
-        let traffic = Traffic::new((id, peer_id), principal, until, &roots);
-        let established = Established { id, address, principal, token, is_ours, replaces, traffic };
-        effects.push(Effect::Established(Box::new(established)));
-        effects
-    }
-
-    /// Ends the oldest association of a principal that has many.
-    fn make_room(&mut self, principal: PublicKey) -> Vec<Effect> {
-        let theirs = self.slots.iter().filter_map(|(id, slot)| match &slot.entry {
-            Entry::Live(live) if live.principal == principal => Some((live.since, *id)),
-            _ => None,
-        });
-        let theirs: BTreeSet<(Nanos, AssociationId)> = theirs.collect();
-        if theirs.len() < ASSOCIATIONS_PER_PRINCIPAL_MAX {
-            return Vec::new();
-        }
-        let Some((_, oldest)) = theirs.first() else { return Vec::new() };
-        let mut effects = self.end(*oldest);
-        for effect in &mut effects {
-            if let Effect::Ended { reason, .. } = effect {
-                *reason = Reason::Crowded;
-            }
-        }
-        effects
-    }
-
-    fn insert(&mut self, id: AssociationId, deadline: Nanos, entry: Entry) {
-        self.count(&entry, |count| *count += 1);
-        if let Entry::HalfOpen(half) = &entry {
-            self.questions.insert((half.from, half.question));
-        }
-        self.deadlines.insert((deadline, id));
-        let before = self.slots.insert(id, Slot { deadline, entry });
-        debug_assert!(before.is_none(), "{id} is used twice");
-    }
-
-    fn remove(&mut self, id: AssociationId) -> Option<Slot> {
-        let slot = self.slots.remove(&id)?;
-        self.deadlines.remove(&(slot.deadline, id));
-        if let Entry::HalfOpen(half) = &slot.entry {
-            self.questions.remove(&(half.from, half.question));
-        }
-        self.count(&slot.entry, |count| *count -= 1);
-        Some(slot)
-    }
-
-    /// Counts an entry in all that it is counted in.
-    fn count(&mut self, entry: &Entry, change: fn(&mut usize)) {
-        let counts = &mut self.counts;
-        match entry {
-            Entry::Asking(_) => change(&mut counts.asking),
-            Entry::HalfOpen(half) => {
-                change(&mut counts.half_open);
-                let of_prefix = |places: &mut Places| change(&mut places.half_open);
-                self.prefixes.change(half.from.ip(), of_prefix);
-                if !half.is_proven {
-                    change(&mut counts.unproven);
-                    let of_prefix = |places: &mut Places| change(&mut places.unproven);
-                    self.prefixes.change(half.from.ip(), of_prefix);
-                }
-            }
-            Entry::Live(live) => {
-                change(&mut counts.live);
-                if live.renew.is_none() {
-                    let of_prefix = |places: &mut Places| change(&mut places.associations);
-                    self.prefixes.change(live.address.ip(), of_prefix);
-                }
-            }
-        }
-    }
-
-    /// A number that nobody has and nobody can guess.
-    fn free_id(&self, random: &mut Random) -> AssociationId {
-        loop {
-            let mut number = [0; 4];
-            random(&mut number);
-            match AssociationId::new(u32::from_be_bytes(number)) {
-                Some(id) if !self.slots.contains_key(&id) => return id,
-                // One in 700,000, with all places taken.
-                _ => {}
-            }
         }
     }
 }
@@ -389,27 +250,6 @@ fn bounded(token: String) -> Result<String, AssociationError> {
 /// An IPv4 address is the same whichever kind of socket saw it.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
-}
-
-/// A new association, before its keys are given away.
-struct New {
-    address: SocketAddr,
-    met: Met,
-    replaces: Option<AssociationId>,
-    renew: Option<Nanos>,
-    confirm: Option<([u8; TAG_LENGTH], [u8; MAC_LENGTH])>,
-}
-
-impl Live {
-    fn deadline(&self) -> Nanos {
-        self.renew.map_or(self.until, |renew| renew.min(self.until))
-    }
-
-    /// Tells the other side that it ends.
-    fn end(&self) -> Effect {
-        let mac = self.end_ours.mac(&self.peer_id.to_bytes());
-        Effect::Send { to: self.address, datagram: wire::write_end(self.peer_id, &mac) }
-    }
 }
 
 impl From<Failure> for Refusal {

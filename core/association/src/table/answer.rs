@@ -1,13 +1,16 @@
 //! The side that answers: message 1 in, a cookie or message 2 out; message 3 in, an association.
 
+use super::slots::{Entry, HalfOpen, Met, New, Slots};
 use super::{
-    ASSOCIATIONS_MAX, Associations, Effect, Entry, FORGED_MAX, HALF_OPEN_MAX, HALF_OPEN_TIME,
-    HalfOpen, Met, New, Refusal, Taken, UNPROVEN_MAX, refuse,
+    ASSOCIATIONS_MAX, Effect, FORGED_MAX, HALF_OPEN_MAX, HALF_OPEN_TIME, Refusal, Taken,
+    UNPROVEN_MAX, refuse,
 };
 use crate::Random;
-use crate::handshake::Responder;
+use crate::cookie::Cookies;
+use crate::handshake::{Me, Responder};
 use crate::load::{
-    ASSOCIATIONS_PER_PREFIX_MAX, HALF_OPEN_PER_PREFIX_MAX, Places, UNPROVEN_PER_PREFIX_MAX, Work,
+    ASSOCIATIONS_PER_PREFIX_MAX, Bucket, HALF_OPEN_PER_PREFIX_MAX, Places, UNPROVEN_PER_PREFIX_MAX,
+    Work,
 };
 use crate::secret::TAG_LENGTH;
 use crate::wire::{self, AssociationId, COOKIE_LENGTH, EPHEMERAL_LENGTH, INITIATION_LENGTH};
@@ -32,7 +35,15 @@ enum Standing {
     Refused(Refusal),
 }
 
-impl Associations {
+/// The side that answers.
+pub(super) struct Answering<'t> {
+    pub(super) me: &'t Me,
+    pub(super) slots: &'t mut Slots,
+    pub(super) bucket: &'t mut Bucket,
+    pub(super) cookies: &'t Cookies,
+}
+
+impl Answering<'_> {
     pub(super) fn initiation(
         &mut self,
         now: Nanos,
@@ -47,26 +58,26 @@ impl Associations {
         if !self.bucket.take(now, Work::Initiation) {
             return refuse(Refusal::BudgetSpent);
         }
-        let id = self.free_id(random);
-        let Ok((responder, answer)) = Responder::new(&self.me, id, question.noise, random) else {
+        let id = self.slots.free_id(random);
+        let Ok((responder, answer)) = Responder::new(self.me, id, question.noise, random) else {
             return refuse(Refusal::Forged);
         };
         let Question { from, ephemeral, .. } = *question;
         let datagram = wire::write_answer(responder.peer(), &answer);
         let half = HalfOpen { from, question: *ephemeral, is_proven, forged: 0, responder };
-        self.insert(id, now + HALF_OPEN_TIME, Entry::HalfOpen(Box::new(half)));
+        self.slots.insert(id, now + HALF_OPEN_TIME, Entry::HalfOpen(Box::new(half)));
         Ok(vec![Effect::Send { to: from, datagram }])
     }
 
     /// Whether to compute anything for him. All of this costs two keyed hashes at most.
     fn standing(&mut self, now: Nanos, question: &Question<'_>) -> Standing {
         let &Question { from, cookie, ephemeral, .. } = question;
-        if self.questions.contains(&(from, *ephemeral)) {
+        if self.slots.has_question(from, ephemeral) {
             return Standing::Refused(Refusal::Duplicate);
         }
         let has_cookie = *cookie != [0; COOKIE_LENGTH];
         let is_proven = has_cookie && self.cookies.has_made(cookie, from, ephemeral);
-        let places = self.prefixes.of(from.ip());
+        let places = self.slots.places_of(from.ip());
         if !is_proven && (has_cookie || self.needs_proof(now, places)) {
             return Standing::Unproven;
         }
@@ -75,7 +86,9 @@ impl Associations {
         {
             return Standing::Refused(Refusal::PrefixFull);
         }
-        if self.counts.half_open >= HALF_OPEN_MAX || self.counts.live >= ASSOCIATIONS_MAX {
+        if self.slots.counts().half_open >= HALF_OPEN_MAX
+            || self.slots.counts().live >= ASSOCIATIONS_MAX
+        {
             return Standing::Refused(Refusal::Full);
         }
         Standing::Welcome { is_proven }
@@ -85,7 +98,7 @@ impl Associations {
     /// many who have not, when little of the budget is left, or when the answer is longer than
     /// the question.
     fn needs_proof(&mut self, now: Nanos, places: Places) -> bool {
-        self.counts.unproven >= UNPROVEN_MAX
+        self.slots.counts().unproven >= UNPROVEN_MAX
             || places.unproven >= UNPROVEN_PER_PREFIX_MAX
             || self.me.answer_length() > INITIATION_LENGTH
             || self.bucket.is_low(now)
@@ -109,7 +122,7 @@ impl Associations {
         noise: &[u8],
     ) -> Taken {
         let tag = *noise.last_chunk::<TAG_LENGTH>().unwrap_or(&[0; TAG_LENGTH]);
-        let half = match self.slots.get_mut(&id).map(|slot| &mut slot.entry) {
+        let half = match self.slots.get_mut(id) {
             Some(Entry::HalfOpen(half)) if half.from == from => half,
             Some(Entry::Live(live)) if live.address == from => {
                 // The answer to message 3 was lost.
@@ -128,15 +141,15 @@ impl Associations {
         let Ok(identity) = half.responder.read_finish(noise) else {
             half.forged += 1;
             if half.forged >= FORGED_MAX {
-                self.remove(id);
+                self.slots.remove(id);
             }
             return refuse(Refusal::Forged);
         };
-        if self.counts.live >= ASSOCIATIONS_MAX {
-            self.remove(id);
+        if self.slots.counts().live >= ASSOCIATIONS_MAX {
+            self.slots.remove(id);
             return refuse(Refusal::Full);
         }
-        let Some(Entry::HalfOpen(half)) = self.remove(id).map(|slot| slot.entry) else {
+        let Some(Entry::HalfOpen(half)) = self.slots.remove(id) else {
             return refuse(Refusal::Unexpected);
         };
         let peer_id = half.responder.peer();
@@ -147,7 +160,7 @@ impl Associations {
         let met = Met { peer_id, identity, roots };
         let confirm = Some((tag, mac));
         let new = New { address: from, met, replaces: None, renew: None, confirm };
-        effects.extend(self.establish(now, id, new));
+        effects.extend(self.slots.establish(now, id, new));
         Ok(effects)
     }
 }

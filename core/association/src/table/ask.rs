@@ -1,42 +1,31 @@
 //! The side that asks: message 1 out, again with a cookie; message 2 in, message 3 out, again
 //! until it is confirmed; an association.
 
+use super::slots::{Asking, Entry, Met, New, Slots, Stage};
 use super::{
-    ASK_TIME_MAX, ASKING_MAX, ASSOCIATIONS_MAX, Asking, AssociationError, Associations,
-    COOKIES_MAX, Effect, Entry, FINISHES_MAX, FORGED_MAX, Met, New, Peer, RENEW_AFTER,
-    RENEW_SPREAD, RETRY_FIRST, RETRY_MAX, Reason, Refusal, Stage, Taken, canonical, refuse,
+    ASK_TIME_MAX, ASKING_MAX, ASSOCIATIONS_MAX, AssociationError, COOKIES_MAX, Effect,
+    FINISHES_MAX, FORGED_MAX, Peer, RENEW_AFTER, RENEW_SPREAD, RETRY_FIRST, RETRY_MAX, Reason,
+    Refusal, Taken, canonical, refuse,
 };
 use crate::Random;
-use crate::handshake::Initiator;
+use crate::handshake::{Initiator, Me};
 use crate::identity::Identity;
-use crate::load::Work;
+use crate::load::{Bucket, Work};
 use crate::secret::MAC_LENGTH;
 use crate::wire::{self, AssociationId, COOKIE_LENGTH, EPHEMERAL_LENGTH};
 use std::net::SocketAddr;
 use units::Nanos;
 
-impl Associations {
-    /// Asks somebody for an association. Its number is known at once; [`Effect::Established`]
-    /// or [`Effect::Ended`] follows.
-    ///
-    /// # Errors
-    /// When too many are under way.
-    pub fn connect(
-        &mut self,
-        now: Nanos,
-        peer: Peer,
-        random: &mut Random,
-    ) -> Result<(AssociationId, Vec<Effect>), AssociationError> {
-        self.ask(now, peer, None, random)
-    }
+/// The side that asks.
+pub(super) struct Asker<'t> {
+    pub(super) me: &'t Me,
+    pub(super) slots: &'t mut Slots,
+    pub(super) bucket: &'t mut Bucket,
+}
 
-    /// Asks for the successor of an association now, because whoever uses it has heard nothing
-    /// from the other side: it may have restarted. None, if there is no such association or it
-    /// is renewed already.
-    ///
-    /// # Errors
-    /// When too many are under way.
-    pub fn renew(
+impl Asker<'_> {
+    /// As [`Associations::renew`](super::Associations::renew) says.
+    pub(super) fn renew(
         &mut self,
         now: Nanos,
         id: AssociationId,
@@ -46,10 +35,10 @@ impl Associations {
             Entry::Asking(asking) => asking.replaces == Some(id),
             _ => false,
         };
-        if self.slots.values().any(|slot| is_asked(&slot.entry)) {
+        if self.slots.entries().any(|(_, entry)| is_asked(entry)) {
             return Ok(Vec::new());
         }
-        let Some(Entry::Live(live)) = self.slots.get(&id).map(|slot| &slot.entry) else {
+        let Some(Entry::Live(live)) = self.slots.get(id) else {
             return Ok(Vec::new());
         };
         let peer = Peer { address: live.address, principal: Some(live.principal) };
@@ -63,24 +52,24 @@ impl Associations {
         replaces: Option<AssociationId>,
         random: &mut Random,
     ) -> Result<(AssociationId, Vec<Effect>), AssociationError> {
-        if self.counts.asking >= ASKING_MAX {
+        if self.slots.counts().asking >= ASKING_MAX {
             return Err(AssociationError::Busy);
         }
-        if replaces.is_none() && self.counts.live >= ASSOCIATIONS_MAX {
+        if replaces.is_none() && self.slots.counts().live >= ASSOCIATIONS_MAX {
             return Err(AssociationError::Full);
         }
-        let id = self.free_id(random);
+        let id = self.slots.free_id(random);
         let peer = Peer { address: canonical(peer.address), ..peer };
         let (stage, question) = self.question(peer, id, random);
         let give_up = now + ASK_TIME_MAX;
         let asking = Asking { peer, replaces, give_up, tries: 0, forged: 0, stage };
-        self.insert(id, now + RETRY_FIRST, Entry::Asking(Box::new(asking)));
+        self.slots.insert(id, now + RETRY_FIRST, Entry::Asking(Box::new(asking)));
         Ok((id, vec![question]))
     }
 
     /// A new message 1: no key of an earlier one is used again.
     fn question(&self, peer: Peer, id: AssociationId, random: &mut Random) -> (Stage, Effect) {
-        let initiator = Initiator::new(&self.me, id, random);
+        let initiator = Initiator::new(self.me, id, random);
         let datagram = wire::write_initiation(&[0; COOKIE_LENGTH], initiator.question());
         let stage = Stage::Asked { initiator, cookies: 0 };
         (stage, Effect::Send { to: peer.address, datagram })
@@ -117,7 +106,7 @@ impl Associations {
         }
         let wait = Nanos(RETRY_FIRST.0 << asking.tries.min(8)).min(RETRY_MAX);
         let next = (now + wait).min(asking.give_up);
-        self.insert(id, next, Entry::Asking(Box::new(asking)));
+        self.slots.insert(id, next, Entry::Asking(Box::new(asking)));
     }
 
     /// Whoever was asked wants to know that this side receives what it sends here.
@@ -128,7 +117,7 @@ impl Associations {
         cookie: &[u8; COOKIE_LENGTH],
         ephemeral: &[u8; EPHEMERAL_LENGTH],
     ) -> Taken {
-        let Some(asking) = self.asking(id, from) else { return refuse(Refusal::Unexpected) };
+        let Some(asking) = self.slots.asking(id, from) else { return refuse(Refusal::Unexpected) };
         let Stage::Asked { initiator, cookies } = &mut asking.stage else {
             return refuse(Refusal::Unexpected);
         };
@@ -147,7 +136,7 @@ impl Associations {
         id: AssociationId,
         noise: &[u8],
     ) -> Taken {
-        let may_compute = match self.asking(id, from) {
+        let may_compute = match self.slots.asking(id, from) {
             Some(Asking { forged, stage: Stage::Asked { .. }, .. }) => *forged < FORGED_MAX,
             _ => return refuse(Refusal::Unexpected),
         };
@@ -155,7 +144,7 @@ impl Associations {
             return refuse(Refusal::BudgetSpent);
         }
         let Some(Asking { peer, forged, stage: Stage::Asked { initiator, .. }, .. }) =
-            self.asking(id, from)
+            self.slots.asking(id, from)
         else {
             return refuse(Refusal::Unexpected);
         };
@@ -176,7 +165,7 @@ impl Associations {
         identity: Identity,
         is_other: bool,
     ) -> Taken {
-        let Some(Entry::Asking(asking)) = self.remove(id).map(|slot| slot.entry) else {
+        let Some(Entry::Asking(asking)) = self.slots.remove(id) else {
             return refuse(Refusal::Unexpected);
         };
         let Asking { peer, replaces, give_up, stage, .. } = *asking;
@@ -187,7 +176,7 @@ impl Associations {
         }
         let Stage::Asked { initiator, .. } = stage else { return refuse(Refusal::Unexpected) };
         // It fails if the other side's ephemeral key is of small order: that side is broken.
-        let Ok((noise, roots)) = initiator.finish(&self.me) else {
+        let Ok((noise, roots)) = initiator.finish(self.me) else {
             let ended = Effect::Ended { id, reason: Reason::NoAnswer };
             return Err((
                 Refusal::Forged,
@@ -199,7 +188,7 @@ impl Associations {
         let met = Box::new(Met { peer_id, identity, roots });
         let stage = Stage::Met { finish, sent: 1, met };
         let asking = Asking { peer, replaces, give_up, tries: 0, forged: 0, stage };
-        self.insert(id, (now + RETRY_FIRST).min(give_up), Entry::Asking(Box::new(asking)));
+        self.slots.insert(id, (now + RETRY_FIRST).min(give_up), Entry::Asking(Box::new(asking)));
         Ok(vec![send])
     }
 
@@ -212,13 +201,13 @@ impl Associations {
         mac: &[u8; MAC_LENGTH],
         random: &mut Random,
     ) -> Taken {
-        let Some(Asking { stage: Stage::Met { met, .. }, .. }) = self.asking(id, from) else {
+        let Some(Asking { stage: Stage::Met { met, .. }, .. }) = self.slots.asking(id, from) else {
             return refuse(Refusal::Unexpected);
         };
         if !met.roots.theirs.derive("confirm").has_made(mac, &id.to_bytes()) {
             return refuse(Refusal::Forged);
         }
-        let Some(Entry::Asking(asking)) = self.remove(id).map(|slot| slot.entry) else {
+        let Some(Entry::Asking(asking)) = self.slots.remove(id) else {
             return refuse(Refusal::Unexpected);
         };
         let Asking { peer, replaces, stage: Stage::Met { met, .. }, .. } = *asking else {
@@ -230,30 +219,8 @@ impl Associations {
         let renew = Some((now + RENEW_AFTER).saturating_sub(spread));
         let new = New { address: peer.address, met: *met, replaces, renew, confirm: None };
         if let Some(old) = replaces {
-            self.retire(old);
+            self.slots.retire(old);
         }
-        Ok(self.establish(now, id, new))
-    }
-
-    /// It has a successor, and is not renewed again.
-    fn retire(&mut self, old: AssociationId) {
-        if !matches!(self.slots.get(&old).map(|slot| &slot.entry), Some(Entry::Live(_))) {
-            return;
-        }
-        if let Some(mut slot) = self.remove(old) {
-            if let Entry::Live(live) = &mut slot.entry {
-                live.renew = live.renew.map(|_| live.until);
-                slot.deadline = live.deadline();
-            }
-            self.insert(old, slot.deadline, slot.entry);
-        }
-    }
-
-    /// The handshake of this number, if it is with whoever sends from there.
-    fn asking(&mut self, id: AssociationId, from: SocketAddr) -> Option<&mut Asking> {
-        match &mut self.slots.get_mut(&id)?.entry {
-            Entry::Asking(asking) if asking.peer.address == from => Some(asking),
-            _ => None,
-        }
+        Ok(self.slots.establish(now, id, new))
     }
 }
