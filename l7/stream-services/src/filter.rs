@@ -13,10 +13,11 @@ use crate::limits::{
 };
 use crate::module::{Fault, Last, Module, Reply};
 use crate::report::Reports;
-use crate::runner::{Fallen, Job, Resumed, Runner, Waiting};
+use crate::runner::{Fallen, Resumed, Runner};
 use crate::spare::Spares;
 use crate::tcp::Tcp;
 use crate::transcoder::Lines;
+use crate::turns::{Job, Waiting};
 use fanout::{Fanout, Join};
 use foldhash::{HashMap, HashMapExt as _};
 use proxy_wasm::{Answer, Program, VmSpec};

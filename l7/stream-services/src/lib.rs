@@ -38,6 +38,7 @@ mod tcp;
 mod tests;
 mod through;
 mod transcoder;
+mod turns;
 
 pub use codecs::{Codecs, News, Refusal, Share};
 pub use connection::{Failure, Side};

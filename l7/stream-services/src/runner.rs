@@ -12,12 +12,13 @@ use crate::desk::{Allowed, Asked, Desk, PictureOrder, state_of};
 use crate::limits::PENDING_TIME;
 use crate::module::{Fault, Last, Module, Reply, Wants};
 use crate::report::{Counters, Event, Report, Reports};
+use crate::turns::{Job, Turns, Waiting};
 use content_coding::Pool;
 use engine::Over;
 use foldhash::{HashMap, HashMapExt as _};
 use proxy_wasm::{
-    Answer, Call, CallError, Effect, HttpRequest, HttpResponse, Now, Outcome, Program,
-    QUEUE_ITEMS_MAX, ROOT, Ran, Restart, Started, Starting, Stream, Suspended, Vm, VmSpec,
+    Answer, Call, CallError, Effect, HttpRequest, Now, Outcome, Program, ROOT, Ran, Restart,
+    Started, Starting, Stream, Suspended, Vm, VmSpec,
 };
 use std::cell::{Cell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
@@ -34,22 +35,6 @@ enum State {
     Down(Nanos),
     /// While a call runs.
     Taken,
-}
-
-/// What waits until the VM is free.
-pub(crate) enum Waiting {
-    /// A connection that wants to make a call.
-    Connection(u64),
-    Job(Job),
-}
-
-/// A call whose answer no connection waits for.
-pub(crate) enum Job {
-    Last(Last),
-    Finish(u32),
-    Tick,
-    Queue(u32),
-    Response(HttpResponse),
 }
 
 /// Whom a call is made for.
@@ -95,11 +80,7 @@ pub(crate) struct Runner {
     /// Milliseconds, and when the next one is due.
     tick: Option<Ticks>,
     is_tick_waiting: bool,
-    waiting: VecDeque<Waiting>,
-    /// How many calls wait for each queue.
-    queues: HashMap<u32, usize>,
-    /// The connection whose turn it is, though others wait.
-    turn: Option<u64>,
+    turns: Turns,
     /// What was wanted of streams, and nobody has done yet.
     effects: VecDeque<Effect>,
     http_calls: VecDeque<(u32, Box<HttpRequest>)>,
@@ -139,9 +120,7 @@ impl Runner {
             restart: Restart::default(),
             tick: None,
             is_tick_waiting: false,
-            waiting: VecDeque::new(),
-            queues: HashMap::new(),
-            turn: None,
+            turns: Turns::new(),
             effects: VecDeque::new(),
             http_calls: VecDeque::new(),
             asking: HashMap::new(),
@@ -172,9 +151,7 @@ impl Runner {
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
         let at = match &self.state {
             State::Unstarted | State::Starting(_) | State::Running(..) => Some(Nanos(0)),
-            State::Idle(_) if !self.waiting.is_empty() || !self.effects.is_empty() => {
-                Some(Nanos(0))
-            }
+            State::Idle(_) if !self.turns.is_empty() || !self.effects.is_empty() => Some(Nanos(0)),
             State::Down(again) => Some(*again),
             State::Idle(_) | State::Taken => None,
         };
@@ -273,13 +250,13 @@ impl Runner {
                     self.tick = Some(Ticks::start(self.now, period));
                 }
                 Effect::QueueReady { vm, queue } if vm == self.spec.number => {
-                    self.wait_for_queue(queue);
+                    self.turns.push_queue(queue);
                 }
                 // Another VM of the service: there is none.
                 Effect::QueueReady { .. } => {}
                 Effect::Done(context) => {
                     self.pending.retain(|(_, pending)| *pending != context);
-                    self.waiting.push_back(Waiting::Job(Job::Finish(context)));
+                    self.turns.push(Waiting::Job(Job::Finish(context)));
                 }
                 Effect::HttpCall { context, call, request } => {
                     self.asking.insert(call, context);
@@ -362,14 +339,14 @@ impl Runner {
     fn go_down(&mut self, again: Nanos) {
         self.forget_vm();
         self.state = State::Down(again);
-        self.waiting.clear();
+        self.turns.clear();
     }
 
     /// Another VM starts; connections keep their places in front of it.
     fn begin_again(&mut self) {
         self.forget_vm();
         self.state = State::Unstarted;
-        self.waiting.retain(|waiting| matches!(waiting, Waiting::Connection(_)));
+        self.turns.forget_jobs();
     }
 
     /// Whatever was to be done for a VM is not.
@@ -380,7 +357,6 @@ impl Runner {
         self.effects.clear();
         self.http_calls.clear();
         self.asking.clear();
-        self.queues.clear();
         self.pending.clear();
         self.owners.clear();
         drop(self.desk.take());
@@ -425,25 +401,15 @@ impl Runner {
     }
 
     pub(crate) fn wait(&mut self, connection: u64) {
-        self.waiting.push_back(Waiting::Connection(connection));
+        self.turns.push(Waiting::Connection(connection));
     }
 
     pub(crate) fn wait_for(&mut self, job: Job) {
-        self.waiting.push_back(Waiting::Job(job));
-    }
-
-    /// One call for each item, and no more than a queue can have items: who fills it as it is
-    /// emptied is told as often as that.
-    fn wait_for_queue(&mut self, queue: u32) {
-        let told = self.queues.entry(queue).or_default();
-        if *told < QUEUE_ITEMS_MAX {
-            *told += 1;
-            self.waiting.push_back(Waiting::Job(Job::Queue(queue)));
-        }
+        self.turns.push(Waiting::Job(job));
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.turns.len()
     }
 
     /// Who is next, if a call may begin. A connection's turn lasts until [`Runner::end_turn`].
@@ -451,16 +417,12 @@ impl Runner {
         if !self.may_begin() {
             return None;
         }
-        let next = self.waiting.pop_front()?;
-        if let Waiting::Connection(number) = next {
-            self.turn = Some(number);
-        }
-        Some(next)
+        self.turns.pop()
     }
 
     /// A connection has had its turn.
     pub(crate) const fn end_turn(&mut self) {
-        self.turn = None;
+        self.turns.end_turn();
     }
 
     /// What is due by the time alone.
@@ -502,9 +464,7 @@ impl Runner {
                 (0, Fault::Module, Call::Tick)
             }
             Job::Queue(queue) => {
-                if let Some(told) = self.queues.get_mut(&queue) {
-                    *told -= 1;
-                }
+                self.turns.note_queue_call(queue);
                 (0, Fault::Module, Call::QueueReady(queue))
             }
             Job::Response(response) => {
@@ -544,8 +504,7 @@ impl Module for Runner {
     }
 
     fn may_call(&mut self, connection: u64) -> bool {
-        let is_next = self.waiting.is_empty() || self.turn == Some(connection);
-        is_next && self.effects.is_empty() && self.may_begin()
+        self.turns.is_next(connection) && self.effects.is_empty() && self.may_begin()
     }
 
     fn call(&mut self, connection: u64, context: u32, call: Call, allowed: Allowed) -> Reply {
