@@ -98,10 +98,12 @@ impl Lanes {
             busy: half(std::mem::offset_of!(Record, busy))?,
             trapped: half(std::mem::offset_of!(Record, trapped))?,
             ran: half(std::mem::offset_of!(Record, ran))?,
-            sent_tc: word(std::mem::offset_of!(Record, sent_tc))?,
-            left_tc: word(std::mem::offset_of!(Record, left_tc))?,
-            tc_awaited: word(std::mem::offset_of!(Record, tc_awaited))?,
-            path: half(std::mem::offset_of!(Record, path))?,
+            passage: Passage {
+                sent: word(std::mem::offset_of!(Record, sent_tc))?,
+                left: word(std::mem::offset_of!(Record, left_tc))?,
+                awaited: word(std::mem::offset_of!(Record, tc_awaited))?,
+                path: half(std::mem::offset_of!(Record, path))?,
+            },
         })
     }
 }
@@ -138,10 +140,29 @@ pub struct Lane<'a> {
     busy: &'a AtomicU32,
     trapped: &'a AtomicU32,
     ran: &'a AtomicU32,
-    sent_tc: &'a AtomicU64,
-    left_tc: &'a AtomicU64,
-    tc_awaited: &'a AtomicU64,
+    passage: Passage<'a>,
+}
+
+/// Packets of a lane that go by tc, on their way there from XDP.
+#[derive(Clone, Copy, Debug)]
+struct Passage<'a> {
+    sent: &'a AtomicU64,
+    left: &'a AtomicU64,
+    awaited: &'a AtomicU64,
     path: &'a AtomicU32,
+}
+
+impl Passage<'_> {
+    /// Returns true when the last packet went by tc.
+    fn is_by_tc(&self) -> bool {
+        self.path.load(Ordering::Acquire) == PATH_TC
+    }
+
+    /// Returns true when no packet is under way.
+    fn is_drained(&self) -> bool {
+        self.left.load(Ordering::Acquire) == self.sent.load(Ordering::Acquire)
+            && self.awaited.load(Ordering::Acquire) == 0
+    }
 }
 
 impl Lane<'_> {
@@ -179,10 +200,8 @@ impl Lane<'_> {
     #[must_use]
     pub fn settled(&self, level: u32) -> bool {
         // What is read first moves last: a packet goes from tc up, and none back.
-        let by_tc = self.path.load(Ordering::Acquire) == PATH_TC;
-        let is_tc_drained = self.left_tc.load(Ordering::Acquire)
-            == self.sent_tc.load(Ordering::Acquire)
-            && self.tc_awaited.load(Ordering::Acquire) == 0;
+        let by_tc = self.passage.is_by_tc();
+        let is_tc_drained = self.passage.is_drained();
         let is_drained = self.left() == self.sent_up();
         match level {
             LEVEL_NIC => (!by_tc || is_tc_drained) && is_drained,
@@ -463,16 +482,16 @@ mod tests {
             lane.sent_up,
             lane.left,
             lane.epoch_start,
-            lane.sent_tc,
-            lane.left_tc,
-            lane.tc_awaited,
+            lane.passage.sent,
+            lane.passage.left,
+            lane.passage.awaited,
             lane.next,
         ];
         assert_eq!(
             words.map(|word| word.load(Ordering::SeqCst)),
             [1, 2, 3, 13, 14, 15, 0x14_0013_0012_0011]
         );
-        assert_eq!(lane.path.load(Ordering::SeqCst), 16);
+        assert_eq!(lane.passage.path.load(Ordering::SeqCst), 16);
         let halves =
             [lane.epoch_seen, lane.epoch, lane.level, lane.target, lane.program, lane.window];
         assert_eq!(halves.map(|half| half.load(Ordering::SeqCst)), [4, 5, 6, 7, 8, 9]);

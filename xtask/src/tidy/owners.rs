@@ -35,7 +35,7 @@ const TODAY: [(&str, [usize; 4]); 11] = [
     ("l7/reflector", [0, 0, 2, 0]),
     ("l7/stream-services", [2, 1, 4, 0]),
     ("lab/bench", [0, 0, 1, 0]),
-    ("levels/bpf", [2, 1, 1, 0]),
+    ("levels/bpf", [1, 1, 1, 0]),
     ("levels/wasm-to-bpf", [1, 3, 3, 0]),
     ("node/daemon", [1, 1, 5, 42]),
 ];
