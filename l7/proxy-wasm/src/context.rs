@@ -6,11 +6,13 @@
 
 use crate::abi::{BufferType, MapType};
 use crate::buffer;
-use crate::host::Host;
+use crate::http_call::HttpResponse;
 use crate::limits::{ADDED_BYTES_MAX, BUFFER_LENGTH_MAX, PROPERTIES_MAX};
 use crate::map::{HeaderMap, MapError};
+use crate::spec::VmSpec;
 use crate::stream::{Protocol, Side, Stage, Stream};
 use engine::{Limits, Part};
+use std::collections::BTreeMap;
 
 /// Why a map or buffer is not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +25,170 @@ pub(crate) enum Closed {
     Full,
 }
 
-impl Host {
+/// The root context: the module itself, outside any stream.
+pub const ROOT: u32 = 1;
+
+/// The contexts of a VM: their streams, what the module has added to them, and the one that a call
+/// works on.
+pub(crate) struct Contexts {
+    streams: BTreeMap<u32, Box<Stream>>,
+    /// Bytes that the module has added to all of them.
+    added: u64,
+    /// The root context's own properties, by path.
+    own_properties: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Bytes of these.
+    kept: u64,
+    last: u32,
+    /// The root context was asked whether it is done, and is not.
+    is_root_pending: bool,
+    current: Current,
+}
+
+impl Default for Contexts {
+    fn default() -> Self {
+        Self {
+            streams: BTreeMap::new(),
+            added: 0,
+            own_properties: BTreeMap::new(),
+            kept: 0,
+            last: ROOT,
+            is_root_pending: false,
+            current: Current::default(),
+        }
+    }
+}
+
+/// The call that runs.
+#[derive(Debug)]
+struct Current {
+    /// Whose it is.
+    own: u32,
+    /// Whom host functions work on.
+    effective: u32,
+    stage: Stage,
+    response: Option<HttpResponse>,
+    arguments: Vec<u8>,
+}
+
+impl Default for Current {
+    fn default() -> Self {
+        let (response, arguments) = (None, Vec::new());
+        Self { own: ROOT, effective: ROOT, stage: Stage::Other, response, arguments }
+    }
+}
+
+impl Current {
+    /// The stage as it is for the context that host functions work on.
+    fn stage_here(&self) -> Stage {
+        if self.own == self.effective { self.stage } else { Stage::Other }
+    }
+}
+
+impl Contexts {
+    /// Returns true when there is such a context.
+    pub(crate) fn is_known(&self, context: u32) -> bool {
+        context == ROOT || self.streams.contains_key(&context)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.streams.keys().copied()
+    }
+
+    pub(crate) fn get(&self, context: u32) -> Option<&Stream> {
+        self.streams.get(&context).map(AsRef::as_ref)
+    }
+
+    pub(crate) fn get_mut(&mut self, context: u32) -> Option<&mut Stream> {
+        self.streams.get_mut(&context).map(AsMut::as_mut)
+    }
+
+    /// Bytes that the module has added to all of them.
+    pub(crate) const fn added(&self) -> u64 {
+        self.added
+    }
+
+    /// The context that host functions work on.
+    pub(crate) const fn effective(&self) -> u32 {
+        self.current.effective
+    }
+
+    /// The stage of the call, as it is for that context.
+    pub(crate) fn stage(&self) -> Stage {
+        self.current.stage_here()
+    }
+
+    /// The answer that is being shown.
+    pub(crate) const fn response(&self) -> Option<&HttpResponse> {
+        self.current.response.as_ref()
+    }
+
+    /// A property that the module has given the root context.
+    pub(crate) fn own_property(&self, path: &[u8]) -> Option<&Vec<u8>> {
+        self.own_properties.get(path)
+    }
+
+    /// Begins a call that is about a context.
+    pub(crate) fn enter(&mut self, context: u32, stage: Stage) {
+        self.current = Current { own: context, effective: context, stage, ..Current::default() };
+    }
+
+    pub(crate) const fn set_effective(&mut self, context: u32) {
+        self.current.effective = context;
+    }
+
+    pub(crate) fn set_response(&mut self, response: Option<HttpResponse>) {
+        self.current.response = response;
+    }
+
+    pub(crate) fn set_arguments(&mut self, arguments: Vec<u8>) {
+        self.current.arguments = arguments;
+    }
+
+    /// Adds a stream under a number that no other has.
+    pub(crate) fn insert(&mut self, stream: Box<Stream>) -> u32 {
+        loop {
+            self.last = self.last.checked_add(1).unwrap_or(ROOT + 1);
+            if !self.streams.contains_key(&self.last) {
+                break;
+            }
+        }
+        self.streams.insert(self.last, stream);
+        self.last
+    }
+
+    /// Keeps a stream whose caller never hears of its number.
+    pub(crate) fn forget_number(&mut self, context: u32) {
+        if let Some(stream) = self.streams.remove(&context) {
+            self.streams.insert(0, stream);
+        }
+    }
+
+    /// Takes all streams out.
+    pub(crate) fn take_all(&mut self) -> BTreeMap<u32, Box<Stream>> {
+        std::mem::take(&mut self.streams)
+    }
+
+    /// Notes whether a context was asked whether it is done, and is not.
+    pub(crate) fn set_pending(&mut self, context: u32, is_pending: bool) {
+        match self.streams.get_mut(&context) {
+            Some(stream) => stream.is_pending = is_pending,
+            None => self.is_root_pending = is_pending,
+        }
+    }
+
+    /// Returns whether the effective context is pending, and notes that it is not any more.
+    pub(crate) fn take_pending(&mut self) -> Option<bool> {
+        let is_pending = match self.current.effective {
+            ROOT => &mut self.is_root_pending,
+            context => &mut self.streams.get_mut(&context)?.is_pending,
+        };
+        Some(std::mem::take(is_pending))
+    }
+
     /// The stream that host functions work on, and the stage as far as it is that stream's.
     fn shown(&self) -> Option<(&Stream, Stage)> {
         let stream = self.streams.get(&self.current.effective)?;
@@ -49,6 +214,7 @@ impl Host {
     /// Changes a map, by which it gets at most so many bytes longer.
     pub(crate) fn change_map(
         &mut self,
+        limits: &Limits,
         map: MapType,
         longer_max: usize,
         change: impl FnOnce(&mut HeaderMap) -> Result<(), MapError>,
@@ -61,7 +227,7 @@ impl Host {
         if map_of(stream, map).is_none() {
             return Err(Closed::NotOpen);
         }
-        if !take(&mut self.added, &self.limits, longer_max) {
+        if !take(&mut self.added, limits, longer_max) {
             return Err(Closed::Full);
         }
         match map {
@@ -75,22 +241,22 @@ impl Host {
         let after = found.bytes();
         stream.added += longer_max as u64;
         let unused = longer_max + before - after;
-        give(&mut self.added, &self.limits, &mut stream.added, unused);
+        give(&mut self.added, limits, &mut stream.added, unused);
         changed
     }
 
     /// A buffer to read; `None` when it is not open.
-    pub(crate) fn buffer(&self, buffer: BufferType) -> Option<&[u8]> {
+    pub(crate) fn buffer<'a>(&'a self, spec: &'a VmSpec, buffer: BufferType) -> Option<&'a [u8]> {
         let stage = self.current.stage;
         match buffer {
             BufferType::HttpCallResponseBody => {
                 self.current.response.as_ref().map(|response| response.body.as_slice())
             }
             BufferType::VmConfiguration => {
-                (stage == Stage::VmStart).then_some(&*self.spec.vm_configuration)
+                (stage == Stage::VmStart).then_some(&*spec.vm_configuration)
             }
             BufferType::PluginConfiguration => {
-                (stage == Stage::Configure).then_some(&*self.spec.plugin_configuration)
+                (stage == Stage::Configure).then_some(&*spec.plugin_configuration)
             }
             BufferType::ForeignFunctionArguments => {
                 (stage == Stage::ForeignFunction).then_some(self.current.arguments.as_slice())
@@ -107,6 +273,7 @@ impl Host {
     /// Edits a buffer.
     pub(crate) fn edit_buffer(
         &mut self,
+        limits: &Limits,
         buffer: BufferType,
         start: usize,
         size: usize,
@@ -125,7 +292,7 @@ impl Host {
         if length - replaced + value.len() > BUFFER_LENGTH_MAX && added > 0 {
             return Err(Closed::Full);
         }
-        if !take(&mut self.added, &self.limits, added) {
+        if !take(&mut self.added, limits, added) {
             return Err(Closed::Full);
         }
         let is_edited = buffer::edit(&mut side.body, start, size, value, usize::MAX);
@@ -133,13 +300,14 @@ impl Host {
         side.is_body_edited = true;
         stream.added += added as u64;
         let removed = replaced.saturating_sub(value.len());
-        give(&mut self.added, &self.limits, &mut stream.added, removed);
+        give(&mut self.added, limits, &mut stream.added, removed);
         Ok(())
     }
 
     /// Keeps a property that a module sets, until its context ends.
     pub(crate) fn keep_property(
         &mut self,
+        limits: &Limits,
         context: u32,
         path: Vec<u8>,
         value: Vec<u8>,
@@ -152,31 +320,31 @@ impl Host {
         let new = path.len() + value.len();
         let added = new.saturating_sub(old);
         let is_full = own.len() >= PROPERTIES_MAX && !own.contains_key(&path);
-        if is_full || !take(&mut self.added, &self.limits, added) {
+        if is_full || !take(&mut self.added, limits, added) {
             return Err(Closed::Full);
         }
         *kept += added as u64;
-        give(&mut self.added, &self.limits, kept, old.saturating_sub(new));
+        give(&mut self.added, limits, kept, old.saturating_sub(new));
         own.insert(path, value);
         Ok(())
     }
 
     /// A context ends, and its stream is the caller's again.
-    pub(crate) fn take_stream(&mut self, context: u32) -> Option<Box<Stream>> {
-        self.give_added(context);
+    pub(crate) fn take_stream(&mut self, limits: &Limits, context: u32) -> Option<Box<Stream>> {
+        self.give_added(limits, context);
         let mut stream = self.streams.remove(&context)?;
         let kept = std::mem::take(&mut stream.kept);
         self.added -= kept;
-        self.limits.give(Part::State, kept);
+        limits.give(Part::State, kept);
         Some(stream)
     }
 
     /// A stream goes on, or ends: what its module added is no longer here.
-    pub(crate) fn give_added(&mut self, context: u32) {
+    pub(crate) fn give_added(&mut self, limits: &Limits, context: u32) {
         let Some(stream) = self.streams.get_mut(&context) else { return };
         let added = std::mem::take(&mut stream.added);
         self.added -= added;
-        self.limits.give(Part::State, added);
+        limits.give(Part::State, added);
     }
 }
 

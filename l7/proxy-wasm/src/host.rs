@@ -11,20 +11,16 @@ pub(crate) use link::link;
 pub(crate) use memory::Exited;
 
 use crate::abi::{LogLevel, StreamType};
+use crate::context::Contexts;
 use crate::effect::{Effect, Effects};
-use crate::http_call::HttpResponse;
 use crate::limits::{LOG_LENGTH_MAX, TABLE_ELEMENTS_MAX};
 use crate::map::HeaderMap;
 use crate::spec::{Now, VmSpec};
-use crate::stream::{Stage, Stream};
 use engine::{Limits, Part, ThreadBound};
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use wasmtime::{Memory, TypedFunc};
-
-/// The root context: the module itself, outside any stream.
-pub const ROOT: u32 = 1;
 
 /// The data of a store.
 pub(crate) struct Host {
@@ -40,21 +36,11 @@ pub(crate) struct Host {
     /// Numbers the calls, for their pace.
     pub(crate) calls: u64,
     pub(crate) now: Now,
-    pub(crate) streams: BTreeMap<u32, Box<Stream>>,
-    /// Bytes that the module has added to all of them.
-    pub(crate) added: u64,
-    /// The root context's own properties, by path.
-    pub(crate) own_properties: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Bytes of these.
-    pub(crate) kept: u64,
-    pub(crate) last_context: u32,
+    pub(crate) contexts: Contexts,
     /// HTTP calls that are under way.
     pub(crate) http_calls: BTreeSet<u32>,
     pub(crate) last_http_call: u32,
     pub(crate) tick_period_ms: u32,
-    /// The root context was asked whether it is done, and is not.
-    pub(crate) is_root_pending: bool,
-    pub(crate) current: Current,
     pub(crate) effects: Effects,
     /// What was written to descriptors 1 and 2 and is no whole line yet.
     pub(crate) written: [Vec<u8>; 2],
@@ -62,33 +48,7 @@ pub(crate) struct Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        self.limits.give(Part::State, self.added);
-    }
-}
-
-/// The call that runs.
-#[derive(Debug)]
-pub(crate) struct Current {
-    /// Whose it is.
-    pub(crate) own: u32,
-    /// Whom host functions work on.
-    pub(crate) effective: u32,
-    pub(crate) stage: Stage,
-    pub(crate) response: Option<HttpResponse>,
-    pub(crate) arguments: Vec<u8>,
-}
-
-impl Default for Current {
-    fn default() -> Self {
-        let (response, arguments) = (None, Vec::new());
-        Self { own: ROOT, effective: ROOT, stage: Stage::Other, response, arguments }
-    }
-}
-
-impl Current {
-    /// The stage as it is for the context that host functions work on.
-    pub(crate) fn stage_here(&self) -> Stage {
-        if self.own == self.effective { self.stage } else { Stage::Other }
+        self.limits.give(Part::State, self.contexts.added());
     }
 }
 
@@ -105,24 +65,13 @@ impl Host {
             is_allocating: false,
             calls: engine::first_call(),
             now: Now::default(),
-            streams: BTreeMap::new(),
-            added: 0,
-            own_properties: BTreeMap::new(),
-            kept: 0,
-            last_context: ROOT,
+            contexts: Contexts::default(),
             http_calls: BTreeSet::new(),
             last_http_call: 0,
             tick_period_ms: 0,
-            is_root_pending: false,
-            current: Current::default(),
             effects: Effects::default(),
             written: [Vec::new(), Vec::new()],
         }
-    }
-
-    /// Whether there is such a context.
-    pub(crate) fn is_known(&self, context: u32) -> bool {
-        context == ROOT || self.streams.contains_key(&context)
     }
 
     /// Keeps a line if it is grave enough.
@@ -164,11 +113,11 @@ impl Host {
             _ => None,
         });
         for (context, stream) in continued.collect::<Vec<(u32, StreamType)>>() {
-            let side = self.streams.get_mut(&context).and_then(|it| it.side_mut(stream));
+            let side = self.contexts.get_mut(context).and_then(|it| it.side_mut(stream));
             if let Some(side) = side {
                 side.held = crate::stream::Held::default();
             }
-            self.give_added(context);
+            self.contexts.give_added(&self.limits, context);
         }
     }
 
@@ -176,6 +125,6 @@ impl Host {
     pub(crate) fn call_status(&self) -> u32 {
         let status =
             |headers: &HeaderMap| std::str::from_utf8(headers.get(b":status")?).ok()?.parse().ok();
-        self.current.response.as_ref().and_then(|it| status(&it.headers)).unwrap_or(0)
+        self.contexts.response().and_then(|it| status(&it.headers)).unwrap_or(0)
     }
 }

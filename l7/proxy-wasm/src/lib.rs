@@ -39,8 +39,8 @@ mod vm;
 
 pub use buffer::edit;
 pub use check::{Callbacks, CheckError, Checked, Version, check};
+pub use context::ROOT;
 pub use effect::{Effect, HttpRequest, LocalResponse};
-pub use host::ROOT;
 pub use http_call::HttpResponse;
 pub use limits::*;
 pub use map::{HeaderMap, MapError};

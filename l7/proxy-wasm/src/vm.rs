@@ -4,8 +4,9 @@
 mod call;
 
 use crate::abi::{Action, CALLBACKS};
+use crate::context::ROOT;
 use crate::effect::Effect;
-use crate::host::{Current, Exited, Host, ROOT};
+use crate::host::{Exited, Host};
 use crate::http_call::HttpResponse;
 use crate::limits::{CONFIGURATION_LENGTH_MAX, CONTEXTS_MAX};
 use crate::spec::Now;
@@ -220,31 +221,31 @@ impl Vm {
         let host = self.store.data_mut();
         host.end_lines();
         host.settle_effects();
-        host.current.arguments = Vec::new();
+        host.contexts.set_arguments(Vec::new());
         host.effects.take()
     }
 
     /// A context's stream.
     #[must_use]
     pub fn stream(&self, context: u32) -> Option<&Stream> {
-        self.store.data().streams.get(&context).map(AsRef::as_ref)
+        self.store.data().contexts.get(context)
     }
 
     /// A context's stream, to put in what has arrived and to take out what goes on.
     pub fn stream_mut(&mut self, context: u32) -> Option<&mut Stream> {
-        self.store.data_mut().streams.get_mut(&context).map(AsMut::as_mut)
+        self.store.data_mut().contexts.get_mut(context)
     }
 
     /// The contexts of streams.
     pub fn contexts(&self) -> impl Iterator<Item = u32> {
-        self.store.data().streams.keys().copied()
+        self.store.data().contexts.numbers()
     }
 
     /// All streams, out of a VM that has fallen or is to go: what becomes of them is their
     /// service's failure policy. One whose context could not be made is 0.
     #[must_use]
     pub fn into_streams(mut self) -> BTreeMap<u32, Box<Stream>> {
-        std::mem::take(&mut self.store.data_mut().streams)
+        self.store.data_mut().contexts.take_all()
     }
 
     /// Whether a module has trapped here: it is not to be called again.
@@ -368,26 +369,17 @@ impl Vm {
 
     async fn create(&mut self, mut stream: Box<Stream>) -> Result<Answer, CallError> {
         let host = self.store.data_mut();
-        if host.streams.len() >= CONTEXTS_MAX {
+        if host.contexts.len() >= CONTEXTS_MAX {
             return Err(CallError::TooManyContexts(stream));
         }
-        let context = loop {
-            host.last_context = host.last_context.checked_add(1).unwrap_or(ROOT + 1);
-            if !host.streams.contains_key(&host.last_context) {
-                break host.last_context;
-            }
-        };
         stream.forget_module();
-        host.streams.insert(context, stream);
+        let context = host.contexts.insert(stream);
         self.enter(context, Stage::Other);
         match self.run("proxy_on_context_create", &[context, ROOT]).await {
             Ok(_) => Ok(Answer::Created(context)),
             Err(trap) => {
                 // Its caller never hears of the number.
-                let streams = &mut self.store.data_mut().streams;
-                if let Some(stream) = streams.remove(&context) {
-                    streams.insert(0, stream);
-                }
+                self.store.data_mut().contexts.forget_number(context);
                 Err(trap.into())
             }
         }
@@ -401,7 +393,7 @@ impl Vm {
         name: &'static str,
         words: impl FnOnce(&Stream) -> [u32; COUNT],
     ) -> Result<Answer, CallError> {
-        let stream = self.store.data().streams.get(&context);
+        let stream = self.store.data().contexts.get(context);
         let words = words(stream.ok_or(CallError::UnknownContext(context))?);
         self.enter(context, stage);
         let ran = self.run(name, Words::of(context, words).as_slice()).await?;
@@ -416,11 +408,11 @@ impl Vm {
             None | Some(0) => Action::Continue,
             Some(_) => Action::Pause,
         };
-        if let Some(stream) = host.streams.get_mut(&context) {
+        if let Some(stream) = host.contexts.get_mut(context) {
             stream.settle(stage, action);
         }
         if action == Action::Continue {
-            host.give_added(context);
+            host.contexts.give_added(&host.limits, context);
         }
         Ok(Answer::Action(action))
     }
@@ -434,7 +426,7 @@ impl Vm {
         words: impl FnOnce(&Host) -> [u32; COUNT],
     ) -> Result<Answer, CallError> {
         let host = self.store.data();
-        if !host.is_known(context) {
+        if !host.contexts.is_known(context) {
             return Err(CallError::UnknownContext(context));
         }
         let words = words(host);
@@ -456,7 +448,7 @@ impl Vm {
             response.trailers.len() as u32,
         ];
         self.enter(ROOT, Stage::HttpCallResponse);
-        self.store.data_mut().current.response = Some(response);
+        self.store.data_mut().contexts.set_response(Some(response));
         self.run("proxy_on_http_call_response", &words).await?;
         Ok(Answer::Nothing)
     }
@@ -468,13 +460,13 @@ impl Vm {
     ) -> Result<Answer, CallError> {
         let words = [ROOT, function, arguments.len() as u32];
         self.enter(ROOT, Stage::ForeignFunction);
-        self.store.data_mut().current.arguments = arguments;
+        self.store.data_mut().contexts.set_arguments(arguments);
         self.run("proxy_on_foreign_function", &words).await?;
         Ok(Answer::Nothing)
     }
 
     async fn end(&mut self, context: u32) -> Result<Answer, CallError> {
-        if !self.store.data().is_known(context) {
+        if !self.store.data().contexts.is_known(context) {
             return Err(CallError::UnknownContext(context));
         }
         self.enter(context, Stage::Other);
@@ -482,34 +474,26 @@ impl Vm {
         if is_done {
             return self.finish(context).await;
         }
-        self.set_pending(context, true);
+        self.store.data_mut().contexts.set_pending(context, true);
         Ok(Answer::Pending)
     }
 
     async fn finish(&mut self, context: u32) -> Result<Answer, CallError> {
-        if !self.store.data().is_known(context) {
+        if !self.store.data().contexts.is_known(context) {
             return Err(CallError::UnknownContext(context));
         }
-        self.set_pending(context, false);
+        self.store.data_mut().contexts.set_pending(context, false);
         self.enter(context, Stage::Log);
         self.run("proxy_on_log", &[context]).await?;
         self.enter(context, Stage::Other);
         self.run("proxy_on_delete", &[context]).await?;
-        Ok(Answer::Ended(self.store.data_mut().take_stream(context)))
-    }
-
-    fn set_pending(&mut self, context: u32, is_pending: bool) {
         let host = self.store.data_mut();
-        match host.streams.get_mut(&context) {
-            Some(stream) => stream.is_pending = is_pending,
-            None => host.is_root_pending = is_pending,
-        }
+        Ok(Answer::Ended(host.contexts.take_stream(&host.limits, context)))
     }
 
     /// From here on host functions work on this context.
     pub(crate) fn enter(&mut self, context: u32, stage: Stage) {
-        let host = self.store.data_mut();
-        host.current = Current { own: context, effective: context, stage, ..Current::default() };
+        self.store.data_mut().contexts.enter(context, stage);
     }
 
     /// Runs a callback, if the module has it.
@@ -524,7 +508,7 @@ impl Vm {
         self.store.set_epoch_deadline(self.call_slices);
         let result = function.call(&mut self.store, words).await;
         let host = self.store.data_mut();
-        host.current.response = None;
+        host.contexts.set_response(None);
         result.map_err(|error| Trap::from_error(&error))
     }
 }

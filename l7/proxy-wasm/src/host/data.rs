@@ -147,25 +147,23 @@ fn path(memory: &mut [u8], (data, size): (u32, u32)) -> Result<Vec<u8>, Status> 
     if path.len() > PROPERTY_PATH_MAX { Err(Status::NotFound) } else { Ok(path.to_vec()) }
 }
 
-impl Host {
-    /// A property of the context that is worked on; what the host says goes before what modules
-    /// have set.
-    fn property(&self, path: &[u8]) -> Option<Vec<u8>> {
-        let spec = &self.spec;
-        match path {
-            b"plugin_name" => return Some(spec.plugin_name.clone().into_bytes()),
-            b"plugin_root_id" => return Some(spec.root_id.clone().into_bytes()),
-            b"plugin_vm_id" => return Some(spec.vm_id.clone().into_bytes()),
-            _ => {}
-        }
-        match self.streams.get(&self.current.effective) {
-            None => self.own_properties.get(path).cloned(),
-            Some(stream) => {
-                let given = stream.properties.get(path).cloned();
-                given
-                    .or_else(|| stream.own_properties.get(path).cloned())
-                    .or_else(|| of_message(stream, path))
-            }
+/// A property of the context that is worked on; what the host says goes before what modules
+/// have set.
+fn find(host: &Host, path: &[u8]) -> Option<Vec<u8>> {
+    let spec = &host.spec;
+    match path {
+        b"plugin_name" => return Some(spec.plugin_name.clone().into_bytes()),
+        b"plugin_root_id" => return Some(spec.root_id.clone().into_bytes()),
+        b"plugin_vm_id" => return Some(spec.vm_id.clone().into_bytes()),
+        _ => {}
+    }
+    match host.contexts.get(host.contexts.effective()) {
+        None => host.contexts.own_property(path).cloned(),
+        Some(stream) => {
+            let given = stream.properties.get(path).cloned();
+            given
+                .or_else(|| stream.own_properties.get(path).cloned())
+                .or_else(|| of_message(stream, path))
         }
     }
 }
@@ -228,7 +226,7 @@ pub(crate) async fn property(
 ) -> wasmtime::Result<u32> {
     let answer = answer(caller, (data_at, size_at), |memory, host| {
         let path = path(memory, (path_at, path_size))?;
-        host.property(&path).ok_or(Status::NotFound)
+        find(host, &path).ok_or(Status::NotFound)
     });
     answer.await.map(number)
 }
@@ -241,11 +239,11 @@ pub(crate) fn set_property(
 ) -> Answer {
     let value = copy(memory, value, value_size)?;
     let path = path(memory, path_at)?;
-    let context = host.current.effective;
+    let context = host.contexts.effective();
     if value.len() > PROPERTY_VALUE_MAX {
         return Err(Status::InternalFailure);
     }
-    host.keep_property(context, path, value).map_err(Status::from)
+    host.contexts.keep_property(&host.limits, context, path, value).map_err(Status::from)
 }
 
 /// A foreign function's results are written where the module wants them, if it wants them.
@@ -264,7 +262,7 @@ pub(crate) async fn call_foreign(
         if arguments.len() > FOREIGN_LENGTH_MAX {
             return Err(Status::InternalFailure);
         }
-        let results = function(host.current.effective, arguments)?;
+        let results = function(host.contexts.effective(), arguments)?;
         if results.len() > FOREIGN_LENGTH_MAX { Err(Status::InternalFailure) } else { Ok(results) }
     };
     if data_at == 0 || size_at == 0 {

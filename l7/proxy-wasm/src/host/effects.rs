@@ -2,8 +2,8 @@
 
 use crate::abi::{LogLevel, Status, StreamType};
 use crate::effect::{Effect, HttpRequest, LocalResponse};
+use crate::host::Host;
 use crate::host::memory::{Answer, WORD, answer, copy, number, put, range, with};
-use crate::host::{Host, ROOT};
 use crate::limits::HTTP_CALLS_MAX;
 use crate::map::HeaderMap;
 use crate::stream::Protocol;
@@ -34,23 +34,18 @@ pub(crate) fn tick_period(_: &mut [u8], host: &mut Host, period_ms: u32) -> Answ
 }
 
 pub(crate) fn set_effective_context(_: &mut [u8], host: &mut Host, context: u32) -> Answer {
-    if !host.is_known(context) {
+    if !host.contexts.is_known(context) {
         return Err(Status::BadArgument);
     }
-    host.current.effective = context;
+    host.contexts.set_effective(context);
     Ok(())
 }
 
 pub(crate) fn done(_: &mut [u8], host: &mut Host) -> Answer {
-    let context = host.current.effective;
-    let is_pending = if context == ROOT {
-        &mut host.is_root_pending
-    } else {
-        &mut host.streams.get_mut(&context).ok_or(Status::NotFound)?.is_pending
-    };
-    if !std::mem::take(is_pending) {
+    if !host.contexts.take_pending().ok_or(Status::NotFound)? {
         return Err(Status::NotFound);
     }
+    let context = host.contexts.effective();
     leave(host, Effect::Done(context))
 }
 
@@ -67,8 +62,8 @@ pub(crate) fn close_stream(_: &mut [u8], host: &mut Host, stream: u32) -> Answer
 /// The stream that a module means: one that the context that it works on has.
 fn stream_of(host: &mut Host, stream: u32) -> Result<(u32, StreamType), Status> {
     let stream = StreamType::parse(stream).ok_or(Status::BadArgument)?;
-    let context = host.current.effective;
-    let found = host.streams.get_mut(&context).and_then(|it| it.side_mut(stream));
+    let context = host.contexts.effective();
+    let found = host.contexts.get_mut(context).and_then(|it| it.side_mut(stream));
     found.map(|_| (context, stream)).ok_or(Status::BadArgument)
 }
 
@@ -86,8 +81,8 @@ pub(crate) fn respond(memory: &mut [u8], host: &mut Host, response: Response) ->
     let details = copy(memory, response.details.0, response.details.1)?;
     range(memory, response.body.0, response.body.1)?;
     let headers = fields(memory, response.headers)?;
-    let context = host.current.effective;
-    let stream = host.streams.get_mut(&context).ok_or(Status::BadArgument)?;
+    let context = host.contexts.effective();
+    let stream = host.contexts.get_mut(context).ok_or(Status::BadArgument)?;
     if stream.protocol != Protocol::Http || !RESPONSE_STATUSES.contains(&response.status) {
         return Err(Status::BadArgument);
     }
@@ -98,7 +93,7 @@ pub(crate) fn respond(memory: &mut [u8], host: &mut Host, response: Response) ->
     let body = copy(memory, response.body.0, response.body.1)?;
     let response = LocalResponse { status: response.status, details, headers, body, grpc_status };
     leave(host, Effect::Respond { context, response: Box::new(response) })?;
-    if let Some(stream) = host.streams.get_mut(&context) {
+    if let Some(stream) = host.contexts.get_mut(context) {
         stream.has_responded = true;
     }
     Ok(())
@@ -143,7 +138,7 @@ pub(crate) fn http_call(memory: &mut [u8], host: &mut Host, call: HttpCall) -> A
     let timeout_ms = call.timeout_ms;
     let request = HttpRequest { upstream, headers, body, trailers, timeout_ms };
     let number = next_call(host);
-    let context = host.current.effective;
+    let context = host.contexts.effective();
     leave(host, Effect::HttpCall { context, call: number, request: Box::new(request) })?;
     host.http_calls.insert(number);
     put(memory, call.call_at, number)

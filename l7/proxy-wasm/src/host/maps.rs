@@ -26,7 +26,7 @@ fn change(
     change: impl FnOnce(&mut HeaderMap) -> Result<(), MapError>,
 ) -> Answer {
     let map = MapType::parse(map).ok_or(Status::BadArgument)?;
-    host.change_map(map, longer_max, change).map_err(|closed| match closed {
+    host.contexts.change_map(&host.limits, map, longer_max, change).map_err(|closed| match closed {
         Closed::Refused(MapError::TooLarge) => Status::InternalFailure,
         other => other.into(),
     })
@@ -34,7 +34,7 @@ fn change(
 
 pub(crate) fn size(memory: &mut [u8], host: &mut Host, map: u32, size_at: u32) -> Answer {
     let map = MapType::parse(map).ok_or(Status::BadArgument)?;
-    let map = host.map(map).ok_or(Status::BadArgument)?;
+    let map = host.contexts.map(map).ok_or(Status::BadArgument)?;
     put(memory, size_at, map.serialised_length() as u32)
 }
 
@@ -48,7 +48,7 @@ pub(crate) async fn pairs(
 ) -> wasmtime::Result<u32> {
     let answer = answer(caller, (data_at, size_at), |_, host| {
         let map = MapType::parse(map).ok_or(Status::BadArgument)?;
-        Ok(host.map(map).map(HeaderMap::serialise).unwrap_or_default())
+        Ok(host.contexts.map(map).map(HeaderMap::serialise).unwrap_or_default())
     });
     answer.await.map(number)
 }
@@ -78,9 +78,9 @@ pub(crate) async fn value(
     let answer = answer(caller, (data_at, size_at), |memory, host| {
         let map = MapType::parse(map).ok_or(Status::BadArgument)?;
         let key = range(memory, key, key_size)?;
-        let is_log = host.current.stage_here() == Stage::Log;
+        let is_log = host.contexts.stage() == Stage::Log;
         let missing = if is_log { Status::NotFound } else { Status::BadArgument };
-        let map = host.map(map).ok_or(missing)?;
+        let map = host.contexts.map(map).ok_or(missing)?;
         map.get(key).map(<[u8]>::to_vec).ok_or(Status::NotFound)
     });
     answer.await.map(number)
@@ -132,10 +132,12 @@ pub(crate) fn set_buffer(
     (data, data_size): (u32, u32),
 ) -> Answer {
     let buffer = BufferType::parse(buffer).ok_or(Status::BadArgument)?;
-    host.buffer(buffer).ok_or(Status::NotFound)?;
+    host.contexts.buffer(&host.spec, buffer).ok_or(Status::NotFound)?;
     let value = range(memory, data, data_size)?;
     // What can be read and not be changed (configurations, answers) is not open.
-    host.edit_buffer(buffer, start as usize, size as usize, value).map_err(Status::from)
+    host.contexts
+        .edit_buffer(&host.limits, buffer, start as usize, size as usize, value)
+        .map_err(Status::from)
 }
 
 pub(crate) async fn buffer(
@@ -148,7 +150,7 @@ pub(crate) async fn buffer(
 ) -> wasmtime::Result<u32> {
     let answer = answer(caller, (data_at, size_at), |_, host| {
         let buffer = BufferType::parse(buffer).ok_or(Status::BadArgument)?;
-        let bytes = host.buffer(buffer).ok_or(Status::NotFound)?;
+        let bytes = host.contexts.buffer(&host.spec, buffer).ok_or(Status::NotFound)?;
         let rest = bytes.get(start as usize..).ok_or(Status::BadArgument)?;
         Ok(rest[..rest.len().min(size_max as usize)].to_vec())
     });
@@ -163,7 +165,7 @@ pub(crate) fn buffer_status(
     unused_at: u32,
 ) -> Answer {
     let buffer = BufferType::parse(buffer).ok_or(Status::BadArgument)?;
-    let length = host.buffer(buffer).ok_or(Status::NotFound)?.len();
+    let length = host.contexts.buffer(&host.spec, buffer).ok_or(Status::NotFound)?.len();
     put(memory, unused_at, 0)?;
     put(memory, size_at, length as u32)
 }
