@@ -37,7 +37,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use units::Nanos;
-use way::{Head, Stage, Way};
+use way::{Head, Stage};
 
 /// A call that stands still.
 #[derive(Clone, Copy, Debug)]
@@ -652,49 +652,4 @@ fn end_context(message: &Message, module: &mut dyn Module) {
         facts.push((&["response", "flags"], 0));
     }
     module.later(Last::End(context, facts));
-}
-
-impl Message {
-    fn edit_request(&mut self, map: &proxy_wasm::HeaderMap) -> Result<(), heads::Refused> {
-        if let Some(head) = &self.request_head
-            && let Some(edited) = heads::edited_request(map, head)?
-        {
-            self.request_head = Some(edited);
-        }
-        Ok(())
-    }
-
-    fn edit_response(&mut self, map: &proxy_wasm::HeaderMap) -> Result<(), heads::Refused> {
-        if let Some(head) = &self.response_head
-            && let Some(edited) = heads::edited_response(map, head)?
-        {
-            self.response_head = Some(edited);
-        }
-        Ok(())
-    }
-}
-
-/// The length that a head says, if it says one that can be read.
-fn said_length(headers: &http1::Headers) -> Option<u64> {
-    let digits = headers.get(b"content-length")?;
-    let text = std::str::from_utf8(digits).ok()?;
-    if digits.iter().all(u8::is_ascii_digit) { text.parse().ok() } else { None }
-}
-
-impl Way {
-    /// The framing of what goes on of it: the length that the module leaves, or chunks.
-    fn body(&self, headers: &http1::Headers, whole: Option<u64>) -> http1::Body {
-        use http1::{Body, Framing};
-        match (self.framing, whole) {
-            (Framing::Length(0), _) => Body::Unchanged(self.framing),
-            (Framing::Length(_), Some(length)) if self.trailers.is_empty() => Body::Known(length),
-            (Framing::Length(length), None) => match said_length(headers) {
-                Some(said) if said == length => Body::Unchanged(self.framing),
-                Some(said) => Body::Known(said),
-                None => Body::Unknown,
-            },
-            (Framing::Length(_), Some(_)) => Body::Unknown,
-            _ => Body::Unchanged(self.framing),
-        }
-    }
 }

@@ -12,11 +12,10 @@
 //! something to show: a trap costs nothing for those that are silent.
 
 use super::Http;
-use super::message::{Context, Message, Own};
-use super::way::{Head, Stage, Way};
+use super::message::{Context, Own};
 use crate::connection::Failure;
-use crate::module::{Fault, Module, Parts, Wants};
-use proxy_wasm::{Side, Stream};
+use crate::module::{Fault, Module};
+use proxy_wasm::Stream;
 use std::collections::BTreeMap;
 
 impl Http {
@@ -90,60 +89,5 @@ impl Http {
             self.messages[index].is_context_needed |= !input.is_empty();
         }
         input.is_empty()
-    }
-}
-
-impl Message {
-    /// Its context is gone with its VM, and another one is to be shown its stream. Gives that back
-    /// if no other VM can go on with it.
-    fn lose(&mut self, mut stream: Box<Stream>, wants: Wants) -> Result<(), Box<Stream>> {
-        let is_half_edited = |way: &Way, side: &Side| side.is_body_edited() && !way.is_over;
-        if self.response.is_pictures
-            || is_half_edited(&self.request, &stream.downstream)
-            || is_half_edited(&self.response, &stream.upstream)
-        {
-            return Err(stream);
-        }
-        stream.rewind();
-        self.request.rewind(!stream.downstream.body.is_empty(), wants.request);
-        self.response.rewind(!stream.upstream.body.is_empty(), wants.response);
-        self.context = Context::Lost;
-        self.is_context_needed = false;
-        self.lost = Some(stream);
-        Ok(())
-    }
-
-    /// The callback by which the next VM comes to know of this message, in front of what it is to be
-    /// shown of one direction, and whether it is one for its request.
-    pub(super) fn stage_again(&self, is_request: bool, wants: Parts) -> Option<(bool, Stage)> {
-        match self.context {
-            Context::Lost => {
-                let way = self.way(is_request);
-                let is_needed = self.is_context_needed || way.stage(wants).is_some();
-                is_needed.then_some((true, Stage::Create))
-            }
-            Context::Made(_) if self.request.is_again => Some((true, Stage::Again)),
-            Context::Made(_) if self.response.is_again => Some((false, Stage::Again)),
-            _ => None,
-        }
-    }
-}
-
-impl Way {
-    /// What has not gone on is as it came; `has_body`: a part of its body is among that.
-    fn rewind(&mut self, has_body: bool, wants: Parts) {
-        if self.is_over || self.is_dropped {
-            self.is_again = wants.headers && self.head > Head::Held;
-            return;
-        }
-        self.is_held = false;
-        self.has_fresh = has_body;
-        self.is_last_shown = false;
-        self.are_trailers_shown = false;
-        match self.head {
-            Head::Awaited => {}
-            Head::Came | Head::Held => self.head = Head::Came,
-            Head::Ready | Head::Gone => self.is_again = wants.headers,
-        }
     }
 }

@@ -2,9 +2,8 @@
 
 use super::Http;
 use super::heads::{self, add_fields};
-use super::message::{Message, Own};
+use super::message::Own;
 use super::way::Head;
-use crate::limits::DROPPED_LENGTH_MAX;
 use crate::module::Module;
 use http1::connection::set_close;
 use http1::{Body, Encoder, Framing, Headers, Next, ResponseHead, Version};
@@ -152,19 +151,5 @@ impl Http {
             Ok(()) => self.close(module),
             Err(_) => self.reset(module),
         }
-    }
-}
-
-impl Message {
-    /// Whether the connections can be used behind an answer in the server's place: the server
-    /// knows nothing of the request, and what comes of it can be dropped.
-    const fn may_stay(&self) -> bool {
-        let is_short = match self.request.framing {
-            Framing::None => true,
-            Framing::Length(length) => length <= DROPPED_LENGTH_MAX,
-            _ => self.request.has_ended,
-        };
-        let is_http11 = matches!(self.version, Version::Http11);
-        !self.is_sent && is_http11 && self.is_persistent && (self.request.has_ended || is_short)
     }
 }

@@ -2,10 +2,13 @@
 
 use crate::coder::Coder;
 use crate::desk::Order;
-use crate::http::way::Way;
+use crate::http::heads;
+use crate::http::way::{Stage, Way};
+use crate::limits::DROPPED_LENGTH_MAX;
+use crate::module::{Parts, Wants};
 use crate::transcoder::Transcoder;
-use http1::{Headers, RequestHead, ResponseHead, Version};
-use proxy_wasm::{Now, Stream};
+use http1::{Framing, Headers, RequestHead, ResponseHead, Version};
+use proxy_wasm::{Now, Side, Stream};
 
 /// What of the VM belongs to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,5 +132,79 @@ impl Message {
 
     pub(crate) const fn way_mut(&mut self, is_request: bool) -> &mut Way {
         if is_request { &mut self.request } else { &mut self.response }
+    }
+
+    pub(super) fn edit_request(
+        &mut self,
+        map: &proxy_wasm::HeaderMap,
+    ) -> Result<(), heads::Refused> {
+        if let Some(head) = &self.request_head
+            && let Some(edited) = heads::edited_request(map, head)?
+        {
+            self.request_head = Some(edited);
+        }
+        Ok(())
+    }
+
+    pub(super) fn edit_response(
+        &mut self,
+        map: &proxy_wasm::HeaderMap,
+    ) -> Result<(), heads::Refused> {
+        if let Some(head) = &self.response_head
+            && let Some(edited) = heads::edited_response(map, head)?
+        {
+            self.response_head = Some(edited);
+        }
+        Ok(())
+    }
+
+    /// Its context is gone with its VM, and another one is to be shown its stream. Gives that back
+    /// if no other VM can go on with it.
+    pub(super) fn lose(
+        &mut self,
+        mut stream: Box<Stream>,
+        wants: Wants,
+    ) -> Result<(), Box<Stream>> {
+        let is_half_edited = |way: &Way, side: &Side| side.is_body_edited() && !way.is_over;
+        if self.response.is_pictures
+            || is_half_edited(&self.request, &stream.downstream)
+            || is_half_edited(&self.response, &stream.upstream)
+        {
+            return Err(stream);
+        }
+        stream.rewind();
+        self.request.rewind(!stream.downstream.body.is_empty(), wants.request);
+        self.response.rewind(!stream.upstream.body.is_empty(), wants.response);
+        self.context = Context::Lost;
+        self.is_context_needed = false;
+        self.lost = Some(stream);
+        Ok(())
+    }
+
+    /// The callback by which the next VM comes to know of this message, in front of what it is to be
+    /// shown of one direction, and whether it is one for its request.
+    pub(super) fn stage_again(&self, is_request: bool, wants: Parts) -> Option<(bool, Stage)> {
+        match self.context {
+            Context::Lost => {
+                let way = self.way(is_request);
+                let is_needed = self.is_context_needed || way.stage(wants).is_some();
+                is_needed.then_some((true, Stage::Create))
+            }
+            Context::Made(_) if self.request.is_again => Some((true, Stage::Again)),
+            Context::Made(_) if self.response.is_again => Some((false, Stage::Again)),
+            _ => None,
+        }
+    }
+
+    /// Whether the connections can be used behind an answer in the server's place: the server
+    /// knows nothing of the request, and what comes of it can be dropped.
+    pub(super) const fn may_stay(&self) -> bool {
+        let is_short = match self.request.framing {
+            Framing::None => true,
+            Framing::Length(length) => length <= DROPPED_LENGTH_MAX,
+            _ => self.request.has_ended,
+        };
+        let is_http11 = matches!(self.version, Version::Http11);
+        !self.is_sent && is_http11 && self.is_persistent && (self.request.has_ended || is_short)
     }
 }

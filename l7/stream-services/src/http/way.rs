@@ -111,4 +111,44 @@ impl Way {
         let shows_trailers = wants.trailers && self.has_trailers && !self.are_trailers_shown;
         shows_trailers.then_some(Stage::Trailers)
     }
+
+    /// The framing of what goes on of it: the length that the module leaves, or chunks.
+    pub(super) fn body(&self, headers: &http1::Headers, whole: Option<u64>) -> http1::Body {
+        use http1::{Body, Framing};
+        match (self.framing, whole) {
+            (Framing::Length(0), _) => Body::Unchanged(self.framing),
+            (Framing::Length(_), Some(length)) if self.trailers.is_empty() => Body::Known(length),
+            (Framing::Length(length), None) => match said_length(headers) {
+                Some(said) if said == length => Body::Unchanged(self.framing),
+                Some(said) => Body::Known(said),
+                None => Body::Unknown,
+            },
+            (Framing::Length(_), Some(_)) => Body::Unknown,
+            _ => Body::Unchanged(self.framing),
+        }
+    }
+
+    /// What has not gone on is as it came; `has_body`: a part of its body is among that.
+    pub(super) fn rewind(&mut self, has_body: bool, wants: Parts) {
+        if self.is_over || self.is_dropped {
+            self.is_again = wants.headers && self.head > Head::Held;
+            return;
+        }
+        self.is_held = false;
+        self.has_fresh = has_body;
+        self.is_last_shown = false;
+        self.are_trailers_shown = false;
+        match self.head {
+            Head::Awaited => {}
+            Head::Came | Head::Held => self.head = Head::Came,
+            Head::Ready | Head::Gone => self.is_again = wants.headers,
+        }
+    }
+}
+
+/// The length that a head says, if it says one that can be read.
+fn said_length(headers: &http1::Headers) -> Option<u64> {
+    let digits = headers.get(b"content-length")?;
+    let text = std::str::from_utf8(digits).ok()?;
+    if digits.iter().all(u8::is_ascii_digit) { text.parse().ok() } else { None }
 }
