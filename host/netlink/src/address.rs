@@ -4,26 +4,13 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NlasIterator};
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_route::address::{AddressHeaderFlags, AddressScope};
+use rtnetlink::{AddressMessageBuilder, RouteMessageBuilder};
 use serde::{Deserialize, Serialize};
 
-use super::attribute::{address as address_attribute, attribute, attributes, ne32};
-use super::own::{AF_INET, AF_INET6, IFA_ADDRESS, IFA_LOCAL, RTA_DST, RTM_NEWADDR, RTM_NEWROUTE};
-use super::socket::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use super::{Netlink, NetlinkError};
-
-/// include/uapi/linux/if_addr.h.
-const IFA_BROADCAST: u16 = 4;
-const IFA_F_NODAD: u8 = 0x02;
-
-/// include/uapi/linux/rtnetlink.h.
-const RTA_OIF: u16 = 4;
-const RTA_GATEWAY: u16 = 5;
-const RTA_VIA: u16 = 18;
-const RT_TABLE_MAIN: u8 = 254;
-const RTPROT_STATIC: u8 = 4;
-const RT_SCOPE_UNIVERSE: u8 = 0;
-const RT_SCOPE_HOST: u8 = 254;
-const RTN_UNICAST: u8 = 1;
 
 const RTM_NEWNEIGH: u16 = 28;
 const RTM_GETNEIGH: u16 = 30;
@@ -204,9 +191,25 @@ impl Netlink {
         prefix: AddressPrefix,
         detection: DuplicateDetection,
     ) -> Result<(), NetlinkError> {
+        let mut message = match prefix.address {
+            IpAddr::V4(address) => AddressMessageBuilder::<Ipv4Addr>::new()
+                .index(index)
+                .address(address, prefix.length)
+                .build(),
+            IpAddr::V6(address) => AddressMessageBuilder::<Ipv6Addr>::new()
+                .index(index)
+                .address(address, prefix.length)
+                .build(),
+        };
+        if prefix.address.is_ipv6() && detection == DuplicateDetection::Skip {
+            message.header.flags |= AddressHeaderFlags::Nodad;
+        }
+        if prefix.address.is_loopback() {
+            message.header.scope = AddressScope::Host;
+        }
         let request = format!("add the address {prefix} to the network device number {index}");
-        let message = new_address(index, prefix, detection);
-        self.channel.ask(request, RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &message).map(drop)
+        let message = RouteNetlinkMessage::NewAddress(message);
+        self.channel.change(request, &message, NLM_F_CREATE | NLM_F_EXCL)
     }
 
     /// Adds a route, or replaces the one with the same destination.
@@ -216,11 +219,20 @@ impl Netlink {
     pub fn add_route(&self, route: &Route) -> Result<(), NetlinkError> {
         let via = route.via.map(|via| format!(" via {via}")).unwrap_or_default();
         let request = format!("add the route to {}{via}", route.destination);
-        let message = new_route(route).map_err(|problem| NetlinkError::Malformed {
-            request: request.clone(),
-            problem: problem.to_owned(),
-        })?;
-        self.channel.ask(&request, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, &message).map(drop)
+        let malformed =
+            |problem: String| NetlinkError::Malformed { request: request.clone(), problem };
+        let network = route.destination.network();
+        let mut builder = RouteMessageBuilder::<IpAddr>::new()
+            .destination_prefix(network.address, network.length)
+            .map_err(|error| malformed(error.to_string()))?;
+        if let Some(via) = route.via {
+            builder = builder.gateway(via).map_err(|error| malformed(error.to_string()))?;
+        }
+        if let Some(index) = route.index {
+            builder = builder.output_interface(index);
+        }
+        let message = RouteNetlinkMessage::NewRoute(builder.build());
+        self.channel.change(&request, &message, NLM_F_CREATE | NLM_F_REPLACE)
     }
 
     /// All neighbours that the kernel knows, IPv4 and IPv6.
@@ -240,156 +252,25 @@ impl Netlink {
     }
 }
 
-fn family_of(address: IpAddr) -> u8 {
-    if address.is_ipv4() { AF_INET } else { AF_INET6 }
-}
-
-/// `struct ifaddrmsg` and attributes.
-fn new_address(index: u32, prefix: AddressPrefix, detection: DuplicateDetection) -> Vec<u8> {
-    let AddressPrefix { address, length } = prefix;
-    let skips = address.is_ipv6() && detection == DuplicateDetection::Skip;
-    let flags = if skips { IFA_F_NODAD } else { 0 };
-    let scope = if address.is_loopback() { RT_SCOPE_HOST } else { RT_SCOPE_UNIVERSE };
-    let mut message = vec![family_of(address), length, flags, scope];
-    message.extend(index.to_ne_bytes());
-    // No device has a group's address: the kernel refuses it.
-    if !address.is_multicast() {
-        message.extend(address_attribute(IFA_ADDRESS, address));
-        message.extend(address_attribute(IFA_LOCAL, address));
-        if let (IpAddr::V4(v4), ..31) = (address, length) {
-            let broadcast = Ipv4Addr::from(u32::MAX >> length | u32::from(v4));
-            message.extend(address_attribute(IFA_BROADCAST, broadcast.into()));
-        }
-    }
-    message
-}
-
-/// `struct rtmsg` and attributes.
-fn new_route(route: &Route) -> Result<Vec<u8>, &'static str> {
-    let AddressPrefix { address, length } = route.destination.network();
-    let (tos, source_length) = (0, 0);
-    let mut message = vec![family_of(address), length, source_length, tos];
-    message.extend([RT_TABLE_MAIN, RTPROT_STATIC, RT_SCOPE_UNIVERSE, RTN_UNICAST]);
-    message.extend([0; 4]);
-    message.extend(address_attribute(RTA_DST, address));
-    message.extend(match (address, route.via) {
-        (_, None) => Vec::new(),
-        (IpAddr::V4(_), Some(IpAddr::V6(via))) => {
-            let family = u16::from(AF_INET6).to_ne_bytes();
-            attribute(RTA_VIA, &[&family[..], &via.octets()].concat())
-        }
-        (IpAddr::V6(_), Some(IpAddr::V4(_))) => return Err("invalid address family Inet6"),
-        (_, Some(via)) => address_attribute(RTA_GATEWAY, via),
-    });
-    if let Some(index) = route.index {
-        message.extend(ne32(RTA_OIF, index));
-    }
-    Ok(message)
-}
-
 fn read_neighbour(payload: &[u8]) -> Option<Neighbour> {
-    let (header, rest) = payload.split_first_chunk::<NEIGHBOUR_HEADER_LENGTH>()?;
+    let (header, attributes) = payload.split_first_chunk::<NEIGHBOUR_HEADER_LENGTH>()?;
     let index = u32::from_ne_bytes(*header[4..].first_chunk()?);
     let state = NeighbourState::of(u16::from_ne_bytes(*header[8..].first_chunk()?));
     let mut address = None;
     let mut mac = None;
-    for attribute in attributes(rest) {
-        match attribute.kind {
-            NDA_DST => address = attribute.address(),
-            NDA_LLADDR => mac = attribute.value.try_into().ok(),
+    for attribute in NlasIterator::new(attributes).flatten() {
+        let value = attribute.value();
+        match attribute.kind() {
+            NDA_DST => {
+                address = match value.len() {
+                    4 => value.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes)),
+                    16 => value.first_chunk::<16>().map(|bytes| IpAddr::from(*bytes)),
+                    _ => None,
+                };
+            }
+            NDA_LLADDR => mac = value.try_into().ok(),
             _ => {}
         }
     }
     Some(Neighbour { index, address: address?, mac, state })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tests::hex;
-
-    #[test]
-    fn addresses_are_in_the_kernels_bytes() {
-        use DuplicateDetection::{Skip, Usual};
-        for (prefix, detection, expected) in [
-            (
-                "10.0.0.1/24",
-                Usual,
-                "0218000007000000080001000a000001080002000a000001080004000a0000ff",
-            ),
-            ("10.0.0.1/31", Skip, "021f000007000000080001000a000001080002000a000001"),
-            (
-                "10.0.0.1/0",
-                Usual,
-                "0200000007000000080001000a000001080002000a00000108000400ffffffff",
-            ),
-            ("224.0.0.1/24", Usual, "0218000007000000"),
-            (
-                "127.0.0.1/8",
-                Usual,
-                "020800fe07000000080001007f000001080002007f000001080004007fffffff",
-            ),
-            (
-                "fd00::1/64",
-                Usual,
-                "0a4000000700000014000100fd00000000000000000000000000000114000200fd000000\
-              000000000000000000000001",
-            ),
-            (
-                "fd00::1/64",
-                Skip,
-                "0a4002000700000014000100fd00000000000000000000000000000114000200fd000000\
-              000000000000000000000001",
-            ),
-        ] {
-            let message = new_address(7, prefix.parse().unwrap(), detection);
-            assert_eq!(hex(&message), expected, "{prefix} {detection:?}");
-        }
-    }
-
-    #[test]
-    fn routes_are_in_the_kernels_bytes() {
-        for (destination, via, index, expected) in [
-            (
-                "10.1.2.3/16",
-                Some("10.0.0.2"),
-                Some(7),
-                "02100000fe04000100000000080001000a010000080005000a0000020800040007000000",
-            ),
-            (
-                "0.0.0.0/0",
-                Some("10.0.0.2"),
-                None,
-                "02000000fe040001000000000800010000000000080005000a000002",
-            ),
-            (
-                "10.1.0.0/16",
-                None,
-                Some(7),
-                "02100000fe04000100000000080001000a0100000800040007000000",
-            ),
-            (
-                "10.1.0.0/16",
-                Some("fe80::1"),
-                Some(7),
-                "02100000fe04000100000000080001000a010000160012000a00fe800000000000000000\
-              00000000000100000800040007000000",
-            ),
-            (
-                "fd01::/48",
-                Some("fd00::2"),
-                Some(7),
-                "0a300000fe0400010000000014000100fd01000000000000000000000000000014000500\
-              fd0000000000000000000000000000020800040007000000",
-            ),
-        ] {
-            let destination = destination.parse().unwrap();
-            let via = via.map(|via: &str| via.parse().unwrap());
-            let message = new_route(&Route { destination, via, index }).unwrap();
-            assert_eq!(hex(&message), expected, "{destination}");
-        }
-        let destination = "fd01::/48".parse().unwrap();
-        let via = Some([10, 0, 0, 1].into());
-        assert!(new_route(&Route { destination, via, index: None }).is_err());
-    }
 }

@@ -11,10 +11,11 @@
 //! socket is closed, in whatever way the processes ended that had it. Then the kernel has all
 //! frames again, unless [`close_ingress`] has made a table without an owner in front of it.
 
-use super::attribute::{attribute, be32, nested, text};
-use super::rate::{self, RTM_NEWQDISC, TCA_KIND, TCA_OPTIONS};
-use super::socket::{Channel, NLM_F_CREATE, NLM_F_EXCL};
+use super::socket::Channel;
 use super::{Netlink, NetlinkError};
+use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
 use rustix::net::netlink::NETFILTER;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -51,11 +52,9 @@ pub(super) const NFT_CMP_EQ: u32 = 0;
 const NFT_CMP_NEQ: u32 = 1;
 /// To make what is not there.
 pub(super) const CREATE: u16 = NLM_F_CREATE | NLM_F_EXCL;
+const NLA_F_NESTED: u16 = 1 << 15;
 
-/// include/uapi/linux/pkt_sched.h, pkt_cls.h and tc_act/tc_mirred.h.
-const RTM_NEWTFILTER: u16 = 44;
-const TC_H_INGRESS: u32 = 0xffff_fff1;
-const INGRESS_QDISC: u32 = 0xffff << 16;
+/// include/uapi/linux/pkt_cls.h and tc_act/tc_mirred.h.
 const TCA_U32_SEL: u16 = 5;
 const TCA_U32_ACT: u16 = 7;
 const TC_U32_TERMINAL: u8 = 1;
@@ -307,6 +306,26 @@ pub(super) fn expression(name: &str, fields: &[Vec<u8>]) -> Vec<u8> {
     nested(1, &[text(1, name), nested(2, &fields.concat())].concat())
 }
 
+/// One attribute, with what fills it up to four bytes.
+pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = 4 + value.len() as u16;
+    let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+pub(super) fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
+    attribute(kind | NLA_F_NESTED, value)
+}
+
+pub(super) fn be32(kind: u16, number: u32) -> Vec<u8> {
+    attribute(kind, &number.to_be_bytes())
+}
+
+pub(super) fn text(kind: u16, text: &str) -> Vec<u8> {
+    attribute(kind, &[text.as_bytes(), &[0]].concat())
+}
+
 impl Netlink {
     /// Has the kernel treat what comes in by one device as if it had come in by another.
     ///
@@ -314,27 +333,29 @@ impl Netlink {
     /// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no ingress queueing discipline,
     /// u32 filter or mirred action.
     pub fn redirect_to(&self, from: u32, to: u32) -> Result<(), NetlinkError> {
+        let index = i32::try_from(from).unwrap_or(i32::MAX);
         let request = format!(
             "redirect what comes in by device number {from} to number {to} (sch_ingress, cls_u32, act_mirred)"
         );
-        let [qdisc, filter] = redirecting(from, to);
-        self.channel.ask(&request, RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, &qdisc)?;
-        self.channel.ask(&request, RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, &filter).map(drop)
+        let mut message = TcMessage::with_index(index);
+        message.header.parent = TcHandle::INGRESS;
+        message.header.handle = TcHandle { major: 0xffff, minor: 0 };
+        message.attributes.push(TcAttribute::Kind("ingress".to_owned()));
+        let message = RouteNetlinkMessage::NewQueueDiscipline(message);
+        self.channel.change(&request, &message, NLM_F_CREATE | NLM_F_EXCL)?;
+        let mut message = TcMessage::with_index(index);
+        message.header.parent = TcHandle { major: 0xffff, minor: 0 };
+        // Priority 1, all protocols.
+        message.header.info = 1 << 16 | u32::from(ETH_P_ALL.to_be());
+        message.attributes.push(TcAttribute::Kind("u32".to_owned()));
+        let option = |kind, value| TcOption::Other(DefaultNla::new(kind, value));
+        message.attributes.push(TcAttribute::Options(vec![
+            option(TCA_U32_SEL, everything()),
+            option(TCA_U32_ACT | NLA_F_NESTED, nested(1, &redirection(to))),
+        ]));
+        let message = RouteNetlinkMessage::NewTrafficFilter(message);
+        self.channel.change(&request, &message, NLM_F_CREATE | NLM_F_EXCL)
     }
-}
-
-/// The queueing discipline at a device's ingress, and the filter there that redirects everything.
-fn redirecting(from: u32, to: u32) -> [Vec<u8>; 2] {
-    let qdisc = rate::header(from, INGRESS_QDISC, TC_H_INGRESS, 0);
-    // Priority 1, all protocols.
-    let info = 1 << 16 | u32::from(ETH_P_ALL.to_be());
-    let filter = rate::header(from, 0, INGRESS_QDISC, info);
-    let options =
-        [attribute(TCA_U32_SEL, &everything()), nested(TCA_U32_ACT, &nested(1, &redirection(to)))];
-    [
-        [&qdisc[..], &text(TCA_KIND, "ingress")].concat(),
-        [&filter[..], &text(TCA_KIND, "u32"), &attribute(TCA_OPTIONS, &options.concat())].concat(),
-    ]
 }
 
 /// `struct tc_u32_sel` with one key whose mask is empty.
@@ -352,23 +373,4 @@ fn redirection(to: u32) -> Vec<u8> {
     let parameters = words.map(u32::to_ne_bytes).concat();
     let options = attribute(TCA_MIRRED_PARMS, &parameters);
     [text(TCA_ACT_KIND, "mirred"), nested(TCA_ACT_OPTIONS, &options)].concat()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::redirecting;
-    use crate::tests::hex;
-
-    #[test]
-    fn a_redirection_is_in_the_kernels_bytes() {
-        let [qdisc, filter] = redirecting(7, 9).map(|bytes| hex(&bytes));
-        assert_eq!(qdisc, "00000000070000000000fffff1ffffff000000000c000100696e677265737300");
-        assert_eq!(
-            filter,
-            "0000000007000000000000000000ffff0003010008000100753332006000020024000500\
-             010001000000000000000000000000000000000000000000000000000000000038000780\
-             340001800b0001006d697272656400002400028020000200000000000000000004000000\
-             00000000000000000300000009000000"
-        );
-    }
 }

@@ -10,14 +10,12 @@
 //! are here. The table has an owner, as [`Taken`](super::Taken) has; rule and routes are there
 //! until they are removed, and say nothing of packets without the mark.
 
-use super::attribute::{address as address_attribute, attribute, be32, ne32, nested, text};
 use super::ingress::{
     BATCH_BEGIN, BATCH_END, CREATE, NFPROTO_UNSPEC, NFT_CMP_EQ, NFT_MSG_NEWCHAIN, NFT_MSG_NEWRULE,
-    NFT_MSG_NEWTABLE, NFT_REG_1, NFT_TABLE_F_OWNER, SUBSYSTEM_NFTABLES, TABLE, expression, kind_of,
-    meta_is,
+    NFT_MSG_NEWTABLE, NFT_REG_1, NFT_TABLE_F_OWNER, SUBSYSTEM_NFTABLES, TABLE, attribute, be32,
+    expression, kind_of, meta_is, nested, text,
 };
-use super::own::RTM_NEWROUTE;
-use super::socket::{Channel, NLM_F_EXCL, NLM_F_REPLACE};
+use super::socket::Channel;
 use super::{Netlink, NetlinkError};
 use rustix::net::netlink::NETFILTER;
 use std::collections::BTreeSet;
@@ -52,9 +50,12 @@ const TCP_SYN: u8 = 0x02;
 const TCP_ACK: u8 = 0x10;
 
 /// include/uapi/linux/rtnetlink.h and fib_rules.h.
+const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
 const RTM_NEWRULE: u16 = 32;
 const RTM_DELRULE: u16 = 33;
+const NLM_F_REPLACE: u16 = 0x100;
+const NLM_F_EXCL: u16 = 0x200;
 const RTN_LOCAL: u8 = 2;
 const RT_SCOPE_HOST: u8 = 254;
 const RTA_OIF: u16 = 4;
@@ -155,14 +156,19 @@ const fn header(family: u8) -> [u8; 4] {
 /// What is behind a connection's first packet finds its socket by its addresses, and with that the
 /// route that the one before it took: only marked, it is neither looked up here nor routed anew.
 fn to_listener(family: u8, address: IpAddr, port: u16) -> Vec<u8> {
-    let load =
-        |register, value: &[u8]| expression("immediate", &[be32(1, register), nested(2, value)]);
+    let bytes = match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    let load = |register, bytes: &[u8]| {
+        expression("immediate", &[be32(1, register), nested(2, &attribute(1, bytes))])
+    };
     [
         meta_is(NFT_META_MARK, &(MARK | u32::from(port)).to_ne_bytes()),
         meta_is(NFT_META_NFPROTO, &[family]),
         begins_a_connection(),
-        load(NFT_REG_1, &address_attribute(1, address)),
-        load(NFT_REG_2, &attribute(1, &port.to_be_bytes())),
+        load(NFT_REG_1, &bytes),
+        load(NFT_REG_2, &port.to_be_bytes()),
         expression("tproxy", &[be32(1, u32::from(family)), be32(2, NFT_REG_1), be32(3, NFT_REG_2)]),
     ]
     .concat()
@@ -201,13 +207,13 @@ impl Netlink {
             let request = "route marked packets to this machine (CONFIG_IP_MULTIPLE_TABLES)";
             let route = route(family as u8, port, self.loopback()?);
             let flags = CREATE & !NLM_F_EXCL | NLM_F_REPLACE;
-            match self.channel.ask(request, RTM_NEWROUTE, flags, &route) {
+            match self.channel.ask_raw(request, RTM_NEWROUTE, flags, &route) {
                 // Loopback has no IPv6 (net.ipv6.conf.all.disable_ipv6): nothing of it comes.
                 Err(error) if family == libc::AF_INET6 && is_disabled(&error) => continue,
                 other => drop(other?),
             }
             let rule = rule(family as u8, port);
-            match self.channel.ask(request, RTM_NEWRULE, CREATE, &rule) {
+            match self.channel.ask_raw(request, RTM_NEWRULE, CREATE, &rule) {
                 Err(error) if error.errno() == Some(libc::EEXIST) => {}
                 other => drop(other?),
             }
@@ -225,7 +231,7 @@ impl Netlink {
             let route = route(family as u8, port, self.loopback()?);
             for (kind, message) in [(RTM_DELROUTE, route), (RTM_DELRULE, rule(family as u8, port))]
             {
-                match self.channel.ask(request, kind, 0, &message) {
+                match self.channel.ask_raw(request, kind, 0, &message) {
                     Err(error) if matches!(error.errno(), Some(libc::ENOENT | libc::ESRCH)) => {}
                     other => drop(other?),
                 }
@@ -250,7 +256,7 @@ impl Netlink {
         let mut left = Vec::new();
         for port in ports {
             let named = [&header(NFPROTO_INET)[..], &text(1, &format!("{TABLE}{port}"))].concat();
-            match channel.ask("look for a table", kind_of(NFT_MSG_GETTABLE), 0, &named) {
+            match channel.ask_raw("look for a table", kind_of(NFT_MSG_GETTABLE), 0, &named) {
                 Ok(_) => {}
                 Err(error) if error.errno() == Some(libc::ENOENT) => {
                     self.end_interception(port)?;
@@ -270,20 +276,20 @@ impl Netlink {
 /// `local default dev lo table MARK`: `struct rtmsg` and attributes.
 fn route(family: u8, port: u16, loopback: u32) -> Vec<u8> {
     let message = [family, 0, 0, 0, 0, MADE_BY, RT_SCOPE_HOST, RTN_LOCAL, 0, 0, 0, 0];
-    let table = ne32(RTA_TABLE, MARK | u32::from(port));
-    [&message[..], &table, &ne32(RTA_OIF, loopback)].concat()
+    let table = attribute(RTA_TABLE, &(MARK | u32::from(port)).to_ne_bytes());
+    [&message[..], &table, &attribute(RTA_OIF, &loopback.to_ne_bytes())].concat()
 }
 
 /// `priority P fwmark MARK lookup MARK`: `struct fib_rule_hdr` and attributes.
 fn rule(family: u8, port: u16) -> Vec<u8> {
     let message = [family, 0, 0, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
-    let mark = MARK | u32::from(port);
+    let mark = (MARK | u32::from(port)).to_ne_bytes();
     [
         &message[..],
-        &ne32(FRA_PRIORITY, RULE_PRIORITY),
-        &ne32(FRA_FWMARK, mark),
-        &ne32(FRA_FWMASK, u32::MAX),
-        &ne32(FRA_TABLE, mark),
+        &attribute(FRA_PRIORITY, &RULE_PRIORITY.to_ne_bytes()),
+        &attribute(FRA_FWMARK, &mark),
+        &attribute(FRA_FWMASK, &u32::MAX.to_ne_bytes()),
+        &attribute(FRA_TABLE, &mark),
         &attribute(FRA_PROTOCOL, &[MADE_BY]),
     ]
     .concat()

@@ -11,7 +11,6 @@
 //!    │     ──▶ ingress   frames taken from the kernel, and given to it
 //!    │     ──▶ intercept marked TCP packets, to a listener here
 //!    └─ socket           one request, its answers, its acknowledgement
-//!         └─ attribute   what messages consist of
 //!  Monitor               what changed, as it changes
 //!  netfilter_in_use      the same question as slow_path's, of netfilter
 //!  offload               what a driver does of the stack's work (ethtool)
@@ -21,7 +20,6 @@
 //! from memory within the call: async code may call them as they are.
 
 mod address;
-mod attribute;
 mod ingress;
 mod intercept;
 mod link;

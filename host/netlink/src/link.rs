@@ -4,48 +4,25 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
+use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NetlinkDeserializable, NetlinkHeader};
+use rtnetlink::packet_route::RouteNetlinkMessage;
+use rtnetlink::packet_route::link::{
+    InfoData, InfoVeth, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use rtnetlink::{LinkMessageBuilder, LinkUnspec, LinkVeth, LinkVlan};
 use serde::Serialize;
 use units::{Bytes, Packets};
 
-use super::attribute::{Attribute, attribute, attributes, ne32, text};
 use super::settings::DeviceSettings;
-use super::socket::{Answer, NLM_F_CREATE, NLM_F_EXCL};
+use super::socket::Answer;
 use super::{Netlink, NetlinkError};
 use namespaces::netns::NetNs;
 
 /// Length of `struct ifinfomsg`.
 const LINK_HEADER_LENGTH: usize = 16;
 
-/// include/uapi/linux/rtnetlink.h.
 const RTM_NEWLINK: u16 = 16;
-const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
-const RTM_SETLINK: u16 = 19;
-
-/// Attributes of include/uapi/linux/if_link.h, and of veth.h.
-const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
-const IFLA_LINK: u16 = 5;
-const IFLA_QDISC: u16 = 6;
-const IFLA_MASTER: u16 = 10;
-const IFLA_TXQLEN: u16 = 13;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_STATS64: u16 = 23;
-const IFLA_AF_SPEC: u16 = 26;
-const IFLA_NET_NS_FD: u16 = 28;
-const IFLA_NUM_TX_QUEUES: u16 = 31;
-const IFLA_NUM_RX_QUEUES: u16 = 32;
-const IFLA_LINK_NETNSID: u16 = 37;
-const IFLA_INFO_KIND: u16 = 1;
-const IFLA_INFO_DATA: u16 = 2;
-const IFLA_VLAN_ID: u16 = 1;
-const VETH_INFO_PEER: u16 = 1;
-
-/// Flags of a device (include/uapi/linux/if.h).
-const IFF_UP: u32 = libc::IFF_UP as u32;
-const IFF_RUNNING: u32 = libc::IFF_RUNNING as u32;
-const IFF_PROMISC: u32 = libc::IFF_PROMISC as u32;
 
 /// One network device, as the kernel described it at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -136,8 +113,8 @@ impl Netlink {
     /// # Errors
     /// [`NetlinkError::NoDevice`] when there is none.
     pub fn link(&self, name: &str) -> Result<Link, NetlinkError> {
-        let message = [header(0), text(IFLA_IFNAME, name)].concat();
-        self.one_link(name, &format!("examine the network device '{name}'"), &message)
+        let message = LinkUnspec::new_with_name(name).build();
+        self.one_link(name, &format!("examine the network device '{name}'"), message)
     }
 
     /// The device of this number.
@@ -146,7 +123,8 @@ impl Netlink {
     /// [`NetlinkError::NoDevice`] when there is none.
     pub fn link_at(&self, index: u32) -> Result<Link, NetlinkError> {
         let name = format!("number {index}");
-        self.one_link(&name, &format!("examine the network device number {index}"), &header(index))
+        let message = LinkUnspec::new_with_index(index).build();
+        self.one_link(&name, &format!("examine the network device number {index}"), message)
     }
 
     /// Waits until a device that was set up can send. The kernel connects a device to its
@@ -176,10 +154,11 @@ impl Netlink {
     /// When a name is taken or too long, the MTU is out of range, or `CAP_NET_ADMIN` lacks.
     pub fn create_veth(&self, ends: [VethEnd<'_>; 2], mtu: u32) -> Result<(), NetlinkError> {
         let [first, second] = ends;
+        let peer = veth_end(LinkMessageBuilder::<LinkUnspec>::new().name(second.name), second, mtu);
+        let pair = veth_end(LinkVeth::new(first.name, second.name), first, mtu)
+            .set_info_data(InfoData::Veth(InfoVeth::Peer(peer.build())));
         let request = format!("make the veth pair '{}' and '{}'", first.name, second.name);
-        let [first_in, second_in] = ends.map(|end| end.namespace.as_fd().as_raw_fd());
-        let message = veth((first.name, first_in), (second.name, second_in), mtu);
-        self.create_link(request, &message).map_err(|error| match error.errno() {
+        self.create_link(request, pair.build()).map_err(|error| match error.errno() {
             Some(libc::EOPNOTSUPP) => no_kind(first.name, "veth", "veth"),
             _ => error,
         })
@@ -192,11 +171,10 @@ impl Netlink {
     /// When the name or the VLAN is taken, `vlan` is above 4094, or the kernel has no VLANs.
     pub fn create_vlan(&self, name: &str, parent: u32, vlan: u16) -> Result<(), NetlinkError> {
         let request = format!("make the VLAN device '{name}' for VLAN {vlan}");
-        self.create_link(request, &vlan_device(name, parent, vlan)).map_err(|error| {
-            match error.errno() {
-                Some(libc::EOPNOTSUPP) => no_kind(name, "vlan", "8021q"),
-                _ => error,
-            }
+        let message = LinkVlan::new(name, parent, vlan).build();
+        self.create_link(request, message).map_err(|error| match error.errno() {
+            Some(libc::EOPNOTSUPP) => no_kind(name, "vlan", "8021q"),
+            _ => error,
         })
     }
 
@@ -205,7 +183,7 @@ impl Netlink {
     /// # Errors
     /// When the device is gone or its driver refuses.
     pub fn set_up(&self, index: u32) -> Result<(), NetlinkError> {
-        self.set(index, "set up", &flagged(index, IFF_UP, true))
+        self.set(index, "set up", LinkUnspec::new_with_index(index).up())
     }
 
     /// Sets a device down.
@@ -213,7 +191,7 @@ impl Netlink {
     /// # Errors
     /// When the device is gone.
     pub fn set_down(&self, index: u32) -> Result<(), NetlinkError> {
-        self.set(index, "set down", &flagged(index, IFF_UP, false))
+        self.set(index, "set down", LinkUnspec::new_with_index(index).down())
     }
 
     /// Has a device take frames that are addressed to others, or not.
@@ -221,7 +199,8 @@ impl Netlink {
     /// # Errors
     /// When the device is gone or its driver refuses.
     pub fn set_promiscuous(&self, index: u32, on: bool) -> Result<(), NetlinkError> {
-        self.set(index, "set the promiscuity of", &flagged(index, IFF_PROMISC, on))
+        let message = LinkUnspec::new_with_index(index).promiscuous(on);
+        self.set(index, "set the promiscuity of", message)
     }
 
     /// Gives a device an Ethernet address.
@@ -229,8 +208,8 @@ impl Netlink {
     /// # Errors
     /// When it is a multicast address or the driver wants the device down first.
     pub fn set_mac(&self, index: u32, mac: [u8; 6]) -> Result<(), NetlinkError> {
-        let message = [header(index), attribute(IFLA_ADDRESS, &mac)].concat();
-        self.set(index, "set the Ethernet address of", &message)
+        let message = LinkUnspec::new_with_index(index).address(mac.to_vec());
+        self.set(index, "set the Ethernet address of", message)
     }
 
     /// Sets a device's MTU, bytes.
@@ -239,7 +218,7 @@ impl Netlink {
     /// When the driver does not take it, or a loaded XDP program does not.
     pub fn set_mtu(&self, index: u32, mtu: u32) -> Result<(), NetlinkError> {
         let what = format!("set an MTU of {mtu} on");
-        self.set(index, &what, &[header(index), ne32(IFLA_MTU, mtu)].concat())
+        self.set(index, &what, LinkUnspec::new_with_index(index).mtu(mtu))
     }
 
     /// How many packets a device holds for whoever takes them: of a TAP device its reader.
@@ -247,8 +226,9 @@ impl Netlink {
     /// # Errors
     /// When there is no such device.
     pub fn set_queue_length(&self, index: u32, packets: u32) -> Result<(), NetlinkError> {
-        let message = [header(index), ne32(IFLA_TXQLEN, packets)].concat();
-        self.set(index, "set the queue's length of", &message)
+        let message = LinkUnspec::new_with_index(index)
+            .append_extra_attribute(LinkAttribute::TxQueueLen(packets));
+        self.set(index, "set the queue's length of", message)
     }
 
     /// Removes a device; the peer of a veth goes with it.
@@ -256,12 +236,18 @@ impl Netlink {
     /// # Errors
     /// When it is gone or is no device that can be removed.
     pub fn delete_link(&self, index: u32) -> Result<(), NetlinkError> {
+        let message = LinkUnspec::new_with_index(index).build();
         let request = format!("remove the network device number {index}");
-        self.channel.ask(request, RTM_DELLINK, 0, &header(index)).map(drop)
+        self.channel.change(request, &RouteNetlinkMessage::DelLink(message), 0)
     }
 
-    fn one_link(&self, name: &str, request: &str, message: &[u8]) -> Result<Link, NetlinkError> {
-        let answers = match self.channel.ask(request, RTM_GETLINK, 0, message) {
+    fn one_link(
+        &self,
+        name: &str,
+        request: &str,
+        message: LinkMessage,
+    ) -> Result<Link, NetlinkError> {
+        let answers = match self.channel.ask(request, &RouteNetlinkMessage::GetLink(message), 0) {
             // ERANGE: longer than a device's name can be.
             Err(error) if matches!(error.errno(), Some(libc::ENODEV | libc::ERANGE)) => {
                 return Err(NetlinkError::NoDevice { name: name.to_owned() });
@@ -274,13 +260,19 @@ impl Netlink {
         }
     }
 
-    fn create_link(&self, request: String, message: &[u8]) -> Result<(), NetlinkError> {
-        self.channel.ask(request, RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, message).map(drop)
+    fn create_link(&self, request: String, message: LinkMessage) -> Result<(), NetlinkError> {
+        let message = RouteNetlinkMessage::NewLink(message);
+        self.channel.change(request, &message, NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    fn set(&self, index: u32, what: &str, message: &[u8]) -> Result<(), NetlinkError> {
+    fn set(
+        &self,
+        index: u32,
+        what: &str,
+        message: LinkMessageBuilder<LinkUnspec>,
+    ) -> Result<(), NetlinkError> {
         let request = format!("{what} the network device number {index}");
-        self.channel.ask(request, RTM_SETLINK, 0, message).map(drop)
+        self.channel.change(request, &RouteNetlinkMessage::SetLink(message.build()), 0)
     }
 }
 
@@ -288,67 +280,43 @@ fn no_kind(name: &str, kind: &'static str, module: &'static str) -> NetlinkError
     NetlinkError::NoKind { name: name.to_owned(), kind, module }
 }
 
-/// `struct ifinfomsg` of a device whose flags stay as they are.
-fn header(index: u32) -> Vec<u8> {
-    header_with(index, 0, 0)
-}
-
-fn flagged(index: u32, flag: u32, on: bool) -> Vec<u8> {
-    header_with(index, if on { flag } else { 0 }, flag)
-}
-
-fn header_with(index: u32, flags: u32, changed: u32) -> Vec<u8> {
-    let family = 0_u32;
-    [family, index, flags, changed].map(u32::to_ne_bytes).concat()
-}
-
-/// A veth pair: of each end its name, and a descriptor of its namespace.
-fn veth(first: (&str, i32), second: (&str, i32), mtu: u32) -> Vec<u8> {
-    let end = |(name, namespace): (&str, i32)| {
-        [
-            text(IFLA_IFNAME, name),
-            ne32(IFLA_MTU, mtu),
-            attribute(IFLA_NET_NS_FD, &namespace.to_ne_bytes()),
-            ne32(IFLA_NUM_TX_QUEUES, 1),
-            ne32(IFLA_NUM_RX_QUEUES, 1),
-        ]
-        .concat()
-    };
-    let peer = attribute(VETH_INFO_PEER, &[header(0), end(second)].concat());
-    [header(0), end(first), info("veth", &peer)].concat()
-}
-
-fn vlan_device(name: &str, parent: u32, vlan: u16) -> Vec<u8> {
-    let data = attribute(IFLA_VLAN_ID, &vlan.to_ne_bytes());
-    [header(0), text(IFLA_IFNAME, name), ne32(IFLA_LINK, parent), info("vlan", &data)].concat()
-}
-
-/// What a device of a kind is made of.
-fn info(kind: &str, data: &[u8]) -> Vec<u8> {
-    let kind = text(IFLA_INFO_KIND, kind);
-    attribute(IFLA_LINKINFO, &[kind, attribute(IFLA_INFO_DATA, data)].concat())
+fn veth_end<T>(
+    message: LinkMessageBuilder<T>,
+    end: VethEnd<'_>,
+    mtu: u32,
+) -> LinkMessageBuilder<T> {
+    message
+        .mtu(mtu)
+        .setns_by_fd(end.namespace.as_fd().as_raw_fd())
+        .append_extra_attribute(LinkAttribute::NumTxQueues(1))
+        .append_extra_attribute(LinkAttribute::NumRxQueues(1))
 }
 
 fn read_link(request: &str, answer: &Answer) -> Result<Link, NetlinkError> {
-    let malformed = |problem| NetlinkError::Malformed { request: request.to_owned(), problem };
-    if answer.kind != RTM_NEWLINK {
-        return Err(malformed(format!("message type {} describes no device", answer.kind)));
+    let mut header = NetlinkHeader::default();
+    header.message_type = answer.kind;
+    match RouteNetlinkMessage::deserialize(&header, &answer.payload) {
+        Ok(RouteNetlinkMessage::NewLink(message)) => Ok(link_of(message)),
+        Ok(_) => Err(NetlinkError::Malformed {
+            request: request.to_owned(),
+            problem: format!("message type {} describes no device", answer.kind),
+        }),
+        Err(error) => {
+            Err(NetlinkError::Malformed { request: request.to_owned(), problem: error.to_string() })
+        }
     }
-    link_of(&answer.payload).ok_or_else(|| malformed("a device's description is cut short".into()))
 }
 
-fn link_of(payload: &[u8]) -> Option<Link> {
-    let (header, rest) = payload.split_first_chunk::<LINK_HEADER_LENGTH>()?;
-    let word = |at: usize| Some(u32::from_ne_bytes(*header.get(at..)?.first_chunk()?));
-    let flags = word(8)?;
+fn link_of(message: LinkMessage) -> Link {
+    let flags = message.header.flags;
     let mut link = Link {
-        index: word(4)?,
+        index: message.header.index,
         name: String::new(),
         mac: None,
         mtu: 0,
-        up: flags & IFF_UP != 0,
-        promiscuous: flags & IFF_PROMISC != 0,
-        running: flags & IFF_RUNNING != 0,
+        up: flags.contains(LinkFlags::Up),
+        promiscuous: flags.contains(LinkFlags::Promisc),
+        running: flags.contains(LinkFlags::Running),
         kind: None,
         master: None,
         parent: None,
@@ -359,133 +327,43 @@ fn link_of(payload: &[u8]) -> Option<Link> {
         settings: DeviceSettings::default(),
         stats: LinkStats::default(),
     };
-    for attribute in attributes(rest) {
-        match attribute.kind {
-            IFLA_IFNAME => link.name = attribute.text(),
-            IFLA_ADDRESS => link.mac = attribute.value.try_into().ok(),
-            IFLA_MTU => link.mtu = attribute.u32()?,
-            IFLA_MASTER => link.master = attribute.u32(),
-            IFLA_LINK => link.parent = attribute.u32(),
-            IFLA_LINK_NETNSID => link.parent_elsewhere = true,
-            IFLA_NUM_RX_QUEUES => link.rx_queues = attribute.u32()?,
-            IFLA_QDISC => link.qdisc = Some(attribute.text()),
-            IFLA_AF_SPEC => link.settings = DeviceSettings::of(&attribute),
-            IFLA_STATS64 => link.stats = stats_of(attribute.value),
-            IFLA_LINKINFO => (link.kind, link.vlan) = kind_of(&attribute),
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name = name,
+            LinkAttribute::Address(mac) => link.mac = mac.try_into().ok(),
+            LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+            LinkAttribute::Controller(index) => link.master = Some(index),
+            LinkAttribute::Link(index) => link.parent = Some(index),
+            LinkAttribute::LinkNetNsId(_) => link.parent_elsewhere = true,
+            LinkAttribute::NumRxQueues(queues) => link.rx_queues = queues,
+            LinkAttribute::Qdisc(name) => link.qdisc = Some(name),
+            LinkAttribute::AfSpecUnspec(families) => link.settings = DeviceSettings::of(&families),
+            LinkAttribute::Stats64(stats) => link.stats = stats_of(&stats),
+            LinkAttribute::LinkInfo(infos) => infos.into_iter().for_each(|info| match info {
+                LinkInfo::Kind(kind) => link.kind = Some(kind.to_string()),
+                LinkInfo::Data(InfoData::Vlan(infos)) => {
+                    link.vlan = infos.into_iter().find_map(|info| match info {
+                        InfoVlan::Id(vlan) => Some(vlan),
+                        _ => None,
+                    });
+                }
+                _ => {}
+            }),
             _ => {}
         }
     }
-    Some(link)
+    link
 }
 
-/// A device's kind, and the VLAN of one of the kind `vlan`.
-fn kind_of(info: &Attribute<'_>) -> (Option<String>, Option<u16>) {
-    let part = |kind| info.nested().find(|part| part.kind == kind);
-    let kind = part(IFLA_INFO_KIND).map(|kind| kind.text());
-    let data = part(IFLA_INFO_DATA).filter(|_| kind.as_deref() == Some("vlan"));
-    let id = data.and_then(|data| data.nested().find(|part| part.kind == IFLA_VLAN_ID));
-    (kind, id.and_then(|id| id.u16()))
-}
-
-/// Reads `struct rtnl_link_stats64`; what the kernel does not have is 0.
-fn stats_of(stats: &[u8]) -> LinkStats {
-    let mut counters = stats
-        .chunks_exact(8)
-        .map(|bytes| bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)));
-    let mut next = || counters.next().unwrap_or(0);
-    let (rx_packets, tx_packets) = (Packets(next()), Packets(next()));
-    let (rx_bytes, tx_bytes) = (Bytes(next()), Bytes(next()));
-    let (rx_errors, tx_errors) = (Packets(next()), Packets(next()));
-    let (rx_packets_dropped, tx_packets_dropped) = (Packets(next()), Packets(next()));
+fn stats_of(stats: &rtnetlink::packet_route::link::Stats64) -> LinkStats {
     LinkStats {
-        rx_packets,
-        rx_bytes,
-        rx_packets_dropped,
-        rx_errors,
-        tx_packets,
-        tx_bytes,
-        tx_packets_dropped,
-        tx_errors,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tests::hex;
-
-    #[test]
-    fn devices_are_made_and_changed_in_the_kernels_bytes() {
-        for (message, expected) in [
-            (
-                veth(("left", 5), ("b", 6), 9000),
-                "00000000000000000000000000000000090003006c656674000000000800040028230000\
-             08001c000500000008001f00010000000800200001000000500012000900010076657468\
-             00000000400002003c000100000000000000000000000000000000000600030062000000\
-             080004002823000008001c000600000008001f00010000000800200001000000",
-            ),
-            (
-                vlan_device("v100", 3, 100),
-                "000000000000000000000000000000000900030076313030000000000800050003000000\
-             1c00120009000100766c616e000000000c0002000600010064000000",
-            ),
-            (flagged(7, IFF_UP, true), "00000000070000000100000001000000"),
-            (flagged(7, IFF_UP, false), "00000000070000000000000001000000"),
-            (flagged(7, IFF_PROMISC, true), "00000000070000000001000000010000"),
-            (header(7), "00000000070000000000000000000000"),
-        ] {
-            assert_eq!(hex(&message), expected);
-        }
-    }
-
-    #[test]
-    fn a_device_is_read_out_of_its_description() {
-        let stats: Vec<u8> = (1..=25_u64).flat_map(u64::to_ne_bytes).collect();
-        let description = [
-            header_with(7, IFF_UP | IFF_RUNNING, 0),
-            text(IFLA_IFNAME, "v100"),
-            attribute(IFLA_ADDRESS, &[2, 0, 0, 0, 0, 1]),
-            ne32(IFLA_MTU, 1500),
-            ne32(IFLA_LINK, 3),
-            ne32(IFLA_MASTER, 9),
-            text(IFLA_QDISC, "noqueue"),
-            ne32(IFLA_NUM_RX_QUEUES, 4),
-            attribute(IFLA_STATS64, &stats),
-            info("vlan", &attribute(IFLA_VLAN_ID, &100_u16.to_ne_bytes())),
-            ne32(999, 0),
-        ];
-        let answer = Answer { kind: RTM_NEWLINK, payload: description.concat() };
-        let expected = Link {
-            index: 7,
-            name: "v100".to_owned(),
-            mac: Some([2, 0, 0, 0, 0, 1]),
-            mtu: 1500,
-            up: true,
-            promiscuous: false,
-            running: true,
-            kind: Some("vlan".to_owned()),
-            master: Some(9),
-            parent: Some(3),
-            parent_elsewhere: false,
-            vlan: Some(100),
-            rx_queues: 4,
-            qdisc: Some("noqueue".to_owned()),
-            settings: DeviceSettings::default(),
-            stats: LinkStats {
-                rx_packets: Packets(1),
-                rx_bytes: Bytes(3),
-                rx_packets_dropped: Packets(7),
-                rx_errors: Packets(5),
-                tx_packets: Packets(2),
-                tx_bytes: Bytes(4),
-                tx_packets_dropped: Packets(8),
-                tx_errors: Packets(6),
-            },
-        };
-        assert_eq!(read_link("ask", &answer).unwrap(), expected);
-        let cut = Answer { kind: RTM_NEWLINK, payload: vec![0; 15] };
-        assert!(read_link("ask", &cut).is_err());
-        let other = Answer { kind: RTM_GETLINK, payload: header(7) };
-        assert!(read_link("ask", &other).unwrap_err().to_string().contains("type 18"));
+        rx_packets: Packets(stats.rx_packets),
+        rx_bytes: Bytes(stats.rx_bytes),
+        rx_packets_dropped: Packets(stats.rx_dropped),
+        rx_errors: Packets(stats.rx_errors),
+        tx_packets: Packets(stats.tx_packets),
+        tx_bytes: Bytes(stats.tx_bytes),
+        tx_packets_dropped: Packets(stats.tx_dropped),
+        tx_errors: Packets(stats.tx_errors),
     }
 }

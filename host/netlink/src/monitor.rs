@@ -127,7 +127,7 @@ impl Monitor {
             Ok(datagram) => {
                 let changes = messages(datagram)
                     .flatten()
-                    .filter_map(|message| change_of(message.kind, message.payload));
+                    .filter_map(|message| change_of(message.message_type(), message.payload()));
                 self.waiting.extend(changes);
             }
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use rtnetlink::packet_core::NlasIterator;
 use rustix::net::netlink::NETFILTER;
 
 use super::NetlinkError;
-use super::attribute::attributes;
 use super::ingress::TABLE;
 use super::socket::Channel;
 
@@ -21,6 +21,8 @@ const NFTA_CHAIN_TABLE: u16 = 1;
 const NFTA_CHAIN_HOOK: u16 = 4;
 /// Length of `struct nfgenmsg`, zero for all families and version 0.
 const NETFILTER_HEADER_LENGTH: usize = 4;
+/// `NLA_TYPE_MASK`: an attribute's type without the two flags above it.
+const ATTRIBUTE_TYPE: u16 = 0x3fff;
 
 /// Tables that iptables made the old way, of the reading thread's namespace.
 const LEGACY_TABLES: [&str; 2] =
@@ -67,12 +69,15 @@ struct Chain {
 }
 
 impl Chain {
-    fn of(payload: &[u8]) -> Self {
+    fn of(attributes: &[u8]) -> Self {
         let mut chain = Self::default();
-        for attribute in attributes(payload) {
-            match attribute.kind {
+        for attribute in NlasIterator::new(attributes).flatten() {
+            match attribute.kind() & ATTRIBUTE_TYPE {
                 NFTA_CHAIN_HOOK => chain.hooked = true,
-                NFTA_CHAIN_TABLE => chain.table = attribute.text(),
+                NFTA_CHAIN_TABLE => {
+                    let name = String::from_utf8_lossy(attribute.value());
+                    chain.table = name.trim_end_matches('\0').to_owned();
+                }
                 _ => {}
             }
         }

@@ -8,24 +8,25 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::attribute::{address as address_attribute, attributes};
+use rtnetlink::packet_core::NlasIterator;
+
 use super::socket::Answer;
 use super::{Netlink, NetlinkError};
 
-pub(super) const RTM_NEWADDR: u16 = 20;
+const RTM_NEWADDR: u16 = 20;
 const RTM_GETADDR: u16 = 22;
-pub(super) const RTM_NEWROUTE: u16 = 24;
+const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 
 /// Length of `struct ifaddrmsg`, and its attributes (include/uapi/linux/if_addr.h). Of a
 /// point-to-point device IFA_ADDRESS is the other end's address and IFA_LOCAL ours.
 const ADDRESS_HEADER_LENGTH: usize = 8;
-pub(super) const IFA_ADDRESS: u16 = 1;
-pub(super) const IFA_LOCAL: u16 = 2;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
 
 /// Length of `struct rtmsg`, its attribute and values (include/uapi/linux/rtnetlink.h).
 const ROUTE_HEADER_LENGTH: usize = 12;
-pub(super) const RTA_DST: u16 = 1;
+const RTA_DST: u16 = 1;
 const RTM_TABLE_OFFSET: usize = 4;
 pub(super) const RTM_TYPE_OFFSET: usize = 7;
 const RT_TABLE_LOCAL: u8 = 255;
@@ -34,8 +35,8 @@ const RTN_BROADCAST: u8 = 3;
 const RTN_ANYCAST: u8 = 4;
 const RTN_MULTICAST: u8 = 5;
 
-pub(super) const AF_INET: u8 = libc::AF_INET as u8;
-pub(super) const AF_INET6: u8 = libc::AF_INET6 as u8;
+const AF_INET: u8 = libc::AF_INET as u8;
+const AF_INET6: u8 = libc::AF_INET6 as u8;
 
 /// Returns whether an address is one of this machine's, in the calling thread's network namespace.
 ///
@@ -87,7 +88,7 @@ impl Netlink {
 
     fn is_delivered_here(&self, address: IpAddr) -> Result<bool, NetlinkError> {
         let request = format!("find the route to {address}");
-        let answers = match self.channel.ask(&request, RTM_GETROUTE, 0, &route_to(address)) {
+        let answers = match self.channel.ask_raw(&request, RTM_GETROUTE, 0, &route_to(address)) {
             // Nothing leads there, or a route that refuses: unreachable, prohibit, blackhole.
             Err(NetlinkError::Refused { .. }) => return Ok(false),
             answers => answers?,
@@ -103,12 +104,18 @@ impl Netlink {
 
 /// The address of the device's own end.
 fn local_of(payload: &[u8]) -> Option<IpAddr> {
-    let (_, rest) = payload.split_first_chunk::<ADDRESS_HEADER_LENGTH>()?;
+    let (_, attributes) = payload.split_first_chunk::<ADDRESS_HEADER_LENGTH>()?;
     let (mut address, mut local) = (None, None);
-    for attribute in attributes(rest) {
-        match attribute.kind {
-            IFA_ADDRESS => address = attribute.address(),
-            IFA_LOCAL => local = attribute.address(),
+    for attribute in NlasIterator::new(attributes).flatten() {
+        let value = attribute.value();
+        let read = || match value.len() {
+            4 => value.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes)),
+            16 => value.first_chunk::<16>().map(|bytes| IpAddr::from(*bytes)),
+            _ => None,
+        };
+        match attribute.kind() {
+            IFA_ADDRESS => address = read(),
+            IFA_LOCAL => local = read(),
             _ => {}
         }
     }
@@ -117,22 +124,31 @@ fn local_of(payload: &[u8]) -> Option<IpAddr> {
 
 /// Returns the destination of an IPv4 route of the table `local` that ends here.
 fn local_prefix_of(payload: &[u8]) -> Option<(Ipv4Addr, u8)> {
-    let (header, rest) = payload.split_first_chunk::<ROUTE_HEADER_LENGTH>()?;
+    let (header, attributes) = payload.split_first_chunk::<ROUTE_HEADER_LENGTH>()?;
     let is_local =
         header[RTM_TABLE_OFFSET] == RT_TABLE_LOCAL && header[RTM_TYPE_OFFSET] == RTN_LOCAL;
     if header[0] != AF_INET || !is_local {
         return None;
     }
-    let to = attributes(rest).find(|attribute| attribute.kind == RTA_DST);
+    let to = NlasIterator::new(attributes).flatten().find(|attribute| attribute.kind() == RTA_DST);
     // The whole of IPv4 has no destination.
-    let address = to.map_or(Some([0; 4]), |to| to.value.first_chunk().copied())?;
+    let address = to.map_or(Some([0; 4]), |to| to.value().first_chunk().copied())?;
     Some((address.into(), header[1]))
 }
 
 /// `struct rtmsg` with the destination as its one attribute.
 fn route_to(address: IpAddr) -> Vec<u8> {
+    let (family, bytes) = match address {
+        IpAddr::V4(v4) => (AF_INET, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (AF_INET6, v6.octets().to_vec()),
+    };
+    let mut message = vec![0; ROUTE_HEADER_LENGTH];
+    message[0] = family;
     // The prefix's length, in bits.
-    let (family, length) = if address.is_ipv4() { (AF_INET, 32) } else { (AF_INET6, 128) };
-    let header = [family, length, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    [&header[..], &address_attribute(RTA_DST, address)].concat()
+    message[1] = bytes.len() as u8 * 8;
+    let length = 4 + bytes.len() as u16;
+    message.extend(length.to_ne_bytes());
+    message.extend(RTA_DST.to_ne_bytes());
+    message.extend(bytes);
+    message
 }

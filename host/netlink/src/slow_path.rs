@@ -3,23 +3,24 @@
 //! kernel. Reading only, attribute by attribute, so that a newer kernel's additions are not
 //! taken for errors.
 
+use rtnetlink::packet_core::NlasIterator;
 use rustix::net::netlink::XFRM;
 use serde::Serialize;
 
-use super::attribute::attributes;
 use super::intercept::is_rule;
-use super::rate::{RTM_NEWQDISC, TCA_KIND};
 use super::socket::{Answer, Channel};
 use super::{Netlink, NetlinkError};
 use namespaces::netns::{NetNs, in_namespace};
 
 const RTM_NEWRULE: u16 = 32;
 const RTM_GETRULE: u16 = 34;
+const RTM_NEWQDISC: u16 = 36;
 const RTM_GETQDISC: u16 = 38;
 /// Length of `struct fib_rule_hdr`.
 const RULE_HEADER_LENGTH: usize = 12;
 /// Length of `struct tcmsg`.
 const TC_HEADER_LENGTH: usize = 20;
+const TCA_KIND: u16 = 1;
 /// `FR_ACT_TO_TBL` and attributes of include/uapi/linux/fib_rules.h.
 const RULE_TO_TABLE: u8 = 1;
 const FRA_PRIORITY: u16 = 6;
@@ -135,7 +136,7 @@ impl Netlink {
         let Ok(channel) = Channel::open(Some(XFRM), 0) else { return Ok(false) };
         let request = "ask for IPsec's default policy";
         // A kernel without such a default accepts.
-        let Ok(answers) = channel.ask(request, XFRM_GETDEFAULT, 0, &[0; 4]) else {
+        let Ok(answers) = channel.ask_raw(request, XFRM_GETDEFAULT, 0, &[0; 4]) else {
             return Ok(false);
         };
         let blocks = |answer: &Answer| {
@@ -164,7 +165,7 @@ impl Netlink {
 }
 
 fn read_rule(payload: &[u8]) -> Option<RoutingRule> {
-    let (header, rest) = payload.split_first_chunk::<RULE_HEADER_LENGTH>()?;
+    let (header, attributes) = payload.split_first_chunk::<RULE_HEADER_LENGTH>()?;
     let [family, dst_len, src_len, tos, table, _, _, action, f0, f1, f2, f3] = *header;
     let v6 = match i32::from(family) {
         libc::AF_INET => false,
@@ -175,11 +176,12 @@ fn read_rule(payload: &[u8]) -> Option<RoutingRule> {
     let mut plain = [dst_len, src_len, tos, f0, f1, f2, f3] == [0; 7] && action == RULE_TO_TABLE;
     let mut table = u32::from(table);
     let (mut priority, mut made_by) = (0, 0);
-    for attribute in attributes(rest) {
-        match (attribute.kind, attribute.u32()) {
+    for attribute in NlasIterator::new(attributes).flatten() {
+        let number = attribute.value().first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+        match (attribute.kind(), number) {
             (FRA_PRIORITY, Some(number)) => priority = number,
             (FRA_TABLE, Some(number)) => table = number,
-            (FRA_PROTOCOL, _) => made_by = attribute.value.first().copied().unwrap_or(0),
+            (FRA_PROTOCOL, _) => made_by = attribute.value().first().copied().unwrap_or(0),
             (FRA_SUPPRESS_PREFIXLEN, Some(u32::MAX)) | (FRA_PAD, _) => {}
             // Any other attribute selects packets.
             _ => plain = false,
@@ -192,9 +194,14 @@ fn read_rule(payload: &[u8]) -> Option<RoutingRule> {
 }
 
 fn read_qdisc(payload: &[u8]) -> Option<Qdisc> {
-    let (header, rest) = payload.split_first_chunk::<TC_HEADER_LENGTH>()?;
+    let (header, attributes) = payload.split_first_chunk::<TC_HEADER_LENGTH>()?;
     let index = u32::from_ne_bytes(*header[4..].first_chunk()?);
-    let kind = attributes(rest).find(|attribute| attribute.kind == TCA_KIND)?.text();
+    let kind = NlasIterator::new(attributes)
+        .flatten()
+        .find(|attribute| attribute.kind() == TCA_KIND)
+        .map(|attribute| {
+            String::from_utf8_lossy(attribute.value()).trim_end_matches('\0').to_owned()
+        })?;
     let is_default = DEFAULT_QDISCS.contains(&kind.as_str());
     Some(Qdisc { index, kind, is_default })
 }

@@ -7,6 +7,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use rtnetlink::packet_core::NetlinkSerializable;
+use rtnetlink::packet_core::{
+    Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
+    NetlinkBuffer, NetlinkHeader, NlasIterator,
+};
+use rtnetlink::packet_route::RouteNetlinkMessage;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -15,7 +21,6 @@ use rustix::net::{
 };
 
 use super::NetlinkError;
-use super::attribute::attributes;
 
 /// The kernel fills at most 32 KiB per datagram of a dump (`NLMSG_GOODSIZE` and
 /// `max_recvmsg_len` in net/netlink/af_netlink.c), twice that for links with many VFs.
@@ -34,21 +39,8 @@ const ACK_HAS_ATTRIBUTES: u16 = 0x200;
 /// `NLMSGERR_ATTR_MSG`: the kernel's own sentence.
 const ACK_MESSAGE: u16 = 1;
 
-/// Length of `struct nlmsghdr`: length, type, flags, sequence number, port.
+/// Length of `struct nlmsghdr`.
 const HEADER_LENGTH: usize = 16;
-/// Types and flags of messages (include/uapi/linux/netlink.h).
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-const NLM_F_REQUEST: u16 = 1 << 0;
-const NLM_F_ACK: u16 = 1 << 2;
-const NLM_F_DUMP_INTR: u16 = 1 << 4;
-const NLM_F_DUMP: u16 = 0x300;
-/// To change what is there already.
-pub(super) const NLM_F_REPLACE: u16 = 0x100;
-/// To leave what is there already as it is, which is an error then.
-pub(super) const NLM_F_EXCL: u16 = 0x200;
-/// To make what is not there.
-pub(super) const NLM_F_CREATE: u16 = 0x400;
 
 #[derive(Debug)]
 pub(super) struct Channel {
@@ -66,15 +58,6 @@ struct Exchange {
 pub(super) struct Answer {
     pub(super) kind: u16,
     pub(super) payload: Vec<u8>,
-}
-
-/// One message of a datagram.
-pub(super) struct Message<'a> {
-    pub(super) kind: u16,
-    flags: u16,
-    sequence: u32,
-    /// What follows the header.
-    pub(super) payload: &'a [u8],
 }
 
 /// How one reading of a dump ended.
@@ -113,6 +96,28 @@ impl Channel {
         &self.fd
     }
 
+    /// Asks for one change and waits until it is made.
+    pub(super) fn change(
+        &self,
+        request: impl Display,
+        message: &RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<(), NetlinkError> {
+        self.ask(request, message, flags | NLM_F_ACK).map(drop)
+    }
+
+    /// Asks one question; `flags` say whether the answer is one message or a dump.
+    pub(super) fn ask(
+        &self,
+        request: impl Display,
+        message: &RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<Vec<Answer>, NetlinkError> {
+        let mut payload = vec![0; NetlinkSerializable::buffer_len(message)];
+        message.serialize(&mut payload);
+        self.ask_raw(request, message.message_type(), flags, &payload)
+    }
+
     /// Asks for a whole table, named by its message type, with the fixed header it wants.
     pub(super) fn dump(
         &self,
@@ -120,7 +125,7 @@ impl Channel {
         kind: u16,
         payload: &[u8],
     ) -> Result<Vec<Answer>, NetlinkError> {
-        self.ask(request, kind, NLM_F_DUMP, payload)
+        self.ask_raw(request, kind, NLM_F_DUMP, payload)
     }
 
     /// Sends messages in one datagram, which is done as a whole or not at all, and waits for it:
@@ -149,9 +154,8 @@ impl Channel {
             .map_err(|failure| failure.of(&request))
     }
 
-    /// Sends one message, a question or a change, and waits for what the kernel answers: nothing
-    /// more than that it is done, one message, or a dump, as `flags` say.
-    pub(super) fn ask(
+    /// The same of a message as it is sent.
+    pub(super) fn ask_raw(
         &self,
         request: impl Display,
         kind: u16,
@@ -215,18 +219,16 @@ fn send_request(
 }
 
 fn message_of(sequence: u32, kind: u16, flags: u16, payload: &[u8]) -> io::Result<Vec<u8>> {
+    let mut header = NetlinkHeader::default();
     let length = HEADER_LENGTH + payload.len();
-    let length = u32::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let port = 0_u32;
-    Ok([
-        &length.to_ne_bytes()[..],
-        &kind.to_ne_bytes(),
-        &flags.to_ne_bytes(),
-        &sequence.to_ne_bytes(),
-        &port.to_ne_bytes(),
-        payload,
-    ]
-    .concat())
+    header.length = u32::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;
+    header.message_type = kind;
+    header.flags = flags;
+    header.sequence_number = sequence;
+    let mut bytes = vec![0; length];
+    header.emit(&mut bytes[..HEADER_LENGTH]);
+    bytes[HEADER_LENGTH..].copy_from_slice(payload);
+    Ok(bytes)
 }
 
 fn read_answers(
@@ -240,16 +242,16 @@ fn read_answers(
             receive(fd, &mut exchange.buffer, RecvFlags::empty()).map_err(Failure::Socket)?;
         for message in messages(datagram) {
             let message = message.map_err(Failure::Malformed)?;
-            if message.sequence != exchange.sequence {
+            if message.sequence_number() != exchange.sequence {
                 continue;
             }
-            if message.flags & NLM_F_DUMP_INTR != 0 {
+            if message.flags() & NLM_F_DUMP_INTR != 0 {
                 ending = Ending::Interrupted;
             }
-            let Message { kind, flags, payload, .. } = message;
-            match kind {
+            let payload = message.payload();
+            match message.message_type() {
                 NLMSG_DONE | NLMSG_ERROR => {
-                    acknowledged(payload, kind, flags)?;
+                    acknowledged(payload, message.message_type(), message.flags())?;
                     return Ok(ending);
                 }
                 kind => answers.push(Answer { kind, payload: payload.to_vec() }),
@@ -278,45 +280,27 @@ pub(super) fn receive<'buffer>(
     Ok(&buffer[..length])
 }
 
-/// The messages of a datagram, in order; behind what is none there are no more.
-pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Result<Message<'_>, String>> {
+/// The messages of a datagram, in order.
+pub(super) fn messages(
+    mut datagram: &[u8],
+) -> impl Iterator<Item = Result<NetlinkBuffer<&[u8]>, String>> {
     std::iter::from_fn(move || {
         if datagram.is_empty() {
             return None;
         }
-        let message = Message::read(datagram);
-        datagram = match &message {
-            // Messages begin at multiples of four (NLMSG_ALIGN).
+        match NetlinkBuffer::new_checked(datagram) {
             Ok(message) => {
-                let length = HEADER_LENGTH + message.payload.len();
-                datagram.get(length.next_multiple_of(4)..).unwrap_or_default()
+                let length = message.length() as usize;
+                // Messages begin at multiples of four (NLMSG_ALIGN).
+                datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
+                Some(Ok(message))
             }
-            Err(_) => &[],
-        };
-        Some(message)
+            Err(error) => {
+                datagram = &[];
+                Some(Err(error.to_string()))
+            }
+        }
     })
-}
-
-impl<'a> Message<'a> {
-    fn read(datagram: &'a [u8]) -> Result<Self, String> {
-        let there = datagram.len();
-        let Some(header) = datagram.first_chunk::<HEADER_LENGTH>() else {
-            return Err(format!(
-                "{there} bytes are no message, which has {HEADER_LENGTH} at least"
-            ));
-        };
-        let [l0, l1, l2, l3, k0, k1, f0, f1, s0, s1, s2, s3, ..] = *header;
-        let length = u32::from_ne_bytes([l0, l1, l2, l3]);
-        let payload = usize::try_from(length).ok().and_then(|end| datagram.get(HEADER_LENGTH..end));
-        Ok(Self {
-            kind: u16::from_ne_bytes([k0, k1]),
-            flags: u16::from_ne_bytes([f0, f1]),
-            sequence: u32::from_ne_bytes([s0, s1, s2, s3]),
-            payload: payload.ok_or_else(|| {
-                format!("a message says that it has {length} bytes, of {there} that there are")
-            })?,
-        })
-    }
 }
 
 /// The end of an exchange: `int error`, zero when done, then an echo and attributes.
@@ -343,9 +327,12 @@ fn explanation(rest: &[u8], kind: u16, flags: u16) -> Option<String> {
         _ if flags & ACK_CAPPED != 0 => HEADER_LENGTH,
         _ => usize::try_from(u32::from_ne_bytes(*rest.first_chunk()?)).ok()?.next_multiple_of(4),
     };
-    attributes(rest.get(echo..)?)
-        .find(|attribute| attribute.kind == ACK_MESSAGE)
-        .map(|attribute| attribute.text())
+    NlasIterator::new(rest.get(echo..)?)
+        .flatten()
+        .find(|attribute| attribute.kind() == ACK_MESSAGE)
+        .map(|attribute| {
+            String::from_utf8_lossy(attribute.value()).trim_end_matches('\0').to_owned()
+        })
 }
 
 /// Asks for the kernel's own sentence with each error (Linux 4.12). Without it errors are
@@ -370,36 +357,4 @@ fn switch_on(fd: &OwnedFd, option: libc::c_int) {
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_of_a_datagram_begin_at_multiples_of_four() {
-        let [first, second] = [&[1, 2, 3][..], &[4]].map(|it| message_of(7, 16, 2, it).unwrap());
-        let datagram = [&first[..], &[0], &second].concat();
-        let read: Vec<_> = messages(&datagram).map(Result::unwrap).collect();
-        assert_eq!([read[0].payload, read[1].payload], [&[1, 2, 3][..], &[4]]);
-        assert!(read.iter().all(|it| (it.kind, it.flags, it.sequence) == (16, 2, 7)));
-    }
-
-    #[test]
-    fn what_is_no_message_ends_a_datagram_and_says_why() {
-        let whole = message_of(7, 16, 0, &[]).unwrap();
-        let longer = message_of(7, 16, 0, &[1, 2, 3, 4]).unwrap();
-        let mut shorter = whole.clone();
-        shorter[0] = 15;
-        for (bytes, says) in [
-            (&whole[..15], "15 bytes are no message"),
-            (&longer[..16], "says that it has 20 bytes, of 16"),
-            (&shorter, "says that it has 15 bytes, of 16"),
-        ] {
-            let datagram = [&whole[..], bytes].concat();
-            let read: Vec<_> = messages(&datagram).collect();
-            let error = read[1].as_ref().err().unwrap();
-            assert!(read.len() == 2 && error.contains(says), "{error}");
-        }
-    }
 }

@@ -9,12 +9,6 @@ use super::*;
 use namespaces::netns::command_in;
 use namespaces::scratch::Scratch;
 
-/// What is sent to the kernel, as text. The expected bytes of messages were written by the crate
-/// rtnetlink 0.24 on a little-endian machine.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Runs a program in the namespace that must succeed.
 fn run(scratch: &Scratch, words: &str) -> String {
     let mut words = words.split(' ');
