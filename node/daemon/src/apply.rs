@@ -195,7 +195,7 @@ impl Daemon {
         self.record(facts, Edit::Nothing, Recorded::Confirmed { unconfirmed, reply });
     }
 
-    /// Answers a confirmation; one that cannot be recorded has to come once more.
+    /// Answers a confirmation; one that could not be recorded has to be sent again.
     pub(crate) fn confirmation_recorded(
         &mut self,
         unconfirmed: Unconfirmed,

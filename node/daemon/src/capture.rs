@@ -316,7 +316,7 @@ impl Daemon {
         self.after_report(AfterReport::CaptureEnds(id, reply));
     }
 
-    /// Ends a capture; returns what nobody has got yet.
+    /// Ends a capture; returns the packets that no client has fetched yet.
     pub(crate) fn capture_ended(&mut self, id: u32) -> Answer<CaptureEnded> {
         self.look_at_captures();
         let at = self.captures.iter().position(|capture| capture.id == id);

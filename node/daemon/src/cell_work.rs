@@ -81,7 +81,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Gives a cell the devices and maps that all its services share.
+    /// Sends a cell the devices and maps that all its services share.
     fn give_devices(&self, cell: &CellLink) -> Result<()> {
         match &self.plane.kernel {
             KernelWay::Tun(device) => cell.send(&ToCell::Kernel, &[device.as_fd()])?,
@@ -269,7 +269,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Takes what a cell says; nothing when it is gone.
+    /// Handles a message of a cell; `None` when its connection is closed.
     pub(crate) fn heard(&mut self, cell: CellNumber, message: Result<Option<FromCell>>) {
         let message = match message {
             Ok(Some(message)) => message,
@@ -399,7 +399,7 @@ impl Daemon {
         self.event(Event::CellReady);
     }
 
-    /// Looks whether cells still answer. Called once a second.
+    /// Checks whether cells still answer. Called once a second.
     pub(crate) fn watch_cells(&mut self) {
         for silence in self.cells.handle_second() {
             match silence {
@@ -448,7 +448,7 @@ impl Daemon {
         self.sweep_interceptions();
     }
 
-    /// Does something when the cells have told how their services are.
+    /// Runs an action after the next report of all cells.
     pub(crate) fn after_report(&mut self, then: AfterReport) {
         if let Some(number) = self.cells.ask_report(then) {
             let done = self.done.clone();
@@ -460,7 +460,7 @@ impl Daemon {
         self.go_on_reported();
     }
 
-    /// Does what has waited for reports that are there.
+    /// Runs the actions whose reports are complete.
     pub(crate) fn go_on_reported(&mut self) {
         while let Some(then) = self.cells.poll_reported() {
             self.do_reported(then);

@@ -1,4 +1,4 @@
-//! The node's cells: their processes, what they are told, and what they last said of themselves.
+//! Cells of a node: their processes, messages to them, their reports and their codecs.
 //!
 //! ```text
 //!  owners ─ tell, tell_all, send ─▶ ┌───────┐ ─▶ CellLink ─▶ cell process
@@ -6,8 +6,8 @@
 //!  poll_reported ◀──────────────── └───────┘ ◀─ CellLink ◀─ reports, answers, silence
 //! ```
 //!
-//! It decides nothing about services. A node runs one cell so far; every function names the cell
-//! or the service that it is about.
+//! Decisions about services are not made here. A node runs one cell so far; every function names
+//! the cell or the service that it is about.
 
 mod codecs;
 mod link;
@@ -33,33 +33,33 @@ use units::EntryId;
 pub(crate) use watch::ENDED_AFTER as SILENT_MAX;
 use watch::Look;
 
-/// Cells that run, and what is known of them.
+/// Running cells and their last reports.
 pub(crate) struct Cells {
     running: BTreeMap<CellNumber, Cell>,
     reports: Reports,
-    /// Senders of control messages that wait for what a service answers, oldest first.
+    /// Control messages whose answers are pending, oldest first.
     messages: VecDeque<(EntryId, Reply<api::MessageAnswers>)>,
     codecs: Codecs,
 }
 
-/// A cell that runs.
+/// Running cell.
 struct Cell {
     link: CellLink,
-    /// Queues of ports that it was given and has not bound yet.
+    /// Port queues that it has been given and has not bound yet.
     binding: usize,
 }
 
-/// What a look at a cell's silence asks for.
+/// Finding of the watchdog of cells.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// It is told of: the process of this number has been silent for some seconds.
+    /// Silence of some seconds, to be reported as an event.
     Told { pid: u32 },
-    /// The cell is given up, for this reason.
+    /// End of a cell that is given up, with the reason.
     Over(CellNumber, String),
 }
 
 impl Cells {
-    /// Creates the owner of a node's cells, of which none runs yet. `news` receives what becomes
+    /// Creates the owner of a node's cells, with none running. `news` receives what becomes
     /// of codecs.
     pub(crate) fn new(guest_core: usize, news: Completion<(CodecNumber, CodecNews)>) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl Cells {
         }
     }
 
-    /// Returns what there is of codecs, for a cell that starts.
+    /// Returns the available codecs, for a cell that starts.
     pub(crate) fn codec_facts(&self) -> CodecFacts {
         self.codecs.facts()
     }
@@ -80,58 +80,59 @@ impl Cells {
         !self.running.is_empty()
     }
 
-    /// Returns true when the cell runs that has a service, or would have it.
+    /// Returns true when the cell that a service belongs to is running.
     pub(crate) fn has_cell_of(&self, entry: EntryId) -> bool {
         self.running.contains_key(&Self::cell_of(entry))
     }
 
-    /// Returns the process number of a cell that runs.
+    /// Returns the process ID of a running cell.
     pub(crate) fn pid(&self, cell: CellNumber) -> Option<u32> {
         Some(self.running.get(&cell)?.link.pid())
     }
 
-    /// Returns true when a cell has been silent for so long that operators were told.
+    /// Returns true when the watchdog has reported a cell as silent.
     pub(crate) fn is_silent(&self) -> bool {
         self.running.values().any(|cell| cell.link.watch.is_silent())
     }
 
-    /// Returns the last report on a service that runs.
+    /// Returns the last report on a running service.
     pub(crate) fn report_of(&self, entry: EntryId) -> Option<&ServiceReport> {
         self.reports.service(entry)
     }
 
-    /// Returns the sums of what the cells last said of themselves.
+    /// Returns the sums of the last reports of all cells.
     pub(crate) fn report(&self) -> &CellReport {
         self.reports.sum()
     }
 
-    /// Returns the cell that a service runs in: all have the one that there is.
+    /// Returns the cell of a service: the only one, as long as a node has one guest core.
     const fn cell_of(_: EntryId) -> CellNumber {
         CellNumber::FIRST
     }
 
-    /// Takes a word of a cell. True when operators had been told that it is silent.
+    /// Resets the watchdog of a cell that has sent something. Returns true when it had been
+    /// reported as silent.
     pub(crate) fn handle_word(&mut self, cell: CellNumber) -> bool {
         self.running.get_mut(&cell).is_some_and(|cell| cell.link.watch.handle_word())
     }
 
-    /// Takes the report on a service.
+    /// Stores the report on a service.
     pub(crate) fn handle_service_report(&mut self, entry: EntryId, report: ServiceReport) {
         self.reports.handle_service(entry, report);
     }
 
-    /// Takes the last words of a report.
+    /// Stores a cell's own counters, which end its report.
     pub(crate) fn handle_reported(&mut self, cell: CellNumber, report: CellReport) {
         self.reports.handle_cell(cell, report);
     }
 
-    /// Takes note that the report of this number should have come by now: what waits for it goes
+    /// Ends the wait for the report of this number: whatever waits for it goes
     /// on with what is known.
     pub(crate) fn handle_report_overdue(&mut self, number: u64) {
         self.reports.handle_overdue(number);
     }
 
-    /// Takes what a service answers to a control message.
+    /// Answers the oldest pending control message of a service.
     pub(crate) fn handle_answers(&mut self, entry: EntryId, answers: Vec<Option<i32>>) {
         let place = self.messages.iter().position(|(waits, _)| *waits == entry);
         if let Some((_, reply)) = place.and_then(|at| self.messages.remove(at)) {
@@ -139,19 +140,19 @@ impl Cells {
         }
     }
 
-    /// Starts a codec that a cell asks for, or tells the cell why there is none.
+    /// Starts a codec that a cell asks for, or sends it the reason for there being none.
     pub(crate) fn handle_codec_wish(&mut self, cell: CellNumber, number: u64, wish: &str) {
         if let Err(refusal) = self.codecs.handle_wish(cell, number, wish) {
             self.say(&refusal);
         }
     }
 
-    /// Ends a codec that its cell does not want any more.
+    /// Ends a codec that its cell no longer needs.
     pub(crate) fn handle_codec_unwanted(&mut self, cell: CellNumber, number: u64) {
         self.codecs.handle_unwanted(cell, number);
     }
 
-    /// Tells a cell what became of its codec.
+    /// Forwards the start or end of a codec to its cell.
     pub(crate) fn handle_codec_news(&mut self, which: CodecNumber, news: CodecNews) {
         if let Some(word) = self.codecs.handle_news(which, news) {
             self.say(&word);
@@ -163,12 +164,12 @@ impl Cells {
         self.tell_cell(*cell, message, &socket);
     }
 
-    /// Ends all codecs: nobody wants what they make.
+    /// Ends all codecs.
     pub(crate) fn end_codecs(&mut self) {
         self.codecs.end();
     }
 
-    /// Looks whether cells still answer: asks those that have said something since the last look.
+    /// Checks whether cells still answer: asks those that have sent something since the last check.
     /// Called once a second.
     pub(crate) fn handle_second(&mut self) -> Vec<Silence> {
         let mut found = Vec::new();
@@ -186,12 +187,13 @@ impl Cells {
         found
     }
 
-    /// Adds a cell that was started, or that a daemon before left.
+    /// Adds a cell that was started, or taken over from a previous daemon.
     pub(crate) fn insert(&mut self, number: CellNumber, link: CellLink) {
         self.running.insert(number, Cell { link, binding: 0 });
     }
 
-    /// Ends a cell: returns how its process ended, in words. Nobody answers what it was asked.
+    /// Ends a cell and drops the control messages that it has not answered. Returns how its process
+    /// ended, in words.
     pub(crate) fn remove(&mut self, number: CellNumber) -> Option<String> {
         let cell = self.running.remove(&number)?;
         // Their senders hear that nobody answers any more.
@@ -199,55 +201,55 @@ impl Cells {
         Some(cell.link.end())
     }
 
-    /// Forgets what a cell that is lost has reported; what waits for its report goes on.
+    /// Forgets the reports of a lost cell; whatever waits for the next one goes on.
     pub(crate) fn forget_reports(&mut self, cell: CellNumber) {
         self.reports.handle_lost(cell);
     }
 
-    /// Forgets the report on a service that has ended.
+    /// Removes the report on a service that has ended.
     pub(crate) fn forget_service(&mut self, entry: EntryId) {
         self.reports.forget_service(entry);
     }
 
-    /// Takes note that a cell was given one more queue of a port, and has yet to bind it.
+    /// Counts a port queue that a cell has been given and has yet to bind.
     pub(crate) fn begin_binding(&mut self, number: CellNumber) {
         if let Some(cell) = self.running.get_mut(&number) {
             cell.binding += 1;
         }
     }
 
-    /// Takes note that a cell has bound a queue, or cannot; true when no other one is left.
+    /// Counts a port queue that a cell has bound, or cannot bind. Returns true when none is left.
     pub(crate) fn handle_bound(&mut self, number: CellNumber) -> bool {
         let Some(cell) = self.running.get_mut(&number) else { return false };
         cell.binding = cell.binding.saturating_sub(1);
         cell.binding == 0
     }
 
-    /// Returns true when a cell has bound all queues that it was given.
+    /// Returns true when a cell has bound all its port queues.
     pub(crate) fn is_bound(&self, number: CellNumber) -> bool {
         self.running.get(&number).is_some_and(|cell| cell.binding == 0)
     }
 
-    /// Tells the cell of a service something about it.
+    /// Sends a message about a service to its cell.
     pub(crate) fn tell(&self, entry: EntryId, message: &ToCell) {
         if let Some(cell) = self.running.get(&Self::cell_of(entry)) {
             cell.tell(message, &[]);
         }
     }
 
-    /// Tells all cells.
+    /// Sends a message to all cells.
     pub(crate) fn tell_all(&self, message: &ToCell, fds: &[BorrowedFd<'_>]) {
         self.running.values().for_each(|cell| cell.tell(message, fds));
     }
 
-    /// Tells one cell.
+    /// Sends a message to one cell.
     pub(crate) fn tell_cell(&self, number: CellNumber, message: &ToCell, fds: &[BorrowedFd<'_>]) {
         if let Some(cell) = self.running.get(&number) {
             cell.tell(message, fds);
         }
     }
 
-    /// Gives all cells something that they cannot do without.
+    /// Sends all cells a message that they cannot do without.
     ///
     /// # Errors
     /// When one of them cannot be told.
@@ -255,7 +257,7 @@ impl Cells {
         self.running.values().try_for_each(|cell| cell.link.send(message, fds))
     }
 
-    /// Gives the cell of a service what it is to run.
+    /// Sends the cell of a service what it is to run.
     ///
     /// # Errors
     /// When there is no such cell, or it cannot be told.
@@ -269,7 +271,7 @@ impl Cells {
         cell.link.send(message, fds)
     }
 
-    /// Gives a control message to a service; `reply` has what it answers.
+    /// Sends a control message to a service; `reply` gets the answer.
     pub(crate) fn deliver(
         &mut self,
         entry: EntryId,
@@ -280,20 +282,20 @@ impl Cells {
         self.messages.push_back((entry, reply));
     }
 
-    /// Has `then` done when all cells have reported ([`Cells::poll_reported`]). Returns the number
-    /// of the question, where one was asked: it is overdue some time later.
+    /// Queues an action for the next report of all cells ([`Cells::poll_reported`]). Returns the
+    /// number of the question, where one was asked: it is overdue some time later.
     pub(crate) fn ask_report(&mut self, then: AfterReport) -> Option<u64> {
         let number = self.reports.ask(then, self.running.keys().copied())?;
         self.tell_all(&ToCell::Report, &[]);
         Some(number)
     }
 
-    /// Returns what waited for reports that are there.
+    /// Returns the next action whose reports are complete.
     pub(crate) fn poll_reported(&mut self) -> Option<AfterReport> {
         self.reports.poll()
     }
 
-    /// Returns the next message of any cell; `None` when that cell is gone. Whoever drops this
+    /// Returns the next message of any cell; `None` when that cell is gone. Dropping this
     /// future loses nothing.
     pub(crate) async fn receive(&mut self) -> (CellNumber, Result<Option<FromCell>>) {
         std::future::poll_fn(|context| self.poll_receive(context)).await
@@ -311,7 +313,7 @@ impl Cells {
         Poll::Pending
     }
 
-    /// Returns another message of a cell if it is there already.
+    /// Returns another message of a cell if one has arrived already.
     ///
     /// # Errors
     /// When the connection is broken.
@@ -321,7 +323,7 @@ impl Cells {
 }
 
 impl Cell {
-    /// Tells it something; where that fails it is about to be lost, which is told elsewhere.
+    /// Sends a message; a failure is logged, and the loss of the cell is noticed by its reader.
     fn tell(&self, message: &ToCell, fds: &[BorrowedFd<'_>]) {
         if let Err(error) = self.link.send(message, fds) {
             tracing::error!(error = format!("{error:#}"), "the cell was not told");

@@ -1,13 +1,13 @@
-//! Ways back to the daemon's loop from threads that work for it.
+//! Channels by which worker threads return results to the daemon's loop.
 
 use std::sync::Arc;
 
-/// Sender of one kind of result to whoever owns it. Sending to a daemon that has ended does
+/// Sender of one type of result. Sending to a daemon that has ended does
 /// nothing.
 pub(crate) struct Completion<T>(Arc<dyn Fn(T) + Send + Sync>);
 
 impl<T> Completion<T> {
-    /// Creates one that hands results to `deliver`.
+    /// Creates a sender that calls `deliver` with each result.
     pub(crate) fn new(deliver: impl Fn(T) + Send + Sync + 'static) -> Self {
         Self(Arc::new(deliver))
     }

@@ -1,4 +1,4 @@
-//! Decisions of a daemon beside those of `core/node`: what has to happen one after another until a
+//! State machines of the daemon beside `core/node`: the steps until a
 //! service, a version or a change is where it shall be.
 
 pub(crate) mod movers;

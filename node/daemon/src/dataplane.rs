@@ -1,4 +1,4 @@
-//! What a node has in the kernel: ports and their sockets, the front door, and what services run on
+//! Kernel side of a node: ports and their sockets, the front door, and what services run on
 //! below user level.
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //!             └─ lanes, programs ◀─ Instances
 //! ```
 //!
-//! It does what it is told and says what there is; who runs where is decided elsewhere.
+//! The data plane does what it is told and reports its state; placement is decided elsewhere.
 
 pub(crate) mod cables;
 pub(crate) mod closing;
@@ -33,49 +33,49 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use units::{EntryId, PortId, SessionId};
 
-/// Why a service with others behind it does not run at `nic`.
+/// Reason for a service with others behind it not running at `nic`.
 const NO_MARKS: &str =
     "this kernel has no room for the mark that packets of a graph carry from there: 48 bytes";
 
-/// The node's part of the kernel.
+/// Kernel objects of a node.
 pub(crate) struct DataPlane {
     pub(crate) front: Door,
     pub(crate) netlink: Netlink,
-    /// Settings of the kernel as they were last read.
+    /// Kernel settings as they were last read.
     pub(crate) settings: KernelSettings,
     pub(crate) ports: Vec<LivePort>,
     pub(crate) sockets: BTreeMap<(PortId, u32), Queue>,
-    /// Of packet ports.
+    /// Queues of packet ports.
     pub(crate) packets: BTreeMap<PortId, PacketQueue>,
     pub(crate) kernel: KernelWay,
-    /// Of the device by which packets come up from kernel level.
+    /// TAP device by which packets come up from kernel level.
     pub(crate) up: Option<OwnedFd>,
     pub(crate) up_ifindex: u32,
     pub(crate) closing: Closing,
-    /// What services run on that can leave user level.
+    /// Instances of services that can leave user level.
     pub(crate) instances: Instances,
-    /// Why nothing can run below user level here; the node's own switch apart.
+    /// Reason for nothing being able to run below user level here; the node's own switch apart.
     pub(crate) no_bpf: Option<String>,
-    /// Packets that cells which died left in their rings.
+    /// Packets that died with cells, in their rings.
     pub(crate) lost_with_cells: u64,
 }
 
-/// The queue in front of the cell: the receive ring of an AF_XDP socket.
+/// Receive ring of an AF_XDP socket, in front of the cell.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) socket: OwnedFd,
-    /// Whose packets wait in it.
+    /// Session whose packets wait in it.
     pub(crate) session: SessionId,
 }
 
-/// By which packets come to the kernel that only it can route.
+/// Device by which packets reach the kernel that only the kernel can route.
 pub(crate) enum KernelWay {
     Tun(OwnedFd),
-    /// Of a node without a front door, which may be without TUN devices, too.
+    /// Packet socket of a node without a front door, where TUN devices may be missing, too.
     Frames(FrameSocket),
 }
 
-/// What a data plane begins with.
+/// Initial parts of a data plane.
 pub(crate) struct Parts {
     pub(crate) front: Door,
     pub(crate) netlink: Netlink,

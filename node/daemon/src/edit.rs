@@ -7,10 +7,10 @@ use session::Reservation;
 use std::collections::BTreeSet;
 use units::Name;
 
-/// One change of a desired state, made when the changes before it have been recorded.
+/// Change of a desired state, made when the changes before it have been recorded.
 #[derive(Clone, Debug)]
 pub(crate) enum Edit {
-    /// Leaves the state as it is; what is recorded beside it changes.
+    /// Leaves the state as it is; the facts recorded beside it change.
     Nothing,
     /// Puts another state in its place.
     Become(Box<DesiredState>),
@@ -20,17 +20,18 @@ pub(crate) enum Edit {
     Deploy(Name, Box<DesiredService>, Vec<RuleSpec>),
     /// Has a service run at a level.
     SetLevel(Name, Level),
-    /// Removes a service, and what leads to it.
+    /// Removes a service, and the rules that lead to it.
     Remove(Name),
     AddRules(Vec<RuleSpec>, Option<Owner>),
-    /// Removes a rule; behind so many that say the same. `None` is one that nobody desires.
+    /// Removes a rule, given with the number of equal ones before it; `None` is a rule that is not
+    /// desired.
     RemoveRule(Option<(DesiredRule, usize)>),
     SetSession(Name, DesiredSession),
     /// Promises a session something else.
     SetReservation(Name, Reservation),
     RemoveSession(Name),
-    /// Removes what belongs to these capabilities; their sessions become the operator's where
-    /// others have something in them.
+    /// Removes everything that belongs to these capabilities; their sessions become the operator's
+    /// where others have something in them.
     EndCapabilities(BTreeSet<CapabilityId>),
 }
 

@@ -217,7 +217,7 @@ impl Daemon {
         }
     }
 
-    /// Bills what the cell has just told.
+    /// Bills the usage that the cell has just reported.
     pub(crate) fn bill_now(&mut self) {
         self.look_at_meters();
         self.write_bill();
@@ -398,7 +398,7 @@ impl Daemon {
         self.after_report(AfterReport::LastBill);
     }
 
-    /// Bills what the cell has just told, for the last time.
+    /// Bills the usage that the cell has just reported, for the last time.
     pub(crate) fn bill_last(&mut self) {
         self.look_at_meters();
         self.billing.meters.end_all();

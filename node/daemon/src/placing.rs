@@ -1,4 +1,4 @@
-//! Moves of services: requests for them, and what the placement wants done.
+//! Requests to move services, and the routing of the placement's actions.
 
 use crate::control::movers::Mover;
 use crate::control::placement::{Action, Around, Placement};
@@ -21,7 +21,7 @@ use std::time::Instant;
 use units::{EntryId, Name};
 
 impl Daemon {
-    /// Asks a service to move; answered when it has, or has not.
+    /// Begins a move of a service; answered when it has ended.
     pub(crate) fn start_move(
         &mut self,
         wanted: &str,
@@ -56,7 +56,7 @@ impl Daemon {
         }
     }
 
-    /// Tells those who wait that a service is where they wanted it.
+    /// Records a move, and then answers those who asked for it.
     pub(crate) fn moved(&mut self, service: &Name, level: Level) {
         let movers = self.movers.take(service, |_| true);
         let Some(from) = movers.first().map(|mover| mover.from) else { return };
@@ -79,7 +79,7 @@ impl Daemon {
         self.record(facts, edit, Recorded::Moved { service, from, answers });
     }
 
-    /// Answers requests for a move, or has the service go back as a start would find it there.
+    /// Answers requests for a move; one that could not be recorded is undone.
     pub(crate) fn move_recorded(
         &mut self,
         service: Name,
@@ -96,7 +96,7 @@ impl Daemon {
         }
     }
 
-    /// Tells those who wait for another level that a later request has overtaken theirs.
+    /// Refuses pending requests for another level, which a later one has overtaken.
     pub(crate) fn refuse_overtaken(&mut self, service: &Name, level: Level) {
         for mover in self.movers.take(service, |mover| mover.to != level) {
             let message = format!("a later request moves the service '{service}' to {level}");
@@ -104,14 +104,14 @@ impl Daemon {
         }
     }
 
-    /// Tells those who wait that it did not move.
+    /// Refuses all pending requests to move a service.
     pub(crate) fn refuse_movers(&mut self, service: &Name, message: &str) {
         for mover in self.movers.take(service, |_| true) {
             mover.reply.refuse(failed(message));
         }
     }
 
-    /// Asks the placement something, and does what follows from it.
+    /// Calls the placement, and does the actions that follow.
     pub(crate) fn place(&mut self, ask: impl FnOnce(&mut Placement, &mut Around<'_>)) {
         self.placing(ask);
         while let Some(action) = self.placement.poll_action() {
@@ -155,7 +155,7 @@ impl Daemon {
         }
     }
 
-    /// Has the kernel take a service's program for a level. The verifier may take seconds over it,
+    /// Loads a service's program for a level. The verifier may take seconds over it,
     /// and the daemon goes on meanwhile.
     fn load(&mut self, entry: EntryId, level: Level) {
         if level == Level::Kernel {
@@ -177,13 +177,13 @@ impl Daemon {
         }
     }
 
-    /// Returns the code of a service's module, if it is there as it would be made now.
+    /// Returns the code of a service's module, if it is compiled for the present settings.
     fn code_of(&self, entry: EntryId) -> Option<Arc<Compiled>> {
         let digest: Digest = self.node.service_of(entry)?.module.digest.parse().ok()?;
         self.modules.get(&digest)?.code(self.bpf_now()).cloned()
     }
 
-    /// Goes on with a program that the kernel has taken, or not.
+    /// Continues with a program that the kernel has accepted or refused.
     pub(crate) fn loaded(&mut self, loaded: Loaded) {
         let (entry, level) = (loaded.entry, loaded.level);
         let result = self.plane.instances.handle_loaded(&self.plane.front, loaded);
@@ -192,7 +192,7 @@ impl Daemon {
         }
     }
 
-    /// Removes a service when its packets go plainly, or cannot be had to in time.
+    /// Drains a service, then removes it; at once where it cannot be drained.
     pub(crate) fn leave_first(&mut self, removal: Ahead) {
         let entry = match &removal.command {
             Command::Remove { service, .. } => self.can_leave(service),
@@ -207,14 +207,14 @@ impl Daemon {
         }
     }
 
-    /// The entry of a service that runs.
+    /// Returns the entry of a service that can be drained.
     fn can_leave(&self, service: &Name) -> Option<EntryId> {
         let found = self.node.service(service)?;
         let rests = found.state == ServiceState::Running && self.node.is_settled(service);
         (rests && self.cells.has_cell_of(found.entry)).then_some(found.entry)
     }
 
-    /// Has a service that stays nevertheless go on where it was.
+    /// Cancels the draining of a service whose removal was refused.
     pub(crate) fn come_back(&mut self, service: &Name) {
         let found = self.node.service(service).filter(|it| it.state == ServiceState::Running);
         let Some(found) = found else { return };
@@ -222,7 +222,7 @@ impl Daemon {
         self.place(|it, around| it.come_back(around, entry, level, closed));
     }
 
-    /// Has the cell take a service to where it is said to be, if it was on its way elsewhere.
+    /// Moves a service of an adopted cell to the level that the node says it is at.
     pub(crate) fn stay(&mut self, entry: EntryId, cell_has: u32) {
         let level = self.node.service_of(entry).map(|service| service.level);
         let is_elsewhere = level.is_some_and(|level| word_of(level) != cell_has);
@@ -231,7 +231,7 @@ impl Daemon {
         }
     }
 
-    /// Lets go of a service of which the cell has nothing any more, and to which no rule leads.
+    /// Releases a service that has ended: meters, placement, instance.
     pub(crate) fn end_below(&mut self, entry: EntryId) {
         self.end_meters(entry);
         self.end_budget(entry);
@@ -250,14 +250,14 @@ impl Daemon {
         }
     }
 
-    /// What a service did below user level.
+    /// Returns the counters of a service below user level.
     pub(crate) fn below_report(&self, entry: EntryId) -> Option<BelowReport> {
         self.plane.instances.report(&self.plane.front, entry)
     }
 
-    /// Has the kernel join segments of intercepted connections, which is most of what receiving them
-    /// costs, while there are services of streams; and not while there is one at kernel level, which
-    /// is shown each frame by itself, behind that. `but` is a service that is gone.
+    /// Sets GRO at the ports. It is on while there are services of streams, for it saves most of
+    /// the cost of receiving intercepted connections, and off while a service is at kernel level,
+    /// which has to see each frame by itself. `but` is the entry of a service that has ended.
     pub(crate) fn settle_gro(&mut self, but: Option<EntryId>) {
         let mut is_alone =
             !self.placement.loads_at_kernel() && !self.plane.instances.is_any_at_kernel(but);
@@ -271,7 +271,7 @@ impl Daemon {
         }
     }
 
-    /// Has the next service begin where there is a spare of its module.
+    /// Has the next service start at the entry of a reusable instance of its module.
     pub(crate) fn prefer_spare(&mut self, digest: &Digest) {
         let compiled = self.modules.get(digest).and_then(|module| module.code(self.bpf_now()));
         let is_free = |entry| self.node.service_of(entry).is_none();
@@ -279,7 +279,7 @@ impl Daemon {
         self.node.prefer_entry(entry);
     }
 
-    /// Takes note that no packet is in a spare's programs any more.
+    /// Marks a reusable instance as ready.
     pub(crate) fn spare_ready(&mut self, number: u32) {
         let entry = self.plane.instances.handle_spare_ready(number);
         // What its last packets counted is nobody's.
@@ -294,7 +294,7 @@ impl Daemon {
         self.plane.lost_with_cells += Instances::take_counters(&self.plane.front, entry);
     }
 
-    /// Tells this when no packet is in the front door or a program any more that is there now.
+    /// Sends a completion when no packet is left in the front door and programs of now.
     pub(crate) fn when_packets_have_landed(&self, then: Done) {
         let done = self.done.clone();
         tokio::task::spawn_blocking(move || {
@@ -307,7 +307,7 @@ impl Daemon {
         });
     }
 
-    /// No rule leads to the entry's lane any more: it begins anew when no packet is on its way.
+    /// Clears an unused lane when no packet is on its way to it.
     fn clear_lane_later(&self, entry: EntryId) {
         let done = self.done.clone();
         tokio::task::spawn_blocking(move || {
@@ -319,7 +319,7 @@ impl Daemon {
         });
     }
 
-    /// Has a lane that no packet is on its way to begin anew.
+    /// Clears the counters of an unused lane.
     pub(crate) fn lane_unused(&mut self, entry: EntryId) {
         if self.plane.instances.is_shared(entry) {
             return;

@@ -1,4 +1,4 @@
-//! What is done when a change of the desired state has been recorded, or could not be.
+//! Continuations of changes of the desired state, for when they are in the journal or refused.
 //!
 //! ```text
 //!  a command was done ─▶ Edit, Recorded ─▶ Desired ─▶ journal ─▶ answered; undone where it failed
@@ -16,37 +16,37 @@ use node::Command;
 use session::Reservation;
 use units::{Name, RuleId};
 
-/// What waits until a change is in the journal.
+/// Continuation of a change that is being recorded.
 pub(crate) enum Recorded {
-    /// Nothing: what ran under capabilities that ended has stopped already.
+    /// End of capabilities: what ran under them has stopped already.
     Noted,
     /// Requests for a move that was made; it is taken back from `from` if it cannot be recorded.
     Moved { service: Name, from: Level, answers: Vec<(Mover, Moved)> },
-    /// A switch of the levels below user.
+    /// Switch of the levels below user.
     Bpf { enabled: bool, reply: Reply<BpfSet> },
-    /// A deployment whose service runs.
+    /// Deployment whose service runs.
     Deployed(Box<Waiting>),
-    /// A removal of a service that was desired and did not run.
+    /// Removal of a service that was desired and did not run.
     MissingRemoved { service: Name, reply: Reply<Removed> },
     /// New rules.
     RulesAdded { added: RulesAdded, reply: Reply<RulesAdded> },
-    /// A file that says what is there already: it is followed from now on.
+    /// Node file that says what is there already: it is followed from now on.
     Followed { answer: Applied, reply: Reply<Applied> },
-    /// A confirmation.
+    /// Confirmation.
     Confirmed { unconfirmed: Unconfirmed, reply: Reply<Confirmed> },
-    /// The last but one step of a change that takes several.
+    /// Recording step of a change that takes several.
     Work,
-    /// A command that could not be undone, and therefore has not been given yet.
+    /// Command that could not be undone, and therefore has not been given yet.
     Then(Box<Ahead>),
 }
 
-/// A command that is recorded before it is done.
+/// Command that is recorded before it is done.
 pub(crate) struct Ahead {
     pub(crate) command: Command,
     pub(crate) purpose: Purpose,
 }
 
-/// Who hears what became of a command that was recorded first.
+/// Request behind a command that is recorded first.
 pub(crate) enum Purpose {
     SessionCreated {
         session: Name,
@@ -62,7 +62,8 @@ pub(crate) enum Purpose {
         session: Name,
         reply: Reply<SessionRemoved>,
     },
-    /// `counted` are rules that lead there, with the sessions for which they counted.
+    /// Removal of a service; `counted` are rules that lead there, with the sessions for which they
+    /// counted.
     ServiceRemoved {
         service: Name,
         counted: Vec<(RuleId, Name)>,

@@ -19,7 +19,7 @@ use node::Event;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// In the words that the cell understands.
+/// Converts a path of state to the cell's type.
 pub(crate) const fn way_of(way: node::StateWay) -> StateWay {
     match way {
         node::StateWay::Memory => StateWay::Memory,
@@ -29,7 +29,7 @@ pub(crate) const fn way_of(way: node::StateWay) -> StateWay {
 }
 
 impl Daemon {
-    /// Gives the cell a new version whose code is there.
+    /// Sends the cell a new version whose code is compiled.
     pub(crate) fn replace_in_cell(
         &mut self,
         mut facts: ServiceFacts,

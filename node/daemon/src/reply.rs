@@ -1,4 +1,4 @@
-//! Answers owed to requests of the API: each is given exactly once.
+//! Replies to requests of the API: each is given exactly once.
 //!
 //! ```text
 //!  handler ─ Reply::pair ─▶ Reply ─▶ daemon ─ ok, refuse, answer ─▶ Awaited ─▶ handler
@@ -15,18 +15,18 @@ use tokio::sync::oneshot;
 #[derive(Debug)]
 pub(crate) struct Reply<T>(Option<oneshot::Sender<Answer<T>>>);
 
-/// The client's end of a [`Reply`].
+/// Receiver of the answer to a request.
 #[derive(Debug)]
 pub(crate) struct Awaited<T>(oneshot::Receiver<Answer<T>>);
 
 impl<T> Reply<T> {
-    /// Creates a reply, and what receives its answer.
+    /// Creates a reply and its receiver.
     pub(crate) fn pair() -> (Self, Awaited<T>) {
         let (sender, receiver) = oneshot::channel();
         (Self(Some(sender)), Awaited(receiver))
     }
 
-    /// Returns true when nobody waits any more: the client has closed its connection.
+    /// Returns true when the client has closed its connection.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.0.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
@@ -76,7 +76,7 @@ impl<T> Awaited<T> {
     }
 }
 
-/// Returns the refusal of a request that the node does not get to any more.
+/// Returns the refusal of a request to a node that is stopping.
 pub(crate) fn stopping() -> ErrorInfo {
     error(ErrorCode::Unreachable, "the node is stopping", None)
 }

@@ -122,7 +122,7 @@ impl Daemon {
         self.record_ahead(Ahead { command, purpose }, cause, edit);
     }
 
-    /// Returns the answer for a session that was made, or was refused.
+    /// Returns the answer to a request for a new session.
     pub(crate) fn session_created(
         &mut self,
         session: &Name,
@@ -151,7 +151,7 @@ impl Daemon {
         self.record_ahead(Ahead { command, purpose }, cause, edit);
     }
 
-    /// Returns the answer for a session that has been promised something else.
+    /// Returns the answer to a changed reservation.
     pub(crate) fn session_set(
         &mut self,
         session: &Name,
@@ -188,7 +188,7 @@ impl Daemon {
         self.record_ahead(Ahead { command, purpose }, cause, edit);
     }
 
-    /// Answers a removal of a session, or keeps the answer until the cell has stopped all of it.
+    /// Answers the removal of a session, now or when the cell has stopped its services.
     pub(crate) fn session_removed(
         &mut self,
         session: Name,

@@ -28,7 +28,7 @@ use std::time::Instant;
 use trust::{ModulePattern, UnixTime, Versions};
 use units::{Name, Nanos, RuleId};
 
-/// A change that waits for the journal.
+/// Change that waits for the journal.
 struct Entry {
     edit: Edit,
     facts: Facts,
@@ -393,7 +393,7 @@ impl Daemon {
         Err(error(ErrorCode::Failed, message, Some(help)))
     }
 
-    /// Has a change written down; then goes on with `then`.
+    /// Queues a change for the journal, with its continuation.
     pub(crate) fn record(&mut self, facts: Facts, edit: Edit, then: Recorded) {
         self.desired.records.push_back(Entry { edit, facts, then });
         if self.desired.writing.is_none() {
@@ -500,7 +500,7 @@ impl Daemon {
         }
     }
 
-    /// Gives a command that has been recorded.
+    /// Gives the node a command that has been recorded.
     pub(crate) fn do_ahead(&mut self, Ahead { command, purpose }: Ahead) {
         let leaves = match &command {
             Command::Remove { service, .. } => Some(service.clone()),

@@ -1,5 +1,5 @@
-//! Services of streams: their listeners and sockets, which only the daemon may open, and the kernel's
-//! rules by which connections come to them.
+//! Services of streams: their listeners and sockets, which only the daemon may open, and the
+//! kernel's rules by which connections come to them.
 //!
 //! ```text
 //!  start ─▶ compile ─▶ listeners, nftables table, rules, routes ─▶ cell ─▶ started
@@ -30,8 +30,8 @@ use units::{EntryId, Name, SessionId};
 /// until there are more.
 const SOCKETS_MAX: u16 = 1_024;
 
-/// When it is looked for what interceptions have left, behind an end: a child of the daemon that has
-/// not yet become another program holds copies of descriptors, and a table goes with the last.
+/// When it is looked for what interceptions have left, behind an end: a child of the daemon that
+/// has not yet become another program holds copies of descriptors, and a table goes with the last.
 const SWEEPS: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(10)];
 
@@ -117,7 +117,7 @@ impl Daemon {
         Ok(Some(port))
     }
 
-    /// Makes sockets for a cell to connect with.
+    /// Creates sockets for a cell to connect with.
     pub(crate) fn make_sockets(&self, cell: CellNumber, wants: [u16; 2]) {
         for (wanted, v6) in wants.into_iter().zip([false, true]) {
             let made = (0..wanted.min(SOCKETS_MAX)).map(|_| unconnected(v6));

@@ -189,7 +189,7 @@ impl Daemon {
         self.record(facts, Edit::Bpf(enabled), Recorded::Bpf { enabled, reply });
     }
 
-    /// Does what was recorded: lets modules run below user level, or not.
+    /// Switches the levels below user on or off, now that this is recorded.
     pub(crate) fn bpf_recorded(
         &mut self,
         enabled: bool,
@@ -222,7 +222,7 @@ impl Daemon {
         }
     }
 
-    /// Returns the services that somebody sees.
+    /// Returns the services that a client may see.
     pub(crate) fn seen_services(&self, sight: &Sight) -> ServiceList {
         let seen = self.node.services().filter(|s| sight.has(s.session.as_str(), s.owner));
         let services = self.service_infos(seen);
@@ -436,7 +436,7 @@ impl Daemon {
         self.record(facts, edit, Recorded::Deployed(Box::new(waiting)));
     }
 
-    /// Answers a deployment, or takes a new service away again that could not be recorded.
+    /// Answers a deployment; a new service that could not be recorded is removed again.
     pub(crate) fn deployment_recorded(&mut self, waiting: Waiting, written: Answer<()>) {
         let Waiting { reply, took_ms, shadowed, service, replaces, paused_us, .. } = waiting;
         let is_new = replaces.is_none();
@@ -491,7 +491,7 @@ impl Daemon {
         self.record_ahead(Ahead { command, purpose }, cause, edit);
     }
 
-    /// Answers a removal of a service, or keeps the answer until the cell has stopped it.
+    /// Answers the removal of a service, now or when the cell has stopped it.
     pub(crate) fn service_removed(
         &mut self,
         service: Name,
@@ -535,7 +535,7 @@ impl Daemon {
         }
     }
 
-    /// Answers with new rules, or takes them away again.
+    /// Answers with new rules; those that could not be recorded are removed again.
     pub(crate) fn rules_recorded(
         &mut self,
         added: RulesAdded,
@@ -591,7 +591,7 @@ impl Daemon {
         self.record_ahead(Ahead { command, purpose }, cause, edit);
     }
 
-    /// Returns the answer for a rule that is gone.
+    /// Returns the answer to the removal of a rule.
     pub(crate) fn rule_removed(
         &mut self,
         rule: RuleId,
@@ -663,7 +663,7 @@ impl Daemon {
     }
 }
 
-/// Returns the answer for a service that is gone, with rules that went with it.
+/// Returns the answer to the removal of a service, with the rules that went with it.
 pub(crate) fn removed(service: &Name, rules: &[RuleId]) -> Removed {
     Removed { schema_version: SCHEMA_VERSION, service: service.to_string(), rules: numbers(rules) }
 }

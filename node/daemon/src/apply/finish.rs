@@ -1,4 +1,4 @@
-//! What follows a change of the desired state that took several steps.
+//! End of a change of the desired state that took several steps: answers, events, confirmation.
 
 use crate::apply::millis;
 use crate::daemon::Daemon;
@@ -8,17 +8,17 @@ use crate::state::Unconfirmed;
 use api::{Applied, EventKind};
 use std::time::{Duration, Instant};
 
-/// Who hears that a change is made, or was taken back.
+/// Recipient of the result of a change.
 pub(crate) enum Finish {
-    /// The sender of a desired state.
+    /// Sender of a desired state.
     Applied { answered: Answered, confirm: Option<Confirm> },
-    /// The sender of a rollback; `before` waits for a confirmation again where that fails.
+    /// Sender of a rollback; `before` waits for its confirmation again if the rollback fails.
     RolledBack { answered: Answered, before: Option<Unconfirmed> },
-    /// Nobody: a confirmation did not come in time.
+    /// Timer of a confirmation that did not come: nobody is answered.
     TakenBack { cause: String },
 }
 
-/// A request for a change, and its answer as far as it was known at the beginning.
+/// Request for a change, and its answer as far as it was known at the beginning.
 pub(crate) struct Answered {
     pub(crate) answer: Applied,
     pub(crate) cause: String,
@@ -26,10 +26,10 @@ pub(crate) struct Answered {
     pub(crate) reply: Reply<Applied>,
 }
 
-/// A confirmation that is asked for.
+/// Confirmation that a client asked for.
 pub(crate) struct Confirm {
     pub(crate) within: Duration,
-    /// The generation to go back to without one.
+    /// Generation to go back to without it.
     pub(crate) back_to: u64,
 }
 

@@ -475,7 +475,7 @@ impl Daemon {
         }
     }
 
-    /// Goes on when the journal has the state, or goes back.
+    /// Continues when the journal has the state; rolls back when it could not be written.
     pub(crate) fn work_recorded(&mut self, written: Answer<()>) {
         let Some(work) = self.work.as_mut() else { return };
         work.recording = false;

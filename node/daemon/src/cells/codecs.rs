@@ -37,7 +37,7 @@ const WORDS_MAX: usize = 300;
 /// Bytes of what a codec says that are read at once.
 const READ_LENGTH: usize = 4_096;
 
-/// Codec that a cell asked for: the cell, which of its processes it was, and the cell's own number.
+/// Number of a codec: cell, process of that cell, and the cell's own number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CodecNumber {
     cell: CellNumber,
@@ -45,13 +45,13 @@ pub(crate) struct CodecNumber {
     number: u64,
 }
 
-/// What becomes of a codec.
+/// Change of a codec's process.
 pub(crate) enum CodecNews {
     Started { process: Stranger, socket: OwnedFd },
     Ended { why: String, took: Duration },
 }
 
-/// What a cell is told of a codec; with the socket of one that has started.
+/// Message to a cell about a codec, with the socket of one that has started.
 #[derive(Debug)]
 pub(super) struct CodecWord {
     pub(super) cell: CellNumber,
@@ -59,16 +59,16 @@ pub(super) struct CodecWord {
     pub(super) socket: Option<OwnedFd>,
 }
 
-/// Codecs that run.
+/// Running codecs.
 pub(super) struct Codecs {
-    /// The program; `None` where there is none on the path.
+    /// Path of the program; `None` where it is not installed.
     program: Option<PathBuf>,
     guest_core: usize,
     news: Completion<(CodecNumber, CodecNews)>,
-    /// By the cells' numbers; `None` while one is being started, and while one is that is not
-    /// wanted any more.
+    /// Processes by the cells' numbers; `None` while one is being started, and while one is that is
+    /// not wanted any more.
     running: BTreeMap<(CellNumber, u64), Option<Stranger>>,
-    /// Number of times that cells were lost: what was started for one before is nobody's.
+    /// Number of times that cells were lost: codecs of an earlier one belong to nobody.
     life: u64,
 }
 
@@ -81,7 +81,7 @@ impl Codecs {
         Self { program, guest_core, news, running: BTreeMap::new(), life: 0 }
     }
 
-    /// Returns what there is of codecs, for a cell that starts.
+    /// Returns the available codecs, for a cell that starts.
     pub(super) fn facts(&self) -> CodecFacts {
         let cores = sandbox::cores::count();
         // The guest core is the modules', where there is another one.
@@ -127,7 +127,7 @@ impl Codecs {
         })
     }
 
-    /// Ends a codec that its cell does not want any more.
+    /// Ends a codec that its cell no longer needs.
     pub(super) fn handle_unwanted(&mut self, cell: CellNumber, number: u64) {
         if let Some(process) = self.running.remove(&(cell, number)).flatten()
             && let Err(error) = process.kill()
@@ -136,7 +136,8 @@ impl Codecs {
         }
     }
 
-    /// Takes what became of a codec; returns what its cell is told, if that is still there.
+    /// Handles the start or end of a codec; returns the message to its cell, if that is still
+    /// there.
     pub(super) fn handle_news(&mut self, which: CodecNumber, news: CodecNews) -> Option<CodecWord> {
         let CodecNumber { cell, life, number } = which;
         let is_known = life == self.life;
@@ -161,7 +162,7 @@ impl Codecs {
         is_known.then_some(CodecWord { cell, message, socket })
     }
 
-    /// Ends all of them.
+    /// Ends all codecs.
     pub(super) fn end(&mut self) {
         self.life += 1;
         for process in std::mem::take(&mut self.running).into_values().flatten() {

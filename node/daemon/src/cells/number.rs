@@ -5,6 +5,6 @@
 pub(crate) struct CellNumber(pub(super) u16);
 
 impl CellNumber {
-    /// The cell that runs all services as long as a node has one guest core.
+    /// Cell that runs all services as long as a node has one guest core.
     pub(crate) const FIRST: Self = Self(0);
 }

@@ -1,4 +1,4 @@
-//! Reports of the cells, and what waits for the next ones.
+//! Reports of the cells, and the actions that wait for the next ones.
 //!
 //! ```text
 //!  AfterReport ─ ask ─▶ waits ─ every cell has reported, is lost, or is late ─▶ poll
@@ -14,37 +14,37 @@ use cell::protocol::{CellReport, ServiceReport};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use units::EntryId;
 
-/// What waits until the cells have told how their services are.
+/// Action that waits for the next report of all cells.
 pub(crate) enum AfterReport {
-    /// A list of the services that the sender may see.
+    /// List of the services that the sender may see.
     Services(Sight, Reply<api::ServiceList>),
     Service(String, Reply<api::ServiceInfo>),
     Stats(Sight, Reply<api::Stats>),
     Metrics(Reply<String>),
     Sessions(Sight, Reply<api::SessionList>),
     Session(Sight, String, Reply<api::SessionDetails>),
-    /// The end of a capture: the cells have handed over what they had of it.
+    /// End of a capture: the cells have handed over the packets that they had.
     CaptureEnds(u32, Reply<api::CaptureEnded>),
-    /// A comparison of all counters of drops.
+    /// Comparison of all drop counters with their previous values.
     CountDrops,
-    /// A look for services that packets no longer call.
+    /// Removal of services that active packets no longer call.
     EndIdleCalls,
-    /// A bill of what was used.
+    /// Billing of the usage so far.
     Bill,
-    /// The bill of a node that ends.
+    /// Last billing of a node that ends.
     LastBill,
 }
 
-/// Last reports, and a question that is on its way.
+/// Last reports, and the pending question for the next ones.
 #[derive(Default)]
 pub(super) struct Reports {
     services: BTreeMap<EntryId, ServiceReport>,
     cells: BTreeMap<CellNumber, CellReport>,
     sum: CellReport,
     waiting: Vec<AfterReport>,
-    /// Cells that have not answered the question.
+    /// Cells whose report is pending.
     asked: BTreeSet<CellNumber>,
-    /// Number of the last question.
+    /// Sequence number of the last question.
     number: u64,
     due: VecDeque<AfterReport>,
 }
@@ -69,14 +69,14 @@ impl Reports {
         self.answered(cell);
     }
 
-    /// Takes note that what a cell reported on services is no longer so. What it counted stays until
+    /// Forgets the reports on services of a lost cell. Its own counters stay until
     /// another cell of its number reports.
     pub(super) fn handle_lost(&mut self, cell: CellNumber) {
         self.services.clear();
         self.answered(cell);
     }
 
-    /// Goes on without those that have not answered the question of this number.
+    /// Ends the wait for the cells that have not answered the question of this number.
     pub(super) fn handle_overdue(&mut self, number: u64) {
         if number == self.number {
             self.asked.clear();
@@ -88,7 +88,7 @@ impl Reports {
         self.services.remove(&entry);
     }
 
-    /// Has something done after the next reports of these cells. Returns the number of a question
+    /// Queues an action for the next reports of these cells. Returns the number of a question
     /// that is to be asked now; `None` when one is on its way, or there is nobody to ask.
     pub(super) fn ask(
         &mut self,
@@ -108,7 +108,7 @@ impl Reports {
         Some(self.number)
     }
 
-    /// Returns what has waited long enough, in the order in which it was asked.
+    /// Returns the next action whose reports are complete, in the order of asking.
     pub(super) fn poll(&mut self) -> Option<AfterReport> {
         self.due.pop_front()
     }

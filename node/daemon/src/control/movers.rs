@@ -1,4 +1,4 @@
-//! Requests that are answered when services have moved, or have not.
+//! Pending requests to move services to another level.
 
 use crate::reply::Reply;
 use abi::Level;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use units::Name;
 
-/// A request that waits for a service to move.
+/// Pending request to move a service.
 pub(crate) struct Mover {
     pub(crate) reply: Reply<api::Moved>,
     pub(crate) since: Instant,
@@ -14,7 +14,7 @@ pub(crate) struct Mover {
     pub(crate) to: Level,
 }
 
-/// Requests that wait for services to move, by service; empty when nobody waits.
+/// Pending requests by service; a service without one has no entry.
 #[derive(Default)]
 pub(crate) struct Movers(BTreeMap<Name, Vec<Mover>>);
 
@@ -27,7 +27,7 @@ impl Movers {
         self.0.entry(service).or_default().push(mover);
     }
 
-    /// Takes those of a service that `are` so, the oldest first.
+    /// Removes and returns the requests of a service that match, oldest first.
     pub(crate) fn take(&mut self, service: &Name, are: impl Fn(&Mover) -> bool) -> Vec<Mover> {
         let Some(waiting) = self.0.get_mut(service) else { return Vec::new() };
         let taken = waiting.extract_if(.., |mover| are(mover)).collect();
@@ -37,7 +37,7 @@ impl Movers {
         taken
     }
 
-    /// Takes the one that came last, of those of a service.
+    /// Removes and returns the newest request of a service.
     pub(crate) fn pop(&mut self, service: &Name) -> Option<Mover> {
         let newest = self.0.get_mut(service)?.pop();
         if self.0.get(service).is_some_and(Vec::is_empty) {
@@ -46,7 +46,7 @@ impl Movers {
         newest
     }
 
-    /// Takes all of them.
+    /// Removes and returns all requests.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Mover> + use<> {
         std::mem::take(&mut self.0).into_values().flatten()
     }

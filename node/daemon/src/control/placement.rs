@@ -1,4 +1,4 @@
-//! Where services run, and how they come there: from a start, a move, or a new version to the level
+//! Placement of services on levels: the steps from a start, a move or a new version to the level
 //! at which the next packet meets the module.
 //!
 //! ```text
@@ -28,25 +28,25 @@ use node::{Event, Node};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use units::{EntryId, Name, Nanos};
 
-/// A lane that is not idle for so long is counted, and then held.
+/// Time for a lane to become idle before its packets are recounted, and then held.
 const MOVE_WITHIN: Nanos = Nanos::from_millis(20);
-/// A lane that is held and not idle for so long stays where it is.
+/// Time for a held lane to become idle before the move is given up.
 const HELD_MAX: Nanos = Nanos::from_millis(100);
-/// Longest time for a service that goes to have its packets go plainly; in half of it the count is
+/// Longest time for draining a service that is removed; after half of it the count is
 /// made anew, as packets may have been lost on their way up. Longer than a move has: the service
 /// goes on meanwhile, and a cell that shares its core with a busy machine does not come sooner.
 const LEAVE_WITHIN: Nanos = Nanos::from_millis(200);
-/// Why a service is where it was moved to.
+/// Reason of a service's level after a move.
 const MOVED: &str = "it was moved there";
-/// Why a service is where its version before was not.
+/// Reason of a service's level after a rollback to the previous version.
 const BACK: &str = "the version before is back";
 
-/// What placing services needs of the data plane.
+/// Operations on the data plane that placement needs.
 pub(crate) trait Plane {
-    /// Returns why no service can run below user level here.
+    /// Returns the reason for no service being able to run below user level here.
     fn unsupported(&self) -> Option<&str>;
-    /// Returns whether this node lets a service run at a level, else why not; `is_joined` says
-    /// that others are behind it.
+    /// Checks whether this node lets a service run at a level, else gives the reason; `is_joined`
+    /// says that others are behind it.
     fn check_level(&self, level: Level, is_joined: bool) -> Result<(), String>;
     /// Returns true when a service can leave user level.
     fn is_shared(&self, entry: EntryId) -> bool;
@@ -54,92 +54,92 @@ pub(crate) trait Plane {
     fn refused(&self, entry: EntryId) -> Vec<(Level, String)>;
     /// Returns true when the kernel has taken a service's program for a level.
     fn has_program(&self, entry: EntryId, level: Level) -> bool;
-    /// Returns how a lane is; `None` of a service without one.
+    /// Returns the state of a service's lane; `None` of a service without one.
     fn lane(&self, entry: EntryId, level: Level) -> Option<LaneState>;
-    /// Has what would go up in a lane dropped, or not.
+    /// Drops the packets that a lane would send up, or stops dropping them.
     fn hold(&mut self, entry: EntryId, held: bool);
-    /// Says whether packets that a service cannot have are dropped.
+    /// Sets whether packets are dropped while their service is unavailable.
     fn close(&mut self, entry: EntryId, closed: bool);
-    /// Has no program called at nic; false where that cannot be.
+    /// Removes a service's program from the nic level; false where that fails.
     fn call_nothing(&mut self, entry: EntryId) -> bool;
-    /// Has a service's program called at nic again.
+    /// Puts a service's program back at the nic level.
     fn call_again(&mut self, entry: EntryId);
-    /// Puts the next version in a service's place. Returns whether the version before and the new
+    /// Activates the next version of a service. Returns whether the previous version and the new
     /// one can leave user level; `None` when there is no next one.
     fn replaced(&mut self, entry: EntryId) -> Option<(bool, bool)>;
-    /// Puts the version before in a service's place. Returns whether the version that failed and
-    /// the one before can leave user level; `None` when there is none.
+    /// Activates the previous version of a service again. Returns whether the version that failed
+    /// and the one before can leave user level; `None` when there is none.
     fn put_back(&mut self, entry: EntryId) -> Option<(bool, bool)>;
-    /// Lets go of the version before; returns the number of the spare that it becomes.
+    /// Releases the previous version; returns the number of the reusable instance that it becomes.
     fn forget_before(&mut self, entry: EntryId) -> Option<u32>;
-    /// Lets go of the next version.
+    /// Releases the next version.
     fn forget_next(&mut self, entry: EntryId);
 }
 
 /// State of a service's lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaneState {
-    /// The next packet meets the module at the level that was asked about.
+    /// True when the next packet meets the module at the level in question.
     pub(crate) is_settled: bool,
-    /// Packets that were sent up and have not left user level.
+    /// Packets that are at user level.
     pub(crate) waiting: u64,
-    /// Packets go by user level and cannot come down by themselves.
+    /// True when packets go by user level and cannot come down by themselves.
     pub(crate) is_kept_up: bool,
 }
 
-/// What a call of the placement's may look at and act on.
+/// Context of a call: time, other owners, and the data plane.
 pub(crate) struct Around<'a> {
-    /// The node's clock.
+    /// Time on the node's clock.
     pub(crate) now: Nanos,
     pub(crate) node: &'a Node,
     pub(crate) plane: &'a mut dyn Plane,
-    /// A cell runs.
+    /// True when a cell is running.
     pub(crate) has_cell: bool,
 }
 
-/// What is to be done outside, in this order.
+/// Effect of placement, to be done in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Tell the node.
+    /// Report an event to the node.
     Event(Event),
-    /// Tell the node that something is refused; `is_short` says that it is for want of room.
+    /// Report a refusal to the node; `is_short` says that it is for lack of resources.
     Refuse { is_short: bool, event: Event },
     /// Have the cell handle a service's packets at a level from the next one on that can be.
     Target(EntryId, Level),
     /// Have the cell count a service's packets anew.
     Recount(EntryId),
-    /// Tell the cell that what it said of a service's version is known.
+    /// Acknowledge the cell's change of a service's version.
     VersionKnown(EntryId),
     /// Have the kernel take a program: [`Placement::handle_loaded`] or
     /// [`Placement::handle_not_loaded`].
     Load(EntryId, Level),
-    /// Clear the counters of a lane to which no rule leads any more, when no packet is in it.
+    /// Clear the counters of an unused lane, when no packet is in it.
     ClearLane(EntryId),
-    /// Take note of a spare whose programs are called no more, when no packet is in them.
+    /// Mark a reusable instance as ready, when no packet is in its programs.
     Spare(u32),
-    /// Tell those who wait for a service to move that it does not.
+    /// Refuse the pending requests to move a service.
     RefuseMovers(Name, String),
-    /// Take note of how many microseconds packets of a service waited for its new version.
+    /// Record how many microseconds packets of a service waited for its new version.
     Paused(Name, u64),
     /// Call [`Placement::handle_begin`], when all before is done.
     Begin(EntryId),
     /// Call [`Placement::handle_resume`], when all before is done.
     Resume { entry: EntryId, had_lane: bool },
-    /// Go on with the removal of a service: its packets go plainly, or cannot be had to.
+    /// Continue the removal of a service that is drained, or cannot be.
     Left(EntryId),
 }
 
-/// What is under way with one service.
+/// Pending steps of one service.
 #[derive(Debug, Default)]
 struct Transit {
-    /// It runs in the cell, or is about to, and goes to its level next.
+    /// Levels to try for a service that the cell starts.
     begins: Option<Begins>,
-    /// The level for which the kernel looks at a program.
+    /// Level whose program the kernel's verifier is checking.
     loads: Option<Level>,
     moves: Option<Move>,
-    /// Its lane waits until what came by no lane is gone.
+    /// True while the lane waits for packets that came by no lane.
     settles: bool,
-    /// Levels of the version that the cell was given for its place.
+    /// Levels of the next version, which the cell has been given.
     replaces: Option<Vec<Level>>,
     leaves: Option<Leaving>,
 }
@@ -153,101 +153,101 @@ impl Transit {
         !self.is_on_its_way() && self.replaces.is_none() && self.leaves.is_none()
     }
 
-    /// Forgets where it was going; what it was to become stays.
+    /// Cancels the steps to a level; a pending version stays.
     fn halt(&mut self) {
         (self.begins, self.moves, self.loads, self.settles) = (None, None, None, false);
     }
 }
 
-/// A service that goes to its first level.
+/// Choice of the first level of a service or version.
 #[derive(Debug)]
 struct Begins {
-    /// Where to run it, best first.
+    /// Candidate levels, best first.
     levels: Vec<Level>,
-    /// What stands against some of them, as far as it was tried.
+    /// Levels that were refused so far, with the reasons.
     refused: Vec<(Level, String)>,
 }
 
-/// A service on its way to a level.
+/// Move of a service to a level.
 #[derive(Debug)]
 struct Move {
     level: Level,
     why: String,
     kind: MoveKind,
     since: Nanos,
-    /// The cell has set its part.
+    /// True once the cell has set its part.
     targeted: bool,
     stage: Stage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MoveKind {
-    /// It starts there: nothing has come to it yet.
+    /// Start of a service or version, before its first packet.
     Starts,
-    /// It was somewhere else.
+    /// Change of level.
     Moves,
-    /// It is there already as far as the node knows: its packets are to follow.
+    /// Help for packets that stay above the level at which the service already is.
     Follows,
 }
 
-/// How far a move is. Each stage is the answer to the one before having not been enough.
+/// Stage of a move. Each is entered when the previous one was not enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// For what is at user level to be gone.
+    /// Waiting for user level to drain.
     Waits,
-    /// The cell counts what is lost.
+    /// Recount of lost packets by the cell.
     Counts,
-    /// What is lost is known; it waits again.
+    /// Waiting again, with the lost packets known.
     Counted,
-    /// Nothing more goes up; the cell counts once more.
+    /// Lane held: nothing more goes up, and the cell recounts.
     Holds,
-    /// It waits for the last time.
+    /// Last wait, with the lane held.
     Held,
 }
 
-/// A service on its way out.
+/// Draining of a service that is removed.
 #[derive(Debug)]
 struct Leaving {
     since: Nanos,
-    /// The cell has set its part.
+    /// True once the cell has set its part.
     targeted: bool,
     recounts: bool,
 }
 
-/// Services on their way.
+/// Pending steps of all services.
 #[derive(Default)]
 pub(crate) struct Placement {
     entries: BTreeMap<EntryId, Transit>,
-    /// New versions that stay, of which nobody has been told yet.
+    /// New versions that stay and have not been reported yet.
     kept: BTreeSet<EntryId>,
-    /// Services below user level whose packets went by user level at the last look.
+    /// Services below user level whose packets went by user level at the last check.
     kept_up: BTreeSet<EntryId>,
     actions: VecDeque<Action>,
 }
 
 impl Placement {
-    /// Returns true when a lane is to be looked at each millisecond.
+    /// Returns true when lanes have to be polled each millisecond.
     pub(crate) fn is_moving(&self) -> bool {
         self.entries.values().any(|it| it.moves.is_some() || it.leaves.is_some())
     }
 
-    /// Returns true when a service begins, moves or waits for a count.
+    /// Returns true when a service starts, moves or waits for a recount.
     pub(crate) fn is_on_its_way(&self, entry: EntryId) -> bool {
         self.entries.get(&entry).is_some_and(Transit::is_on_its_way)
     }
 
-    /// Returns true when a service is on its way to a level that it was not said to be at.
+    /// Returns true when a service is moving to another level.
     pub(crate) fn is_moved(&self, entry: EntryId) -> bool {
         self.entries.get(&entry).is_some_and(|it| it.moves.is_some() || it.loads.is_some())
     }
 
-    /// Returns true when the kernel looks at a program for its own level.
+    /// Returns true when the verifier is checking a program for the kernel level.
     pub(crate) fn loads_at_kernel(&self) -> bool {
         self.entries.values().any(|it| it.loads == Some(Level::Kernel))
     }
 
-    /// Takes note that the cell was told to start a service: it is to run at the first of these
-    /// levels that it fits. One whose program is there already goes there at once.
+    /// Begins placing a service that the cell has been told to start: it is to run at the first of
+    /// these levels that it fits. One whose program is there already goes there at once.
     pub(crate) fn handle_given(
         &mut self,
         around: &mut Around<'_>,
@@ -265,12 +265,12 @@ impl Placement {
         }
     }
 
-    /// Takes note that the cell was given another version for a service's place.
+    /// Begins a replacement: the cell has been given another version of a service.
     pub(crate) fn handle_version_given(&mut self, entry: EntryId, levels: Vec<Level>) {
         self.transit(entry).replaces = Some(levels);
     }
 
-    /// Has a service that runs in the cell go to its level; then it takes packets.
+    /// Moves a service that the cell has started to its first level; then it takes packets.
     pub(crate) fn handle_begin(&mut self, around: &mut Around<'_>, entry: EntryId) {
         let transit = self.entries.get(&entry);
         let is_starting = |moving: &Move| moving.kind == MoveKind::Starts;
@@ -286,7 +286,7 @@ impl Placement {
         self.try_next_level(around, entry);
     }
 
-    /// Has a service that runs go to a level.
+    /// Moves a running service to a level.
     pub(crate) fn handle_move(&mut self, around: &mut Around<'_>, entry: EntryId, level: Level) {
         if !around.plane.is_shared(entry) {
             let service = around.node.service_of(entry);
@@ -311,14 +311,14 @@ impl Placement {
         self.settle(entry);
     }
 
-    /// Has the cell take a service to where it is said to be.
+    /// Moves a service to the level that the node says it is at.
     pub(crate) fn handle_stray(&mut self, around: &mut Around<'_>, entry: EntryId) {
         let Some(service) = around.node.service_of(entry) else { return };
         let (level, reason) = (service.level, service.level_reason.clone());
         self.set_out(around, entry, level, reason, MoveKind::Moves);
     }
 
-    /// Goes on with a program that the kernel has taken, or refused.
+    /// Continues with a program that the kernel has accepted or refused.
     pub(crate) fn handle_loaded(
         &mut self,
         around: &mut Around<'_>,
@@ -335,7 +335,7 @@ impl Placement {
         }
     }
 
-    /// Goes on where the cell has set its part of a move, or could not.
+    /// Continues a move whose part in the cell is set, or could not be.
     pub(crate) fn handle_targeted(&mut self, around: &mut Around<'_>, entry: EntryId, done: bool) {
         let Some(transit) = self.entries.get_mut(&entry) else { return };
         match (&mut transit.moves, &mut transit.leaves) {
@@ -355,7 +355,7 @@ impl Placement {
         }
     }
 
-    /// Goes on with a lane of which every packet from before a recount is in a ring by now, or
+    /// Continues with a lane of which every packet from before a recount is in a ring by now, or
     /// lost.
     pub(crate) fn handle_settled(&mut self, around: &mut Around<'_>, entry: EntryId) {
         let Some(transit) = self.entries.get_mut(&entry) else { return };
@@ -372,7 +372,7 @@ impl Placement {
         }
     }
 
-    /// Goes on with a new version that runs, at user level; nobody is below.
+    /// Continues with a new version, which runs at user level.
     pub(crate) fn handle_replaced(
         &mut self,
         around: &mut Around<'_>,
@@ -408,7 +408,7 @@ impl Placement {
         }
     }
 
-    /// Forgets a version that did not start: the cell goes on with the one that runs.
+    /// Ends a replacement whose version did not start: the cell keeps running the previous one.
     pub(crate) fn handle_replace_failed(
         &mut self,
         around: &mut Around<'_>,
@@ -425,7 +425,7 @@ impl Placement {
         }
     }
 
-    /// Lets go of the version before: the new one stays.
+    /// Ends a replacement whose version stays, and releases the previous one.
     pub(crate) fn handle_kept(&mut self, around: &mut Around<'_>, entry: EntryId) {
         if let Some(spare) = around.plane.forget_before(entry) {
             self.act(Action::Spare(spare));
@@ -433,7 +433,7 @@ impl Placement {
         self.kept.insert(entry);
     }
 
-    /// Goes on with the version before: it runs again, at user level; nobody is below.
+    /// Continues with the previous version, which runs again at user level.
     pub(crate) fn handle_put_back(
         &mut self,
         around: &mut Around<'_>,
@@ -457,7 +457,7 @@ impl Placement {
         }
     }
 
-    /// Has a version that is back go to its level.
+    /// Moves the previous version, which runs again, to its level.
     pub(crate) fn handle_resume(
         &mut self,
         around: &mut Around<'_>,
@@ -474,7 +474,7 @@ impl Placement {
         }
     }
 
-    /// Looks at every lane that moves, and every service that goes. Called each millisecond while
+    /// Polls every lane that moves and every service that drains. Called each millisecond while
     /// there are such ([`Placement::is_moving`]).
     pub(crate) fn handle_tick(&mut self, around: &mut Around<'_>) {
         let entries: Vec<EntryId> = self.entries.keys().copied().collect();
@@ -484,8 +484,8 @@ impl Placement {
         }
     }
 
-    /// Looks for services below user level whose packets have gone by user level since the last
-    /// look and cannot come down again by themselves: some of them were lost, or there are too many.
+    /// Finds services below user level whose packets have gone by user level since the last look
+    /// and cannot come down again by themselves: some of them were lost, or there are too many.
     /// Their lanes are helped as in a move. Called once a second.
     pub(crate) fn handle_second(&mut self, around: &mut Around<'_>) {
         let below = around.node.services().filter(|service| service.level != Level::User);
@@ -506,7 +506,7 @@ impl Placement {
         self.kept_up = kept_up;
     }
 
-    /// Forgets all that was under way in cells: they are gone. Services that leave do so with the
+    /// Cancels all steps that cells were part of: they are lost. Services that drain end with the
     /// next look.
     pub(crate) fn handle_cells_lost(&mut self) {
         self.kept.clear();
@@ -517,7 +517,7 @@ impl Placement {
         });
     }
 
-    /// Has packets of a service go plainly; [`Action::Left`] follows. Returns false when they
+    /// Drains a service, which is followed by [`Action::Left`]. Returns false when its packets
     /// cannot be had to.
     pub(crate) fn leave(&mut self, around: &mut Around<'_>, entry: EntryId) -> bool {
         let rests = around.plane.is_shared(entry) && !self.is_on_its_way(entry);
@@ -530,7 +530,7 @@ impl Placement {
         true
     }
 
-    /// Has a service that was to leave and stays go on where it was.
+    /// Cancels the draining of a service: it goes on at its level.
     pub(crate) fn come_back(
         &mut self,
         around: &mut Around<'_>,
@@ -543,7 +543,7 @@ impl Placement {
         self.handle_move(around, entry, level);
     }
 
-    /// Forgets where a service was going that has ended.
+    /// Cancels all steps of a service that has ended.
     pub(crate) fn forget(&mut self, around: &mut Around<'_>, entry: EntryId) {
         self.kept.remove(&entry);
         self.halt(around, entry);
@@ -553,7 +553,7 @@ impl Placement {
         }
     }
 
-    /// Returns the next thing to be done.
+    /// Returns the next action.
     pub(crate) fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front().or_else(|| {
             // When it is where it is to run: a daemon that is late hears of both at once.
@@ -568,7 +568,7 @@ impl Placement {
         self.entries.entry(entry).or_default()
     }
 
-    /// Forgets where a service was going.
+    /// Cancels the steps of a service to a level.
     fn halt(&mut self, around: &mut Around<'_>, entry: EntryId) {
         around.plane.hold(entry, false);
         if let Some(transit) = self.entries.get_mut(&entry) {
@@ -576,7 +576,7 @@ impl Placement {
         }
     }
 
-    /// Forgets a service of which nothing is under way any more.
+    /// Removes the entry of a service without pending steps.
     fn settle(&mut self, entry: EntryId) {
         if self.entries.get(&entry).is_some_and(Transit::is_over) {
             self.entries.remove(&entry);
@@ -591,7 +591,7 @@ impl Placement {
         self.act(Action::Event(event));
     }
 
-    /// Takes note of what stands against levels of a service that begins, before anything is
+    /// Collects what stands against levels of a service that starts, before anything is
     /// tried.
     fn look_at_levels(&mut self, around: &Around<'_>, entry: EntryId) {
         let transit = self.entries.get_mut(&entry);
@@ -603,7 +603,7 @@ impl Placement {
         }
     }
 
-    /// Returns the first level that nothing stands against.
+    /// Returns the first level that has not been refused.
     fn next_level(&self, entry: EntryId) -> Level {
         let begins = self.entries.get(&entry).and_then(|it| it.begins.as_ref());
         let Some(begins) = begins else { return Level::User };
@@ -611,7 +611,7 @@ impl Placement {
         begins.levels.iter().find(open).copied().unwrap_or(Level::User)
     }
 
-    /// Loads the program of the next level that nothing stands against; takes packets at user
+    /// Loads the program of the next level that has not been refused; takes packets at user
     /// level when there is none.
     fn try_next_level(&mut self, around: &mut Around<'_>, entry: EntryId) {
         let level = self.next_level(entry);
@@ -626,7 +626,7 @@ impl Placement {
         self.event(Event::ServiceStarted { entry });
     }
 
-    /// Has the kernel take a service's program for a level, if it has not yet.
+    /// Loads a service's program for a level, unless that is loaded already.
     fn load(&mut self, around: &mut Around<'_>, entry: EntryId, level: Level) {
         if let Err(reason) = check(around, entry, level) {
             return self.go_on(around, entry, level, Err(reason));
@@ -638,7 +638,7 @@ impl Placement {
         self.act(Action::Load(entry, level));
     }
 
-    /// Goes on with a service that begins or moves, now that its program is loaded or refused.
+    /// Continues with a service that starts or moves, now that its program is loaded or refused.
     fn go_on(
         &mut self,
         around: &mut Around<'_>,
@@ -664,7 +664,7 @@ impl Placement {
         }
     }
 
-    /// Returns why a service is at this level and not at one before.
+    /// Returns the reason for a service being at this level and not at a better one.
     fn why(&self, node: &Node, entry: EntryId, level: Level) -> String {
         let begins = self.entries.get(&entry).and_then(|it| it.begins.as_ref());
         let refused = begins.map_or(&[][..], |begins| &begins.refused);
@@ -785,7 +785,7 @@ impl Placement {
     }
 }
 
-/// Returns whether the node lets a service run at a level; else why not.
+/// Checks whether the node lets a service run at a level; else gives the reason.
 fn check(around: &Around<'_>, entry: EntryId, level: Level) -> Result<(), String> {
     let service = around.node.service_of(entry);
     let is_joined = service.is_some_and(|service| !service.then.is_empty());

@@ -1,4 +1,4 @@
-//! What services run on below user level: memory that the cell and the kernel share, programs, and
+//! Instances of services below user level: memory that the cell and the kernel share, programs, and
 //! the ring of their records.
 //!
 //! ```text
@@ -29,65 +29,66 @@ use std::sync::Arc;
 use units::{EntryId, Name, PortId};
 use wasm_to_bpf::layout;
 
-/// A program that was given to the kernel.
+/// Result of loading a program into the kernel.
 pub(crate) struct Loaded {
     pub(crate) entry: EntryId,
     pub(crate) level: Level,
-    /// Whose it is.
+    /// Instance that the program belongs to.
     instance: Arc<Instance>,
     result: Result<bpf::Program, String>,
 }
 
-/// What a service did below user level.
+/// Counters of a service below user level.
 #[derive(Default)]
 pub(crate) struct BelowReport {
     pub(crate) stats: ServiceStats,
-    /// Its drop verdicts there, by reason.
+    /// Drop verdicts of the module there, by reason.
     pub(crate) reasons: BTreeMap<u16, u64>,
     pub(crate) fuel: u64,
-    /// Events and frames for which its ring had no room.
+    /// Events and frames that were lost because the ring was full.
     pub(crate) records_lost: u64,
 }
 
-/// A version of a service.
+/// Version of a service.
 #[derive(Default)]
 struct Version {
-    /// Its code; `None` of one that a daemon before has started.
+    /// Compiled code; `None` of a version that a previous daemon has started.
     code: Option<Arc<Compiled>>,
-    /// `None` of one that cannot leave user level.
+    /// Shared memory and programs; `None` of a version that cannot leave user level.
     shared: Option<Shared>,
 }
 
-/// What is needed to make what a version runs on.
+/// Parameters of a new instance.
 pub(crate) struct Make<'a> {
     pub(crate) entry: EntryId,
-    /// Bytes of a packet's head that its module sees.
+    /// Bytes of a packet's head that the module sees.
     pub(crate) window: u32,
     pub(crate) code: &'a Arc<Compiled>,
-    /// Who pays.
+    /// Session that pays.
     pub(crate) session: Option<Name>,
-    /// Ports that it may send by.
+    /// Ports that the module may send by.
     pub(crate) ports: Vec<PortId>,
 }
 
-/// What is left of a service that has ended.
+/// Remains of a service that has ended.
 pub(crate) struct Ended {
-    /// Who pays.
+    /// Session that pays.
     pub(crate) session: Option<Name>,
     pub(crate) was_at_kernel: bool,
-    /// The kernel's number of what may run the same module again, when no packet is in it.
+    /// Map ID of the arena that may be reused for the same module, when no packet is in its
+    /// programs.
     pub(crate) spare: Option<u32>,
-    /// Packets that were dropped because it is closed and its program gone.
+    /// Packets that were dropped because the service is closed and its program gone.
     pub(crate) dropped: u64,
 }
 
-/// Versions of services, by the services' numbers.
+/// Versions of services by entry.
 #[derive(Default)]
 pub(crate) struct Instances {
     current: BTreeMap<EntryId, Version>,
-    /// Versions that the cell was given and that do not run yet.
+    /// Next versions, which the cell has been given and that do not run yet.
     next: BTreeMap<EntryId, Version>,
-    /// Versions before, as long as they can be put back.
+    /// Previous versions, as long as they can be activated again.
     before: BTreeMap<EntryId, Version>,
     spares: Spares,
 }
@@ -103,7 +104,8 @@ impl Instances {
         self.current.iter().filter(|(_, version)| version.shared.is_some()).map(|(entry, _)| *entry)
     }
 
-    /// Returns the levels that a service does not run at, as far as that is known, with the reasons.
+    /// Returns the levels that a service does not run at, as far as that is known, with the
+    /// reasons.
     pub(crate) fn refused(&self, entry: EntryId) -> Vec<(Level, String)> {
         let code = self.current.get(&entry).and_then(|version| version.code.as_ref());
         code.map_or_else(Vec::new, |code| code.refused())
@@ -121,18 +123,19 @@ impl Instances {
         shared.any(|shared| shared.loaded.contains_key(&Level::Kernel))
     }
 
-    /// Returns what the cell needs of a service that can leave user level.
+    /// Returns the descriptors that the cell needs of a service that can leave user level.
     pub(crate) fn fds(&self, entry: EntryId) -> Vec<BorrowedFd<'_>> {
         self.shared(entry).map_or_else(Vec::new, |shared| shared.fds().into())
     }
 
-    /// Returns what the cell needs of the version that is to take a service's place.
+    /// Returns the descriptors that the cell needs of a service's next version.
     pub(crate) fn next_fds(&self, entry: EntryId) -> Vec<BorrowedFd<'_>> {
         let shared = self.next.get(&entry).and_then(|version| version.shared.as_ref());
         shared.map_or_else(Vec::new, |shared| shared.fds().into())
     }
 
-    /// Returns what a service did below user level; `None` of one that cannot leave it.
+    /// Returns the counters of a service below user level; `None` of one that cannot leave user
+    /// level.
     pub(crate) fn report(&self, front: &Door, entry: EntryId) -> Option<BelowReport> {
         let (shared, front) = (self.shared(entry)?, front.front().ok()?);
         Some(BelowReport {
@@ -143,7 +146,7 @@ impl Instances {
         })
     }
 
-    /// Returns the number of a service that a spare of this code is for, if it is ready and free.
+    /// Returns the entry of a reusable instance of this code, if it is ready and the entry is free.
     pub(crate) fn spare_for(
         &self,
         code: &Arc<Compiled>,
@@ -156,7 +159,7 @@ impl Instances {
         self.current.get(&entry)?.shared.as_ref()
     }
 
-    /// Makes what a service runs on that begins, and has the front door call what is loaded of
+    /// Makes the instance of a service that starts, and has the front door call what is loaded of
     /// it. It is to be kept ([`Instances::keep`]). Returns `None` of one that cannot leave user
     /// level.
     ///
@@ -174,7 +177,7 @@ impl Instances {
         Ok(facts)
     }
 
-    /// Makes what a version runs on that is to take a service's place.
+    /// Makes the instance of a service's next version.
     ///
     /// # Errors
     /// When the kernel does not make it.
@@ -186,13 +189,14 @@ impl Instances {
         Ok(facts)
     }
 
-    /// Takes note of a version of a service of streams that is to take its place.
+    /// Adds the next version of a service of streams, which has no memory to share.
     pub(crate) fn begin_next(&mut self, entry: EntryId, code: &Arc<Compiled>) {
         let version = Version { code: Some(Arc::clone(code)), shared: None };
         self.next.insert(entry, version);
     }
 
-    /// `second` says at which of the entry's two addresses.
+    /// Makes shared memory, or takes a reusable one; `second` selects one of the entry's two
+    /// addresses.
     fn make(
         &mut self,
         make: Make<'_>,
@@ -240,7 +244,7 @@ impl Instances {
         Ok(Some((shared, facts)))
     }
 
-    /// Goes on with what a daemon before made for a service; returns whether there is anything.
+    /// Adopts the instance that a previous daemon made for a service; returns whether there is one.
     /// `wasm` is its module.
     ///
     /// # Errors
@@ -272,7 +276,7 @@ impl Instances {
         Ok(true)
     }
 
-    /// Keeps what a service runs on below user level, and nothing else, for the daemon that comes
+    /// Pins the instance of a service, and nothing else, for the daemon that comes
     /// after this one.
     pub(crate) fn keep(&self, front: &Door, entry: EntryId) {
         let kept = match self.shared(entry) {
@@ -295,7 +299,7 @@ impl Instances {
         }
     }
 
-    /// Returns what loads a program, on whatever thread: the verifier may take seconds over it.
+    /// Returns a function that loads a program, for another thread: the verifier may take seconds.
     /// `code` is the module's, where it is compiled by now.
     ///
     /// # Errors
@@ -337,7 +341,7 @@ impl Instances {
         })
     }
 
-    /// Puts a program that the kernel has taken where the front door calls it. Returns `None` when
+    /// Has the front door call a program that the kernel has accepted. Returns `None` when
     /// it is not this service's any more, else why it is not called.
     pub(crate) fn handle_loaded(
         &mut self,
@@ -363,7 +367,7 @@ impl Instances {
         Some(placed)
     }
 
-    /// Has the front door call what is loaded of a service.
+    /// Has the front door call the loaded programs of a service.
     fn call_loaded(&self, front: &Door, entry: EntryId) {
         let Some(shared) = self.shared(entry) else { return };
         for level in shared.loaded.keys() {
@@ -400,7 +404,7 @@ impl Instances {
         true
     }
 
-    /// Has the next version of a service run in its place, at user level. Returns `None` when there
+    /// Activates the next version of a service, at user level. Returns `None` when there
     /// is no next one, else whether the version before and the new one can leave user level.
     pub(crate) fn replaced(&mut self, front: &Door, entry: EntryId) -> Option<(bool, bool)> {
         let next = self.next.remove(&entry)?;
@@ -414,7 +418,7 @@ impl Instances {
         Some(changed)
     }
 
-    /// Has the version before run again, at user level. Returns `None` when there is none, else
+    /// Activates the previous version again, at user level. Returns `None` when there is none, else
     /// whether the version that failed and the one before can leave user level.
     pub(crate) fn put_back(&mut self, front: &Door, entry: EntryId) -> Option<(bool, bool)> {
         let old = self.before.remove(&entry)?;
@@ -427,26 +431,26 @@ impl Instances {
         Some(changed)
     }
 
-    /// Lets go of the version before: nobody wants it back. Returns the number of the spare that it
+    /// Releases the previous version. Returns the number of the reusable instance that it
     /// becomes, if it does.
     pub(crate) fn forget_before(&mut self, entry: EntryId) -> Option<u32> {
         let shared = self.before.remove(&entry)?.shared?;
         self.spares.keep(entry, shared)
     }
 
-    /// Lets go of the version that was to take a service's place.
+    /// Releases the next version of a service.
     pub(crate) fn forget_next(&mut self, entry: EntryId) {
         self.next.remove(&entry);
     }
 
-    /// Lets go of all versions but those that can leave user level and run: their cell is gone.
+    /// Releases all versions but those that can leave user level and run: their cell is lost.
     pub(crate) fn forget_versions(&mut self) {
         self.next.clear();
         self.before.clear();
         self.current.retain(|_, version| version.shared.is_some());
     }
 
-    /// Lets go of a service that has ended, and of all its versions. Returns `None` of one that
+    /// Releases a service that has ended, with all its versions. Returns `None` of one that
     /// could not leave user level. What it counted there is to be read before.
     pub(crate) fn end(&mut self, front: &Door, entry: EntryId) -> Option<Ended> {
         self.next.remove(&entry);
@@ -460,8 +464,8 @@ impl Instances {
         Some(Ended { session, was_at_kernel, spare, dropped })
     }
 
-    /// Returns what packets of a service whose program is gone were dropped for, and clears the
-    /// counters of its number.
+    /// Clears the counters of an entry. Returns how many packets were dropped there because the
+    /// service is closed and its program gone.
     pub(crate) fn take_counters(front: &Door, entry: EntryId) -> u64 {
         let stats = front.with_front(|front| front.service_stats(entry));
         if let Err(error) = front.with_front(|front| front.clear_entry(entry)) {
@@ -470,18 +474,18 @@ impl Instances {
         stats.map_or(0, |stats| stats.drop_down)
     }
 
-    /// Takes note that no packet is in a spare any more. Returns the service's number whose
+    /// Marks a reusable instance as ready: no packet is in its programs. Returns the entry whose
     /// counters it still has.
     pub(crate) fn handle_spare_ready(&mut self, number: u32) -> Option<EntryId> {
         self.spares.handle_ready(number)
     }
 
-    /// Lets go of all spares.
+    /// Releases all reusable instances.
     pub(crate) fn clear_spares(&mut self) {
         self.spares.clear();
     }
 
-    /// Returns the numbers of services of which a daemon before has kept something.
+    /// Returns the entries of which a previous daemon has pinned something.
     pub(crate) fn kept(front: &Door) -> BTreeSet<EntryId> {
         front.with_front(bpf::FrontDoor::kept_entries).unwrap_or_else(|error| {
             tracing::error!(%error, "what services ran on is not to be seen");

@@ -1,5 +1,5 @@
-//! What services that are gone ran on below user level, for the same module to run again: maps,
-//! and programs that the verifier has seen.
+//! Cache of loaded programs and arenas of removed services, reused when the same module is deployed
+//! again: the verifier need not check its programs once more.
 //!
 //! ```text
 //!  service goes ─▶ its programs are called no more ─▶ kept ── no packet is in them ─▶ ready
@@ -17,25 +17,25 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use units::EntryId;
 
-/// Spares: a node's usual services, and the versions before.
+/// Number of reusable instances: a node's usual services, and their previous versions.
 const SPARES_MAX: usize = 8;
 
-/// What a version of a service ran on.
+/// Reusable instance of a module.
 struct Spare {
     entry: EntryId,
-    /// Its module.
+    /// Compiled module.
     compiled: Arc<Compiled>,
     shared: Shared,
-    /// No packet is in its programs any more.
+    /// True once no packet is in its programs any more.
     ready: bool,
 }
 
-/// The last of them, the newest at the end.
+/// Reusable instances, the newest last.
 #[derive(Default)]
 pub(super) struct Spares(VecDeque<Spare>);
 
 impl Spares {
-    /// The entry of a spare of this module that is ready.
+    /// Returns the entry of a ready instance of this module.
     pub(super) fn entry_of(
         &self,
         compiled: &Arc<Compiled>,
@@ -50,7 +50,7 @@ impl Spares {
         self.0.iter().rev().find(is_it).map(|spare| spare.entry)
     }
 
-    /// What a module ran on at this address, if it is ready.
+    /// Removes and returns the ready instance of a module at this address.
     pub(super) fn take(
         &mut self,
         entry: EntryId,
@@ -67,9 +67,10 @@ impl Spares {
         self.0.remove(at).map(|spare| spare.shared)
     }
 
-    /// Keeps what a version ran on, which nobody calls any more. Returns the kernel's number of its
-    /// memory: it is ready when no packet is in its programs any more ([`Spares::handle_ready`]).
-    /// `None` of one that is not kept: it is too large, or the kernel looks at a program of it.
+    /// Keeps the instance of a version that nothing calls any more. Returns the kernel's map ID of
+    /// its memory: it is ready when no packet is in its programs any more
+    /// ([`Spares::handle_ready`]). `None` of one that is not kept: it is too large, or the kernel
+    /// looks at a program of it.
     pub(super) fn keep(&mut self, entry: EntryId, shared: Shared) -> Option<u32> {
         let Programs::Compiled(compiled) = &shared.programs else { return None };
         if shared.is_being_loaded() || shared.arena_pages() > SPARE_PAGES_MAX {
@@ -83,7 +84,7 @@ impl Spares {
         Some(number)
     }
 
-    /// Takes note that no packet is in a spare's programs any more. Returns the service's number
+    /// Marks an instance as ready: no packet is in its programs. Returns the entry
     /// that it is for.
     pub(super) fn handle_ready(&mut self, number: u32) -> Option<EntryId> {
         let spare = self.0.iter_mut().find(|spare| spare.shared.number() == number)?;
@@ -91,7 +92,7 @@ impl Spares {
         Some(spare.entry)
     }
 
-    /// Lets go of all.
+    /// Releases all instances.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

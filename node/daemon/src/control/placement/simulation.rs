@@ -19,7 +19,7 @@ const STEPS: usize = 120;
 /// Time of a step at most.
 const STEP_MAX: usize = 40_000_000;
 
-/// xorshift64.
+/// Random numbers by xorshift64.
 struct Dice(u64);
 
 impl Dice {
@@ -39,7 +39,7 @@ impl Dice {
     }
 }
 
-/// A version of a service in the kernel.
+/// Version of a service in the fake kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Version {
     is_shared: bool,
@@ -48,14 +48,14 @@ struct Version {
     refused: BTreeSet<Level>,
 }
 
-/// A lane as the front door has it.
+/// Lane as the front door has it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
     is_held: bool,
     is_kept_up: bool,
     /// Packets at user level that nobody counts down any more, until the next recount.
     lost: u64,
-    /// Where the cell has packets handled; `None` until it was told.
+    /// Level at which the cell has packets handled; `None` until it was told.
     target: Option<Level>,
 }
 
@@ -138,7 +138,7 @@ impl Plane for Kernel {
     }
 }
 
-/// What the cell was told and has yet to do.
+/// Message to the fake cell that it has yet to handle.
 #[derive(Clone, Debug)]
 enum Told {
     Start(EntryId),
@@ -148,7 +148,7 @@ enum Told {
     Recount(EntryId),
     Settle(EntryId),
     VersionKnown(EntryId),
-    /// Not told: what a version that is watched comes to.
+    /// No message: the end of watching a version.
     Watched(EntryId),
 }
 
@@ -178,7 +178,7 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// A module of these levels; what cannot be shared has none but user level.
+/// Returns a module of these levels; one that cannot be shared has none but user level.
 fn module(levels: &str, version: usize) -> ModuleInfo {
     let text = format!(
         "abi = 1\nname = \"m\"\nversion = \"0.{version}.0\"\nwindow = 64\nlevels = [{levels}]\n"
@@ -299,7 +299,7 @@ impl World {
         }
     }
 
-    /// The cell does the next thing that it was told, and says so.
+    /// Has the cell handle its next message, and answer.
     fn cell_acts(&mut self) {
         let Some(told) = self.cell.pop_front() else { return };
         let fails = self.dice.once_in(5);
@@ -356,13 +356,13 @@ impl World {
         }
     }
 
-    /// Another version of a service runs, at user level.
+    /// Has another version of a service run, at user level.
     fn come_up(&mut self, entry: EntryId) {
         self.kernel.lanes.entry(entry).or_default().target = Some(Level::User);
         self.unknown.insert(entry);
     }
 
-    /// The cell has nothing of a service any more.
+    /// Has the cell forget a service.
     fn end(&mut self, entry: EntryId) {
         self.runs.remove(&entry);
         self.watched.remove(&entry);
@@ -488,7 +488,7 @@ impl World {
         }
     }
 
-    /// What holds after every step.
+    /// Checks the invariants that hold after every step.
     fn check(&self) {
         let seed = self.seed;
         for service in self.node.services() {
