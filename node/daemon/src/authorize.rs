@@ -52,7 +52,18 @@ impl Daemon {
         if matches!(caller, Caller::Operator) {
             return Ok(());
         }
-        self.hold_asked(caller, request)?;
+        match request {
+            Request::Deploy(request, _) => {
+                self.hold_asked(caller, Operation::Deploy, &request.module)?;
+            }
+            Request::AddSignatures(wanted, ..) => {
+                self.hold_asked(caller, Operation::Store, wanted)?;
+            }
+            Request::MayPull(digest, _) => {
+                self.hold_asked(caller, Operation::Read, &digest.to_string())?;
+            }
+            _ => {}
+        }
         let now = self.capability_time();
         let asker = Asker { daemon: self, rights: self.authority.rights(caller, now), caller };
         match request {
@@ -93,19 +104,25 @@ impl Daemon {
         }
     }
 
-    /// Has what a deployment names in memory, so that it can be looked at.
-    fn hold_asked(&mut self, caller: &Caller, request: &Request) -> Answer<()> {
-        let (operation, module) = match request {
-            Request::Deploy(request, _) => (Operation::Deploy, request.module.clone()),
-            Request::AddSignatures(wanted, ..) => (Operation::Store, wanted.clone()),
-            Request::MayPull(digest, _) => (Operation::Read, digest.to_string()),
-            _ => return Ok(()),
-        };
+    /// Checks whether the caller may have a service deployed, without a request of the API.
+    pub(crate) fn authorize_deployment(
+        &mut self,
+        caller: &Caller,
+        request: &DeployRequest,
+    ) -> Answer<()> {
+        self.hold_asked(caller, Operation::Deploy, &request.module)?;
+        let now = self.capability_time();
+        let rights = self.authority.rights(caller, now);
+        Asker { daemon: self, rights, caller }.deploy(request)
+    }
+
+    /// Loads the module that a request names into memory, so that it can be looked at.
+    fn hold_asked(&mut self, caller: &Caller, operation: Operation, module: &str) -> Answer<()> {
         let now = self.capability_time();
         let may = self.authority.rights(caller, now).check(&Ask::to(operation));
         may.map_err(|problem| denied(&problem, caller))?;
         // What cannot be had is the same as what may not be had: the asker says so.
-        if let Ok(digest) = self.resolve(&module) {
+        if let Ok(digest) = self.resolve(module) {
             let _ = self.take_in(&digest);
             let _ = self.signers_of(&digest);
         }

@@ -12,10 +12,9 @@
 //! start of the node begins without them.
 
 use crate::access::Caller;
-use crate::daemon::{Daemon, Request};
+use crate::daemon::Daemon;
 use crate::events::Note;
 use crate::http::Answer;
-use crate::reply::Reply;
 use api::{DeployRequest, EventKind};
 use association::AssociationId;
 use cell::protocol::ToCell;
@@ -167,9 +166,7 @@ impl Daemon {
             level: Some(abi::Level::User.to_string()),
             ..DeployRequest::default()
         };
-        let (reply, _) = Reply::pair();
-        let asked = Request::Deploy(Box::new(request.clone()), reply);
-        self.authorize(&caller, &asked)?;
+        self.authorize_deployment(&caller, &request)?;
         match found {
             Some((_, Some(entry))) => self.answer_call(question, CallAnswer::Service(entry)),
             Some((name, None)) => self.wait_for(name, question),
