@@ -234,6 +234,14 @@ impl Daemon {
         self.plane.instances.keep(&self.plane.front, entry);
     }
 
+    /// Returns the parameters of the instance that a service or a version runs on.
+    pub(crate) fn make_for<'a>(&self, facts: &ServiceFacts, code: &'a Arc<Compiled>) -> Make<'a> {
+        let entry = facts.entry;
+        let session = self.node.service_of(entry).map(|service| service.session.clone());
+        let ports = self.plane.ports.iter().map(|port| port.port.id).collect();
+        Make { entry, window: facts.window, code, session, ports }
+    }
+
     fn try_start_in_cell(
         &mut self,
         mut facts: ServiceFacts,
@@ -247,13 +255,7 @@ impl Daemon {
         self.accounts_unsettled = true;
         self.begin_meters(entry);
         facts.kept.code = compiled.code_length();
-        let make = Make {
-            entry,
-            window: facts.window,
-            code: compiled,
-            session: self.node.service_of(entry).map(|service| service.session.clone()),
-            ports: self.plane.ports.iter().map(|port| port.port.id).collect(),
-        };
+        let make = self.make_for(&facts, compiled);
         facts.shared = self
             .plane
             .instances

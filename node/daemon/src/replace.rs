@@ -11,7 +11,6 @@
 //! one, at another address, so that the old one's is untouched until nobody can want it back.
 
 use crate::daemon::Daemon;
-use crate::dataplane::instances::Make;
 use anyhow::Context;
 use cell::Compiled;
 use cell::protocol::{ServiceFacts, StateWay, ToCell};
@@ -32,13 +31,13 @@ impl Daemon {
     /// Sends the cell a new version whose code is compiled.
     pub(crate) fn replace_in_cell(
         &mut self,
-        mut facts: ServiceFacts,
+        facts: ServiceFacts,
         levels: Vec<abi::Level>,
         way: StateWay,
         compiled: &Arc<Compiled>,
     ) {
         let entry = facts.entry;
-        match self.try_replace(&mut facts, way, compiled) {
+        match self.try_replace(facts, way, compiled) {
             Ok(()) => self.place(|it, _| it.handle_version_given(entry, levels)),
             Err(error) => {
                 self.plane.instances.forget_next(entry);
@@ -49,24 +48,18 @@ impl Daemon {
 
     fn try_replace(
         &mut self,
-        facts: &mut ServiceFacts,
+        mut facts: ServiceFacts,
         way: StateWay,
         compiled: &Arc<Compiled>,
     ) -> anyhow::Result<()> {
-        let made = self.plane.instances.share_next(Make {
-            entry: facts.entry,
-            window: facts.window,
-            code: compiled,
-            session: self.node.service_of(facts.entry).map(|service| service.session.clone()),
-            ports: self.plane.ports.iter().map(|port| port.port.id).collect(),
-        });
+        let entry = facts.entry;
+        let made = self.plane.instances.share_next(self.make_for(&facts, compiled));
         facts.shared = made
             .map_err(anyhow::Error::msg)
             .context("making the memory that it shares with the kernel")?;
         facts.kept.code = compiled.code_length();
         let mut fds = vec![compiled.code.as_fd()];
-        fds.extend(self.plane.instances.next_fds(facts.entry));
-        let message = ToCell::Replace(Box::new(facts.clone()), way);
-        self.cells.send(facts.entry, &message, &fds)
+        fds.extend(self.plane.instances.next_fds(entry));
+        self.cells.send(entry, &ToCell::Replace(Box::new(facts), way), &fds)
     }
 }
