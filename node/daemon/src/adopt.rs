@@ -16,7 +16,7 @@ use crate::config::NodeFile;
 use crate::control::placement::Plane as _;
 use crate::daemon::{Daemon, Done, Parts, Start};
 use crate::dataplane::door::Door;
-use crate::dataplane::instances::{self, Instances};
+use crate::dataplane::instances;
 use crate::dataplane::packets;
 use crate::dataplane::ports::{self, LivePort};
 use crate::dataplane::{self, KernelWay, Queue};
@@ -232,7 +232,7 @@ impl Daemon {
 
     /// Lets go of what is kept for services that no longer run.
     fn end_all_below_but(&mut self, runs: &BTreeSet<EntryId>) {
-        for &entry in Instances::kept(&self.plane.front).difference(runs) {
+        for &entry in instances::kept(&self.plane.front).difference(runs) {
             if self.plane.instances.is_shared(entry) {
                 self.end_below(entry);
             } else {

@@ -34,7 +34,7 @@ impl Daemon {
 
     fn do_waiting(&mut self) {
         self.close_ports();
-        self.place(|_, _| ());
+        self.do_placements();
         while let Some(effect) = self.node.poll_effect() {
             match effect {
                 Effect::StartCell { restarts } => self.start_cell(restarts),

@@ -3,7 +3,7 @@
 use crate::control::movers::Mover;
 use crate::control::placement::{Action, Around, Placement};
 use crate::daemon::{Daemon, Done};
-use crate::dataplane::instances::{BelowReport, Instances, Loaded, word_of};
+use crate::dataplane::instances::{self, BelowReport, Loaded, word_of};
 use crate::edit::Edit;
 use crate::http::Answer;
 use crate::recorded::{Ahead, Recorded};
@@ -114,6 +114,11 @@ impl Daemon {
     /// Calls the placement, and does the actions that follow.
     pub(crate) fn place(&mut self, ask: impl FnOnce(&mut Placement, &mut Around<'_>)) {
         self.placing(ask);
+        self.do_placements();
+    }
+
+    /// Does the actions of the placement that are pending.
+    pub(crate) fn do_placements(&mut self) {
         while let Some(action) = self.placement.poll_action() {
             self.do_placement(action);
         }
@@ -135,7 +140,7 @@ impl Daemon {
             Action::Recount(entry) => self.cells.tell(entry, &ToCell::Recount(entry)),
             Action::VersionKnown(entry) => self.cells.tell(entry, &ToCell::VersionKnown(entry)),
             Action::Load(entry, level) => self.load(entry, level),
-            Action::ClearLane(entry) => self.clear_lane_later(entry),
+            Action::ClearLane(entry) => self.wait_for_packets(Done::LaneUnused(entry), true),
             Action::Spare(number) => self.when_packets_have_landed(Done::SpareReady(number)),
             Action::RefuseMovers(service, message) => self.refuse_movers(&service, &message),
             Action::Paused(service, paused_us) => {
@@ -201,7 +206,7 @@ impl Daemon {
         match entry {
             Some(entry) if self.placing(|it, around| it.leave(around, entry)) => {
                 self.leaving.insert(entry, removal);
-                self.place(|_, _| ());
+                self.do_placements();
             }
             _ => self.do_ahead(removal),
         }
@@ -291,31 +296,28 @@ impl Daemon {
     /// Clears the counters of an entry. What was dropped there because its service is closed and
     /// its program gone stays counted.
     pub(crate) fn clear_counters(&mut self, entry: EntryId) {
-        self.plane.lost_with_cells += Instances::take_counters(&self.plane.front, entry);
+        self.plane.lost_with_cells += instances::take_counters(&self.plane.front, entry);
     }
 
-    /// Sends a completion when no packet is left in the front door and programs of now.
+    /// Sends a completion when no packet is left in the front door and programs of now; nothing if
+    /// that cannot be known.
     pub(crate) fn when_packets_have_landed(&self, then: Done) {
-        let done = self.done.clone();
-        tokio::task::spawn_blocking(move || {
-            if let Err(error) = bpf::front_door::wait_for_packets_in_flight() {
-                tracing::error!(%error, "packets in flight were not waited for");
-                return;
-            }
-            // The daemon is gone when nobody receives: nothing is left to do.
-            let _ = done.send(then);
-        });
+        self.wait_for_packets(then, false);
     }
 
-    /// Clears an unused lane when no packet is on its way to it.
-    fn clear_lane_later(&self, entry: EntryId) {
+    /// Sends a completion when no packet is left in the front door and programs of now, and, if it
+    /// `must` come, also when that cannot be known.
+    fn wait_for_packets(&self, then: Done, must: bool) {
         let done = self.done.clone();
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = bpf::front_door::wait_for_packets_in_flight() {
+            let waited = bpf::front_door::wait_for_packets_in_flight();
+            if let Err(error) = &waited {
                 tracing::error!(%error, "packets in flight were not waited for");
             }
-            // The daemon is gone when nobody receives: nothing is left to do.
-            let _ = done.send(Done::LaneUnused(entry));
+            if waited.is_ok() || must {
+                // The daemon is gone when nobody receives: nothing is left to do.
+                let _ = done.send(then);
+            }
         });
     }
 

@@ -457,21 +457,11 @@ impl Instances {
         self.before.remove(&entry);
         let shared = self.current.remove(&entry)?.shared?;
         clear_entry(front, entry);
-        let dropped = Self::take_counters(front, entry);
+        let dropped = take_counters(front, entry);
         let was_at_kernel = shared.loaded.contains_key(&Level::Kernel);
         let session = shared.session.clone();
         let spare = self.spares.keep(entry, shared);
         Some(Ended { session, was_at_kernel, spare, dropped })
-    }
-
-    /// Clears the counters of an entry. Returns how many packets were dropped there because the
-    /// service is closed and its program gone.
-    pub(crate) fn take_counters(front: &Door, entry: EntryId) -> u64 {
-        let stats = front.with_front(|front| front.service_stats(entry));
-        if let Err(error) = front.with_front(|front| front.clear_entry(entry)) {
-            tracing::error!(%entry, %error, "the counters of an entry were not cleared");
-        }
-        stats.map_or(0, |stats| stats.drop_down)
     }
 
     /// Marks a reusable instance as ready: no packet is in its programs. Returns the entry whose
@@ -484,14 +474,24 @@ impl Instances {
     pub(crate) fn clear_spares(&mut self) {
         self.spares.clear();
     }
+}
 
-    /// Returns the entries of which a previous daemon has pinned something.
-    pub(crate) fn kept(front: &Door) -> BTreeSet<EntryId> {
-        front.with_front(bpf::FrontDoor::kept_entries).unwrap_or_else(|error| {
-            tracing::error!(%error, "what services ran on is not to be seen");
-            BTreeSet::new()
-        })
+/// Clears the counters of an entry. Returns how many packets were dropped there because the
+/// service is closed and its program gone.
+pub(crate) fn take_counters(front: &Door, entry: EntryId) -> u64 {
+    let stats = front.with_front(|front| front.service_stats(entry));
+    if let Err(error) = front.with_front(|front| front.clear_entry(entry)) {
+        tracing::error!(%entry, %error, "the counters of an entry were not cleared");
     }
+    stats.map_or(0, |stats| stats.drop_down)
+}
+
+/// Returns the entries of which a previous daemon has pinned something.
+pub(crate) fn kept(front: &Door) -> BTreeSet<EntryId> {
+    front.with_front(bpf::FrontDoor::kept_entries).unwrap_or_else(|error| {
+        tracing::error!(%error, "what services ran on is not to be seen");
+        BTreeSet::new()
+    })
 }
 
 /// Has the front door call a program that is loaded.
