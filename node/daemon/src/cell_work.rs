@@ -1,6 +1,7 @@
 //! The daemon and its cell: what one tells the other, and what follows.
 
 use crate::cells::{AfterReport, CellLink, CellNumber, SILENT_MAX, Silence};
+use crate::control::placement::Candidates;
 use crate::daemon::{Daemon, Done};
 use crate::dataplane::instances::Make;
 use crate::dataplane::ports::Mode;
@@ -229,7 +230,8 @@ impl Daemon {
             self.end_below(entry);
             return self.not_begun(entry, None, format!("{error:#}"));
         }
-        self.place(|it, around| it.handle_given(around, entry, levels));
+        let candidates = Candidates { levels, unfit: compiled.refused() };
+        self.place(|it, around| it.handle_given(around, entry, candidates));
         // While the cell works.
         self.plane.instances.keep(&self.plane.front, entry);
     }

@@ -10,6 +10,7 @@
 //! The new version begins at user level and goes down as after a start. Its memory is another
 //! one, at another address, so that the old one's is untouched until nobody can want it back.
 
+use crate::control::placement::Candidates;
 use crate::daemon::Daemon;
 use anyhow::Context;
 use cell::Compiled;
@@ -38,7 +39,10 @@ impl Daemon {
     ) {
         let entry = facts.entry;
         match self.try_replace(facts, way, compiled) {
-            Ok(()) => self.place(|it, _| it.handle_version_given(entry, levels)),
+            Ok(()) => {
+                let candidates = Candidates { levels, unfit: compiled.refused() };
+                self.place(|it, _| it.handle_version_given(entry, candidates));
+            }
             Err(error) => {
                 self.plane.instances.forget_next(entry);
                 self.event_later(Event::ReplaceFailed { entry, reason: format!("{error:#}") });

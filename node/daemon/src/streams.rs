@@ -9,6 +9,7 @@
 
 use crate::cell_work::{Facts, Pending};
 use crate::cells::CellNumber;
+use crate::control::placement::Candidates;
 use crate::daemon::{Daemon, Done};
 use abi::Level;
 use abi::check::Kind;
@@ -82,10 +83,14 @@ impl Daemon {
     pub(crate) fn replace_streams(&mut self, mut facts: StreamFacts, compiled: &Arc<Compiled>) {
         let entry = facts.entry;
         facts.kept.code = compiled.code_length();
-        self.plane.instances.begin_next(entry, compiled);
+        self.plane.instances.begin_next(entry);
         let message = ToCell::ReplaceStreams(Box::new(facts));
         match self.cells.send(entry, &message, &[compiled.code.as_fd()]) {
-            Ok(()) => self.place(|it, _| it.handle_version_given(entry, vec![Level::User])),
+            Ok(()) => self.place(|it, _| {
+                let levels = vec![Level::User];
+                let candidates = Candidates { levels, unfit: Vec::new() };
+                it.handle_version_given(entry, candidates);
+            }),
             Err(error) => {
                 self.plane.instances.forget_next(entry);
                 self.event_later(Event::ReplaceFailed { entry, reason: format!("{error:#}") })

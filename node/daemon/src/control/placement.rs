@@ -50,7 +50,8 @@ pub(crate) trait Plane {
     fn check_level(&self, level: Level, is_joined: bool) -> Result<(), String>;
     /// Returns true when a service can leave user level.
     fn is_shared(&self, entry: EntryId) -> bool;
-    /// Returns the levels that a service does not run at, as far as is known, with the reasons.
+    /// Returns the levels at which a service that can leave user level does not run, as far as is
+    /// known, with the reasons.
     fn refused(&self, entry: EntryId) -> Vec<(Level, String)>;
     /// Returns true when the kernel has taken a service's program for a level.
     fn has_program(&self, entry: EntryId, level: Level) -> bool;
@@ -140,7 +141,7 @@ struct Transit {
     /// True while the lane waits for packets that came by no lane.
     settles: bool,
     /// Levels of the next version, which the cell has been given.
-    replaces: Option<Vec<Level>>,
+    replaces: Option<Candidates>,
     leaves: Option<Leaving>,
 }
 
@@ -159,13 +160,28 @@ impl Transit {
     }
 }
 
+/// Levels that a service or version may run at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Candidates {
+    /// Best first.
+    pub(crate) levels: Vec<Level>,
+    /// Those that it cannot run at, with the reasons, of one that cannot leave user level. Of others
+    /// the data plane knows them ([`Plane::refused`]), some of them later.
+    pub(crate) unfit: Vec<(Level, String)>,
+}
+
 /// Choice of the first level of a service or version.
 #[derive(Debug)]
 struct Begins {
-    /// Candidate levels, best first.
-    levels: Vec<Level>,
+    candidates: Candidates,
     /// Levels that were refused so far, with the reasons.
     refused: Vec<(Level, String)>,
+}
+
+impl Begins {
+    const fn new(candidates: Candidates) -> Self {
+        Self { candidates, refused: Vec::new() }
+    }
 }
 
 /// Move of a service to a level.
@@ -252,9 +268,9 @@ impl Placement {
         &mut self,
         around: &mut Around<'_>,
         entry: EntryId,
-        levels: Vec<Level>,
+        candidates: Candidates,
     ) {
-        self.transit(entry).begins = Some(Begins { levels, refused: Vec::new() });
+        self.transit(entry).begins = Some(Begins::new(candidates));
         if !around.has_cell {
             return;
         }
@@ -266,8 +282,8 @@ impl Placement {
     }
 
     /// Begins a replacement: the cell has been given another version of a service.
-    pub(crate) fn handle_version_given(&mut self, entry: EntryId, levels: Vec<Level>) {
-        self.transit(entry).replaces = Some(levels);
+    pub(crate) fn handle_version_given(&mut self, entry: EntryId, candidates: Candidates) {
+        self.transit(entry).replaces = Some(candidates);
     }
 
     /// Moves a service that the cell has started to its first level; then it takes packets.
@@ -298,7 +314,8 @@ impl Placement {
         let transit = self.transit(entry);
         if transit.settles {
             // It goes there when what came by no lane is gone.
-            transit.begins = Some(Begins { levels: vec![level], refused: Vec::new() });
+            let candidates = Candidates { levels: vec![level], unfit: Vec::new() };
+            transit.begins = Some(Begins::new(candidates));
             return;
         }
         // A new version that was to go to a level of its own goes here instead. A move that is under
@@ -380,7 +397,7 @@ impl Placement {
         paused_us: u64,
     ) {
         let transit = self.transit(entry);
-        let Some(levels) = transit.replaces.take() else { return self.settle(entry) };
+        let Some(candidates) = transit.replaces.take() else { return self.settle(entry) };
         let Some(service) = around.node.service_of(entry).map(|it| it.name.clone()) else {
             around.plane.forget_next(entry);
             return self.settle(entry);
@@ -389,7 +406,7 @@ impl Placement {
         let Some((had_lane, has_lane)) = around.plane.replaced(entry) else {
             return self.settle(entry);
         };
-        self.transit(entry).begins = Some(Begins { levels, refused: Vec::new() });
+        self.transit(entry).begins = Some(Begins::new(candidates));
         self.act(Action::VersionKnown(entry));
         let message = format!("the service '{service}' was replaced");
         self.act(Action::RefuseMovers(service.clone(), message));
@@ -596,9 +613,12 @@ impl Placement {
     fn look_at_levels(&mut self, around: &Around<'_>, entry: EntryId) {
         let transit = self.entries.get_mut(&entry);
         let Some(begins) = transit.and_then(|it| it.begins.as_mut()) else { return };
-        begins.refused = around.plane.refused(entry);
+        begins.refused = match around.plane.is_shared(entry) {
+            true => around.plane.refused(entry),
+            false => begins.candidates.unfit.clone(),
+        };
         if let Some(reason) = around.plane.unsupported() {
-            let below = begins.levels.iter().filter(|level| **level < Level::User);
+            let below = begins.candidates.levels.iter().filter(|level| **level < Level::User);
             begins.refused.extend(below.map(|level| (*level, reason.to_owned())));
         }
     }
@@ -608,7 +628,7 @@ impl Placement {
         let begins = self.entries.get(&entry).and_then(|it| it.begins.as_ref());
         let Some(begins) = begins else { return Level::User };
         let open = |level: &&Level| !begins.refused.iter().any(|(no, _)| no == *level);
-        begins.levels.iter().find(open).copied().unwrap_or(Level::User)
+        begins.candidates.levels.iter().find(open).copied().unwrap_or(Level::User)
     }
 
     /// Loads the program of the next level that has not been refused; takes packets at user
@@ -668,7 +688,8 @@ impl Placement {
     fn why(&self, node: &Node, entry: EntryId, level: Level) -> String {
         let begins = self.entries.get(&entry).and_then(|it| it.begins.as_ref());
         let refused = begins.map_or(&[][..], |begins| &begins.refused);
-        let is_asked = |no: &Level| begins.is_some_and(|begins| begins.levels.contains(no));
+        let is_asked =
+            |no: &Level| begins.is_some_and(|begins| begins.candidates.levels.contains(no));
         let reasons: Vec<String> = refused
             .iter()
             .filter(|(no, _)| is_asked(no) && *no < level)

@@ -49,15 +49,6 @@ pub(crate) struct BelowReport {
     pub(crate) records_lost: u64,
 }
 
-/// Version of a service.
-#[derive(Default)]
-struct Version {
-    /// Compiled code; `None` of a version that a previous daemon has started.
-    code: Option<Arc<Compiled>>,
-    /// Shared memory and programs; `None` of a version that cannot leave user level.
-    shared: Option<Shared>,
-}
-
 /// Parameters of a new instance.
 pub(crate) struct Make<'a> {
     pub(crate) entry: EntryId,
@@ -85,59 +76,59 @@ pub(crate) struct Ended {
 /// Versions of services by entry.
 #[derive(Default)]
 pub(crate) struct Instances {
-    current: BTreeMap<EntryId, Version>,
-    /// Next versions, which the cell has been given and that do not run yet.
-    next: BTreeMap<EntryId, Version>,
-    /// Previous versions, as long as they can be activated again.
-    before: BTreeMap<EntryId, Version>,
+    /// Services that run and can leave user level.
+    current: BTreeMap<EntryId, Shared>,
+    /// Next versions, which the cell has been given and that do not run yet; `None` of one that
+    /// cannot leave user level.
+    next: BTreeMap<EntryId, Option<Shared>>,
+    /// Previous versions, as long as they can be activated again; `None` as above.
+    before: BTreeMap<EntryId, Option<Shared>>,
     spares: Spares,
 }
 
 impl Instances {
     /// Returns true when a service can leave user level.
     pub(crate) fn is_shared(&self, entry: EntryId) -> bool {
-        self.shared(entry).is_some()
+        self.current.contains_key(&entry)
     }
 
     /// Returns the services that can leave user level.
     pub(crate) fn entries(&self) -> impl Iterator<Item = EntryId> {
-        self.current.iter().filter(|(_, version)| version.shared.is_some()).map(|(entry, _)| *entry)
+        self.current.keys().copied()
     }
 
     /// Returns the levels that a service does not run at, as far as that is known, with the
     /// reasons.
     pub(crate) fn refused(&self, entry: EntryId) -> Vec<(Level, String)> {
-        let code = self.current.get(&entry).and_then(|version| version.code.as_ref());
-        code.map_or_else(Vec::new, |code| code.refused())
+        self.current.get(&entry).map_or_else(Vec::new, |shared| shared.programs.refused())
     }
 
     /// Returns true when the kernel has taken a service's program for a level.
     pub(crate) fn has_program(&self, entry: EntryId, level: Level) -> bool {
-        self.shared(entry).is_some_and(|shared| shared.loaded.contains_key(&level))
+        self.current.get(&entry).is_some_and(|shared| shared.loaded.contains_key(&level))
     }
 
     /// Returns true when a service other than `but` has a program at the kernel level.
     pub(crate) fn is_any_at_kernel(&self, but: Option<EntryId>) -> bool {
-        let others = self.current.iter().filter(|(entry, _)| Some(**entry) != but);
-        let mut shared = others.filter_map(|(_, version)| version.shared.as_ref());
-        shared.any(|shared| shared.loaded.contains_key(&Level::Kernel))
+        let mut others = self.current.iter().filter(|(entry, _)| Some(**entry) != but);
+        others.any(|(_, shared)| shared.loaded.contains_key(&Level::Kernel))
     }
 
     /// Returns the descriptors that the cell needs of a service that can leave user level.
     pub(crate) fn fds(&self, entry: EntryId) -> Vec<BorrowedFd<'_>> {
-        self.shared(entry).map_or_else(Vec::new, |shared| shared.fds().into())
+        self.current.get(&entry).map_or_else(Vec::new, |shared| shared.fds().into())
     }
 
     /// Returns the descriptors that the cell needs of a service's next version.
     pub(crate) fn next_fds(&self, entry: EntryId) -> Vec<BorrowedFd<'_>> {
-        let shared = self.next.get(&entry).and_then(|version| version.shared.as_ref());
+        let shared = self.next.get(&entry).and_then(Option::as_ref);
         shared.map_or_else(Vec::new, |shared| shared.fds().into())
     }
 
     /// Returns the counters of a service below user level; `None` of one that cannot leave user
     /// level.
     pub(crate) fn report(&self, front: &Door, entry: EntryId) -> Option<BelowReport> {
-        let (shared, front) = (self.shared(entry)?, front.front().ok()?);
+        let (shared, front) = (self.current.get(&entry)?, front.front().ok()?);
         Some(BelowReport {
             stats: front.service_stats(entry).ok()?,
             reasons: front.drop_reasons(entry).ok()?,
@@ -155,10 +146,6 @@ impl Instances {
         self.spares.entry_of(code, is_free)
     }
 
-    fn shared(&self, entry: EntryId) -> Option<&Shared> {
-        self.current.get(&entry)?.shared.as_ref()
-    }
-
     /// Makes the instance of a service that starts, and has the front door call what is loaded of
     /// it. It is to be kept ([`Instances::keep`]). Returns `None` of one that cannot leave user
     /// level.
@@ -170,11 +157,11 @@ impl Instances {
         front: &Door,
         make: Make<'_>,
     ) -> Result<Option<SharedFacts>, String> {
-        let (entry, code) = (make.entry, Some(Arc::clone(make.code)));
-        let (shared, facts) = self.make(make, false)?.unzip();
-        self.current.insert(entry, Version { code, shared });
+        let entry = make.entry;
+        let Some((shared, facts)) = self.make(make, false)? else { return Ok(None) };
+        self.current.insert(entry, shared);
         self.call_loaded(front, entry);
-        Ok(facts)
+        Ok(Some(facts))
     }
 
     /// Makes the instance of a service's next version.
@@ -182,17 +169,16 @@ impl Instances {
     /// # Errors
     /// When the kernel does not make it.
     pub(crate) fn share_next(&mut self, make: Make<'_>) -> Result<Option<SharedFacts>, String> {
-        let (entry, code) = (make.entry, Some(Arc::clone(make.code)));
-        let second = self.shared(entry).is_some_and(|shared| !shared.is_second());
+        let entry = make.entry;
+        let second = self.current.get(&entry).is_some_and(|shared| !shared.is_second());
         let (shared, facts) = self.make(make, second)?.unzip();
-        self.next.insert(entry, Version { code, shared });
+        self.next.insert(entry, shared);
         Ok(facts)
     }
 
     /// Adds the next version of a service of streams, which has no memory to share.
-    pub(crate) fn begin_next(&mut self, entry: EntryId, code: &Arc<Compiled>) {
-        let version = Version { code: Some(Arc::clone(code)), shared: None };
-        self.next.insert(entry, version);
+    pub(crate) fn begin_next(&mut self, entry: EntryId) {
+        self.next.insert(entry, None);
     }
 
     /// Makes shared memory, or takes a reusable one; `second` selects one of the entry's two
@@ -272,14 +258,14 @@ impl Instances {
         let programs = Programs::Module(Arc::new(wasm));
         let second = is_second(instance.arena.address());
         let shared = Shared { instance, events, programs, window, session, loaded, second };
-        self.current.insert(entry, Version { code: None, shared: Some(shared) });
+        self.current.insert(entry, shared);
         Ok(true)
     }
 
     /// Pins the instance of a service, and nothing else, for the daemon that comes
     /// after this one.
     pub(crate) fn keep(&self, front: &Door, entry: EntryId) {
-        let kept = match self.shared(entry) {
+        let kept = match self.current.get(&entry) {
             None => front.with_front(|front| front.forget_service(entry)),
             Some(Shared { instance, events, loaded, .. }) => {
                 let modules = |()| {
@@ -312,7 +298,7 @@ impl Instances {
         code: Option<Arc<Compiled>>,
     ) -> Result<impl FnOnce() -> Loaded + Send + 'static, String> {
         let missing = || "its memory is not shared with the kernel".to_owned();
-        let shared = self.shared(entry).ok_or_else(missing)?;
+        let shared = self.current.get(&entry).ok_or_else(missing)?;
         let programs = match (&shared.programs, code) {
             (Programs::Module(_), Some(code)) => Programs::Compiled(code),
             (own, _) => own.clone(),
@@ -350,7 +336,7 @@ impl Instances {
     ) -> Option<Result<(), String>> {
         let Loaded { entry, level, instance, result } = loaded;
         // Another service may have the number by now.
-        let shared = self.current.get_mut(&entry)?.shared.as_mut()?;
+        let shared = self.current.get_mut(&entry)?;
         if !Arc::ptr_eq(&shared.instance, &instance) {
             return None;
         }
@@ -369,7 +355,7 @@ impl Instances {
 
     /// Has the front door call the loaded programs of a service.
     fn call_loaded(&self, front: &Door, entry: EntryId) {
-        let Some(shared) = self.shared(entry) else { return };
+        let Some(shared) = self.current.get(&entry) else { return };
         for level in shared.loaded.keys() {
             if let Err(error) = set_program(front, entry, *level, shared) {
                 tracing::error!(%entry, %level, error, "a program that is loaded is not called");
@@ -379,7 +365,7 @@ impl Instances {
 
     /// Has the front door call a service's program at nic again, if it has one.
     pub(crate) fn call_again(&self, front: &Door, entry: EntryId) {
-        let Some(shared) = self.shared(entry) else { return };
+        let Some(shared) = self.current.get(&entry) else { return };
         if shared.loaded.contains_key(&Level::Nic)
             && let Err(error) = set_program(front, entry, Level::Nic, shared)
         {
@@ -396,7 +382,7 @@ impl Instances {
             tracing::warn!(%entry, %error, "packets of a service that goes may be overtaken");
             return false;
         }
-        if let (Some(lane), Some(shared)) = (front.lane(entry), self.shared(entry)) {
+        if let (Some(lane), Some(shared)) = (front.lane(entry), self.current.get(&entry)) {
             lane.set_program(index, shared.window);
             // What goes by it now, does so as it was asked for.
             lane.set_closed(false);
@@ -408,13 +394,9 @@ impl Instances {
     /// is no next one, else whether the version before and the new one can leave user level.
     pub(crate) fn replaced(&mut self, front: &Door, entry: EntryId) -> Option<(bool, bool)> {
         let next = self.next.remove(&entry)?;
-        let old = self.current.remove(&entry).unwrap_or_default();
-        clear_programs(front, entry, old.shared.as_ref());
-        let changed = (old.shared.is_some(), next.shared.is_some());
+        let old = self.activate(front, entry, next);
+        let changed = (old.is_some(), self.is_shared(entry));
         self.before.insert(entry, old);
-        self.current.insert(entry, next);
-        self.call_loaded(front, entry);
-        self.keep(front, entry);
         Some(changed)
     }
 
@@ -422,19 +404,26 @@ impl Instances {
     /// whether the version that failed and the one before can leave user level.
     pub(crate) fn put_back(&mut self, front: &Door, entry: EntryId) -> Option<(bool, bool)> {
         let old = self.before.remove(&entry)?;
-        let new = self.current.remove(&entry).unwrap_or_default();
-        clear_programs(front, entry, new.shared.as_ref());
-        let changed = (new.shared.is_some(), old.shared.is_some());
-        self.current.insert(entry, old);
+        let new = self.activate(front, entry, old);
+        Some((new.is_some(), self.is_shared(entry)))
+    }
+
+    /// Puts a version in a service's place, and returns the one that was there.
+    fn activate(&mut self, front: &Door, entry: EntryId, shared: Option<Shared>) -> Option<Shared> {
+        let replaced = self.current.remove(&entry);
+        clear_programs(front, entry, replaced.as_ref());
+        if let Some(shared) = shared {
+            self.current.insert(entry, shared);
+        }
         self.call_loaded(front, entry);
         self.keep(front, entry);
-        Some(changed)
+        replaced
     }
 
     /// Releases the previous version. Returns the number of the reusable instance that it
     /// becomes, if it does.
     pub(crate) fn forget_before(&mut self, entry: EntryId) -> Option<u32> {
-        let shared = self.before.remove(&entry)?.shared?;
+        let shared = self.before.remove(&entry)??;
         self.spares.keep(entry, shared)
     }
 
@@ -443,11 +432,10 @@ impl Instances {
         self.next.remove(&entry);
     }
 
-    /// Releases all versions but those that can leave user level and run: their cell is lost.
+    /// Releases all versions but those that run: their cell is lost.
     pub(crate) fn forget_versions(&mut self) {
         self.next.clear();
         self.before.clear();
-        self.current.retain(|_, version| version.shared.is_some());
     }
 
     /// Releases a service that has ended, with all its versions. Returns `None` of one that
@@ -455,7 +443,7 @@ impl Instances {
     pub(crate) fn end(&mut self, front: &Door, entry: EntryId) -> Option<Ended> {
         self.next.remove(&entry);
         self.before.remove(&entry);
-        let shared = self.current.remove(&entry)?.shared?;
+        let shared = self.current.remove(&entry)?;
         clear_entry(front, entry);
         let dropped = take_counters(front, entry);
         let was_at_kernel = shared.loaded.contains_key(&Level::Kernel);

@@ -78,6 +78,14 @@ pub(crate) enum Programs {
 }
 
 impl Programs {
+    /// Returns the levels for which there is no program, as far as that is known, with the reasons.
+    pub(super) fn refused(&self) -> Vec<(Level, String)> {
+        match self {
+            Self::Compiled(compiled) => compiled.refused(),
+            Self::Module(_) => Vec::new(),
+        }
+    }
+
     /// Returns the compiled module; may take as long as the compiler.
     pub(super) fn get(&self) -> Result<Arc<Compiled>, String> {
         match self {

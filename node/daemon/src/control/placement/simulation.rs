@@ -3,7 +3,7 @@
 //!
 //! A failure names its seed.
 
-use super::{Action, Around, LaneState, Placement, Plane};
+use super::{Action, Around, Candidates, LaneState, Placement, Plane};
 use abi::check::{Kind, MemoryImage};
 use abi::{HostFunctions, Level, Manifest};
 use node::command::Memory;
@@ -172,6 +172,10 @@ struct World {
     unknown: BTreeSet<EntryId>,
     /// Services that leave before they are removed.
     leaving: BTreeMap<EntryId, Name>,
+}
+
+fn candidates(levels: Vec<Level>) -> Candidates {
+    Candidates { levels, unfit: Vec::new() }
 }
 
 fn name(text: &str) -> Name {
@@ -472,13 +476,13 @@ impl World {
                 if self.has_cell {
                     self.cell.push_back(Told::Start(entry));
                 }
-                self.place(|it, around| it.handle_given(around, entry, levels));
+                self.place(|it, around| it.handle_given(around, entry, candidates(levels)));
             }
             Effect::ReplaceService { entry, digest, levels, .. } => {
                 let version = self.version(&digest);
                 self.kernel.next.insert(entry, version);
                 self.cell.push_back(Told::Replace(entry));
-                self.place(|it, _| it.handle_version_given(entry, levels));
+                self.place(|it, _| it.handle_version_given(entry, candidates(levels)));
             }
             Effect::MoveService { entry, level } => {
                 self.place(|it, around| it.handle_move(around, entry, level));
