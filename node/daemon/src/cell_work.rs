@@ -117,11 +117,11 @@ impl Daemon {
             let flags = SocketFlags::CLOEXEC;
             let socket = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)
                 .context("opening an AF_XDP socket")?;
-            self.cells.send_all(&ToCell::AddPort(port.facts(queue)), &[socket.as_fd()])?;
+            let message = ToCell::AddPort(port.facts(queue));
+            self.cells.send_queue(CellNumber::FIRST, &message, &[socket.as_fd()])?;
             // Nobody has a reservation yet, and so a queue of its own.
             let session = SessionId::BEST_EFFORT;
             self.plane.sockets.insert((port.port.id, queue), Queue { socket, session });
-            self.cells.begin_binding(CellNumber::FIRST);
         }
         Ok(())
     }
@@ -316,7 +316,7 @@ impl Daemon {
             }
             FromCell::Settled(entry) => self.place(|it, around| it.handle_settled(around, entry)),
             FromCell::Stopped(entry, report) => {
-                self.cells.handle_service_report(entry, *report);
+                self.cells.handle_service_report(cell, entry, *report);
                 self.end_streams(entry);
                 self.end_below(entry);
                 self.cells.forget_service(entry);
@@ -340,7 +340,9 @@ impl Daemon {
                 self.note(note.service(service));
             }
             FromCell::Answered(entry, answers) => self.cells.handle_answers(entry, answers),
-            FromCell::Service(entry, report) => self.cells.handle_service_report(entry, *report),
+            FromCell::Service(entry, report) => {
+                self.cells.handle_service_report(cell, entry, *report)
+            }
             FromCell::Sessions(reports) => self.sessions.heard(reports),
             FromCell::SessionsReported => self.sessions_reported(),
             FromCell::MemoryOf(rest, session) => self.memory_told(rest, session),

@@ -117,8 +117,13 @@ impl Cells {
     }
 
     /// Stores the report on a service.
-    pub(crate) fn handle_service_report(&mut self, entry: EntryId, report: ServiceReport) {
-        self.reports.handle_service(entry, report);
+    pub(crate) fn handle_service_report(
+        &mut self,
+        cell: CellNumber,
+        entry: EntryId,
+        report: ServiceReport,
+    ) {
+        self.reports.handle_service(cell, entry, report);
     }
 
     /// Stores a cell's own counters, which end its report.
@@ -197,7 +202,7 @@ impl Cells {
     pub(crate) fn remove(&mut self, number: CellNumber) -> Option<String> {
         let cell = self.running.remove(&number)?;
         // Their senders hear that nobody answers any more.
-        self.messages.clear();
+        self.messages.retain(|(entry, _)| Self::cell_of(*entry) != number);
         Some(cell.link.end())
     }
 
@@ -211,11 +216,20 @@ impl Cells {
         self.reports.forget_service(entry);
     }
 
-    /// Counts a port queue that a cell has been given and has yet to bind.
-    pub(crate) fn begin_binding(&mut self, number: CellNumber) {
-        if let Some(cell) = self.running.get_mut(&number) {
-            cell.binding += 1;
-        }
+    /// Sends a cell a port queue, which it has yet to bind.
+    ///
+    /// # Errors
+    /// When there is no such cell, or the message cannot be sent.
+    pub(crate) fn send_queue(
+        &mut self,
+        number: CellNumber,
+        message: &ToCell,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<()> {
+        let cell = self.running.get_mut(&number).context("the cell is not there")?;
+        cell.link.send(message, fds)?;
+        cell.binding += 1;
+        Ok(())
     }
 
     /// Counts a port queue that a cell has bound, or cannot bind. Returns true when none is left.

@@ -38,7 +38,7 @@ pub(crate) enum AfterReport {
 /// Last reports, and the pending question for the next ones.
 #[derive(Default)]
 pub(super) struct Reports {
-    services: BTreeMap<EntryId, ServiceReport>,
+    services: BTreeMap<EntryId, (CellNumber, ServiceReport)>,
     cells: BTreeMap<CellNumber, CellReport>,
     sum: CellReport,
     waiting: Vec<AfterReport>,
@@ -51,7 +51,7 @@ pub(super) struct Reports {
 
 impl Reports {
     pub(super) fn service(&self, entry: EntryId) -> Option<&ServiceReport> {
-        self.services.get(&entry)
+        self.services.get(&entry).map(|(_, report)| report)
     }
 
     /// Returns the sums over all cells.
@@ -59,8 +59,13 @@ impl Reports {
         &self.sum
     }
 
-    pub(super) fn handle_service(&mut self, entry: EntryId, report: ServiceReport) {
-        self.services.insert(entry, report);
+    pub(super) fn handle_service(
+        &mut self,
+        cell: CellNumber,
+        entry: EntryId,
+        report: ServiceReport,
+    ) {
+        self.services.insert(entry, (cell, report));
     }
 
     pub(super) fn handle_cell(&mut self, cell: CellNumber, report: CellReport) {
@@ -72,7 +77,7 @@ impl Reports {
     /// Forgets the reports on services of a lost cell. Its own counters stay until
     /// another cell of its number reports.
     pub(super) fn handle_lost(&mut self, cell: CellNumber) {
-        self.services.clear();
+        self.services.retain(|_, (of, _)| *of != cell);
         self.answered(cell);
     }
 
@@ -176,11 +181,13 @@ mod tests {
         let mut reports = Reports::default();
         let entries = [EntryId(1), EntryId(2)];
         for entry in entries {
-            reports.handle_service(entry, ServiceReport::default());
+            reports.handle_service(CELLS[0], entry, ServiceReport::default());
         }
+        reports.handle_service(CELLS[1], EntryId(3), ServiceReport::default());
         reports.forget_service(entries[0]);
         assert!(reports.service(entries[0]).is_none() && reports.service(entries[1]).is_some());
         reports.handle_lost(CELLS[0]);
         assert!(reports.service(entries[1]).is_none());
+        assert!(reports.service(EntryId(3)).is_some(), "another cell has it");
     }
 }

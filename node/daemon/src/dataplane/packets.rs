@@ -177,10 +177,11 @@ impl Daemon {
             .context("opening the way into the kernel")?;
         let facts = port.facts(0);
         let bridge = port.bridge;
-        self.cells.send_all(&ToCell::AddFrames(facts, bridge), &[socket.as_fd(), back.as_fd()])?;
+        let message = ToCell::AddFrames(facts, bridge);
+        let fds = [socket.as_fd(), back.as_fd()];
+        self.cells.send_queue(CellNumber::FIRST, &message, &fds)?;
         let before = self.plane.front.port_stats(id)?.rx_packets;
         self.plane.packets.insert(id, PacketQueue { socket, taken: None, before });
-        self.cells.begin_binding(CellNumber::FIRST);
         Ok(())
     }
 
