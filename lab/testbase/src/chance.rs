@@ -24,6 +24,14 @@ impl Chance {
         self.below(length as u64) as usize
     }
 
+    /// Returns one of these values.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub const fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.index(all.len())]
+    }
+
     /// Returns a number from `least` to `most`, both included.
     pub const fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.draw() % (most - least + 1)

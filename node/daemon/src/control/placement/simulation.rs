@@ -10,6 +10,7 @@ use node::command::Memory;
 use node::policy::OnFailure;
 use node::{Command, Effect, Event, ModuleInfo, Node, PortSpec, ServiceState};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use testbase::Chance;
 use units::{EntryId, Name, Nanos};
 
 const SERVICES: [&str; 3] = ["monitor", "mark", "cache"];
@@ -17,27 +18,7 @@ const LEVELS: [Level; 3] = [Level::Nic, Level::Kernel, Level::User];
 /// Steps of one history.
 const STEPS: usize = 120;
 /// Time of a step at most.
-const STEP_MAX: usize = 40_000_000;
-
-/// Random numbers by xorshift64.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit as u64) as usize
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
-    }
-
-    fn once_in(&mut self, times: usize) -> bool {
-        self.below(times) == 0
-    }
-}
+const STEP_MAX: u64 = 40_000_000;
 
 /// Version of a service in the fake kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -154,7 +135,7 @@ enum Told {
 
 struct World {
     seed: u64,
-    dice: Dice,
+    dice: Chance,
     now: Nanos,
     node: Node,
     placement: Placement,
@@ -183,7 +164,7 @@ fn name(text: &str) -> Name {
 }
 
 /// Returns a module of these levels; one that cannot be shared has none but user level.
-fn module(levels: &str, version: usize) -> ModuleInfo {
+fn module(levels: &str, version: u64) -> ModuleInfo {
     let text = format!(
         "abi = 1\nname = \"m\"\nversion = \"0.{version}.0\"\nwindow = 64\nlevels = [{levels}]\n"
     );
@@ -203,7 +184,7 @@ impl World {
         let ports = ["left", "right"].map(|port| PortSpec::new(name(port), format!("eth-{port}")));
         let mut world = Self {
             seed,
-            dice: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            dice: Chance(seed),
             now: Nanos::ZERO,
             node: Node::new(name("r1"), ports.into()).unwrap(),
             placement: Placement::default(),
@@ -232,12 +213,12 @@ impl World {
     }
 
     fn step(&mut self) {
-        self.now += Nanos(self.dice.below(STEP_MAX) as u64);
+        self.now += Nanos(self.dice.below(STEP_MAX));
         match self.dice.below(16) {
             0..=2 => self.command(),
             3..=8 => self.cell_acts(),
             9 | 10 => self.verifier_answers(),
-            11 if self.dice.once_in(3) => self.cell_dies(),
+            11 if self.dice.one_in(3) => self.cell_dies(),
             12 => self.packets_are_lost(),
             13 => self.place(|it, around| it.handle_second(around)),
             _ => self.place(|it, around| it.handle_tick(around)),
@@ -271,7 +252,7 @@ impl World {
                 Command::Replace { service, module, parameters: BTreeMap::new(), level, memory }
             }
             5 => Command::Move { service, level: self.dice.one_of(&LEVELS) },
-            6 => Command::Bpf { enabled: !self.dice.once_in(3) },
+            6 => Command::Bpf { enabled: !self.dice.one_in(3) },
             _ => return self.remove(service),
         };
         // One that is refused changes nothing.
@@ -306,7 +287,7 @@ impl World {
     /// Has the cell handle its next message, and answer.
     fn cell_acts(&mut self) {
         let Some(told) = self.cell.pop_front() else { return };
-        let fails = self.dice.once_in(5);
+        let fails = self.dice.one_in(5);
         match told {
             Told::Start(entry) if fails => {
                 self.end(entry);
@@ -383,7 +364,7 @@ impl World {
         if self.loading.is_empty() {
             return;
         }
-        let at = self.dice.below(self.loading.len());
+        let at = self.dice.index(self.loading.len());
         let (entry, level) = self.loading.swap_remove(at);
         let Some(version) = self.kernel.current.get_mut(&entry) else { return };
         let is_taken = !version.refused.contains(&level);
@@ -460,7 +441,7 @@ impl World {
 
     fn version(&mut self, digest: &str) -> Version {
         let is_shared = digest.contains("nic");
-        let refused = LEVELS[..2].iter().copied().filter(|_| self.dice.once_in(4)).collect();
+        let refused = LEVELS[..2].iter().copied().filter(|_| self.dice.one_in(4)).collect();
         Version { is_shared, programs: BTreeSet::new(), refused }
     }
 
