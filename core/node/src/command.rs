@@ -402,6 +402,29 @@ pub enum Event {
     },
 }
 
+/// Service, or version of one, that a cell is to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceStart {
+    /// Number of the service in the cell.
+    pub entry: EntryId,
+    /// Name, for messages.
+    pub service: Name,
+    /// Digest of the module.
+    pub digest: String,
+    /// Number of instances.
+    pub lanes: Lanes,
+    /// Value of each parameter, defaults included.
+    pub parameters: BTreeMap<Name, ParameterValue>,
+    /// Session that pays.
+    pub session: SessionId,
+    /// Levels to run at: the first of these that it fits. The last is user level.
+    pub levels: Vec<Level>,
+    /// Host functions that are linked to it, and no other.
+    pub functions: HostFunctions,
+    /// True when packets that it cannot have are dropped.
+    pub closed: bool,
+}
+
 /// What is to be done outside, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -412,24 +435,8 @@ pub enum Effect {
     },
     /// Start a service in the cell; answered by [`Event::ServiceStarted`] or [`Event::ServiceFailed`].
     StartService {
-        /// Its number in the cell.
-        entry: EntryId,
-        /// Its name, for messages.
-        service: Name,
-        /// The module to start.
-        digest: String,
-        /// How many instances.
-        lanes: Lanes,
-        /// The value of each parameter, defaults included.
-        parameters: BTreeMap<Name, ParameterValue>,
-        /// Who pays.
-        session: SessionId,
-        /// Where to run it: the first of these that it fits. The last is user level.
-        levels: Vec<Level>,
-        /// The host functions that are linked to it, and no other.
-        functions: HostFunctions,
-        /// Whether packets that it cannot have are dropped.
-        closed: bool,
+        /// The service.
+        start: ServiceStart,
         /// How often it was started before.
         restarts: u32,
     },
@@ -437,24 +444,8 @@ pub enum Effect {
     /// [`Event::ReplaceFailed`], and the first later by [`Event::ServiceKept`] or
     /// [`Event::ServicePutBack`].
     ReplaceService {
-        /// Its number in the cell.
-        entry: EntryId,
-        /// Its name, for messages.
-        service: Name,
-        /// The module of the new version.
-        digest: String,
-        /// How many instances.
-        lanes: Lanes,
-        /// The value of each parameter, defaults included.
-        parameters: BTreeMap<Name, ParameterValue>,
-        /// Who pays.
-        session: SessionId,
-        /// Where to run it: the first of these that it fits. The last is user level.
-        levels: Vec<Level>,
-        /// The host functions that are linked to it, and no other.
-        functions: HostFunctions,
-        /// Whether packets that it cannot have are dropped.
-        closed: bool,
+        /// The new version.
+        start: ServiceStart,
         /// How it comes by the state of the old one.
         way: StateWay,
     },

@@ -6,15 +6,16 @@ use crate::daemon::{Daemon, Done};
 use crate::dataplane::instances::Make;
 use crate::dataplane::ports::Mode;
 use crate::dataplane::{KernelWay, Queue};
+use crate::deploy::Module;
 use crate::events::Note;
-use crate::streams::Start;
 use abi::check::Kind;
+use abi::manifest::ParameterValue;
 use anyhow::{Context, Result};
 use api::EventKind;
 use cell::Compiled;
 use cell::protocol::{Failure, FromCell, KeptFacts, ServiceFacts, StateWay, StreamFacts, ToCell};
 use module_store::Digest;
-use node::{Event, ServiceState};
+use node::{Event, ServiceStart, ServiceState};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -126,59 +127,31 @@ impl Daemon {
         Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of one effect")]
-    pub(crate) fn start_service(
-        &mut self,
-        entry: EntryId,
-        service: &Name,
-        digest: &str,
-        lanes: abi::Lanes,
-        parameters: BTreeMap<String, Vec<u8>>,
-        session: units::SessionId,
-        levels: Vec<abi::Level>,
-        functions: abi::HostFunctions,
-        closed: bool,
-        replaces: Option<StateWay>,
-    ) {
+    /// Starts a service, or another version of one, once its module is compiled.
+    pub(crate) fn start_service(&mut self, start: ServiceStart, replaces: Option<StateWay>) {
+        let ServiceStart { entry, digest, .. } = &start;
         let module = digest.parse().ok().and_then(|d: Digest| Some((d, self.modules.get(&d)?)));
         let Some((digest, module)) = module else {
             let reason = format!("the module {digest} is no longer held");
-            return self.not_begun(entry, replaces, reason);
+            return self.not_begun(*entry, replaces, reason);
         };
         // Whoever compiled it, and for whom: each who is to run it is asked.
         let imports = module.checked.imports.iter().copied().collect();
-        if let Err(refused) = functions.permit(imports) {
-            return self.not_begun(entry, replaces, refused.to_string());
+        if let Err(refused) = start.functions.permit(imports) {
+            return self.not_begun(*entry, replaces, refused.to_string());
         }
-        if module.checked.kind == Kind::Streams {
-            let start = Start { entry, service, session, parameters, closed, replaces };
-            return self.start_streams(digest, start);
-        }
-        let manifest = &module.checked.manifest;
-        let facts = Facts::Packets(ServiceFacts {
-            entry,
-            name: service.to_string(),
-            session,
-            window: manifest.window,
-            memory_pages_min: module.checked.memory.pages_min,
-            memory_pages_max: module.checked.memory.pages_max,
-            // A node has one guest core so far: one instance is one for each core.
-            lanes: match lanes {
-                abi::Lanes::Count(count) => count,
-                abi::Lanes::PerCore => 1,
+        let pending = match module.checked.kind {
+            Kind::Streams => Pending {
+                facts: Facts::Streams(crate::streams::facts(start, module)),
+                levels: vec![abi::Level::User],
+                replaces,
             },
-            pools: manifest.pools.clone(),
-            flows_by: manifest.flows_by.clone(),
-            timer_ms: manifest.timer_ms,
-            brief: module.checked.brief.is_some(),
-            parameters,
-            refusals: manifest.refusals.clone(),
-            functions,
-            closed,
-            shared: None,
-            kept: KeptFacts { module: module.wasm.len() as u32, code: 0 },
-        });
-        self.begin_when_compiled(digest, Pending { facts, levels, replaces });
+            Kind::Packets => {
+                let levels = start.levels.clone();
+                Pending { facts: Facts::Packets(packet_facts(start, module)), levels, replaces }
+            }
+        };
+        self.begin_when_compiled(digest, pending);
     }
 
     /// Has the cell stop a service; one that waits for its compiler never begins there.
@@ -490,6 +463,39 @@ impl Daemon {
             AfterReport::LastBill => self.bill_last(),
         }
     }
+}
+
+/// Returns what a cell is told of a service that handles packets.
+fn packet_facts(start: ServiceStart, module: &Module) -> ServiceFacts {
+    let manifest = &module.checked.manifest;
+    ServiceFacts {
+        entry: start.entry,
+        name: start.service.to_string(),
+        session: start.session,
+        window: manifest.window,
+        memory_pages_min: module.checked.memory.pages_min,
+        memory_pages_max: module.checked.memory.pages_max,
+        // A node has one guest core so far: one instance is one for each core.
+        lanes: match start.lanes {
+            abi::Lanes::Count(count) => count,
+            abi::Lanes::PerCore => 1,
+        },
+        pools: manifest.pools.clone(),
+        flows_by: manifest.flows_by.clone(),
+        timer_ms: manifest.timer_ms,
+        brief: module.checked.brief.is_some(),
+        parameters: bytes_of(start.parameters),
+        refusals: manifest.refusals.clone(),
+        functions: start.functions,
+        closed: start.closed,
+        shared: None,
+        kept: KeptFacts { module: module.wasm.len() as u32, code: 0 },
+    }
+}
+
+/// Returns the values of parameters as a module gets them.
+pub(crate) fn bytes_of(parameters: BTreeMap<Name, ParameterValue>) -> BTreeMap<String, Vec<u8>> {
+    parameters.iter().map(|(name, value)| (name.to_string(), value.to_bytes())).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -38,46 +38,11 @@ impl Daemon {
         while let Some(effect) = self.node.poll_effect() {
             match effect {
                 Effect::StartCell { restarts } => self.start_cell(restarts),
-                Effect::StartService {
-                    entry,
-                    service,
-                    digest,
-                    lanes,
-                    parameters,
-                    session,
-                    levels,
-                    functions,
-                    closed,
-                    ..
-                } => {
-                    let values =
-                        parameters.iter().map(|(k, v)| (k.to_string(), v.to_bytes())).collect();
-                    self.start_service(
-                        entry, &service, &digest, lanes, values, session, levels, functions,
-                        closed, None,
-                    );
-                }
-                Effect::ReplaceService {
-                    entry,
-                    service,
-                    digest,
-                    lanes,
-                    parameters,
-                    session,
-                    levels,
-                    functions,
-                    closed,
-                    way,
-                } => {
+                Effect::StartService { start, .. } => self.start_service(start, None),
+                Effect::ReplaceService { start, way } => {
                     // The next daemon must not take the new version for the old one.
                     self.remember();
-                    let values =
-                        parameters.iter().map(|(k, v)| (k.to_string(), v.to_bytes())).collect();
-                    let way = Some(way_of(way));
-                    self.start_service(
-                        entry, &service, &digest, lanes, values, session, levels, functions,
-                        closed, way,
-                    );
+                    self.start_service(start, Some(way_of(way)));
                 }
                 Effect::MoveService { entry, level } => {
                     self.place(|it, around| it.handle_move(around, entry, level));

@@ -7,25 +7,24 @@
 //!  stop, or the cell is lost ─▶ the table goes with the cell's descriptors, rules and routes behind it
 //! ```
 
-use crate::cell_work::{Facts, Pending};
+use crate::cell_work::bytes_of;
 use crate::cells::CellNumber;
 use crate::control::placement::Candidates;
 use crate::daemon::{Daemon, Done};
+use crate::deploy::Module;
 use abi::Level;
 use abi::check::Kind;
 use anyhow::{Context, Result};
 use cell::Compiled;
-use cell::protocol::{KeptFacts, StateWay, StreamFacts, ToCell};
-use module_store::Digest;
+use cell::protocol::{KeptFacts, StreamFacts, ToCell};
 use netlink::{Interception, Netlink};
-use node::Event;
+use node::{Event, ServiceStart};
 use sandbox::fd_passing::DESCRIPTORS_MAX;
 use sockets::transparent::{Listeners, unconnected};
-use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
-use units::{EntryId, Name, SessionId};
+use units::EntryId;
 
 /// Sockets that a cell may ask for at once: some hundreds are enough for the connections that begin
 /// until there are more.
@@ -36,34 +35,20 @@ const SOCKETS_MAX: u16 = 1_024;
 const SWEEPS: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(10)];
 
-/// A service of streams, as it is to be started.
-pub(crate) struct Start<'a> {
-    pub(crate) entry: EntryId,
-    pub(crate) service: &'a Name,
-    pub(crate) session: SessionId,
-    pub(crate) parameters: BTreeMap<String, Vec<u8>>,
-    pub(crate) closed: bool,
-    /// Another version runs.
-    pub(crate) replaces: Option<StateWay>,
+/// Returns what a cell is told of a service of streams.
+pub(crate) fn facts(start: ServiceStart, module: &Module) -> StreamFacts {
+    StreamFacts {
+        entry: start.entry,
+        name: start.service.to_string(),
+        session: start.session,
+        memory_pages_max: module.checked.memory.pages_max,
+        parameters: bytes_of(start.parameters),
+        closed: start.closed,
+        kept: KeptFacts { module: module.wasm.len() as u32, code: 0 },
+    }
 }
 
 impl Daemon {
-    /// Starts a service of streams when its module is compiled.
-    pub(crate) fn start_streams(&mut self, digest: Digest, start: Start<'_>) {
-        let Some(module) = self.modules.get(&digest) else { return };
-        let facts = Facts::Streams(StreamFacts {
-            entry: start.entry,
-            name: start.service.to_string(),
-            session: start.session,
-            memory_pages_max: module.checked.memory.pages_max,
-            parameters: start.parameters,
-            closed: start.closed,
-            kept: KeptFacts { module: module.wasm.len() as u32, code: 0 },
-        });
-        let pending = Pending { facts, levels: vec![Level::User], replaces: start.replaces };
-        self.begin_when_compiled(digest, pending);
-    }
-
     /// Its module is compiled.
     pub(crate) fn begin_streams(&mut self, facts: StreamFacts, compiled: &Arc<Compiled>) {
         let entry = facts.entry;

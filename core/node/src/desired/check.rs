@@ -8,7 +8,7 @@ use units::{Name, Nanos, RuleId};
 
 use super::{DesiredRule, DesiredService, DesiredState};
 use crate::classifier::RuleSetError;
-use crate::command::{Arrangement, Command, Effect, Event, Outcome};
+use crate::command::{Arrangement, Command, Effect, Event, Outcome, ServiceStart};
 use crate::port::PortSpec;
 use crate::refusal::Refusal;
 use crate::service::ModuleInfo;
@@ -91,7 +91,7 @@ pub fn check(
 /// The world outside: every service starts at once.
 fn start(node: &mut Node) {
     let entry_of = |effect| match effect {
-        Effect::StartService { entry, .. } => Some(entry),
+        Effect::StartService { start: ServiceStart { entry, .. }, .. } => Some(entry),
         _ => None,
     };
     let starting: Vec<_> = std::iter::from_fn(|| node.poll_effect()).filter_map(entry_of).collect();

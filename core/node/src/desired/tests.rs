@@ -9,7 +9,7 @@ use units::{EntryId, Name, Nanos, RuleId};
 use super::order::one_takes_from;
 use super::*;
 use crate::budget::Budget;
-use crate::command::{Arrangement, Command, Effect, Event, Memory};
+use crate::command::{Arrangement, Command, Effect, Event, Memory, ServiceStart};
 use crate::owner::{CapabilityId, Owner, PrincipalId};
 use crate::port::PortSpec;
 use crate::rule::{Action, RuleSpec};
@@ -163,11 +163,11 @@ impl World {
             .unwrap_or_else(|r| panic!("{r}: {command:?}"));
         while let Some(effect) = self.node.poll_effect() {
             let (entry, event) = match effect {
-                Effect::StartService { entry, service, .. } => {
+                Effect::StartService { start: ServiceStart { entry, service, .. }, .. } => {
                     self.entries.insert(entry, service);
                     (entry, Some(Event::ServiceStarted { entry }))
                 }
-                Effect::ReplaceService { entry, .. } => {
+                Effect::ReplaceService { start: ServiceStart { entry, .. }, .. } => {
                     self.node.handle_event(NOW, Event::ServiceReplaced { entry });
                     (entry, Some(Event::ServiceKept { entry }))
                 }

@@ -22,7 +22,7 @@ use super::services::{Managed, check_levels};
 use super::{Life, Node};
 use crate::budget::Budget;
 use crate::classifier::Destination;
-use crate::command::{Effect, Memory, Notice, Outcome, StateWay};
+use crate::command::{Effect, Memory, Notice, Outcome, ServiceStart, StateWay};
 use crate::owner::{Owner, same_principal};
 use crate::policy::OnFailure;
 use crate::refusal::Refusal;
@@ -221,7 +221,7 @@ impl Node {
         let Some(managed) = self.services.get_mut(name) else {
             return Err(Refusal::ServiceStopping { service: name.clone() });
         };
-        self.effects.push_back(Effect::ReplaceService {
+        let start = ServiceStart {
             entry,
             service: name.clone(),
             digest: definition.module.digest.clone(),
@@ -231,8 +231,8 @@ impl Node {
             levels: definition.levels(bpf),
             functions: definition.module.granted,
             closed: managed.told_closed,
-            way,
-        });
+        };
+        self.effects.push_back(Effect::ReplaceService { start, way });
         managed.asked = Some(Asked { definition, stay });
         let (service, replaces) = (name.clone(), Some(replaces));
         Ok((Outcome::Deployed { service, entry, rules, shadowed, replaces }, lost))

@@ -5,6 +5,7 @@ use abi::check::MemoryImage;
 use super::tests::{NOW, add, deploy_with, effects, lost, name, refused, running, to_service};
 use super::*;
 use crate::StateWay;
+use crate::command::ServiceStart;
 use crate::refusal::RefusalClass;
 use crate::rule::{Action, RuleSpec};
 use crate::service::{ModuleInfo, ServiceState};
@@ -56,7 +57,7 @@ fn the_old_version_goes_on_until_the_new_one_runs() {
     );
     let asked = effects(&mut node);
     assert!(
-        matches!(&asked[..], [Effect::ReplaceService { digest, way: StateWay::Memory, .. }] if digest == "new"),
+        matches!(&asked[..], [Effect::ReplaceService { start: ServiceStart { digest, .. }, way: StateWay::Memory }] if digest == "new"),
         "{asked:?}"
     );
     assert_eq!(digest(&node), "sha256:00");
@@ -165,7 +166,7 @@ fn a_service_that_failed_begins_anew_as_another() {
     assert_eq!((digest(&node), matches(&node)), ("new", vec!["ip 6".to_owned()]));
     let asked = effects(&mut node);
     assert!(
-        matches!(&asked[..], [Effect::ClearRuleCounters { .. }, Effect::StartService { digest, .. }] if digest == "new"),
+        matches!(&asked[..], [Effect::ClearRuleCounters { .. }, Effect::StartService { start: ServiceStart { digest, .. }, .. }] if digest == "new"),
         "{asked:?}"
     );
 }

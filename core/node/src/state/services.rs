@@ -14,7 +14,7 @@ use super::rules::{rules_of, session_agrees};
 use super::{CellState, Life, Node};
 use crate::budget::Budget;
 use crate::classifier::Destination;
-use crate::command::{Arrangement, Effect, Memory, Notice, Outcome};
+use crate::command::{Arrangement, Effect, Memory, Notice, Outcome, ServiceStart};
 use crate::owner::Owner;
 use crate::policy::{OnFailure, Traps};
 use crate::refusal::Refusal;
@@ -148,7 +148,7 @@ impl Managed {
         self.held = true;
         self.service.restarts = self.starts;
         self.starts = self.starts.saturating_add(1);
-        Some(Effect::StartService {
+        let start = ServiceStart {
             entry: self.service.entry,
             service: self.service.name.clone(),
             digest: self.service.module.digest.clone(),
@@ -158,8 +158,8 @@ impl Managed {
             levels: self.definition().levels(bpf),
             functions: self.service.module.granted,
             closed: self.told_closed,
-            restarts: self.service.restarts,
-        })
+        };
+        Some(Effect::StartService { start, restarts: self.service.restarts })
     }
 
     pub(super) fn enter(&mut self, now: Nanos, state: ServiceState) {

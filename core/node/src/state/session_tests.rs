@@ -2,7 +2,7 @@
 
 use super::tests::{NOW, add, deploy_with, effects, lost, name, node, refused};
 use super::*;
-use crate::command::{Command, Event, Notice};
+use crate::command::{Command, Event, Notice, ServiceStart};
 use crate::desired::DesiredSession;
 use crate::refusal::RefusalClass;
 use crate::rule::{Action, RuleSpec};
@@ -83,7 +83,9 @@ fn the_cell_knows_a_session_before_anything_of_it_starts() {
         told[0],
         Effect::SetSession { session: gold, reservation: reservation(r#"{"cpu":["1ms/4ms"]}"#) }
     );
-    assert!(matches!(told.last(), Some(Effect::StartService { session, .. }) if *session == gold));
+    assert!(
+        matches!(told.last(), Some(Effect::StartService { start: ServiceStart { session, .. }, .. }) if *session == gold)
+    );
     // Another cell is told anew, first of all.
     node.handle_event(NOW, lost());
     node.handle_timeout(Nanos::from_millis(20_000));

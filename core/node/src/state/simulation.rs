@@ -12,7 +12,7 @@ use units::{Edge, EntryId, Name, Nanos, RuleId, SessionId};
 use super::{Node, Snapshot};
 use crate::budget::Budget;
 use crate::classifier::{Reach, RuleSet};
-use crate::command::{Command, Effect, Event, Memory};
+use crate::command::{Command, Effect, Event, Memory, ServiceStart};
 use crate::desired::DesiredState;
 use crate::policy::OnFailure;
 use crate::port::PortSpec;
@@ -386,7 +386,7 @@ impl World {
                     let before = self.promised.remove(&session);
                     assert!(before.is_some() || !self.cell_up, "seed {seed}: {session} is gone");
                 }
-                Effect::StartService { entry, session, .. } => {
+                Effect::StartService { start: ServiceStart { entry, session, .. }, .. } => {
                     assert!(self.cell_up, "seed {seed}: a start without a cell");
                     let known =
                         session == SessionId::BEST_EFFORT || self.promised.contains_key(&session);
@@ -409,7 +409,7 @@ impl World {
                     self.installed = rules;
                     self.rules_lead_to_what_runs();
                 }
-                Effect::ReplaceService { entry, .. } => {
+                Effect::ReplaceService { start: ServiceStart { entry, .. }, .. } => {
                     let running = self.held.get(&entry) == Some(&Held::Running);
                     assert!(running, "seed {seed}: {entry} is replaced and does not run");
                     let before = self.replacing.insert(entry, Version::Asked);

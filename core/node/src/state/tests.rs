@@ -5,7 +5,7 @@ use units::{Edge, SessionId};
 
 use super::*;
 use crate::budget::Budget;
-use crate::command::{Command, Event, Notice, Outcome};
+use crate::command::{Command, Event, Notice, Outcome, ServiceStart};
 use crate::policy::OnFailure;
 use crate::refusal::RefusalClass;
 use crate::rule::{Action, Match, RuleSpec};
@@ -109,8 +109,10 @@ fn rules_of_a_service_are_installed_after_it_started() {
         matches!(outcome, Outcome::Deployed { entry: EntryId(0), ref rules, .. } if rules.len() == 1)
     );
     let asked = effects(&mut node);
-    let [Effect::ClearRuleCounters { .. }, Effect::StartService { parameters, session, .. }] =
-        &asked[..]
+    let [
+        Effect::ClearRuleCounters { .. },
+        Effect::StartService { start: ServiceStart { parameters, session, .. }, .. },
+    ] = &asked[..]
     else {
         panic!("{asked:?}")
     };
@@ -236,7 +238,10 @@ fn a_lost_cell_is_started_again_with_its_services() {
     assert_eq!(effects(&mut node), [Effect::StartCell { restarts: 1 }]);
     node.handle_event(retry_at, Event::CellReady);
     let done = effects(&mut node);
-    assert!(matches!(done[..], [Effect::StartService { entry: EntryId(0), restarts: 1, .. }]));
+    assert!(matches!(
+        done[..],
+        [Effect::StartService { start: ServiceStart { entry: EntryId(0), .. }, restarts: 1 }]
+    ));
     node.handle_event(retry_at, started(0));
     assert!(matches!(effects(&mut node)[0], Effect::InstallRules { .. }));
 }
@@ -418,7 +423,7 @@ fn a_service_starts_where_it_is_wanted_or_above() {
             *level = wanted;
         }
         node.handle_command(NOW, command).map(|_| match &effects(&mut node)[..] {
-            [Effect::StartService { levels, .. }] => levels.clone(),
+            [Effect::StartService { start: ServiceStart { levels, .. }, .. }] => levels.clone(),
             other => panic!("{other:?}"),
         })
     };
@@ -462,7 +467,7 @@ fn a_switch_takes_everything_to_user_level_and_keeps_it_there() {
     node.handle_event(NOW, failed(0));
     node.handle_timeout(NOW + crate::service::BACKOFF_MAX);
     let started_at = effects(&mut node).into_iter().find_map(|effect| match effect {
-        Effect::StartService { levels, .. } => Some(levels),
+        Effect::StartService { start: ServiceStart { levels, .. }, .. } => Some(levels),
         _ => None,
     });
     assert_eq!(started_at, Some(vec![user]));
@@ -670,7 +675,9 @@ fn a_module_that_imports_what_is_not_granted_is_refused_and_what_is_granted_goes
     let wanted = deploy_with("sends", sends.clone().with_functions(functions), Vec::new());
     node.handle_command(NOW, wanted).unwrap();
     let effects = effects(&mut node);
-    let [Effect::StartService { entry, functions: told, .. }] = effects[..] else {
+    let [Effect::StartService { start: ServiceStart { entry, functions: told, .. }, .. }] =
+        effects[..]
+    else {
         panic!("{effects:?}");
     };
     assert_eq!(told, functions);

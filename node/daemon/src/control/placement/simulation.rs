@@ -8,7 +8,7 @@ use abi::check::{Kind, MemoryImage};
 use abi::{HostFunctions, Level, Manifest};
 use node::command::Memory;
 use node::policy::OnFailure;
-use node::{Command, Effect, Event, ModuleInfo, Node, PortSpec, ServiceState};
+use node::{Command, Effect, Event, ModuleInfo, Node, PortSpec, ServiceStart, ServiceState};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use testbase::Chance;
 use units::{EntryId, Name, Nanos};
@@ -451,7 +451,7 @@ impl World {
                 self.has_cell = true;
                 self.event(Event::CellReady);
             }
-            Effect::StartService { entry, digest, levels, .. } => {
+            Effect::StartService { start: ServiceStart { entry, digest, levels, .. }, .. } => {
                 let version = self.version(&digest);
                 self.kernel.current.insert(entry, version);
                 if self.has_cell {
@@ -459,7 +459,9 @@ impl World {
                 }
                 self.place(|it, around| it.handle_given(around, entry, candidates(levels)));
             }
-            Effect::ReplaceService { entry, digest, levels, .. } => {
+            Effect::ReplaceService {
+                start: ServiceStart { entry, digest, levels, .. }, ..
+            } => {
                 let version = self.version(&digest);
                 self.kernel.next.insert(entry, version);
                 self.cell.push_back(Told::Replace(entry));
