@@ -36,7 +36,7 @@ impl Daemon {
             Ok(speed) => {
                 tracing::info!(fuel_per_us = %speed, "measured how fast modules run below user level");
                 self.speed = Some(speed);
-                self.unrecorded = true;
+                self.recorder.mark();
             }
             Err(reason) => tracing::warn!(
                 reason,

@@ -26,7 +26,7 @@ use crate::events::{Journal, Note};
 use crate::http::{Answer, Incoming};
 use crate::ledger::{Billing, LedgerQuestion};
 use crate::life::Found;
-use crate::record::{self, Record, RecordView};
+use crate::record::{self, Record, RecordView, Recorder};
 use crate::recorded::Ahead;
 use crate::removals::Removals;
 use crate::reply::Reply;
@@ -60,11 +60,6 @@ const LANES_EVERY: Duration = Duration::from_millis(1);
 /// How often is looked at what nothing depends on at once: ports that are away, rights, demand.
 const TIDY: Duration = Duration::from_secs(1);
 
-/// Unless somebody is to be told, writing down what runs has one part of so many of the daemon's
-/// time.
-const RECORD_PART: u32 = 20;
-/// A record that is written in less is written at once: of some hundred services.
-const RECORD_QUICK: Duration = Duration::from_millis(5);
 /// Messages of the cell that are heard before what follows from them is done.
 const HEARD_AT_ONCE: usize = 256;
 
@@ -184,10 +179,8 @@ pub(crate) struct Daemon {
     pub(crate) billing: Billing,
     /// Whoever is refused something now is, because there is not enough of it.
     pub(crate) is_short: bool,
-    /// Something changed that the record does not say yet.
-    pub(crate) unrecorded: bool,
-    /// When it was written last, and how long that took.
-    remembered: (Instant, Duration),
+    /// Schedule of the record of what runs.
+    pub(crate) recorder: Recorder,
     /// When something in the node is due, as far as it is known.
     node_due: Option<Nanos>,
     /// Something happened in the node after which that may be another time.
@@ -196,7 +189,6 @@ pub(crate) struct Daemon {
     pub(crate) accounts_unsettled: bool,
     /// It ends without taking anything down.
     pub(crate) hands_over: bool,
-    fingerprint: String,
     pub(crate) done: mpsc::UnboundedSender<Done>,
 }
 
@@ -362,13 +354,11 @@ impl Daemon {
             notices_lost: 0,
             billing,
             is_short: false,
-            unrecorded: true,
-            remembered: (Instant::now(), Duration::ZERO),
             node_due: None,
             node_touched: true,
             accounts_unsettled: false,
             hands_over: false,
-            fingerprint: record::fingerprint()?,
+            recorder: Recorder::new(record::fingerprint()?, Instant::now()),
             done,
         })
     }
@@ -386,28 +376,20 @@ impl Daemon {
     /// services it takes a tenth of a second. Nobody has been told, and the daemon after this one
     /// stops what it does not know.
     pub(crate) fn remember_soon(&mut self) {
-        if self.record_due().is_some_and(|due| due <= Instant::now()) {
+        if self.recorder.due(self.work.is_some()).is_some_and(|due| due <= Instant::now()) {
             self.remember();
         }
     }
 
-    /// When what has changed is to be written down at the latest; none if nothing has.
-    fn record_due(&self) -> Option<Instant> {
-        let (at, took) = self.remembered;
-        let is_quick = self.work.is_none() && took < RECORD_QUICK;
-        let rest = if is_quick { Duration::ZERO } else { took * RECORD_PART };
-        self.unrecorded.then(|| at + rest)
-    }
-
     /// Writes down what runs, if that has changed.
     pub(crate) fn remember(&mut self) {
-        if !std::mem::take(&mut self.unrecorded) {
+        if !self.recorder.take_dirty() {
             return;
         }
         let begin = Instant::now();
         let written = self.node.with_snapshot(|node| {
             let record = RecordView {
-                fingerprint: &self.fingerprint,
+                fingerprint: self.recorder.fingerprint(),
                 namespace: record::namespace(),
                 followed: self.desired.followed.as_deref(),
                 clock_zero_ns: record::on_machine_clock(self.started),
@@ -428,7 +410,7 @@ impl Daemon {
             let error = format!("{error:#}");
             tracing::error!(error, "should this daemon die, the next one begins with older news");
         }
-        self.remembered = (Instant::now(), begin.elapsed());
+        self.recorder.handle_written(begin, Instant::now());
     }
 
     /// The node's clock.
@@ -467,7 +449,7 @@ impl Daemon {
             if std::mem::take(&mut self.node_touched) {
                 self.node_due = self.node.poll_timeout();
             }
-            let record_due = self.record_due().map(Into::into);
+            let record_due = self.recorder.due(self.work.is_some()).map(Into::into);
             let timeout = self.node_due.map(|at| at.saturating_sub(self.now()));
             let alarm = async {
                 match timeout {
@@ -515,7 +497,8 @@ impl Daemon {
                 () = alarm => {
                     let now = self.now();
                     self.node.handle_timeout(now);
-                    (self.unrecorded, self.node_touched) = (true, true);
+                    self.recorder.mark();
+                    self.node_touched = true;
                 }
                 () = until(record_due) => {}
             }
@@ -544,7 +527,8 @@ impl Daemon {
     pub(crate) fn try_command(&mut self, command: Command) -> Result<node::Outcome, node::Refusal> {
         let now = self.now();
         let outcome = self.node.handle_command(now, command)?;
-        (self.unrecorded, self.node_touched) = (true, true);
+        self.recorder.mark();
+        self.node_touched = true;
         self.do_effects_of_command();
         Ok(outcome)
     }
@@ -555,7 +539,8 @@ impl Daemon {
             self.look_at_fuel(*entry);
         }
         self.node.handle_event(now, event);
-        (self.unrecorded, self.node_touched) = (true, true);
+        self.recorder.mark();
+        self.node_touched = true;
     }
 
     fn finish(&mut self, done: Done) {

@@ -225,7 +225,7 @@ impl Daemon {
 
     /// What meters show is in the record before the ledger has it.
     fn write_bill(&mut self) {
-        self.unrecorded = true;
+        self.recorder.mark();
         self.remember();
         self.billing.write();
     }
@@ -263,7 +263,7 @@ impl Daemon {
         let (account, name, now) = (self.account_of(service), service.name.clone(), self.now());
         let billing = &mut self.billing;
         billing.meters.begin(&mut billing.ids, now, entry, &account, &name);
-        self.unrecorded = true;
+        self.recorder.mark();
     }
 
     /// A service's counters are about to go: they are read, and kept for the ledger.
@@ -278,7 +278,7 @@ impl Daemon {
         if is_there {
             self.look_at_meter(entry);
             self.billing.meters.end(entry);
-            self.unrecorded = true;
+            self.recorder.mark();
         }
         is_there
     }
@@ -304,7 +304,7 @@ impl Daemon {
         self.look_at_meter(entry);
         let billing = &mut self.billing;
         billing.meters.begin_below(&mut billing.ids, entry);
-        self.unrecorded = true;
+        self.recorder.mark();
         self.remember_soon();
     }
 
@@ -318,7 +318,7 @@ impl Daemon {
         let used = [(Field::Fetches, 1), (Field::FetchedBytes, bytes)];
         let billing = &mut self.billing;
         billing.meters.add(&mut billing.ids, account, &used);
-        self.unrecorded = true;
+        self.recorder.mark();
     }
 
     /// A module is compiled, for the service that waits for it, if one does.
@@ -340,7 +340,7 @@ impl Daemon {
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let billing = &mut self.billing;
         billing.meters.add(&mut billing.ids, &account, &[(Field::CompileNs, ns)]);
-        self.unrecorded = true;
+        self.recorder.mark();
     }
 
     /// The ledger has a bill, or could not be written.
@@ -350,7 +350,7 @@ impl Daemon {
             Ok(Billed { ended, refused, known }) => {
                 self.billing.meters.forget_ended(ended);
                 self.billing.known = Some(known);
-                self.unrecorded = true;
+                self.recorder.mark();
                 for reason in refused {
                     tracing::error!(reason, "a meter's reading is not in the ledger");
                 }

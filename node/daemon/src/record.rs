@@ -12,6 +12,10 @@
 //! It says what runs, not what shall run: it is in memory like what it describes, and gone
 //! with the machine. It is written when something was done, and before anybody is told so.
 
+mod recorder;
+
+pub(crate) use recorder::Recorder;
+
 use crate::ledger::Meters;
 use anyhow::{Context, Result};
 use api::SessionCounts;

@@ -627,7 +627,7 @@ impl Daemon {
     pub(crate) fn close(&mut self, rules: Vec<(RuleId, Name)>) {
         for (rule, session) in rules {
             if let Ok(stats) = self.plane.front.rule_stats(rule) {
-                self.unrecorded = true;
+                self.recorder.mark();
                 let sum = self.closed.entry(session).or_default();
                 sum.0 += stats.packets;
                 sum.1 += stats.bytes;

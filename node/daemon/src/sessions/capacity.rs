@@ -83,7 +83,7 @@ impl Daemon {
         self.tell_memory();
         self.settle_accounts();
         self.settle_lines();
-        self.unrecorded = true;
+        self.recorder.mark();
     }
 
     /// The shortest period in which this node promises something.
