@@ -19,7 +19,7 @@ const NANOS: u64 = 1_000_000;
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// No time.
+    /// Duration of no time.
     pub const ZERO: Self = Self(0);
 
     /// Returns the same time in nanoseconds; the most that there are when it has more.

@@ -6,7 +6,7 @@
 //!  rings, the kernel's stack, queues of shared ports ◀─ Exits ─┘  forward, redirect, hand_back ─▶ End
 //! ```
 //!
-//! It decides nothing about services; sessions are another owner's, and lent beside it.
+//! The data path decides nothing about services; sessions are another owner's, and lent beside it.
 
 mod asker;
 pub(crate) mod associations;
@@ -56,7 +56,7 @@ use xsk::{FramePool, Packet, SetupError, Umem};
 /// Bytes of a frame beside its IP packet: the Ethernet header and a tag.
 const LINK_LENGTH: usize = 14 + 4;
 
-/// What the data path counts.
+/// Counters of the data path.
 #[derive(Debug, Default)]
 struct Counts {
     /// Frames that need more descriptors than a packet may have.
@@ -67,7 +67,7 @@ struct Counts {
     tapped_lost: u64,
 }
 
-/// Owner of what packets come and leave by.
+/// Owner of ports, packet memory and the path into the kernel: packets come and leave by them.
 pub(crate) struct Datapath {
     ports: Ports,
     /// Frames of packet memory that are free.
@@ -256,7 +256,7 @@ impl Datapath {
         self.set_rate(facts, sessions);
     }
 
-    /// Keeps what keeps a packet port's frames from the kernel.
+    /// Keeps the descriptor that withholds a packet port's frames from the kernel.
     pub(crate) fn hold_taken(&mut self, port: PortId, taken: OwnedFd) {
         self.ports.hold_taken(port, taken);
     }

@@ -6,10 +6,10 @@
 //!  ask, tick, messages ─▶ attend: at once, or in the session's turns
 //! ```
 //!
-//! One turn of the loop is one round of turns of at most `TURN_MAX`, so that what has come meanwhile
-//! is seen, and somebody with an earlier deadline does not wait for longer. Short ones follow each
-//! other for as long: with a thousand sessions each has a packet or two, and looking costs as much
-//! as they do.
+//! One turn of the loop is one round of turns of at most `TURN_MAX`, so that what has come
+//! meanwhile is seen, and somebody with an earlier deadline does not wait for longer. Short ones
+//! follow each other for as long: with a thousand sessions each has a packet or two, and looking
+//! costs as much as they do.
 
 mod prefetch;
 #[cfg(test)]
@@ -46,10 +46,10 @@ use xsk::Packet;
 
 /// Packets taken from one socket before the next one has its turn.
 pub(crate) const BATCH: usize = 64;
-/// No other turn begins when there would be less time for it.
+/// Shortest time that has to be left of a round for another turn to begin.
 const TURN_MIN: Nanos = Nanos(TURN_MAX.0 / 4);
 
-/// Owner of services, of the thread's time, and of what packets leave by.
+/// Owner of services, of the thread's time, and of the data path.
 pub(crate) struct Dispatcher<T = Slicer> {
     engine: Engine,
     services: Services,
@@ -62,7 +62,7 @@ pub(crate) struct Dispatcher<T = Slicer> {
 }
 
 impl<T: Timer> Dispatcher<T> {
-    /// Creates one without services.
+    /// Creates a dispatcher without services.
     pub(crate) fn new(engine: Engine, path: Datapath, scheduler: Scheduler<T>) -> Self {
         Self {
             engine,
@@ -85,12 +85,12 @@ impl<T: Timer> Dispatcher<T> {
         &mut self.services
     }
 
-    /// Returns what packets come and leave by.
+    /// Returns the data path.
     pub(crate) const fn path(&self) -> &Datapath {
         &self.path
     }
 
-    /// Returns what packets come and leave by.
+    /// Returns the data path.
     #[inline]
     pub(crate) const fn path_mut(&mut self) -> &mut Datapath {
         &mut self.path
@@ -670,7 +670,7 @@ impl<T: Timer> Dispatcher<T> {
         self.path.lose_tapped(lost);
     }
 
-    /// Tells services what happened to their sessions' queues, those that watch them.
+    /// Tells services that watch their sessions' queues what happened there.
     pub(crate) fn report_queues(&mut self, now: CoarseInstant, link: &mut Link) {
         while let Some((entry, event)) = self.scheduler.sessions_mut().poll_event() {
             self.ask(entry, Control::Queue(event), now, link);
@@ -718,7 +718,7 @@ impl<T: Timer> Dispatcher<T> {
         self.post(outbox, link);
     }
 
-    /// Does the same with what programs below left.
+    /// Sends frames that in-kernel programs left, and passes on what they tell others.
     pub(crate) fn take_records(&mut self, link: &mut Link) {
         let mut outbox = Outbox::default();
         if let Some(tap) = self.path.tap() {

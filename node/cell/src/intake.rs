@@ -1,4 +1,4 @@
-//! What packets come in by: sockets of ports, packet ports, and the TAP device of kernel level.
+//! Intake of packets: by sockets of ports, packet ports, and the TAP device of kernel level.
 //!
 //! ```text
 //!  AF_XDP sockets ─ metadata in front ────┐
@@ -7,8 +7,8 @@
 //!                its module: it only leaves
 //! ```
 //!
-//! It decides nothing about services. Each batch has a number: by it a service knows that its
-//! module cannot have run below since the packet before.
+//! The intake decides nothing about services. Each batch has a number: by it a service knows that
+//! its module cannot have run below since the packet before.
 
 pub(crate) mod counts;
 mod packet_ports;
@@ -45,7 +45,7 @@ const BURST: usize = BATCH / 2;
 const LOOKS: u32 = 64;
 const PAUSES: u32 = 8;
 
-/// Owner of what packets come in by.
+/// Owner of the packet ports' door, of the TAP device's reading end, and of the batch in hand.
 #[derive(Debug)]
 pub(crate) struct Intake {
     /// Packets of one socket; empty between two.
@@ -64,7 +64,7 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Creates one that nothing comes by yet.
+    /// Creates an intake that nothing comes by yet.
     pub(crate) fn new() -> Self {
         Self {
             batch: VecDeque::with_capacity(BATCH),
@@ -168,7 +168,8 @@ impl Intake {
         self.receive_frames(WAITING_MAX as usize, to, now, link);
     }
 
-    /// Does the same, and handles what came up from kernel level.
+    /// Handles what is in the receive rings, in packet sockets and in the TAP device at this
+    /// moment.
     pub(crate) fn drain(
         &mut self,
         to: &mut Dispatcher<impl Timer>,

@@ -28,8 +28,8 @@ use units::{Nanos, SessionId};
 /// Packets that go into the sandbox at once: entering it costs as much as six of them, and what
 /// it left is sent out after so many.
 pub(crate) const FILL: u64 = 64;
-/// How long the timer runs on behind a turn that it could have had to interrupt: to set it takes
-/// as long as a signal, and while there are only brief ones none has to come.
+/// Time for which the timer runs on behind a turn that it could have had to interrupt: to set it
+/// takes as long as a signal, and while there are only brief ones none has to come.
 const INTERRUPTS_FOR: Nanos = SLICE;
 
 /// Timer that interrupts calls. A process has one of the kernel's; a test has its own.
@@ -57,12 +57,12 @@ impl Timer for Slicer {
     }
 }
 
-/// What there is time for in a turn.
+/// Time and packets that a turn may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Portion {
-    /// When it began.
+    /// Start of the turn.
     pub(crate) begin: Nanos,
-    /// When it is over.
+    /// End of the turn.
     pub(crate) until: Nanos,
     /// Packets that may begin.
     pub(crate) packets: u64,
@@ -75,7 +75,7 @@ pub(crate) struct Scheduler<T = Slicer> {
     meter: Meter,
     pacer: Rc<Pacer>,
     timer: T,
-    /// Until when what takes turns is interrupted.
+    /// Instant until which whatever takes turns is interrupted.
     interrupts_until: Nanos,
 }
 
@@ -259,7 +259,7 @@ pub(crate) mod tests {
     use sessions::Task;
     use units::EntryId;
 
-    /// What a timer was last set to: when it comes, and how often from then on.
+    /// Timer that notes its last setting: when it comes, and how often from then on.
     #[derive(Debug, Default)]
     pub(crate) struct Noted(Option<(Nanos, Nanos)>);
 

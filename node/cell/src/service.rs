@@ -1,4 +1,4 @@
-//! One service in a cell: its instances, what waits for them, where its packets go, its traps.
+//! Service of a cell: its instances, what waits for them, where its packets go, its traps.
 //!
 //! ```text
 //!   enqueue ─▶ lane: waiting ─ work(until) ─▶ finish ─▶ Outlet: out, or onward to the next service
@@ -105,13 +105,13 @@ struct Essentials {
     closed: bool,
 }
 
-/// When a service is to be told of its session's queue.
+/// Watch of a service over its session's queue.
 #[derive(Default)]
 struct Watching {
     wanted: Option<QueueWatch>,
-    /// Set while that is news.
+    /// Set until the latest wish has been taken up.
     is_new: bool,
-    /// In which session it is told.
+    /// Session whose queue it watches.
     within: Option<SessionId>,
 }
 
@@ -448,8 +448,8 @@ impl Service {
         Aftermath { trapped, emitted: has_emitted, passed_on, leaves: false }
     }
 
-    /// Has a packet wait for the session's turn; returns what waits for that, if it had nothing to do
-    /// before.
+    /// Has a packet wait for the session's turn; returns what waits for that, if it had nothing to
+    /// do before.
     #[inline]
     pub(crate) fn enqueue(&mut self, packet: Packet, way: Way) -> Option<Task> {
         let index = self.lane_of(&packet, &way);
@@ -529,8 +529,8 @@ impl Service {
         self.outlet.take_onward()
     }
 
-    /// Notes that a packet which its lane has counted has left the last service of its graph; returns
-    /// true when it is to [`Service::depart`].
+    /// Notes that a packet which its lane has counted has left the last service of its graph;
+    /// returns true when it is to [`Service::depart`].
     #[inline]
     pub(crate) fn leave(&mut self, epoch: u8) -> bool {
         self.instances.leave(epoch)
@@ -720,7 +720,8 @@ impl Service {
         }
     }
 
-    /// Does the same with what programs below left; at most so much that others have their turn.
+    /// Sends frames that in-kernel programs left; the rest goes into `outbox`. Takes at most so
+    /// much that others have their turn.
     pub(crate) fn take_records(&mut self, exits: &mut Exits<'_>, outbox: &mut Outbox) {
         let Self { facts, outlet, instances, succession, .. } = self;
         let entry = facts.entry;

@@ -1,5 +1,5 @@
-//! Services of streams in a cell: their connections, the modules that see them, and the sockets that
-//! they connect with.
+//! Services of streams in a cell: their connections, the modules that see them, and the sockets
+//! that they connect with.
 //!
 //! ```text
 //!  daemon ── listeners, unconnected sockets ──▶ Streams ── ready ──▶ the session's turn ──▶ work
@@ -514,8 +514,8 @@ impl StreamServices {
         }
     }
 
-    /// When there is something to do, though nothing happens, beyond what [`Self::ready`] said at the
-    /// last look.
+    /// Returns when there is something to do, though nothing happens, beyond what [`Self::ready`] said at
+    /// the last look.
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
         self.streams.poll_timeout(self.looked)
     }

@@ -12,12 +12,12 @@ use units::EntryId;
 /// A command, and the descriptors that came with it.
 pub(crate) type Command = (ToCell, Vec<OwnedFd>);
 
-/// Why a command has to wait.
+/// Condition that a command waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// Its service has its memory back: no call stands still.
+    /// Memory of the service at rest: no call is suspended.
     Rest,
-    /// Nothing of before the service's last recount is on its way.
+    /// Packets of before the service's last recount through: none of them is on its way.
     Recounted,
 }
 
@@ -27,7 +27,8 @@ pub(crate) struct Deferred {
     waiting: VecDeque<(EntryId, Command)>,
 }
 
-/// Returns the service whose memory a command is about, if it is about one, and until when it waits.
+/// Returns the service whose memory a command is about, if it is about one, and until when it
+/// waits.
 fn concerns(message: &ToCell) -> Option<(EntryId, Until)> {
     match message {
         ToCell::Replace(facts, _) => Some((facts.entry, Until::Rest)),

@@ -24,33 +24,33 @@ const LOOKS_PER_ROUND: usize = 250;
 
 const _: () = assert!(LOOKS_PER_ROUND <= SESSION_REPORTS_MAX, "those of a round are one message");
 
-/// What the daemon has asked for.
+/// Scope of a report, as the daemon has asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
-    /// Every service, every session and the cell.
+    /// Services, sessions and the cell: all of them.
     All,
     /// Sessions that did something since they were told last.
     Sessions,
 }
 
-/// How far a report is.
+/// Progress of a report.
 #[derive(Debug, Default)]
 enum Step {
-    /// The daemon has none to get.
+    /// Idle: the daemon has no report to get.
     #[default]
     Rest,
-    /// Of services, the next place; what those before it sent, by session.
+    /// Services: the next place, and bytes that those before it sent, by session.
     Services(Of, usize, Vec<Bytes>),
-    /// Of sessions, the next place.
+    /// Sessions: the next place, and bytes that services sent, by session.
     Sessions(Of, usize, Vec<Bytes>),
 }
 
-/// What is reported on.
+/// Owners that are reported on.
 pub(crate) struct Sources<'a, T> {
     pub(crate) dispatcher: &'a mut Dispatcher<T>,
     pub(crate) streams: &'a StreamTurns,
     pub(crate) intake: &'a Intake,
-    /// What sessions use of memory that reserved none.
+    /// Memory in use by sessions that reserved none.
     pub(crate) memory_rest: Bytes,
 }
 

@@ -283,10 +283,10 @@ impl Exits<'_> {
         self.leave_to_kernel(packet, meta)
     }
 
-    /// Puts the source back with which a packet came, and notes the one that its module gave it;
-    /// as by the kernel's own NAT the source changes last. Of what leaves by no port of the node it
-    /// stays the module's. A destination that its module changed is noted, too, for errors that quote
-    /// the packet. Returns whether the packet has the source with which it came.
+    /// Puts the source back with which a packet came, and notes the one that its module gave it; as
+    /// by the kernel's own NAT the source changes last. Of what leaves by no port of the node it
+    /// stays the module's. A destination that its module changed is noted, too, for errors that
+    /// quote the packet. Returns whether the packet has the source with which it came.
     fn give_back_source(&mut self, packet: &mut Packet, meta: &PacketMeta) -> bool {
         let Some(l3) = l3_offset(packet.head()) else { return false };
         let (source, destination) = source::put_back(packet, l3, meta);

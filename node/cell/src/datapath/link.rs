@@ -1,4 +1,5 @@
-//! Ethernet header of a frame as it is now: where IP begins, its VLAN tags, and what lies behind IP.
+//! Ethernet header of a frame as it is now: where IP begins, its VLAN tags, and what lies behind
+//! IP.
 
 use abi::PacketBytes;
 use bpf_maps::{META_ROUTED, PacketMeta, VLAN_PRESENT, VLAN_UNKNOWN};
@@ -23,8 +24,8 @@ pub(crate) fn l3_offset(head: &[u8]) -> Option<usize> {
     None
 }
 
-/// Returns true when a frame is tagged, as it is now, for a VLAN that its arrival port does not have:
-/// the front door said so of the outer tag, and of an inner one nobody knows.
+/// Returns true when a frame is tagged, as it is now, for a VLAN that its arrival port does not
+/// have: the front door said so of the outer tag, and of an inner one nobody knows.
 pub(crate) fn is_of_unknown_vlan(head: &[u8], meta: &PacketMeta) -> bool {
     let tagged = l3_offset(head).map_or(0, |l3_offset| l3_offset - ETHERNET_LENGTH);
     let is_unknown = meta.flags & META_ROUTED == 0 && meta.egress_vlan == VLAN_UNKNOWN;
@@ -53,8 +54,8 @@ pub(crate) fn retag(packet: &mut Packet, l3_offset: usize, egress_vlan: u16) -> 
     packet.store(12, &[0x81, 0x00, high, low]).ok()
 }
 
-/// Takes off what lies behind a frame's IP packet, as `trim` in `levels/bpf/c/rewrite.h`; `None` when
-/// there is no whole IP header.
+/// Takes off what lies behind a frame's IP packet, as `trim` in `levels/bpf/c/rewrite.h`; `None`
+/// when there is no whole IP header.
 pub(crate) fn trim_behind(packet: &mut Packet, l3_offset: usize) -> Option<()> {
     let length = rewrite::length_without_trailer(packet.head(), l3_offset as u16).ok()?;
     match packet.length().checked_sub(length) {

@@ -1,5 +1,5 @@
-//! What a capture sees of the cell: packets as they leave, what modules dropped, with the
-//! verdict, and what comes by packet ports. Without a capture a packet pays for one comparison with nothing.
+//! Capture of the cell's packets: as they leave, as modules dropped them, with the verdict, and as
+//! they come by packet ports. Without a capture a packet pays for one comparison with nothing.
 
 use crate::protocol::{Seen, TapFacts, Tapped};
 use abi::{PacketBytes, Verdict};
@@ -191,7 +191,7 @@ mod tests {
         packet
     }
 
-    /// What was seen, where, and the rule.
+    /// Returns what was seen since the last call: kind, port and rule of each packet.
     fn seen(tap: &mut Tap) -> Vec<(Seen, u16, Option<u32>)> {
         tap.take().0.into_iter().map(|it| (it.seen, it.port.0, it.rule)).collect()
     }

@@ -22,7 +22,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// The frames of one of its sockets, and how many there are.
+    /// Returns the frames that have come to one of its sockets.
     fn frames(socket: &UnixDatagram) -> Vec<Vec<u8>> {
         socket.set_nonblocking(true).unwrap();
         let mut buffer = [0; 4096];

@@ -1,4 +1,4 @@
-//! Loading ahead what the next packets and turns look at.
+//! Prefetch of what the next packets and turns look at.
 //!
 //! With thousands of sessions nothing of a service is in a cache when its packet comes, and what a
 //! turn looks at is found by following pointers: a processor waits for each. Here a few dozen are
@@ -21,10 +21,11 @@ use std::collections::VecDeque;
 use units::EntryId;
 use xsk::Packet;
 
-/// With fewer sessions that have something to do, all of them are in the caches.
+/// Least number of sessions with something to do for prefetching to pay: fewer are all in the
+/// caches.
 const SESSIONS_MIN: usize = UPCOMING_MAX;
 
-/// Counter of what has been loaded ahead.
+/// Counter of turns that have been prefetched.
 #[derive(Debug, Default)]
 pub(crate) struct Prefetch {
     /// Turns that come for which everything has been loaded.

@@ -24,7 +24,8 @@ const NOW: CoarseInstant = CoarseInstant::from_millis(1_000);
 /// A module that says of each packet what the packet's payload says.
 pub(crate) const OBEYS: &str =
     r#"(func (export "on_packet") (result i32) (i32.load (i32.const 0x812c)))"#;
-/// The same, with answers to messages: their lengths. A packet's verdict is a trap where it is none.
+/// A module that does so, and answers messages with their lengths. A packet's verdict is a trap
+/// where it is none.
 const ANSWERS: &str = r#"
     (func (export "on_packet") (result i32) (i32.load (i32.const 0x812c)))
     (func (export "on_message") (param i32) (result i32) (local.get 0))"#;
@@ -72,7 +73,7 @@ impl Rig {
         }
     }
 
-    /// Code of a module, in sealed memory.
+    /// Compiles a module; returns its code in sealed memory.
     pub(crate) fn code_of(facts: &ServiceFacts, body: &str) -> OwnedFd {
         let text = format!(r#"(module {body} (memory (export "memory") 1 1))"#);
         let wasm = wat::parse_str(text).unwrap();
@@ -90,7 +91,7 @@ impl Rig {
         self.dispatcher.start(ready, NOW, &mut self.link);
     }
 
-    /// A packet whose payload is this word, and which goes to that service.
+    /// Makes a packet whose payload is this word, and which goes to that service.
     pub(crate) fn packet(&mut self, entry: EntryId, word: u32) -> (Packet, Way) {
         let frame = FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 1, 2], 64).udp(1, 2);
         let bytes = frame.payload(&word.to_le_bytes()).build();
@@ -120,13 +121,13 @@ impl Rig {
         self.dispatcher.ask(ENTRY, control, NOW, &mut self.link)
     }
 
-    /// Rounds of turns, until nobody has one.
+    /// Runs rounds of turns until nobody has one.
     fn run_turns(&mut self) {
         let Self { dispatcher, streams, link, .. } = self;
         while dispatcher.run_turns(streams, NOW, link) {}
     }
 
-    /// Another session: from now on all take turns.
+    /// Adds another session: from now on all take turns.
     fn add_session(&mut self, id: u16, json: &str) {
         let facts =
             SessionFacts { id: SessionId(id), reservation: serde_json::from_str(json).unwrap() };
@@ -148,7 +149,7 @@ impl Rig {
         report
     }
 
-    /// What the daemon has been told since the last call.
+    /// Returns messages to the daemon since the last call.
     pub(crate) fn told(&self) -> Vec<FromCell> {
         let mut buffer = vec![0; fd_passing::MESSAGE_LENGTH_MAX];
         std::iter::from_fn(|| {
@@ -160,13 +161,13 @@ impl Rig {
         .collect()
     }
 
-    /// What the daemon has been told since the last call, in words.
+    /// Returns messages to the daemon since the last call, in words.
     fn words(&self) -> Vec<String> {
         self.told().iter().map(|message| format!("{message:?}")).collect()
     }
 }
 
-/// A service of best effort.
+/// Returns facts of a service of best effort.
 pub(crate) fn facts(entry: EntryId) -> ServiceFacts {
     ServiceFacts {
         entry,

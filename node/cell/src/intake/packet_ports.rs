@@ -31,7 +31,7 @@ pub(crate) struct PacketPorts {
     door: Door,
     counts: Option<DoorCounts>,
     buffer: Buffer,
-    /// One packet of a long frame.
+    /// Buffer for one packet of a long frame.
     piece: Vec<u8>,
 }
 
@@ -103,7 +103,7 @@ impl PacketPorts {
     }
 }
 
-/// Does what was decided; returns the outcome, and how many packets have it.
+/// Carries out a decision; returns the outcome, and how many packets have it.
 fn act<T: Timer>(
     port: u16,
     decision: &Decision,

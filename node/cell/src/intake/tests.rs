@@ -1,4 +1,4 @@
-//! What comes by the TAP device of kernel level and by packet ports, and where it ends.
+//! Packets that come by the TAP device of kernel level and by packet ports, and where they end.
 
 use super::*;
 use crate::dispatch::tests::{ENTRY, NEXT, Rig, facts};
@@ -12,7 +12,7 @@ use units::{EntryId, PortId};
 
 const NOW: CoarseInstant = CoarseInstant::from_millis(1_000);
 
-/// An intake, and the kernel's end of its TAP device.
+/// Makes an intake; returns it with the kernel's end of its TAP device.
 fn intake() -> (Intake, UnixDatagram) {
     let (kernel, device) = UnixDatagram::pair().unwrap();
     device.set_nonblocking(true).unwrap();
@@ -22,7 +22,8 @@ fn intake() -> (Intake, UnixDatagram) {
     (intake, kernel)
 }
 
-/// A frame as it comes up, with its metadata in front, and a mark behind those if there is one.
+/// Makes a frame as it comes up, with its metadata in front, and a mark behind those if there is
+/// one.
 fn frame(rig: &mut Rig, entry: EntryId, flags: u32, verdict: Verdict) -> Vec<u8> {
     let (packet, way) = rig.packet(entry, verdict.to_value());
     let meta = PacketMeta { flags: way.meta.flags | flags, ..way.meta };
@@ -39,7 +40,7 @@ fn report(intake: &Intake, rig: &Rig) -> CellReport {
     report
 }
 
-/// A rig with a service that does as packets say.
+/// Makes a rig with a service that does as packets say.
 fn serving() -> Rig {
     let mut rig = Rig::new();
     rig.start(facts(ENTRY), crate::dispatch::tests::OBEYS);
@@ -151,7 +152,7 @@ fn come(wire: &UnixDatagram, frame: &[u8]) {
     wire.send(&[&[0; UNFINISHED_LENGTH], frame].concat()).unwrap();
 }
 
-/// Packets and bytes that came by the port, and packets of an outcome.
+/// Returns packets and bytes that came by the port, and packets of an outcome.
 fn counted(counts: &DoorCounts, outcome: &str) -> (u64, u64, u64) {
     let stats = counts.port(PORT);
     let place = bpf_maps::OUTCOMES.iter().position(|(name, _)| *name == outcome).unwrap();

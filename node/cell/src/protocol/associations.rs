@@ -4,29 +4,29 @@ use association::AssociationId;
 use serde::{Deserialize, Serialize};
 use units::EntryId;
 
-/// What the daemon is asked: which service a digest means, of an association or of anyone.
+/// Question to the daemon: which service a digest means, of an association or of anyone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
-    /// None: packets that nobody vouches for.
+    /// Association of the packets; `None` for packets that nobody vouches for.
     pub association: Option<AssociationId>,
     /// SHA-256 of the module's bytes.
     pub digest: [u8; 32],
 }
 
-/// What the daemon says of a digest.
+/// Answer of the daemon about a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// This service runs on its packets.
+    /// Service that runs on the digest's packets.
     Service(EntryId),
-    /// None does, and asking again is of no use for so long.
+    /// Refusal: no service runs on them, and asking again is of no use for so long.
     Refused {
-        /// Milliseconds.
+        /// Time in milliseconds.
         for_ms: u64,
     },
 }
 
-/// What the cell counts of its associations. Every frame received is in exactly one of the counts
-/// that follow, or waits.
+/// Counters of a cell's associations. Every frame received is in exactly one of the counts that
+/// follow, or waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssociationReport {
     /// Associations whose keys the cell has.
@@ -39,7 +39,7 @@ pub struct AssociationReport {
     pub calls: u64,
     /// Handshakes and fragments, given to the kernel's stack.
     pub to_kernel: u64,
-    /// The same, which it did not take.
+    /// Handshakes and fragments that the kernel's stack did not take.
     pub kernel_refused: u64,
     /// Answers, which nobody here waits for.
     pub answers: u64,
@@ -92,7 +92,7 @@ impl AssociationReport {
         }
     }
 
-    /// Those that were dropped, by their reasons.
+    /// Returns counts of packets that were dropped, by their reasons.
     #[must_use]
     pub const fn dropped(&self) -> [(&'static str, u64); 13] {
         [

@@ -4,10 +4,10 @@ use crate::sched::pacer::{self, Pacer};
 use crate::sched::sessions::{Next, Sessions};
 use units::{Nanos, SessionId};
 
-/// What turns have left to send goes when it is so much: entering the kernel costs as much as some
-/// packets, and more would leave late. So many turns have left something at most.
+/// Number of packets left by turns at which they are sent: entering the kernel costs as much as
+/// some packets, and more would leave late. So many turns have left something at most.
 const SEND_AT: u64 = 16;
-/// How late the timer is at most: what is later is not its doing.
+/// Highest latency of the timer: what is later is not its doing.
 const LATE_MAX: Nanos = Nanos(50_000);
 /// The part of a slice whose end is looked at closely, at most: a sixteenth.
 const CLOSE_OF: u64 = 16;
@@ -22,9 +22,9 @@ pub(crate) struct Meter {
     /// Turns that have left packets to send, and how many each; and all of them.
     unsent: Vec<(Next, u64)>,
     unsent_packets: u64,
-    /// How long it takes to send a packet that a turn leaves, of late.
+    /// Recent time that it takes to send a packet that a turn leaves.
     sending: Nanos,
-    /// How late the timer is, of late.
+    /// Recent latency of the timer.
     late: Nanos,
 }
 
@@ -62,7 +62,8 @@ impl Meter {
         self.unsent_packets >= SEND_AT
     }
 
-    /// Charges each turn's session for its part of sending all of them together, which took so long.
+    /// Charges each turn's session for its part of sending all of them together, which took so
+    /// long.
     pub(crate) fn settle_sent(&mut self, sessions: &mut Sessions, now: Nanos, took: Nanos) {
         let all = std::mem::take(&mut self.unsent_packets).max(1);
         self.sending = Nanos((7 * self.sending.0 + took.0 / all) / 8);
@@ -76,15 +77,16 @@ impl Meter {
         self.sending
     }
 
-    /// Returns how long it will take to send what earlier turns of the same virtual processor have left.
+    /// Returns how long it will take to send what earlier turns of the same virtual processor have
+    /// left.
     pub(crate) fn owed(&self, turn: &Next) -> Nanos {
         let processor = turn.dispatch.processor;
         let own = self.unsent.iter().filter(|(it, _)| it.dispatch.processor == processor);
         Nanos(own.map(|(_, packets)| packets * self.sending.0).sum())
     }
 
-    /// Returns how long before the end of a slice the timer has to come, or it may come too late. What
-    /// is looked at closely makes little progress: a short slice is not spent on that.
+    /// Returns how long before the end of a slice the timer has to come, or it may come too late. A
+    /// call that is looked at closely makes little progress: a short slice is not spent on that.
     pub(crate) fn ahead(&self, slice: Nanos) -> Nanos {
         Nanos((self.late.0 + LATER.0).min(slice.0 / CLOSE_OF))
     }

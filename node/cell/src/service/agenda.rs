@@ -1,5 +1,5 @@
-//! What is to be done with a service beside its packets: it starts, gets messages and timers, gives
-//! way to another version.
+//! Agenda of a service, beside its packets: it starts, gets messages and timers, gives way to
+//! another version.
 //!
 //! ```text
 //!   ask ─▶ queue ─▶ current: lane by lane ─▶ Told
@@ -29,11 +29,11 @@ use session::memory::Low;
 use std::collections::VecDeque;
 use units::{CoarseInstant, Nanos};
 
-/// What waits for a service beside its packets: a burst of messages, and no more than a slow
-/// module has answered within a second.
+/// Limit of requests that wait for a service: a burst of messages, and no more than a slow module
+/// has answered within a second.
 const CONTROLS_MAX: usize = 64;
 
-/// One thing to do.
+/// Request to a service, beside its packets.
 pub(crate) enum Control {
     /// `on_timer` in every lane that has timers.
     Timer,
@@ -43,15 +43,15 @@ pub(crate) enum Control {
     MemoryLow(Low),
     /// `on_queue` in every lane.
     Queue(QueueEvent),
-    /// Another version takes its place.
+    /// Replacement by another version.
     Replace(Box<Ready>, StateWay),
 }
 
-/// What is being done.
+/// Request in progress.
 pub(super) enum Current {
-    /// A hook, in this lane next; of a message with that.
+    /// A hook: the lane that it is called in next, answers so far, and the letter of a message.
     Hook { call: Call, lane: usize, answers: Vec<Option<i32>>, letter: Option<Letter> },
-    /// Each lane leaves something to the next version.
+    /// State that each lane leaves to the next version.
     Keep {
         ready: Box<Ready>,
         way: StateWay,
@@ -242,7 +242,7 @@ fn keep(
     }
 }
 
-/// Owner of what is to be done with a service beside its packets.
+/// Owner of a service's requests: those that wait, and the one in progress.
 #[repr(C)]
 pub(super) struct Agenda {
     queue: VecDeque<Control>,
@@ -317,8 +317,9 @@ impl Agenda {
         true
     }
 
-    /// Of what a queue became the last counts; of what was dropped there the first that was not
-    /// told yet. So there are never more than two beyond the others.
+    /// Has the module told of its session's queue. Of lengths the last one counts; of drops the
+    /// first that was not told yet, and false is returned for another. So there are never more than
+    /// two beyond the others.
     fn ask_queue(&mut self, event: QueueEvent) -> bool {
         let is_drop = |event: &QueueEvent| matches!(event, QueueEvent::Dropped(_));
         let is_other = |waits: &Control| match waits {
@@ -373,7 +374,7 @@ mod tests {
         Low { session: SessionId(2), used: Bytes(used << 10), most: Bytes(8 << 10) }
     }
 
-    /// What waits, in a letter each.
+    /// Takes what waits; returns a letter for each.
     fn waiting(agenda: &mut Agenda) -> String {
         let letter = |control| match control {
             Control::Timer => 'T',

@@ -14,14 +14,14 @@ const REASONS_MAX: usize = 64;
 /// The reason under which those beyond [`REASONS_MAX`] are counted.
 const REASON_OTHER: u16 = u16::MAX;
 
-/// How a packet ended, or left this service, beside what the data path says of it.
+/// Ending of a packet, or its leaving this service, beside what the data path says of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// Sent on by its route after `pass`.
     Forwarded,
     Bounced,
     Redirected,
-    /// To another service.
+    /// Passed on to another service.
     PassedOn,
     /// Payload of an active packet, after `pass`.
     Consumed,

@@ -23,31 +23,32 @@ use std::rc::Rc;
 use units::{CoarseInstant, EntryId, Nanos};
 use xsk::{FramePool, Packet};
 
-/// How far the instances of a service have started.
+/// Progress of the start of a service's instances.
 pub(super) enum Starts {
-    /// One stands still, or has not begun.
+    /// Unfinished: a start is suspended, or has not begun.
     More,
     All,
     Failed(StartFailure),
 }
 
-/// What a program below user level left when it ran.
+/// Result of a run below user level.
 pub(super) enum Below {
-    /// Its trap: the instance is to be thrown away.
+    /// A trap: the instance is to be thrown away.
     Trapped(Trap),
-    /// Nothing that is not taken over.
+    /// State that has been taken over, if there was any.
     Nothing,
 }
 
 /// Owner of a service's instances. What a packet looks at that comes to wait is first.
 #[repr(C)]
 pub(super) struct Instances {
-    /// Nobody below may be in their memory: for a hook, an instance that starts, or a packet that
-    /// the front door has not counted.
+    /// Set while nobody below may be in the instances' memory: for a hook, an instance that starts,
+    /// or a packet that the front door has not counted.
     is_held: bool,
     pools: Pools,
     lanes: SmallVec<[Lane; 1]>,
-    /// Of a service that can leave user level; it has one lane.
+    /// Memory and lane shared with programs below, of a service that can leave user level; it has
+    /// one lane.
     shared: Option<Box<Shared>>,
     pacer: Rc<Pacer>,
 }
@@ -159,7 +160,7 @@ impl Instances {
             || step.is_some_and(|step| self.pool_of(step.lane) == pool)
     }
 
-    /// Returns the first lane from that one on which a hook is for.
+    /// Returns the first lane, from that one on, that a hook is for.
     pub(super) fn lane_for(&self, call: &Call, from: usize) -> Option<usize> {
         let event = match call {
             Call::Timer { .. } => Event::Timer,
@@ -171,7 +172,7 @@ impl Instances {
         self.first_with(event, from)
     }
 
-    /// Returns the first lane from that one on which has such events.
+    /// Returns the first lane, from that one on, that has such events.
     pub(super) fn first_with(&self, event: Event, from: usize) -> Option<usize> {
         (from..self.lanes.len()).find(|&lane| self.pools.has(lane, event))
     }
@@ -220,8 +221,8 @@ impl Instances {
         })
     }
 
-    /// Has a lane's module work on packets that came alike, until its portion is over; `meta` is what
-    /// the module sees of each. Returns how long it ran.
+    /// Has a lane's module work on packets that came alike, until its portion is over; `meta` is
+    /// what the module sees of each. Returns how long it ran.
     pub(super) fn run(
         &mut self,
         lane: usize,

@@ -1,4 +1,4 @@
-//! What a service needs to start: its code loaded, its memory mapped and charged.
+//! Preparation of services before they start: code is loaded, memory mapped and charged.
 
 use crate::control::link::Link;
 use crate::dispatch::Dispatcher;
@@ -25,7 +25,7 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    /// Creates one that has loaded nothing.
+    /// Creates a loader that has loaded nothing.
     pub(crate) fn new(engine: Engine, accounts: Memory) -> Self {
         let (programs, mappings) = (Programs::default(), Mappings::default());
         Self { engine, programs, mappings, accounts }
@@ -36,8 +36,8 @@ impl Loader {
         &self.accounts
     }
 
-    /// Prepares a service, and has it start; its code is the first descriptor. Tells the daemon when
-    /// it cannot be prepared.
+    /// Prepares a service, and has it start; its code is the first descriptor. Tells the daemon
+    /// when it cannot be prepared.
     ///
     /// # Errors
     /// When the daemon cannot be told.

@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use units::EntryId;
 
-/// Messages that wait for their turn: one batch of 64 packets with the four that each call may send.
+/// Messages that wait for their turn: one batch of 64 packets with the four that each call may
+/// send.
 const WAITING_MAX: usize = 4 * 64;
 
 /// Owner of messages between modules that wait to be delivered, oldest first.

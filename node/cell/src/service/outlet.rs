@@ -1,4 +1,4 @@
-//! Where a service's packets go: along the edges of its graph, to the next stage, or out.
+//! Outlet of a service's packets: along the edges of its graph, to the next stage, or out.
 //!
 //! ```text
 //!   verdict ─▶ deliver ─┬─ an edge, a service of the next stage ─▶ onward ─▶ take_onward
@@ -18,9 +18,9 @@ use xsk::Packet;
 /// Owner of a service's edges, of what it has passed on, and of what is counted of it.
 pub(super) struct Outlet {
     counters: Counters,
-    /// Where what passes it goes.
+    /// Destinations of packets that pass, by the edge that the module names.
     edges: [Edge; EDGES_MAX],
-    /// What it has just passed on. Here, since a packet is large and few are passed on.
+    /// Packets just passed on. Here, since a packet is large and few are passed on.
     onward: VecDeque<(Packet, Way)>,
     entry: EntryId,
 }
@@ -60,8 +60,8 @@ impl Outlet {
         self.onward.append(&mut before.onward);
     }
 
-    /// Does what a module says of a packet, which it left with this mark; returns whether it goes on
-    /// to another service.
+    /// Does what a module says of a packet, which it left with this mark; returns whether it goes
+    /// on to another service.
     #[inline]
     pub(super) fn deliver(
         &mut self,

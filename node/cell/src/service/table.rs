@@ -11,7 +11,7 @@ use crate::service::{Service, Way};
 use bpf::{Lane, Lanes};
 use units::{CoarseInstant, EntryId, SessionId};
 
-/// Every service that runs in the cell.
+/// Table of services that run in the cell.
 #[derive(Default)]
 pub(crate) struct Services {
     all: Vec<Option<Service>>,

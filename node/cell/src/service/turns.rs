@@ -11,7 +11,7 @@ use engine::{Handled, Trap};
 use units::{Bytes, CoarseInstant, EntryId, Nanos};
 use xsk::Packet;
 
-/// What a packet left to be done.
+/// Work that a packet left to be done.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Aftermath {
     /// An instance trapped and was replaced.
@@ -34,12 +34,12 @@ impl Aftermath {
     }
 }
 
-/// What modules tell others.
+/// Events and messages of modules.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    /// For the daemon's event stream.
+    /// Events for the daemon's event stream.
     pub(crate) events: Vec<(EntryId, engine::Event)>,
-    /// For the modules before the one that sent them.
+    /// Messages for the modules before the one that sent them.
     pub(crate) messages: Vec<(EntryId, Vec<u8>)>,
 }
 
@@ -49,37 +49,37 @@ pub(crate) struct Trapped {
     pub(crate) trap: Trap,
 }
 
-/// What the daemon is to be told of a service beside what it waits for.
+/// Notices to the daemon of a service, beside replies that it waits for.
 pub(crate) struct Notices {
-    /// Traps that it has not heard of.
+    /// Traps that the daemon has not heard of.
     pub(crate) trapped: Vec<Trapped>,
-    /// How often an instance has trapped since the start.
+    /// Number of traps of instances since the start.
     pub(crate) traps: u64,
-    /// What became of a replacement.
+    /// Outcome of a replacement.
     pub(crate) sequel: Option<Sequel>,
 }
 
-/// What the daemon waits for.
+/// Reply that the daemon waits for.
 pub(crate) enum Told {
     Started(Result<(), StartFailure>),
     Answered(Vec<Option<i32>>),
-    /// How long no packet was handled.
+    /// Time for which no packet was handled, or why the version before goes on.
     Replaced(Result<Nanos, ReplaceError>),
 }
 
-/// What a turn came to.
+/// Result of a turn.
 #[derive(Default)]
 pub(crate) struct Turn {
-    /// What is to be told and sent.
+    /// Work that its packets left to be done.
     pub(crate) after: Aftermath,
     /// Packets that are through, and what they had taken of their session's queue.
     pub(crate) handled: u64,
     pub(crate) handled_room: Bytes,
     /// Services that have counted packets which are through with their graphs now.
     pub(crate) departed: Vec<(EntryId, u8)>,
-    /// What the daemon waits for.
+    /// Reply that the daemon waits for.
     pub(crate) told: Option<Told>,
-    /// When its packets were through, if somebody looked at the clock then.
+    /// Instant at which its packets were through, if somebody looked at the clock then.
     pub(crate) through_at: Option<Nanos>,
 }
 
@@ -123,9 +123,10 @@ impl<'a, 'b> Running<'a, 'b> {
         ran
     }
 
-    /// Does the same where no call is long enough to be interrupted: none needs a stack of its own,
-    /// to stand still on. Each packet goes in by itself, since the lists of a batch are lines that
-    /// are in no cache: with a thousand services a packet took 2.6 µs by way of them, and takes 2.1.
+    /// Has the module work on packets where no call is long enough to be interrupted: none needs a
+    /// stack of its own, to be suspended on. Each packet goes in by itself, since the lists of a
+    /// batch are lines that are in no cache: with a thousand services a packet took 2.6 µs by way
+    /// of them, and takes 2.1. Returns how long that took.
     pub(super) fn run_briefly(
         &mut self,
         service: &mut Service,

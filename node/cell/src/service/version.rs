@@ -1,4 +1,4 @@
-//! What instances of a service's version are made of: its code, what they are told at their start,
+//! Version of a service, of which its instances are made: code, what they are told at their start,
 //! and the account of their memory.
 
 use crate::below;
@@ -12,10 +12,10 @@ use std::rc::Rc;
 use units::{CoarseInstant, SessionId};
 use xsk::Packet;
 
-/// Why a service does not start.
+/// Reason for which a service does not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartFailure {
-    /// Its session has not that much memory.
+    /// Too little memory left in its session.
     #[error("{0}")]
     Memory(#[source] Short),
     #[error(transparent)]
@@ -33,9 +33,9 @@ pub(super) struct Version {
     program: Program<Packet>,
     spec: Box<InstanceSpec>,
     memory: Memory,
-    /// Its instances' way to the account.
+    /// Access of its instances to the account.
     allowance: Rc<Allowance>,
-    /// What is kept for it, and its stacks.
+    /// Charge for what is kept for it, and for its stacks.
     _charge: Charge,
 }
 

@@ -13,13 +13,13 @@ use units::{CoarseInstant, EntryId};
 pub(crate) struct Watch {
     /// What was asked for; that which is not in `at` any more is skipped.
     due: BinaryHeap<Reverse<(CoarseInstant, EntryId)>>,
-    /// By entry: when it is to be looked at, [`CoarseInstant::NEVER`] for never.
+    /// Time at which each entry is to be looked at, [`CoarseInstant::NEVER`] for never.
     at: Vec<CoarseInstant>,
     lanes: Vec<EntryId>,
 }
 
 impl Watch {
-    /// The service is to be looked at then, and not before; never with [`CoarseInstant::NEVER`].
+    /// Has the service looked at then, and not before; never with [`CoarseInstant::NEVER`].
     pub(crate) fn set(&mut self, entry: EntryId, at: CoarseInstant) {
         let index = usize::from(entry.0);
         if self.at.len() <= index {

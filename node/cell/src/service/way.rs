@@ -1,4 +1,4 @@
-//! How a packet comes to a service, and how its module sees that.
+//! Arrival of a packet at a service: what is known of it, and how its module sees that.
 
 use abi::Meta;
 use abi::layout::{
@@ -8,18 +8,18 @@ use abi::layout::{
 use bpf_maps::{self as maps, PacketMeta};
 use units::{Bytes, CoarseInstant, EntryId, SessionId};
 
-/// How a packet comes to a service.
+/// Arrival of a packet at a service.
 #[derive(Clone, Copy)]
 pub(crate) struct Way {
     pub(crate) meta: PacketMeta,
-    /// What the module before left.
+    /// Mark that the module before left.
     pub(crate) mark: [u8; MARK_LENGTH],
-    /// It came straight from the front door, which has counted it, with so many batches before
-    /// its own; or, without a number, from another service.
+    /// Number of its batch, when it came straight from the front door, which has counted it; `None`
+    /// when it came from another service.
     pub(crate) batch: Option<u64>,
-    /// The service whose lane has counted it, while it is with another.
+    /// Service whose lane has counted it, while it is with another.
     pub(crate) counted_by: Option<EntryId>,
-    /// What it takes of its session's queue.
+    /// Queue credit of its session that it has.
     pub(crate) room: Bytes,
 }
 
@@ -45,7 +45,7 @@ impl Way {
     }
 }
 
-/// The front door's metadata in the words of the ABI.
+/// Returns the front door's metadata in the words of the ABI.
 #[inline]
 pub(super) fn module_meta(
     meta: &PacketMeta,

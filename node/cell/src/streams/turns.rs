@@ -27,12 +27,13 @@ const CALL_SLICES: u64 = 2;
 /// Bytes of a page of linear memory.
 const PAGE_LENGTH: usize = 65_536;
 
-/// So long the daemon and what comes from the kernel are not looked at while there is something to
-/// do for connections: two calls of the kernel, which each look at those would make as well.
+/// Interval at which the daemon and what comes from the kernel are looked at while there is
+/// something to do for connections: two calls of the kernel, which each look at those would make as
+/// well.
 const BESIDE_INTERVAL: Nanos = Nanos(100_000);
 
-/// So long a service's calls are looked at more often behind one that ran for longer than a turn. Others are
-/// short, and to interrupt them takes a twentieth of their time.
+/// Time for which a service's calls are looked at more often behind one that ran for longer than a
+/// turn. Others are short, and to interrupt them takes a twentieth of their time.
 const CAREFUL_FOR: Nanos = Nanos::from_millis(1_000);
 
 /// Shared streams as an operator has granted them.
@@ -54,12 +55,12 @@ impl Random for Kernel {
     }
 }
 
-/// When it is time to look at what is beside connections: the daemon, and the kernel's packets.
+/// Schedule of looks at what is beside connections: the daemon, and the kernel's packets.
 #[derive(Debug, Default)]
 struct Beside {
-    /// The last look behind which there were connections to work for.
+    /// Instant of the last look behind which there were connections to work for.
     looked: Nanos,
-    /// When those were worked for, since then.
+    /// Instant at which connections were worked for, since the last look.
     worked: Option<Nanos>,
 }
 
@@ -85,13 +86,14 @@ pub(crate) struct StreamTurns {
     services: StreamServices,
     engine: proxy_wasm::Engine,
     accounts: Memory,
-    /// Until then calls may be long.
+    /// Instant until which calls may be long.
     careful_until: Nanos,
     beside: Beside,
 }
 
 impl StreamTurns {
-    /// Creates one without services. Before the process is confined: it makes a descriptor.
+    /// Creates an owner without services; before the process is confined, since it makes a
+    /// descriptor.
     ///
     /// # Errors
     /// When the kernel has none left.
@@ -253,8 +255,8 @@ impl StreamTurns {
         Ok(())
     }
 
-    /// Lets a service work whose turn it is; returns until when it did. `None` when there is no such
-    /// service.
+    /// Lets a service work whose turn it is; returns until when it did. `None` when there is no
+    /// such service.
     pub(crate) fn work(
         &mut self,
         begin: Nanos,

@@ -22,8 +22,8 @@ use std::path::Path;
 use units::CoarseInstant;
 use xsk::Umem;
 
-/// Nine times the weight of an ordinary process: a guest core is the cell's, and what shares it
-/// on a small machine still goes on.
+/// Niceness of the process, nine times the weight of an ordinary one: a guest core is the cell's,
+/// and what shares it on a small machine still goes on.
 const NICE: i32 = -10;
 
 /// Makes a cell, and confines the process.

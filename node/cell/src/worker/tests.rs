@@ -33,7 +33,7 @@ impl Pair {
         Self { cell, daemon, buffer, _directory: directory }
     }
 
-    /// What the daemon sends.
+    /// Sends a message of the daemon.
     fn send(&self, message: &ToCell, fds: &[&OwnedFd]) {
         let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
         fd_passing::send(self.daemon.as_fd(), &encode(message).unwrap(), &fds).unwrap();
@@ -44,7 +44,7 @@ impl Pair {
         self.cell.drain_messages(&mut self.buffer, NOW)
     }
 
-    /// What the cell has told since the last call, in words.
+    /// Returns what the cell has told since the last call, in words.
     fn told(&mut self) -> Vec<String> {
         std::iter::from_fn(|| {
             match fd_passing::receive(self.daemon.as_fd(), &mut self.buffer).unwrap() {

@@ -1,4 +1,5 @@
-//! Maps of the front door that the cell reads and writes, with memory of this process in their place.
+//! Maps of the front door that the cell reads and writes, with memory of this process in their
+//! place.
 
 use super::*;
 use crate::dispatch::tests::shared::{memory, read, write};
@@ -11,7 +12,8 @@ use std::os::unix::net::UnixDatagram;
 
 const RULE: u16 = 7;
 
-/// A rig with two services, the second of which drops, and what the rule of the next stage says.
+/// Makes a rig with two services, the second of which drops; `action` and `entry` are what the rule
+/// of the next stage says.
 fn staged(action: u8, entry: u16) -> Rig {
     let mut rig = Rig::new();
     rig.start(facts(ENTRY), OBEYS);
@@ -59,7 +61,7 @@ fn a_packet_without_its_service_meets_the_next_stage_too() {
     assert_eq!((rig.cell().no_service, rig.cell().no_service_dropped), (1, 1));
 }
 
-/// A word of a session's room.
+/// Reads a word of a session's room.
 fn word(map: &OwnedFd, session: usize, field: usize) -> u32 {
     read(map, session * size_of::<Room>() + field)
 }

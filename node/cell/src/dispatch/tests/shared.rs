@@ -1,5 +1,5 @@
-//! Services that can leave user level, with memory of this process in place of the kernel's maps: the
-//! test is the front door, and the programs below.
+//! Services that can leave user level, with memory of this process in place of the kernel's maps:
+//! the test is the front door, and the programs below.
 
 use super::*;
 use crate::protocol::SharedFacts;
@@ -42,7 +42,7 @@ struct Below {
 }
 
 impl Below {
-    /// Starts one, of this module.
+    /// Starts a service of this module.
     fn start(body: &str) -> Self {
         // Tests run side by side in one process, each with addresses of its own.
         static NEXT: AtomicU64 = AtomicU64::new(1 << 44);
@@ -80,7 +80,7 @@ impl Below {
         read(&self.lanes, Self::at(field))
     }
 
-    /// Packets that went up, and that are gone.
+    /// Returns how many packets went up, and how many are gone.
     fn counts(&self) -> (u32, u32) {
         (self.field(offset_of!(Lane, sent_up)), self.field(offset_of!(Lane, left)))
     }
