@@ -276,7 +276,7 @@ impl Service {
     /// Returns whether a pool has work.
     #[inline]
     pub(crate) fn wants(&self, pool: usize) -> bool {
-        self.instances.wants(pool, self.step())
+        self.instances.wants(pool, || self.step())
     }
 
     /// Returns other pools than this one that have work.

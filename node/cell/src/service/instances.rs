@@ -151,13 +151,14 @@ impl Instances {
         Task { entry, pool: pool as u8, processor: self.pools.processor(pool, entry) }
     }
 
-    /// Returns whether a pool has work; `step` is what is to be done next beside packets.
+    /// Returns whether a pool has work; `step` says what is to be done next beside packets, and is
+    /// asked last: where a packet waits, most often, nothing of that is looked at.
     #[inline]
-    pub(super) fn wants(&self, pool: usize, step: Option<Step>) -> bool {
+    pub(super) fn wants(&self, pool: usize, step: impl FnOnce() -> Option<Step>) -> bool {
         let mut lanes = self.pools.lanes(pool);
         (self.is_held && pool == 0)
             || lanes.any(|lane| !self.lanes[lane].is_idle())
-            || step.is_some_and(|step| self.pool_of(step.lane) == pool)
+            || step().is_some_and(|step| self.pool_of(step.lane) == pool)
     }
 
     /// Returns the first lane, from that one on, that a hook is for.
