@@ -108,19 +108,7 @@ impl Datapath {
         sessions: &'a mut Sessions,
         session: SessionId,
     ) -> Exits<'a> {
-        Exits {
-            ports: &mut self.ports,
-            pool: &mut self.pool,
-            kernel: self.kernel.as_ref(),
-            tap: self.tap.as_mut(),
-            rules: self.rules.as_ref(),
-            associations: &mut self.associations,
-            egress: &mut self.egress,
-            umem: &self.umem,
-            sessions,
-            session,
-            sent: 0,
-        }
+        Exits { path: self, sessions, session, sent: 0 }
     }
 
     /// Returns the free frames of packet memory, for packets that end.

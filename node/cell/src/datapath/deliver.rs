@@ -1,11 +1,10 @@
 //! What a verdict does to a packet: the last steps of its way through the node.
 
-use crate::datapath::associations::{Associations, Unanswered};
-use crate::datapath::egress::{Departing, Egress, Exit, Refused};
-use crate::datapath::facts::Facts;
-use crate::datapath::kernel::KernelPath;
+use crate::datapath::Datapath;
+use crate::datapath::associations::Unanswered;
+use crate::datapath::egress::{Departing, Exit, Refused};
 use crate::datapath::link::{self, TAG_LENGTH, l3_offset, retag, trim_behind};
-use crate::datapath::port::{Port, Ports, SendFailure};
+use crate::datapath::port::{Port, SendFailure};
 use crate::datapath::source::{self, Source};
 use crate::datapath::tap::Tap;
 use crate::sched::sessions::Sessions;
@@ -14,11 +13,10 @@ use bpf_maps::{
     ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, ACTION_OUT, META_BRIDGED, META_ROUTED, PacketMeta,
     RULE_NONE,
 };
-use std::rc::Rc;
 use units::{Bytes, EntryId, PortId, SessionId};
 use wire::protocol::ETHERNET_LENGTH;
 use wire::rewrite;
-use xsk::{FramePool, Packet, Umem};
+use xsk::Packet;
 
 /// Where a packet ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,21 +38,11 @@ impl End {
     }
 }
 
-/// Egress resources lent for one call: ports, frame pool, kernel path, schedule of shared ports.
+/// Egress resources lent for one call: the data path, and the session that sends.
 pub(crate) struct Exits<'a> {
-    pub(super) ports: &'a mut Ports,
-    pub(super) pool: &'a mut FramePool,
-    pub(super) kernel: Option<&'a KernelPath>,
-    /// While somebody captures.
-    pub(super) tap: Option<&'a mut Tap>,
-    /// What the rules of further stages say.
-    pub(super) rules: Option<&'a Facts>,
-    pub(super) associations: &'a mut Associations,
-    /// Of ports of whose rates sessions have shares.
-    pub(super) egress: &'a mut Egress,
-    pub(super) umem: &'a Rc<Umem>,
+    pub(super) path: &'a mut Datapath,
     pub(super) sessions: &'a mut Sessions,
-    /// Who sends.
+    /// Session that sends.
     pub(super) session: SessionId,
     /// Bytes that were sent by it at once.
     pub(super) sent: u64,
@@ -85,21 +73,18 @@ impl Exits<'_> {
     /// Returns the capture, while somebody captures.
     #[inline]
     pub(crate) fn tap(&mut self) -> Option<&mut Tap> {
-        self.tap.as_deref_mut()
+        self.path.tap()
     }
 
     /// Makes a packet of a frame's bytes; `None` when there is no memory for it.
     pub(crate) fn packet_of(&mut self, frame: &[u8]) -> Option<Packet> {
-        let mut packet = Packet::allocate(self.umem, self.pool, frame.len())?;
-        // Allocated with the frame's length: the store fits.
-        let _ = packet.store(0, frame);
-        Some(packet)
+        self.path.packet_of(frame)
     }
 
     /// Ends a packet: its memory is free again.
     #[inline]
     pub(crate) fn recycle(&mut self, packet: Packet) {
-        packet.recycle(self.pool);
+        packet.recycle(&mut self.path.pool);
     }
 
     /// Forwards by the route that came with the packet, or through the kernel
@@ -111,7 +96,7 @@ impl Exits<'_> {
         if meta.flags & META_ROUTED == 0 {
             return self.hand_back(packet, meta);
         }
-        let Some(egress) = self.ports.get(meta.egress_port) else {
+        let Some(egress) = self.path.ports.get(meta.egress_port) else {
             return self.hand_to_kernel(packet);
         };
         let (mac, mtu) = (egress.mac(), egress.mtu());
@@ -141,7 +126,9 @@ impl Exits<'_> {
         while meta.then[0] != RULE_NONE {
             let rule = meta.then[0];
             meta.then = [meta.then[1], RULE_NONE];
-            let Some(fact) = self.rules.and_then(|rules| rules.of(rule)) else { continue };
+            let Some(fact) = self.path.rules.as_ref().and_then(|rules| rules.of(rule)) else {
+                continue;
+            };
             match fact.action {
                 ACTION_FORWARD => {}
                 ACTION_DROP => return Next::Drop,
@@ -180,9 +167,9 @@ impl Exits<'_> {
 
     /// Out by the other end of a bridge, as it is.
     fn across(&mut self, packet: Packet, port: u16) -> End {
-        let room = self.ports.get(port).map(|port| port.mtu() + ETHERNET_LENGTH + TAG_LENGTH);
+        let room = self.path.ports.get(port).map(|port| port.mtu() + ETHERNET_LENGTH + TAG_LENGTH);
         if room.is_some_and(|room| packet.length() > room) {
-            packet.recycle(self.pool);
+            self.recycle(packet);
             return End::TooLong;
         }
         self.send(port, packet)
@@ -190,20 +177,20 @@ impl Exits<'_> {
 
     /// Out of a port as it is.
     pub(crate) fn send(&mut self, port: u16, packet: Packet) -> End {
-        if let Some(tap) = &mut self.tap {
+        if let Some(tap) = &mut self.path.tap {
             tap.leaves(&packet, port);
         }
-        if self.egress.shares(port) {
+        if self.path.egress.shares(port) {
             return self.send_in_turn(port, packet);
         }
         let length = packet.length() as u64;
-        match self.ports.send(port, packet, self.pool) {
+        match self.path.ports.send(port, packet, &mut self.path.pool) {
             Ok(()) => {
                 self.sent += length;
                 End::Sent
             }
             Err((packet, failure)) => {
-                packet.recycle(self.pool);
+                self.recycle(packet);
                 End::Failed(failure)
             }
         }
@@ -219,14 +206,14 @@ impl Exits<'_> {
         let memory = Bytes(departing.packet.memory_length() as u64);
         if !self.sessions.hold(self.session, memory) {
             self.sessions.refused(self.session, &departing.packet);
-            departing.packet.recycle(self.pool);
+            self.recycle(departing.packet);
             return End::Failed(SendFailure::Full);
         }
-        match self.egress.enqueue(port, self.session, departing, None) {
+        match self.path.egress.enqueue(port, self.session, departing, None) {
             Ok(()) => end,
             Err((packet, why)) => {
                 self.sessions.release(self.session, memory);
-                packet.recycle(self.pool);
+                self.recycle(packet);
                 match why {
                     Refused::Full => End::Failed(SendFailure::Full),
                     Refused::TooLong => End::TooLong,
@@ -237,8 +224,8 @@ impl Exits<'_> {
 
     /// Out of the port that a module named, as it is.
     pub(crate) fn redirect(&mut self, packet: Packet, arrival: u16, port: u16) -> End {
-        if self.ports.is_worn_out(packet.head(), arrival, port) {
-            packet.recycle(self.pool);
+        if self.path.ports.is_worn_out(packet.head(), arrival, port) {
+            self.recycle(packet);
             return End::Cycle;
         }
         self.send(port, packet)
@@ -246,8 +233,8 @@ impl Exits<'_> {
 
     /// Out of the arrival port with the MAC addresses swapped.
     pub(crate) fn bounce(&mut self, mut packet: Packet, port: u16) -> End {
-        if self.ports.is_worn_out(packet.head(), port, port) {
-            packet.recycle(self.pool);
+        if self.path.ports.is_worn_out(packet.head(), port, port) {
+            self.recycle(packet);
             return End::Cycle;
         }
         match rewrite::swap_macs(packet.head_mut()) {
@@ -259,11 +246,11 @@ impl Exits<'_> {
     /// What a service left of an active packet's payload, back to whoever called it, by the port
     /// that it came in by.
     pub(crate) fn answer(&mut self, mut packet: Packet, port: u16) -> End {
-        let mtu = self.ports.get(port).map_or(0, Port::mtu);
-        match self.associations.answer(&mut packet, mtu) {
+        let mtu = self.path.ports.get(port).map_or(0, Port::mtu);
+        match self.path.associations.answer(&mut packet, mtu) {
             Ok(()) => self.send(port, packet),
             Err(why) => {
-                packet.recycle(self.pool);
+                self.recycle(packet);
                 match why {
                     Unanswered::TooLong => End::TooLong,
                     Unanswered::NoRoom => End::Failed(SendFailure::Full),
@@ -297,9 +284,9 @@ impl Exits<'_> {
         if given.is_none() && destination.is_none() {
             return source == Source::Same;
         }
-        let receives = self.ports.receives(meta.arrival_port);
+        let receives = self.path.ports.receives(meta.arrival_port);
         let arrival = receives.then_some(PortId(meta.arrival_port));
-        let asker = self.egress.asker();
+        let asker = self.path.egress.asker();
         let is_noted = asker.is_some_and(|asker| asker.note(packet, arrival, given, destination));
         match given {
             Some(given) if !is_noted => source::give_again(packet, l3, given),
@@ -311,7 +298,7 @@ impl Exits<'_> {
 
     /// Into the kernel's stack by the port that it came in by, or without one.
     pub(crate) fn hand_back(&mut self, packet: Packet, meta: &PacketMeta) -> End {
-        if self.ports.frames(meta.arrival_port).is_none() {
+        if self.path.ports.frames(meta.arrival_port).is_none() {
             return self.leave_to_kernel(packet, meta);
         }
         let by = Exit::Back { arrival: meta.arrival_port, is_ip: is_ip(meta) };
@@ -326,7 +313,8 @@ impl Exits<'_> {
             false => meta.flags & META_ROUTED == 0,
         };
         let port = meta.arrival_port;
-        let arrives = is_as_it_came && self.ports.receives(port) && self.egress.asker().is_some();
+        let arrives =
+            is_as_it_came && self.path.ports.receives(port) && self.path.egress.asker().is_some();
         let by = match arrives {
             true => Exit::Arrival { port, is_ip: is_ip(meta) },
             // By the node's own device tags are taken off: the kernel would route what it has to drop.
@@ -341,25 +329,26 @@ impl Exits<'_> {
     /// Into the kernel's stack; when it is the session's turn, if the kernel will send it by a port
     /// of which somebody has a share.
     fn give_to_kernel(&mut self, departing: Departing) -> End {
-        if let Some(port) = self.egress.shared_egress(self.session, &departing) {
+        if let Some(port) = self.path.egress.shared_egress(self.session, &departing) {
             return self.wait_for_turn(port, departing, End::ToKernel);
         }
         if departing.by == Exit::Kernel && l3_offset(departing.packet.head()).is_none() {
             return self.malformed(departing.packet);
         }
-        match departing.leave(self.ports, self.kernel, self.egress.asker(), self.pool) {
+        let Datapath { ports, kernel, egress, pool, .. } = &mut *self.path;
+        match departing.leave(ports, kernel.as_ref(), egress.asker(), pool) {
             true => End::ToKernel,
             false => End::KernelRefused,
         }
     }
 
     fn unknown_vlan(&mut self, packet: Packet) -> End {
-        packet.recycle(self.pool);
+        self.recycle(packet);
         End::UnknownVlan
     }
 
     fn malformed(&mut self, packet: Packet) -> End {
-        packet.recycle(self.pool);
+        self.recycle(packet);
         End::Malformed
     }
 }
