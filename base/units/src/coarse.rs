@@ -3,44 +3,14 @@
 //! A loop reads such a clock once a round and hands the instant on. An instant and a duration are
 //! two types, so that one cannot be taken for the other; neither wraps.
 
-use crate::Nanos;
-use core::fmt;
+use crate::{Millis, Nanos};
 use core::ops::Add;
-use serde::{Deserialize, Serialize};
-
-/// Nanoseconds of a millisecond.
-const NANOS: u64 = 1_000_000;
-
-/// Duration in whole milliseconds.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(transparent)]
-pub struct Millis(pub u64);
 
 impl Millis {
-    /// Duration of no time.
-    pub const ZERO: Self = Self(0);
-
     /// Returns the same time in nanoseconds; the most that there are when it has more.
     #[must_use]
     pub const fn as_nanos(self) -> Nanos {
         Nanos::from_millis(self.0)
-    }
-}
-
-impl Add for Millis {
-    type Output = Self;
-
-    /// Adds two durations; the longest when their sum has no number.
-    fn add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
-    }
-}
-
-impl fmt::Display for Millis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ms", self.0)
     }
 }
 
@@ -69,7 +39,7 @@ impl CoarseInstant {
     /// Returns the last coarse instant that is not later than `nanos` of the same clock.
     #[must_use]
     pub const fn from_nanos(nanos: Nanos) -> Self {
-        Self(nanos.0 / NANOS)
+        Self(nanos.as_millis())
     }
 
     /// Returns the same instant in nanoseconds; the last that there is for [`Self::NEVER`].
@@ -82,12 +52,6 @@ impl CoarseInstant {
     #[must_use]
     pub const fn saturating_since(self, earlier: Self) -> Millis {
         Millis(self.0.saturating_sub(earlier.0))
-    }
-
-    /// Returns how long ago `earlier` was; `None` when it is later.
-    #[must_use]
-    pub fn checked_since(self, earlier: Self) -> Option<Millis> {
-        self.0.checked_sub(earlier.0).map(Millis)
     }
 }
 
@@ -117,8 +81,6 @@ mod tests {
     #[test]
     fn time_since_a_later_instant_is_none() {
         let (early, late) = (CoarseInstant::from_millis(5), CoarseInstant::from_millis(8));
-        assert_eq!(late.checked_since(early), Some(Millis(3)));
-        assert_eq!(early.checked_since(late), None);
         assert_eq!(late.saturating_since(early), Millis(3));
         assert_eq!(early.saturating_since(late), Millis::ZERO);
     }

@@ -10,7 +10,7 @@ mod coarse;
 mod ticks;
 
 pub use account::{Account, Held};
-pub use coarse::{CoarseInstant, Millis};
+pub use coarse::CoarseInstant;
 pub use ticks::Ticks;
 
 use core::fmt;
@@ -65,6 +65,10 @@ macro_rules! quantity {
 quantity!(
     /// Nanoseconds, of a duration or of a node's monotonic clock.
     Nanos, "ns"
+);
+quantity!(
+    /// Milliseconds of a duration, whole ones: the step of a [`CoarseInstant`].
+    Millis, "ms"
 );
 quantity!(
     /// Bytes as they are on the wire, without preamble and frame check sequence.
