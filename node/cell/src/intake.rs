@@ -30,7 +30,7 @@ use packet_ports::PacketPorts;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::collections::VecDeque;
 use tap_reader::{MARKED_LENGTH, TapReader, mark_of};
-use units::{Bytes, CoarseInstant};
+use units::CoarseInstant;
 use xsk::Packet;
 
 /// Packets whose headers are on their way to this CPU while one is handled: as
@@ -208,8 +208,7 @@ impl Intake {
             to.arm();
             // Each is a batch of its own: it is read when it is handled.
             *batches += 1;
-            let (mark, batch) = ([0; MARK_LENGTH], Some(*batches));
-            let way = Way { meta, mark, batch, counted_by: None, room: Bytes::ZERO };
+            let way = Way::from_door(meta, [0; MARK_LENGTH], *batches);
             to.on_packet(packet, way, now, link);
         })
     }
@@ -234,9 +233,7 @@ impl Intake {
                 Some(packet) => {
                     // Each is a batch of its own: it is read when it is handled.
                     self.batches += 1;
-                    let batch = Some(self.batches);
-                    let way = Way { meta, mark, batch, counted_by: None, room: Bytes::ZERO };
-                    to.on_packet(packet, way, now, link);
+                    to.on_packet(packet, Way::from_door(meta, mark, self.batches), now, link);
                 }
                 // Its service has counted that one already.
                 None if leaves => to.path_mut().lose_from_below(),
@@ -265,8 +262,6 @@ impl Intake {
             // The front door wrote both, the mark in front.
             _ => packet.metadata::<MARKED_LENGTH>().map_or([0; MARK_LENGTH], mark_of),
         };
-        let batch = Some(self.batches);
-        let way = Way { meta, mark, batch, counted_by: None, room: Bytes::ZERO };
-        to.on_packet(packet, way, now, link);
+        to.on_packet(packet, Way::from_door(meta, mark, self.batches), now, link);
     }
 }

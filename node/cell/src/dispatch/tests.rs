@@ -103,8 +103,7 @@ impl Rig {
             then: [RULE_NONE; 2],
             ..PacketMeta::default()
         };
-        let (mark, batch) = ([0; MARK_LENGTH], Some(1));
-        let way = Way { meta, mark, batch, counted_by: None, room: Bytes::ZERO };
+        let way = Way::from_door(meta, [0; MARK_LENGTH], 1);
         (self.dispatcher.path_mut().packet_of(&bytes).unwrap(), way)
     }
 

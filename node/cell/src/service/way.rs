@@ -24,6 +24,12 @@ pub(crate) struct Way {
 }
 
 impl Way {
+    /// Creates the arrival of a packet straight from the front door, in the batch of this number.
+    #[inline]
+    pub(crate) const fn from_door(meta: PacketMeta, mark: [u8; MARK_LENGTH], batch: u64) -> Self {
+        Self { meta, mark, batch: Some(batch), counted_by: None, room: Bytes::ZERO }
+    }
+
     /// Returns whether the front door has counted the packet in the lane of the service that it
     /// comes to.
     #[inline]
