@@ -316,16 +316,10 @@ impl<T: Timer> Cell<T> {
                 self.stay_awake(now + EXPECT);
             }
             ToCell::StartStreams(facts) => {
-                let pacer = dispatcher.scheduler().pacer();
-                if streams.start(*facts, fds, pacer, link)? {
-                    streams.look(dispatcher.scheduler_mut(), link)?;
-                }
+                streams.start(*facts, fds, dispatcher.scheduler_mut(), link)?;
             }
             ToCell::ReplaceStreams(facts) => {
-                let pacer = dispatcher.scheduler().pacer();
-                if streams.replace(*facts, fds, pacer, link)? {
-                    streams.look(dispatcher.scheduler_mut(), link)?;
-                }
+                streams.replace(*facts, fds, dispatcher.scheduler_mut(), link)?;
             }
             ToCell::Codecs(facts) => streams.codecs().set_facts(facts),
             ToCell::CodecStarted(number, pid) => {

@@ -4,7 +4,7 @@
 use super::codecs::Ask;
 use super::{Module, StreamServices, Told};
 use crate::control::link::Link;
-use crate::memory::Memory;
+use crate::memory::{Charge, Memory};
 use crate::protocol::{Failure, FromCell, ServiceReport, SessionFacts, StreamFacts};
 use crate::sched::pacer::{self, Pacer};
 use crate::sched::sessions::Next;
@@ -128,8 +128,7 @@ impl StreamTurns {
         self.services.are_there().then_some(self.services.as_fd())
     }
 
-    /// Begins a service, with what came with its facts; returns false, and tells the daemon, when
-    /// that fails.
+    /// Begins a service, with what came with its facts; tells the daemon when that fails.
     ///
     /// # Errors
     /// When descriptors are missing, or the daemon cannot be told.
@@ -137,27 +136,26 @@ impl StreamTurns {
         &mut self,
         facts: StreamFacts,
         fds: Vec<OwnedFd>,
-        pacer: &Rc<Pacer>,
+        scheduler: &mut Scheduler<impl Timer>,
         link: &mut Link,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         let entry = facts.entry;
         let mut fds = fds.into_iter();
         let (Some(code), Some(interception)) = (fds.next(), fds.next()) else {
             bail!("StartStreams came without its descriptors");
         };
         let listeners = fds.collect();
-        let started = self.module(&facts, &code, pacer).and_then(|module| {
-            let charge = self.accounts.charge_streams(&facts)?;
-            Ok(self.services.start(facts, interception, listeners, module, charge)?)
-        });
-        if let Err(error) = &started {
-            link.send(&FromCell::StartFailed(entry, Failure::of(error)))?;
+        let started =
+            self.prepare(&facts, &code, scheduler.pacer()).and_then(|(module, charge)| {
+                Ok(self.services.start(facts, interception, listeners, module, charge)?)
+            });
+        match started {
+            Ok(()) => self.look(scheduler, link),
+            Err(error) => link.send(&FromCell::StartFailed(entry, Failure::of(&error))),
         }
-        Ok(started.is_ok())
     }
 
-    /// Begins another version in a service's place; returns false, and tells the daemon, when that
-    /// fails.
+    /// Begins another version in a service's place; tells the daemon when that fails.
     ///
     /// # Errors
     /// When its code is missing, or the daemon cannot be told.
@@ -165,21 +163,20 @@ impl StreamTurns {
         &mut self,
         facts: StreamFacts,
         fds: Vec<OwnedFd>,
-        pacer: &Rc<Pacer>,
+        scheduler: &mut Scheduler<impl Timer>,
         link: &mut Link,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         let entry = facts.entry;
         let Some(code) = fds.into_iter().next() else {
             bail!("ReplaceStreams came without its code");
         };
-        let replaced = self.module(&facts, &code, pacer).and_then(|module| {
-            let charge = self.accounts.charge_streams(&facts)?;
-            Ok(self.services.replace(facts, module, charge)?)
-        });
-        if let Err(error) = &replaced {
-            link.send(&FromCell::ReplaceFailed(entry, Failure::of(error)))?;
+        let replaced = self
+            .prepare(&facts, &code, scheduler.pacer())
+            .and_then(|(module, charge)| Ok(self.services.replace(facts, module, charge)?));
+        match replaced {
+            Ok(()) => self.look(scheduler, link),
+            Err(error) => link.send(&FromCell::ReplaceFailed(entry, Failure::of(&error))),
         }
-        Ok(replaced.is_ok())
     }
 
     /// Ends a service, and returns its last report; `None` when it is no service of streams.
@@ -302,6 +299,18 @@ impl StreamTurns {
     /// Returns when there is something to do although nothing happens.
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
         self.services.poll_timeout()
+    }
+
+    /// Makes what a service, or another version of it, is begun with: its module, and the charge of
+    /// its memory.
+    fn prepare(
+        &self,
+        facts: &StreamFacts,
+        code: &OwnedFd,
+        pacer: &Rc<Pacer>,
+    ) -> Result<(Option<Module>, Charge)> {
+        let module = self.module(facts, code, pacer)?;
+        Ok((module, self.accounts.charge_streams(facts)?))
     }
 
     /// Makes what sees a service's connections; `None` when its module wants to see nothing.
@@ -437,9 +446,15 @@ mod tests {
         vec![code, interception.into(), listener.into()]
     }
 
-    fn start(rig: &mut Rig, fds: Vec<OwnedFd>) -> Result<bool> {
+    fn start(rig: &mut Rig, fds: Vec<OwnedFd>) -> Result<()> {
         let Rig { streams, dispatcher, link, .. } = rig;
-        streams.start(facts(), fds, dispatcher.scheduler().pacer(), link)
+        streams.start(facts(), fds, dispatcher.scheduler_mut(), link)
+    }
+
+    fn replace(rig: &mut Rig) {
+        let Rig { streams, dispatcher, link, .. } = rig;
+        let fds = vec![code(BLIND)];
+        streams.replace(facts(), fds, dispatcher.scheduler_mut(), link).unwrap();
     }
 
     fn look(rig: &mut Rig) -> Vec<String> {
@@ -452,12 +467,10 @@ mod tests {
     fn a_service_of_streams_starts_asks_for_sockets_is_replaced_and_stops() {
         let mut rig = Rig::new();
         assert!(rig.streams.waited_for().is_none() && look(&mut rig).is_empty());
-        assert!(start(&mut rig, descriptors(code(BLIND))).unwrap());
+        start(&mut rig, descriptors(code(BLIND))).unwrap();
         assert_eq!(look(&mut rig), ["Started(EntryId(6))", "WantsSockets([256, 256])"]);
         assert!(rig.streams.are_there() && rig.streams.waited_for().is_some());
-        let Rig { streams, dispatcher, link, .. } = &mut rig;
-        let pacer = dispatcher.scheduler().pacer();
-        assert!(streams.replace(facts(), vec![code(BLIND)], pacer, link).unwrap());
+        replace(&mut rig);
         assert_eq!(look(&mut rig), ["Replaced(EntryId(6), 0)", "Kept(EntryId(6))"]);
         rig.streams.set_closed(ENTRY, true);
         let report = rig.streams.stop(ENTRY).unwrap();
@@ -469,10 +482,8 @@ mod tests {
     fn code_that_is_none_and_a_service_that_is_not_there_are_told() {
         let mut rig = Rig::new();
         let none = sealed_memory("code", b"none").unwrap();
-        assert!(!start(&mut rig, descriptors(none)).unwrap());
-        let Rig { streams, dispatcher, link, .. } = &mut rig;
-        let pacer = dispatcher.scheduler().pacer();
-        assert!(!streams.replace(facts(), vec![code(BLIND)], pacer, link).unwrap());
+        start(&mut rig, descriptors(none)).unwrap();
+        replace(&mut rig);
         let told = rig.told();
         let [FromCell::StartFailed(ENTRY, _), FromCell::ReplaceFailed(ENTRY, _)] = &told[..] else {
             panic!("{told:?}");
@@ -483,7 +494,7 @@ mod tests {
     #[test]
     fn a_turn_of_a_service_without_connections_is_over_at_once() {
         let mut rig = Rig::new();
-        assert!(start(&mut rig, descriptors(code(BLIND))).unwrap());
+        start(&mut rig, descriptors(code(BLIND))).unwrap();
         look(&mut rig);
         let Rig { streams, dispatcher, .. } = &mut rig;
         let scheduler = dispatcher.scheduler_mut();
@@ -501,7 +512,7 @@ mod tests {
     #[test]
     fn another_daemon_keeps_those_that_it_knows() {
         let mut rig = Rig::new();
-        assert!(start(&mut rig, descriptors(code(BLIND))).unwrap());
+        start(&mut rig, descriptors(code(BLIND))).unwrap();
         rig.streams.retain(|entry| entry == ENTRY);
         assert_eq!(rig.streams.all().count(), 1);
         rig.streams.retain(|_| false);
