@@ -31,6 +31,20 @@ pub(super) fn write(fd: &OwnedFd, at: usize, bytes: &[u8]) {
     assert_eq!(rustix::io::pwrite(fd, bytes, at as u64).unwrap(), bytes.len());
 }
 
+/// Returns facts of a service that shares its memory, which is at this address.
+fn sharing(address: u64) -> ServiceFacts {
+    let shared = SharedFacts {
+        address,
+        arena_pages: ARENA_PAGES,
+        number: 1,
+        used: false,
+        grows: false,
+        globals: 0,
+        ring_length: RING_LENGTH,
+    };
+    ServiceFacts { shared: Some(shared), ..facts(ENTRY) }
+}
+
 /// A service that shares its memory, and what lies below it.
 struct Below {
     rig: Rig,
@@ -55,16 +69,7 @@ impl Below {
         let arena = memory(ARENA_PAGES as usize * 4096);
         let block = memory(layout::block_length(0) as usize);
         let ring = memory(2 * page + 2 * RING_LENGTH as usize);
-        let shared = SharedFacts {
-            address,
-            arena_pages: ARENA_PAGES,
-            number: 1,
-            used: false,
-            grows: false,
-            globals: 0,
-            ring_length: RING_LENGTH,
-        };
-        let facts = ServiceFacts { shared: Some(shared), ..facts(ENTRY) };
+        let facts = sharing(address);
         let code = Rig::code_of(&facts, body);
         let fds = [code, arena, block.try_clone().unwrap(), ring.try_clone().unwrap()];
         rig.loader.start(facts, &fds, &mut rig.dispatcher, NOW, &mut rig.link).unwrap();
@@ -256,16 +261,7 @@ fn a_service_that_stops_leaves_its_lane_up() {
 #[test]
 fn what_a_service_shares_has_to_be_complete() {
     let mut rig = Rig::new();
-    let shared = SharedFacts {
-        address: 1 << 45,
-        arena_pages: ARENA_PAGES,
-        number: 1,
-        used: false,
-        grows: false,
-        globals: 0,
-        ring_length: RING_LENGTH,
-    };
-    let facts = ServiceFacts { shared: Some(shared), ..facts(ENTRY) };
+    let facts = sharing(1 << 45);
     let code = Rig::code_of(&facts, OBEYS);
     let lanes = memory(ENTRIES_MAX * size_of::<Lane>());
     for missing in ["its lane is missing", "a descriptor is missing"] {
