@@ -428,8 +428,8 @@ impl<T: Timer> Cell<T> {
     /// Tells the daemon more of what it asked for.
     fn send_reports(&mut self) -> Result<()> {
         let Self { link, loader, intake, dispatcher, streams, .. } = self;
-        let memory_rest = loader.accounts().rest();
-        self.reports.poll(Sources { dispatcher, streams, intake, memory_rest }, link)
+        let accounts = loader.accounts();
+        self.reports.poll(Sources { dispatcher, streams, intake, accounts }, link)
     }
 
     fn stay_awake(&mut self, until: CoarseInstant) {

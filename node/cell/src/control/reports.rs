@@ -10,6 +10,7 @@
 use crate::control::link::Link;
 use crate::dispatch::Dispatcher;
 use crate::intake::Intake;
+use crate::memory::Memory;
 use crate::protocol::{CellReport, FromCell, SESSION_REPORTS_MAX};
 use crate::sched::{Timer, pacer};
 use crate::streams::turns::StreamTurns;
@@ -50,8 +51,7 @@ pub(crate) struct Sources<'a, T> {
     pub(crate) dispatcher: &'a mut Dispatcher<T>,
     pub(crate) streams: &'a StreamTurns,
     pub(crate) intake: &'a Intake,
-    /// Memory in use by sessions that reserved none.
-    pub(crate) memory_rest: Bytes,
+    pub(crate) accounts: &'a Memory,
 }
 
 /// Report that the daemon has asked for, round by round.
@@ -105,7 +105,7 @@ fn report_services(
 ) -> Result<Step> {
     let services = sources.dispatcher.services_mut();
     let most = if of == Of::All { SERVICES_PER_ROUND } else { LOOKS_PER_ROUND };
-    let (mut told, mut looks, mut next) = (Vec::new(), 0, from);
+    let (mut looks, mut next) = (0, from);
     while next < services.places() && looks < most {
         next += 1;
         let Some(service) = services.at_mut(next - 1) else { continue };
@@ -116,16 +116,12 @@ fn report_services(
         }
         sent[session] += service.bytes_out();
         if of == Of::All {
-            told.push((service.entry(), service.report()));
+            link.send(&FromCell::Service(service.entry(), Box::new(service.report())))?;
         }
-    }
-    for (entry, report) in told {
-        link.send(&FromCell::Service(entry, Box::new(report)))?;
     }
     let is_last = next >= services.places();
     if of == Of::All && is_last {
-        let streams: Vec<_> = sources.streams.all().collect();
-        for (entry, report) in streams {
+        for (entry, report) in sources.streams.all() {
             link.send(&FromCell::Service(entry, Box::new(report)))?;
         }
     }
@@ -164,7 +160,7 @@ fn report_sessions(
     }
     let mut report = CellReport {
         notices_dropped: link.dropped(),
-        memory_rest: sources.memory_rest,
+        memory_rest: sources.accounts.rest(),
         ..CellReport::default()
     };
     sources.dispatcher.report(&mut report);
