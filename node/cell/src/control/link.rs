@@ -235,18 +235,19 @@ fn hear(socket: &OwnedFd, buffer: &mut [u8], patience_ms: u64) -> Result<(FromCe
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    /// A link, the daemon's end of it, and the folder in which the next daemon finds the cell.
+    /// Makes a link; returns it with the daemon's end and the folder in which the next daemon finds
+    /// the cell.
     fn linked() -> (Link, OwnedFd, tempfile::TempDir) {
         let directory = tempfile::tempdir().unwrap();
         let (daemon, cell) = fd_passing::pair().unwrap();
         (Link::new(cell, directory.path()).unwrap(), daemon, directory)
     }
 
-    /// Messages that have come to a daemon's end.
-    fn received(daemon: &OwnedFd) -> Vec<FromCell> {
+    /// Receives the messages that have come to a daemon's end.
+    pub(crate) fn received(daemon: &OwnedFd) -> Vec<FromCell> {
         let mut buffer = vec![0; fd_passing::MESSAGE_LENGTH_MAX];
         std::iter::from_fn(|| match fd_passing::receive(daemon.as_fd(), &mut buffer).unwrap() {
             Received::Message(length, _) => {

@@ -4,14 +4,14 @@ mod maps;
 mod shared;
 
 use super::*;
+use crate::control::link::tests::received;
 use crate::packet_memory::PacketMemory;
-use crate::protocol::{KeptFacts, ServiceFacts, SessionReport, StateWay, decode};
+use crate::protocol::{KeptFacts, ServiceFacts, SessionReport, StateWay};
 use crate::sched::tests::Noted;
 use crate::service::letter::Letter;
 use crate::service::loader::Loader;
 use abi::Verdict;
-use rustix::fd::AsFd;
-use sandbox::fd_passing::{self, Received};
+use sandbox::fd_passing;
 use std::collections::BTreeMap;
 use units::Edge;
 use wire::FrameBuilder;
@@ -150,14 +150,7 @@ impl Rig {
 
     /// Returns messages to the daemon since the last call.
     pub(crate) fn told(&self) -> Vec<FromCell> {
-        let mut buffer = vec![0; fd_passing::MESSAGE_LENGTH_MAX];
-        std::iter::from_fn(|| {
-            match fd_passing::receive(self.daemon.as_fd(), &mut buffer).unwrap() {
-                Received::Message(length, _) => Some(decode(&buffer[..length]).unwrap()),
-                Received::Nothing | Received::Closed => None,
-            }
-        })
-        .collect()
+        received(&self.daemon)
     }
 
     /// Returns messages to the daemon since the last call, in words.

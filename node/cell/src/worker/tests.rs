@@ -1,6 +1,7 @@
 //! The root of a cell's process: each message of its daemon goes to the owner of what it is about.
 
 use super::*;
+use crate::control::link::tests::received;
 use crate::dispatch::tests::{ENTRY, NEXT, OBEYS, Rig, facts};
 use crate::protocol::{SessionFacts, StateWay, encode};
 use crate::sched::tests::Noted;
@@ -45,17 +46,8 @@ impl Pair {
     }
 
     /// Returns what the cell has told since the last call, in words.
-    fn told(&mut self) -> Vec<String> {
-        std::iter::from_fn(|| {
-            match fd_passing::receive(self.daemon.as_fd(), &mut self.buffer).unwrap() {
-                Received::Message(length, _) => {
-                    let message: FromCell = decode(&self.buffer[..length]).unwrap();
-                    Some(format!("{message:?}"))
-                }
-                Received::Nothing | Received::Closed => None,
-            }
-        })
-        .collect()
+    fn told(&self) -> Vec<String> {
+        received(&self.daemon).iter().map(|message| format!("{message:?}")).collect()
     }
 
     /// Sends a message, and returns what the cell tells.
