@@ -22,7 +22,7 @@ mod port_shares;
 pub(crate) mod source;
 pub(crate) mod tap;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use deliver::{End, Exits, Next};
 pub(crate) use facts::Facts;

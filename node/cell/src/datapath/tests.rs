@@ -16,15 +16,34 @@ const GOLD: SessionId = SessionId(2);
 const UNFINISHED_LENGTH: usize = 10;
 
 /// Other end of a packet port: what it sends, and what the kernel gets back of it.
-struct Wire {
+pub(crate) struct Wire {
     sent: UnixDatagram,
     back: UnixDatagram,
 }
 
 impl Wire {
+    /// Adds a packet port, and returns its other end.
+    pub(crate) fn add(
+        path: &mut Datapath,
+        sessions: &mut Sessions,
+        (port, bridge): (PortId, Option<PortId>),
+    ) -> Self {
+        let pairs = [(); 2].map(|()| UnixDatagram::pair().unwrap());
+        let [(sent, own), (back, own_back)] = pairs;
+        for socket in [&own, &own_back, &sent, &back] {
+            socket.set_nonblocking(true).unwrap();
+        }
+        path.add_frames(&facts(port), bridge, [own.into(), own_back.into()], sessions);
+        Self { sent, back }
+    }
+
+    /// Has a frame come by the port.
+    pub(crate) fn come(&self, frame: &[u8]) {
+        self.sent.send(&[&[0; UNFINISHED_LENGTH], frame].concat()).unwrap();
+    }
+
     /// Returns the frames that have come to one of its sockets.
     fn frames(socket: &UnixDatagram) -> Vec<Vec<u8>> {
-        socket.set_nonblocking(true).unwrap();
         let mut buffer = [0; 4096];
         std::iter::from_fn(|| {
             let length = socket.recv(&mut buffer).ok()?;
@@ -36,6 +55,11 @@ impl Wire {
     fn sent(&self) -> Vec<Vec<u8>> {
         Self::frames(&self.sent)
     }
+
+    /// Returns the frames that the kernel has got back.
+    pub(crate) fn back(&self) -> Vec<Vec<u8>> {
+        Self::frames(&self.back)
+    }
 }
 
 struct Rig {
@@ -45,7 +69,8 @@ struct Rig {
     right: Wire,
 }
 
-fn facts(port: PortId) -> PortFacts {
+/// Returns facts of a packet port.
+pub(crate) fn facts(port: PortId) -> PortFacts {
     PortFacts {
         port,
         name: ["left", "right"][usize::from(port.0)].into(),
@@ -65,16 +90,8 @@ impl Rig {
         let (umem, pool) = Umem::new(64).unwrap();
         let mut path = Datapath::new(umem, pool);
         let mut sessions = Sessions::new(Nanos::ZERO, PacketMemory::of(1), Memory::new());
-        let [left, right] = [(LEFT, Some(RIGHT)), (RIGHT, None)].map(|(port, bridge)| {
-            let ((sent, own), (back, own_back)) =
-                (UnixDatagram::pair().unwrap(), UnixDatagram::pair().unwrap());
-            for socket in [&own, &own_back] {
-                socket.set_nonblocking(true).unwrap();
-            }
-            let sockets = [own.into(), own_back.into()];
-            path.add_frames(&facts(port), bridge, sockets, &mut sessions);
-            Wire { sent, back }
-        });
+        let [left, right] = [(LEFT, Some(RIGHT)), (RIGHT, None)]
+            .map(|port| Wire::add(&mut path, &mut sessions, port));
         Self { path, sessions, left, right }
     }
 
@@ -186,7 +203,7 @@ fn without_a_route_the_kernel_has_it_by_the_port_that_it_came_in_by() {
     let mut rig = Rig::new();
     let packet = rig.packet(&frame());
     assert_eq!(rig.exits(GOLD).forward(packet, &meta()), End::ToKernel);
-    let back = Wire::frames(&rig.left.back);
+    let back = rig.left.back();
     assert_eq!(back[0][..6], facts(LEFT).mac, "addressed to the port");
     assert_eq!(back[0][6..], frame()[6..]);
     // Frames that a service sends by route have no port, and there is no device.
@@ -221,13 +238,11 @@ fn between_cabled_ports_a_frame_does_not_go_round_for_ever() {
 fn frames_cross_a_bridge_and_return_to_the_kernel_as_they_came() {
     let mut rig = Rig::new();
     let mut buffer = Buffer::default();
-    let mut given = vec![0; UNFINISHED_LENGTH];
-    given.extend(frame());
-    rig.left.sent.send(&given).unwrap();
+    rig.left.come(&frame());
     let (port, received) = rig.path.receive_frame(LEFT.0, &mut buffer).unwrap();
     assert_eq!((port.id, port.bridge, received.bytes), (LEFT, Some(RIGHT), &frame()[..]));
     assert!(rig.path.return_frame(LEFT.0, received));
-    assert_eq!(Wire::frames(&rig.left.back), [frame()]);
+    assert_eq!(rig.left.back(), [frame()]);
     assert_eq!(rig.path.cross(RIGHT, received), Ok(()));
     assert_eq!(rig.right.sent(), [frame()]);
     assert_eq!(rig.path.cross(PortId(7), received), Err(DROP_EGRESS_GONE));

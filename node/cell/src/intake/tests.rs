@@ -1,9 +1,9 @@
 //! Packets that come by the TAP device of kernel level and by packet ports, and where they end.
 
 use super::*;
+use crate::datapath::tests::{Wire, facts as port_facts};
 use crate::dispatch::tests::{ENTRY, NEXT, Rig, facts};
 use crate::intake::counts::DoorCounts;
-use crate::protocol::PortFacts;
 use abi::Verdict;
 use node::door::rules;
 use rustix::fd::AsFd;
@@ -121,35 +121,11 @@ fn packets_for_no_service_go_past_and_no_socket_has_any() {
 }
 
 const PORT: PortId = PortId(0);
-/// Bytes of `virtio_net_hdr` in front of each frame.
-const UNFINISHED_LENGTH: usize = 10;
 
-/// Adds a packet port; returns its wire, and what goes back to the kernel by it.
-fn add_port(rig: &mut Rig, bridge: Option<PortId>) -> [UnixDatagram; 2] {
-    let facts = PortFacts {
-        port: PORT,
-        name: "left".into(),
-        ifindex: 1,
-        queue: 0,
-        mac: [2, 0, 0, 0, 0, 2],
-        mtu: 1500,
-        raw: false,
-        cabled: false,
-        in_driver: false,
-        rate: None,
-    };
-    let pairs = [(); 2].map(|()| UnixDatagram::pair().unwrap());
-    let [(wire, own), (back, own_back)] = pairs;
-    for socket in [&own, &own_back, &wire, &back] {
-        socket.set_nonblocking(true).unwrap();
-    }
+/// Adds a packet port; returns its other end.
+fn add_port(rig: &mut Rig, bridge: Option<PortId>) -> Wire {
     let (path, sessions) = rig.dispatcher.path_and_sessions();
-    path.add_frames(&facts, bridge, [own.into(), own_back.into()], sessions);
-    [wire, back]
-}
-
-fn come(wire: &UnixDatagram, frame: &[u8]) {
-    wire.send(&[&[0; UNFINISHED_LENGTH], frame].concat()).unwrap();
+    Wire::add(path, sessions, (PORT, bridge))
 }
 
 /// Returns packets and bytes that came by the port, and packets of an outcome.
@@ -162,18 +138,16 @@ fn counted(counts: &DoorCounts, outcome: &str) -> (u64, u64, u64) {
 #[test]
 fn what_no_rule_matches_goes_back_into_the_kernel_and_is_counted() {
     let (mut rig, mut intake) = (Rig::new(), Intake::new());
-    let [wire, back] = add_port(&mut rig, None);
+    let wire = add_port(&mut rig, None);
     let counts = DoorCounts::create().unwrap();
     intake.count_in(counts.as_fd().try_clone_to_owned().unwrap()).unwrap();
     // ARP: nothing that the node has to do with.
     let mut frame = [0; 60];
-    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+    frame[..6].copy_from_slice(&port_facts(PORT).mac);
     frame[12..14].copy_from_slice(&[8, 6]);
-    come(&wire, &frame);
+    wire.come(&frame);
     assert!(receive(&mut intake, &mut rig, BATCH));
-    let mut buffer = [0; 200];
-    let length = back.recv(&mut buffer).unwrap();
-    assert_eq!(buffer[UNFINISHED_LENGTH..length], frame);
+    assert_eq!(wire.back(), [frame]);
     assert_eq!(counted(&counts, "kernel_not_ip"), (1, 60, 1));
     assert!(!receive(&mut intake, &mut rig, BATCH));
 }
@@ -181,11 +155,11 @@ fn what_no_rule_matches_goes_back_into_the_kernel_and_is_counted() {
 #[test]
 fn what_leaves_by_a_bridge_whose_other_end_is_away_is_lost_and_counted() {
     let (mut rig, mut intake) = (Rig::new(), Intake::new());
-    let [wire, _back] = add_port(&mut rig, Some(PortId(5)));
+    let wire = add_port(&mut rig, Some(PortId(5)));
     let counts = DoorCounts::create().unwrap();
     intake.count_in(counts.as_fd().try_clone_to_owned().unwrap()).unwrap();
     let frame = wire::FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2], 9).udp(1, 2).build();
-    come(&wire, &frame);
+    wire.come(&frame);
     intake.drain_ports(&mut rig.dispatcher, NOW, &mut rig.link);
     assert_eq!(counted(&counts, "drop_egress_gone"), (1, frame.len() as u64, 1));
 }
