@@ -25,7 +25,7 @@ use crate::protocol::{
 use crate::sched::pacer;
 use crate::sched::sessions::Sessions;
 use crate::sched::{Scheduler, Timer};
-use crate::service::mailbox::Mailbox;
+use crate::service::mailbox::{self, Mailbox};
 use crate::service::shared::Shared;
 use crate::service::table::Services;
 use crate::service::{
@@ -46,6 +46,7 @@ use xsk::Packet;
 
 /// Packets taken from one socket before the next one has its turn.
 pub(crate) const BATCH: usize = 64;
+const _: () = assert!(mailbox::WAITING_MAX == 4 * BATCH, "each call of a batch may send four");
 /// Shortest time that has to be left of a round for another turn to begin.
 const TURN_MIN: Nanos = Nanos(TURN_MAX.0 / 4);
 

@@ -9,7 +9,7 @@ use units::EntryId;
 
 /// Messages that wait for their turn: one batch of 64 packets with the four that each call may
 /// send.
-const WAITING_MAX: usize = 4 * 64;
+pub(crate) const WAITING_MAX: usize = 4 * 64;
 
 /// Owner of messages between modules that wait to be delivered, oldest first.
 #[derive(Debug, Default)]
