@@ -83,7 +83,7 @@ impl Daemon {
         let ends = node::other_ends(node.ports(), &file.bridge.0)?;
         let (ports, gone) = adopt_ports(&netlink, &front, &node, &ends)?;
         let wanted = desired.as_ref().context("it has no desired state")?;
-        if crate::dataplane::closing::is_wanted(&wanted.state, &node) {
+        if crate::dataplane::closing::is_wanted(wanted.state(), &node) {
             crate::dataplane::closing::close_unserved(&file.name, &ports);
         }
         for port in gone {
@@ -166,7 +166,7 @@ impl Daemon {
                 self.adopt_queues()?;
                 self.end_all_below_but(&runs);
                 self.adopt_meters(&runs);
-                self.node.resume(now, Ok(&runs), &self.desired.state);
+                self.node.resume(now, Ok(&runs), self.desired.state());
                 self.do_effects();
                 for (entry, home) in answer.services {
                     if let Some(home) = home {
@@ -178,7 +178,7 @@ impl Daemon {
                 tracing::info!(reason, "adopted what a daemon before left, without its cell");
                 self.end_all_below_but(&BTreeSet::new());
                 self.adopt_meters(&BTreeSet::new());
-                self.node.resume(now, Err(reason), &self.desired.state);
+                self.node.resume(now, Err(reason), self.desired.state());
                 self.do_effects();
                 self.sweep_interceptions();
             }

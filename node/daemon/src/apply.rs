@@ -17,13 +17,14 @@ pub(crate) use text::{Modules, fingerprint, resolve};
 pub(crate) use work::{Purpose, Work};
 
 use crate::config::ConfigError;
+use crate::control::recording::Facts;
 use crate::daemon::Daemon;
 use crate::edit::Edit;
 use crate::events::Note;
 use crate::http::{Answer, error};
 use crate::recorded::Recorded;
 use crate::reply::Reply;
-use crate::state::{Facts, Unconfirmed};
+use crate::state::Unconfirmed;
 use crate::views::{failed, usage};
 use abi::HostFunctions;
 use api::{
@@ -84,7 +85,7 @@ impl Daemon {
             facts.same_generation = true;
             return self.record(facts, Edit::Nothing, Recorded::Followed { answer, reply });
         }
-        let back_to = self.desired.generation;
+        let back_to = self.desired.generation();
         facts.unconfirmed_over = confirm.map(|_| back_to);
         let answered = Answered { answer, cause: facts.cause.clone(), since, reply };
         let confirm = confirm.map(|within| Confirm { within, back_to });
@@ -136,21 +137,21 @@ impl Daemon {
             node_file: self.is_own_file(&request.file).then(|| fingerprint(&wanted)),
             ..Facts::default()
         };
-        let state = resolved.state.with_owned_of(&self.desired.state);
+        let state = resolved.state.with_owned_of(self.desired.state());
         let lacks = self.all_lack(&state);
         Ok(Target { state, facts, confirm, shadowed, lacks, losses, memory })
     }
 
     /// Notes the versions that run from now on.
     fn mark_desired_versions(&mut self) {
-        let services = self.desired.state.services.values();
+        let services = self.desired.state().services.values();
         let digests: Vec<_> = services.flat_map(|service| service.digest.parse()).collect();
         self.mark_versions(digests);
     }
 
     /// Whether no service becomes an older version than its signers' modules had here.
     fn check_versions(&mut self, wanted: &DesiredState) -> Answer<()> {
-        let present = Arc::clone(&self.desired.state);
+        let present = Arc::clone(self.desired.state());
         for (name, service) in &wanted.services {
             let same = present.services.get(name).is_some_and(|it| it.digest == service.digest);
             let Ok(digest) = service.digest.parse() else { continue };
@@ -171,11 +172,11 @@ impl Daemon {
     }
 
     fn applied(&self, target: &Target, since: Instant, dry_run: bool) -> Applied {
-        let changes = differences(&self.desired.state, &target.state);
+        let changes = differences(self.desired.state(), &target.state);
         Applied {
             schema_version: SCHEMA_VERSION,
             dry_run,
-            generation: self.desired.generation,
+            generation: self.desired.generation(),
             changes: changes.iter().map(|it| self.shown_change(it, &target.losses)).collect(),
             shadowed: target.shadowed.clone(),
             lacks: target.lacks.clone(),
@@ -205,7 +206,7 @@ impl Daemon {
         if written.is_err() {
             self.desired.unconfirmed = Some(unconfirmed);
         }
-        let (schema_version, generation) = (SCHEMA_VERSION, self.desired.generation);
+        let (schema_version, generation) = (SCHEMA_VERSION, self.desired.generation());
         reply.answer(written.map(|()| Confirmed { schema_version, generation }));
     }
 
@@ -215,7 +216,7 @@ impl Daemon {
         let wanted = request
             .generation
             .or(unconfirmed)
-            .or_else(|| self.desired.generation.checked_sub(1).filter(|it| *it > 0));
+            .or_else(|| self.desired.generation().checked_sub(1).filter(|it| *it > 0));
         let Some(wanted) = wanted else {
             let refusal =
                 error(ErrorCode::NotFound, "there is no earlier state to go back to", None);
@@ -264,7 +265,7 @@ impl Daemon {
     fn generation(&self, wanted: u64) -> Answer<DesiredState> {
         let journal = self.desired.journal();
         let journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
-        let present = &self.desired.state;
+        let present = self.desired.state();
         let state = journal.read(wanted).map(|record| record.state.with_owned_of(present));
         state.map_err(|problem| match problem {
             crate::journal::JournalError::NoGeneration { .. } => {
@@ -293,7 +294,7 @@ impl Daemon {
     }
 
     fn note_state(&mut self, kind: EventKind, cause: &str) {
-        let generation = self.desired.generation;
+        let generation = self.desired.generation();
         let text = format!("the node runs generation {generation} of its state: {cause}");
         self.note(Note::new(kind, text));
     }

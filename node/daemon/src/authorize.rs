@@ -220,7 +220,7 @@ impl Asker<'_> {
     fn service(&self, operation: Operation, name: &str) -> Answer<(Name, Option<Owner>)> {
         self.check(&Ask::to(operation))?;
         let wanted = Name::new(name).ok();
-        let desired = &self.daemon.desired.state.services;
+        let desired = &self.daemon.desired.state().services;
         let there = wanted.as_ref().and_then(|name| {
             let service = self.daemon.node.service(name);
             let runs = service.map(|service| (service.session.clone(), service.owner));

@@ -3,3 +3,4 @@
 
 pub(crate) mod movers;
 pub(crate) mod placement;
+pub(crate) mod recording;

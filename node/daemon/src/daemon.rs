@@ -241,7 +241,7 @@ impl Daemon {
             }
         }
         let barrier = barrier.unwrap_or_else(|| {
-            let state = desired.as_ref().map(|desired| &*desired.state);
+            let state = desired.as_ref().map(|desired| &**desired.state());
             Barrier::raise(&start.file, state)
         });
         if stays_closed {
@@ -269,7 +269,7 @@ impl Daemon {
                 .context("making the front door")
         })?;
         let ends = node::other_ends(node.ports(), &file.bridge.0)?;
-        front.close(file, &desired.state)?;
+        front.close(file, desired.state())?;
         let ports = ports::bring_up(&netlink, &mut front, &node, &ends)?;
         front.settle();
         ports::remember(&file.name, &ports)?;

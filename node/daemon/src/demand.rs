@@ -442,7 +442,7 @@ impl Daemon {
 
     /// Asks for what shall run and is not held, when the node starts or tries it again.
     pub(crate) fn want_missing(&mut self) {
-        let desired = self.desired.state.clone();
+        let desired = self.desired.state().clone();
         for name in self.desired.missing.keys().cloned().collect::<Vec<_>>() {
             let Some(service) = desired.services.get(&name) else { continue };
             let Ok(digest) = service.digest.parse::<Digest>() else { continue };

@@ -163,7 +163,7 @@ impl Found {
         let barrier = (!has_record(&file.name)).then(|| Barrier::raise(file, None));
         let store = open_store(file)?;
         let desired = crate::apply::open(file, config, &store)?;
-        let stays_closed = is_left(&file.name) && desired.state.has_closed_service();
+        let stays_closed = is_left(&file.name) && desired.state().has_closed_service();
         Ok(Self { store, desired, barrier, stays_closed })
     }
 }

@@ -2,13 +2,13 @@
 
 use crate::control::movers::Mover;
 use crate::control::placement::{Action, Around, Placement};
+use crate::control::recording::Facts;
 use crate::daemon::{Daemon, Done};
 use crate::dataplane::instances::{self, BelowReport, Loaded, word_of};
 use crate::edit::Edit;
 use crate::http::Answer;
 use crate::recorded::{Ahead, Recorded};
 use crate::reply::Reply;
-use crate::state::Facts;
 use crate::views::{failed, level, name};
 use abi::Level;
 use api::SCHEMA_VERSION;

@@ -7,6 +7,7 @@
 
 use crate::access::Caller;
 use crate::authority::{REVOKED_MAX, Revoked};
+use crate::control::recording::Facts;
 use crate::daemon::{Daemon, refused};
 use crate::edit::Edit;
 use crate::events::Note;
@@ -14,7 +15,7 @@ use crate::http::{Answer, error};
 use crate::journal::{Journal, JournalError};
 use crate::recorded::Recorded;
 use crate::reply::Reply;
-use crate::state::{Facts, refusal};
+use crate::state::refusal;
 use crate::views::usage;
 use api::{ErrorCode, ErrorInfo, EventKind, RevocationList, RevokeRequest, SCHEMA_VERSION};
 use node::{CapabilityId, Command, Outcome, Owner, Refusal};
@@ -59,7 +60,7 @@ impl Daemon {
         let rules = self.node.numbered_rules();
         let rules = rules.iter().filter_map(|(_, rule)| rule.owner);
         let sessions = self.node.sessions().filter_map(|session| session.owner);
-        let desired = &self.desired.state;
+        let desired = self.desired.state();
         let desired_sessions = desired.sessions.values().filter_map(|session| session.owner);
         let desired_services = desired.services.values().filter_map(|service| service.owner);
         let desired_rules = desired.rules.iter().filter_map(|rule| rule.owner);
@@ -224,7 +225,7 @@ impl Daemon {
                 ended.sessions.insert(session.name.clone(), why);
             }
         }
-        let desired = &self.desired.state;
+        let desired = self.desired.state();
         let is_desired = desired.sessions.values().any(|it| reason(it.owner).is_some())
             || desired.services.values().any(|it| reason(it.owner).is_some())
             || desired.rules.iter().any(|it| reason(it.owner).is_some());

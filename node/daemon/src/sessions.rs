@@ -169,7 +169,7 @@ impl Daemon {
     pub(crate) fn to_set(&self, wanted: &str, change: &SessionChange) -> Answer<Promise> {
         let session = Name::new(wanted).map_err(usage)?;
         // What it shall be promised, also while the node has not that much.
-        let desired = self.desired.state.sessions.get(&session).map(|it| &it.reservation);
+        let desired = self.desired.state().sessions.get(&session).map(|it| &it.reservation);
         let present = self.node.session(&session).map(|it| &it.reservation);
         let reservation = desired.or(present).cloned().unwrap_or_default();
         let reservation = changed(reservation, change)?;

@@ -9,6 +9,7 @@
 //! turn. A command that cannot be recorded is undone, and refused.
 
 use crate::authority::{Authority, Capabilities, Capability, Revoked};
+use crate::control::recording::{Facts, Recording, Write};
 use crate::daemon::{Daemon, Done, Request};
 use crate::edit::Edit;
 use crate::http::{Answer, Incoming, error};
@@ -28,23 +29,12 @@ use std::time::Instant;
 use trust::{ModulePattern, UnixTime, Versions};
 use units::{Name, Nanos, RuleId};
 
-/// Change that waits for the journal.
-struct Entry {
-    edit: Edit,
-    facts: Facts,
-    then: Recorded,
-}
-
 /// The desired state and what is done with it at present.
 pub(crate) struct Desired {
-    pub(crate) state: Arc<DesiredState>,
-    pub(crate) generation: u64,
+    recording: Recording<Recorded>,
     /// Digest of what the node file wanted when it was last followed.
     pub(crate) followed: Option<String>,
     journal: Arc<Mutex<Journal>>,
-    /// Changes that wait for the journal; the first one is being written.
-    records: VecDeque<Entry>,
-    writing: Option<(Arc<DesiredState>, u64)>,
     /// Modules on their way to the disk: nothing that may name them is recorded before they are
     /// there.
     pub(crate) stores: Vec<Receiver<Answer<()>>>,
@@ -77,23 +67,6 @@ pub(crate) struct Unconfirmed {
     pub(crate) cause: String,
 }
 
-/// What is written beside a state.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Facts {
-    pub(crate) cause: String,
-    pub(crate) node_file: Option<String>,
-    /// Set for a state that waits for a confirmation.
-    pub(crate) unconfirmed_over: Option<u64>,
-    /// Written in the place of the present one instead of after it.
-    pub(crate) same_generation: bool,
-}
-
-impl Facts {
-    pub(crate) fn of(cause: impl Into<String>) -> Self {
-        Self { cause: cause.into(), ..Self::default() }
-    }
-}
-
 /// Modules that could not be written and are remembered: their deployments are on their way.
 const UNSTORED_MAX: usize = 64;
 
@@ -124,12 +97,9 @@ impl Desired {
         let (generation, state) =
             newest.map_or_else(Default::default, |record| (record.generation, record.state));
         Self {
-            state: Arc::new(state),
-            generation,
+            recording: Recording::new(state, generation),
             followed: None,
             journal: Arc::new(Mutex::new(journal)),
-            records: VecDeque::new(),
-            writing: None,
             stores: Vec::new(),
             unstored: BTreeMap::new(),
             held: VecDeque::new(),
@@ -149,12 +119,11 @@ impl Desired {
         state: DesiredState,
         facts: &Facts,
     ) -> Result<(), JournalError> {
-        let record = record(self.generation + 1, &state, facts);
+        let record = record(self.generation() + 1, &state, facts);
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         journal.write(&record, facts.node_file.as_deref(), None)?;
         drop(journal);
-        self.generation = record.generation;
-        self.state = Arc::new(state);
+        self.recording.set(state, record.generation);
         Ok(())
     }
 
@@ -215,7 +184,17 @@ impl Desired {
     }
 
     fn is_recording(&self) -> bool {
-        !self.records.is_empty()
+        !self.recording.is_idle()
+    }
+
+    /// Returns the state that was recorded last.
+    pub(crate) const fn state(&self) -> &Arc<DesiredState> {
+        self.recording.state()
+    }
+
+    /// Returns the generation of the state that was recorded last.
+    pub(crate) const fn generation(&self) -> u64 {
+        self.recording.generation()
     }
 }
 
@@ -395,25 +374,18 @@ impl Daemon {
 
     /// Queues a change for the journal, with its continuation.
     pub(crate) fn record(&mut self, facts: Facts, edit: Edit, then: Recorded) {
-        self.desired.records.push_back(Entry { edit, facts, then });
-        if self.desired.writing.is_none() {
-            self.write_next();
-        }
+        self.desired.recording.push(edit, facts, then);
+        self.write_next();
     }
 
     fn write_next(&mut self) {
         let desired = &mut self.desired;
-        let Some(entry) = desired.records.front_mut() else { return };
-        let edit = std::mem::replace(&mut entry.edit, Edit::Nothing);
-        let facts = entry.facts.clone();
+        let Some(Write { state, generation, facts }) = desired.recording.poll_write() else {
+            return;
+        };
         if facts.node_file.is_some() {
             desired.followed.clone_from(&facts.node_file);
         }
-        let mut next = DesiredState::clone(&desired.state);
-        edit.apply(&mut next);
-        let next = Arc::new(next);
-        let generation = desired.generation + u64::from(!facts.same_generation);
-        desired.writing = Some((Arc::clone(&next), generation));
         let (journal, done) = (desired.journal(), self.done.clone());
         let capabilities = desired.new_capabilities(&self.authority.capabilities);
         let stores = std::mem::take(&mut desired.stores);
@@ -421,7 +393,7 @@ impl Daemon {
             // One that ended without a word has no module to wait for.
             let stored = stores.into_iter().try_for_each(|store| store.recv().unwrap_or(Ok(())));
             let written = stored.and_then(|()| {
-                let record = record(generation, &next, &facts);
+                let record = record(generation, &state, &facts);
                 let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
                 let facts = facts.node_file.as_deref();
                 let written = journal.write(&record, facts, capabilities.as_ref());
@@ -432,21 +404,14 @@ impl Daemon {
         });
     }
 
-    /// The journal has answered.
+    /// Continues with a change that is in the journal, or could not be written.
     pub(crate) fn recorded(&mut self, written: Answer<()>) {
-        let (Some((state, generation)), Some(Entry { then, .. })) =
-            (self.desired.writing.take(), self.desired.records.pop_front())
-        else {
-            return;
-        };
+        let Some(then) = self.desired.recording.handle_written(written.is_ok()) else { return };
         if written.is_ok() {
-            (self.desired.state, self.desired.generation) = (state, generation);
-            self.node.await_only(&self.desired.state);
+            self.node.await_only(self.desired.state());
         }
         self.go_on_recorded(then, written);
-        if self.desired.writing.is_none() {
-            self.write_next();
-        }
+        self.write_next();
     }
 
     fn go_on_recorded(&mut self, then: Recorded, written: Answer<()>) {

@@ -3,6 +3,7 @@
 use crate::access::Caller;
 use crate::authority::Sight;
 use crate::cells::{AfterReport, CellNumber};
+use crate::control::recording::Facts;
 use crate::daemon::{Daemon, Request, Waiting};
 use crate::dataplane::ports;
 use crate::deploy::Module;
@@ -11,7 +12,6 @@ use crate::events::Note;
 use crate::http::{Answer, error};
 use crate::recorded::{Ahead, Purpose, Recorded};
 use crate::reply::Reply;
-use crate::state::Facts;
 use abi::Level;
 use api::{
     Deployed, ErrorCode, ErrorInfo, EventKind, NodeInfo, PortInfo, Removed, RuleInfo, RuleList,
@@ -476,7 +476,7 @@ impl Daemon {
         };
         let cause = format!("remove {service}");
         let edit = Edit::Remove(service.clone());
-        let missing = self.desired.state.services.contains_key(&service);
+        let missing = self.desired.state().services.contains_key(&service);
         if missing && self.node.service(&service).is_none() {
             // It is desired, and did not start.
             return self.record(

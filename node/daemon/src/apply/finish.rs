@@ -68,7 +68,7 @@ impl Daemon {
         let Answered { mut answer, cause, since, reply } = answered;
         self.mark_desired_versions();
         self.note_state(kind, &cause);
-        answer.generation = self.desired.generation;
+        answer.generation = self.desired.generation();
         answer.took_ms = millis(since);
         reply.ok(answer);
     }

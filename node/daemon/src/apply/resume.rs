@@ -13,12 +13,13 @@
 use super::text::Found;
 use super::{Modules, Purpose, Work, fingerprint, resolve};
 use crate::config::NodeFile;
+use crate::control::recording::Facts;
 use crate::daemon::Daemon;
 use crate::demand::fetch_for_start;
 use crate::deploy::Module;
 use crate::journal::{Journal, Record};
 use crate::life::open_store;
-use crate::state::{Desired, Facts};
+use crate::state::Desired;
 use anyhow::{Context, Result};
 use module_store::Store;
 use node::ModuleInfo;
@@ -57,12 +58,12 @@ pub(crate) fn open(file: &NodeFile, config: &Path, store: &Store) -> Result<Desi
             tracing::info!(file = %config.display(), "the node file wants something new: it is followed");
         }
         let facts = Facts { node_file: Some(fingerprint), ..Facts::of(cause) };
-        let wanted = wanted.with_owned_of(&desired.state);
+        let wanted = wanted.with_owned_of(desired.state());
         desired.write_now(wanted, &facts)?;
     } else if let Some((to, record)) = back {
         let state =
             record.context("going back to the state before the one that nobody confirmed")?.state;
-        let state = state.with_owned_of(&desired.state);
+        let state = state.with_owned_of(desired.state());
         tracing::warn!(
             generation = to,
             "the node ended before its state was confirmed: it is taken back"
@@ -141,14 +142,14 @@ impl Daemon {
         }
         self.renew_capacity();
         // Also of what cannot start, and of a daemon before, which did not write that down.
-        self.node.await_rules(&self.desired.state);
-        let mut target = DesiredState::clone(&self.desired.state);
+        self.node.await_rules(self.desired.state());
+        let mut target = DesiredState::clone(self.desired.state());
         target.bpf &= self.bpf_allowed;
         self.desired.short.clear();
         self.desired.missing.clear();
         self.desired.unfit.clear();
         let mut modules = BTreeMap::new();
-        for (name, service) in &self.desired.state.clone().services {
+        for (name, service) in &self.desired.state().clone().services {
             let held = service.digest.parse().map_err(|_| "its digest is none".to_owned());
             match held.and_then(|digest| self.hold(&digest).map_err(|problem| problem.message)) {
                 Ok(module) => drop(modules.insert(service.digest.clone(), module)),
@@ -181,7 +182,7 @@ impl Daemon {
             tracing::info!(
                 services,
                 rules,
-                generation = self.desired.generation,
+                generation = self.desired.generation(),
                 "the node resumes"
             );
         }

@@ -96,7 +96,7 @@ impl Daemon {
         DesiredInfo {
             schema_version: SCHEMA_VERSION,
             node: self.file.name.to_string(),
-            generation: self.desired.generation,
+            generation: self.desired.generation(),
             confirm_within_s: left,
             waiting: short.chain(services).chain(rules).collect(),
             generations: Vec::new(),

@@ -11,11 +11,11 @@ mod sessions;
 mod versions;
 
 use super::finish::Finish;
+use crate::control::recording::Facts;
 use crate::daemon::Daemon;
 use crate::edit::Edit;
 use crate::http::Answer;
 use crate::recorded::Recorded;
-use crate::state::Facts;
 use crate::views::failed;
 use api::{ErrorInfo, EventKind};
 use module_store::Digest;
@@ -23,6 +23,7 @@ use node::command::{Arrangement, Memory};
 use node::desired::{DesiredService, DesiredState, RuleChanges, Step, rule_changes, steps};
 use node::{Command, Notice, Outcome, ServiceState};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use units::Name;
 
 /// Why something is done, and with it what a failure means.
@@ -145,7 +146,8 @@ impl Daemon {
             }
         } else {
             // What is only left out for now stays as it is; what nobody wants goes.
-            let (wanted, sessions) = (&self.desired.state.services, &self.desired.state.sessions);
+            let (wanted, sessions) =
+                (&self.desired.state().services, &self.desired.state().sessions);
             work.steps.retain(|step| match step {
                 Step::Record => false,
                 Step::Remove { service } => !wanted.contains_key(service),
@@ -163,7 +165,7 @@ impl Daemon {
             service.state != ServiceState::Stopping && !self.is_called(&service.name)
         });
         let services = stay.map(|service| {
-            let desired = self.desired.state.services.get(&service.name);
+            let desired = self.desired.state().services.get(&service.name);
             let present = DesiredService::of(service, desired.and_then(|desired| desired.level));
             (service.name.clone(), present)
         });
@@ -258,7 +260,8 @@ impl Daemon {
 
     /// What did not come back on the way back is tried again, as after a start.
     fn note_missing(&mut self, why: &str) {
-        for (name, desired) in &self.desired.state.services {
+        let state = Arc::clone(self.desired.state());
+        for (name, desired) in &state.services {
             let there = self.node.service(name).is_some_and(|service| desired.is_version(service));
             if !there && !self.desired.missing.contains_key(name) {
                 let reason = format!("it did not come back after a change that failed: {why}");
