@@ -22,7 +22,7 @@ const SHARED: [&str; 7] = [
     "tools/rust.sh",
 ];
 
-/// What services are written with, outside the workspace as they are.
+/// Packages that services are written with, outside the workspace as they are.
 const SDKS: [&str; 2] = ["sdk/rust", "sdk/stream"];
 
 /// One package of the workspace.

@@ -32,13 +32,13 @@ const PORTS_OF: [u8; 3] = [6, 17, 132];
 /// All fields of a key together: two addresses, two ports, a protocol, an arrival port, a rule.
 const KEY_LENGTH_MAX: usize = 2 * 16 + 2 * 2 + 1 + 2 + 4;
 
-/// How many instances of a module share the packets of a service.
+/// Number of instances of a module that share the packets of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lanes {
-    /// So many; a symmetric hash of the flow says which one gets a packet.
+    /// Fixed number of instances; a symmetric hash of the flow says which one gets a packet.
     Count(u16),
-    /// One on each CPU: a flow's packets may meet different memories.
+    /// An instance on each CPU: a flow's packets may meet different memories.
     PerCore,
 }
 

@@ -328,7 +328,7 @@ impl FrameBuilder {
             .collect()
     }
 
-    /// Everything around the bytes `l4`.
+    /// Returns a frame around the bytes `l4`.
     fn frame(&self, l4: &[u8], fragment: Option<FragmentField>) -> Vec<u8> {
         let mut frame = self.ethernet_bytes();
         match self.ip {
@@ -357,7 +357,7 @@ impl FrameBuilder {
         frame
     }
 
-    /// MAC addresses, tags and ethertype.
+    /// Returns MAC addresses, tags and ethertype.
     fn ethernet_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(ETHERNET_LENGTH + self.payload.len());
         out.extend(self.destination_mac);
@@ -425,7 +425,7 @@ impl FrameBuilder {
         (chain.first().map_or(self.protocol_number(), |(kind, _)| *kind), out)
     }
 
-    /// What the IP header names as the protocol above it; 59 when there is none.
+    /// Returns the protocol number above IP, as the IP header has it; 59 when there is none.
     const fn protocol_number(&self) -> u8 {
         match (self.l4, self.ip) {
             (None, _) => p::NO_NEXT_HEADER,
@@ -437,7 +437,7 @@ impl FrameBuilder {
         }
     }
 
-    /// L4 header and payload, with the checksum.
+    /// Returns L4 header and payload, with the checksum.
     fn l4_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let checksum_at = match self.l4 {

@@ -1,4 +1,4 @@
-//! Which command a command line asks for.
+//! Dispatch of a command line to the command that it names. Parses no arguments.
 
 use super::Context;
 use crate::arguments::{Arguments, Command};

@@ -72,7 +72,7 @@ impl Associations {
         Ok(())
     }
 
-    /// Asks somebody for an association. Its number is known at once; [`Effect::Established`]
+    /// Asks a peer for an association. Its number is known at once; [`Effect::Established`]
     /// or [`Effect::Ended`] follows.
     ///
     /// # Errors
@@ -175,12 +175,12 @@ impl Associations {
         &self.refused
     }
 
-    /// This side as the one that asks.
+    /// Returns the initiator's view of the table: this side asks.
     const fn asker(&mut self) -> Asker<'_> {
         Asker { me: &self.me, slots: &mut self.slots, bucket: &mut self.bucket }
     }
 
-    /// This side as the one that answers.
+    /// Returns the responder's view of the table: this side answers.
     const fn answering(&mut self) -> Answering<'_> {
         let Self { me, slots, bucket, cookies, .. } = self;
         Answering { me, slots, bucket, cookies }

@@ -32,11 +32,11 @@ pub const ROOT: u32 = 1;
 /// works on.
 pub(crate) struct Contexts {
     streams: BTreeMap<u32, Box<Stream>>,
-    /// Bytes that the module has added to all of them.
+    /// Bytes that the module has added to all streams.
     added: u64,
     /// The root context's own properties, by path.
     own_properties: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Bytes of these.
+    /// Bytes of the root context's own properties.
     kept: u64,
     last: u32,
     /// The root context was asked whether it is done, and is not.
@@ -61,9 +61,9 @@ impl Default for Contexts {
 /// The call that runs.
 #[derive(Debug)]
 struct Current {
-    /// Whose it is.
+    /// Context that the call is about.
     own: u32,
-    /// Whom host functions work on.
+    /// Context that host functions work on.
     effective: u32,
     stage: Stage,
     response: Option<HttpResponse>,
@@ -106,7 +106,7 @@ impl Contexts {
         self.streams.get_mut(&context).map(AsMut::as_mut)
     }
 
-    /// Bytes that the module has added to all of them.
+    /// Returns the bytes that the module has added to all streams.
     pub(crate) const fn added(&self) -> u64 {
         self.added
     }

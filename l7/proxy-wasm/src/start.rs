@@ -1,4 +1,4 @@
-//! How a VM is started: instantiated, and called until it is configured.
+//! Start of a VM: instantiated, and called until it is configured.
 
 use crate::abi::LogLevel;
 use crate::effect::Effect;
@@ -19,9 +19,9 @@ use wasmtime::Store;
 /// A start that failed, and what it left: the module may have said why in its log.
 #[derive(Debug)]
 pub struct StartFailure {
-    /// Why.
+    /// Reason of the failure.
     pub error: StartError,
-    /// What it left.
+    /// Effects that the start left.
     pub effects: Vec<Effect>,
 }
 
@@ -37,11 +37,11 @@ impl StartFailure {
     }
 }
 
-/// How far a start has come.
+/// Progress of a start.
 pub enum Started {
-    /// To its end: a VM, and what its start wants done.
+    /// Ended start: a VM, and what its start wants done.
     Ended(Result<(Box<Vm>, Vec<Effect>), StartFailure>),
-    /// It stands still.
+    /// Suspended start, until it is resumed.
     Suspended(Starting),
 }
 
@@ -64,7 +64,7 @@ impl Starting {
         Self { running, stop }
     }
 
-    /// Goes on, as far as its pace lets it.
+    /// Resumes the start, as far as its pace lets it.
     #[must_use]
     pub fn resume(mut self) -> Started {
         // Nobody is to be woken: whoever suspended it resumes it.
@@ -81,7 +81,7 @@ impl Starting {
         self.resume()
     }
 
-    /// Goes on to the end of the start, however long that takes.
+    /// Runs to the end of the start, however long that takes.
     ///
     /// # Errors
     /// Why it did not start, and what it left.

@@ -123,7 +123,7 @@ impl Callback {
     }
 }
 
-/// What a callback about a context is told: its number, and at most two words more.
+/// Arguments of a callback about a context: its number, and at most two words more.
 struct Words {
     all: [u32; 3],
     count: usize,
@@ -491,7 +491,7 @@ impl Vm {
         Ok(Answer::Ended(host.contexts.take_stream(&host.limits, context)))
     }
 
-    /// From here on host functions work on this context.
+    /// Makes this the context that host functions work on.
     pub(crate) fn enter(&mut self, context: u32, stage: Stage) {
         self.store.data_mut().contexts.enter(context, stage);
     }

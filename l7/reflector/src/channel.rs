@@ -381,7 +381,7 @@ impl Channel {
         }
     }
 
-    /// Everybody asks the origin alone; the first has done so already.
+    /// Has every listener ask the origin alone; the first has done so already.
     fn not_live(&mut self, head: &ResponseHead, why: NotLive) {
         // The origin was asked for titles: who did not ask for them cannot have this answer.
         let has_titles = head.headers.contains(b"icy-metaint");
@@ -442,7 +442,7 @@ impl Channel {
         }
     }
 
-    /// Nobody has a head yet, and the origin gives none.
+    /// Answers all listeners with an error: none has a head yet, and the origin gives none.
     fn fail(&mut self, (status, reason): (u16, &[u8])) {
         self.origin.let_go();
         let head = failed(status, reason);
@@ -504,7 +504,7 @@ impl Channel {
         self.effects.push_back(Effect::Head { to: id, head, body: Framing::UntilClose });
     }
 
-    /// Who has taken everything is told that nothing more comes.
+    /// Begins to drain: listeners that have taken everything are told that nothing more comes.
     fn drain(&mut self, now: Nanos, ending: Ending) {
         self.phase = Phase::Draining(ending);
         self.origin.let_go();
@@ -537,7 +537,7 @@ impl Channel {
         }
     }
 
-    /// Nothing is waited for any more, and no payload kept.
+    /// Ends the stream: nothing is waited for any more, and no payload kept.
     fn over(&mut self) {
         self.phase = Phase::Over;
         self.origin.let_go();

@@ -1,11 +1,11 @@
-//! What waits for the VM of a service, in its order.
+//! Queue of the connections and calls that wait for the VM of a service. Makes no call itself.
 
 use crate::module::Last;
 use foldhash::{HashMap, HashMapExt as _};
 use proxy_wasm::{HttpResponse, QUEUE_ITEMS_MAX};
 use std::collections::VecDeque;
 
-/// What waits until the VM is free.
+/// An entry of the queue: it waits until the VM is free.
 pub(crate) enum Waiting {
     /// A connection that wants to make a call.
     Connection(u64),
@@ -24,7 +24,7 @@ pub(crate) enum Job {
 /// Connections and calls that wait for the VM.
 pub(crate) struct Turns {
     waiting: VecDeque<Waiting>,
-    /// How many calls wait for each queue.
+    /// Calls that wait, by the shared queue that each is for.
     queues: HashMap<u32, usize>,
     /// The connection whose turn it is, though others wait.
     turn: Option<u64>,

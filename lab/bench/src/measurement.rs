@@ -1,8 +1,8 @@
-//! What a benchmark measured: ours against a baseline, and whether that is good.
+//! Result of a benchmark: ours against a baseline, and whether the goal is reached.
 
 use serde::Serialize;
 
-/// Which way is good.
+/// Direction in which a metric is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -12,7 +12,7 @@ pub enum Better {
     Lower,
 }
 
-/// What a goal is for.
+/// Quantity that a goal is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GoalFor {
@@ -25,11 +25,11 @@ pub enum GoalFor {
     Difference,
 }
 
-/// What a benchmark found.
+/// Measurements of a benchmark, with notes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Measured {
     pub(crate) measurements: Vec<Measurement>,
-    /// Sentences for people: under which conditions it was measured.
+    /// Notes for people, in sentences: under which conditions it was measured.
     pub(crate) notes: Vec<String>,
 }
 
@@ -39,26 +39,26 @@ impl From<Vec<Measurement>> for Measured {
     }
 }
 
-/// One metric: ours against a baseline, medians over interleaved rounds.
+/// A metric: ours against a baseline, medians over interleaved rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measurement {
-    /// `bench.case.size.variant`, in lower case.
+    /// Name, `bench.case.size.variant` in lower case.
     pub metric: String,
-    /// Of `ours` and `baseline`.
+    /// Unit of `ours` and `baseline`.
     pub unit: &'static str,
     /// Median.
     pub ours: f64,
     /// Median.
     pub baseline: f64,
-    /// What the baseline is.
+    /// Name of the baseline.
     pub baseline_name: &'static str,
     /// Median of the rounds' ratios, ours divided by the baseline beside it.
     pub ratio: f64,
-    /// Which way is good.
+    /// Direction that is better.
     pub better: Better,
-    /// What is to be reached; none when it is only reported.
+    /// Goal; `None` when the metric is only reported.
     pub goal: Option<f64>,
-    /// By what.
+    /// Quantity that the goal is for.
     pub goal_for: GoalFor,
     /// Rounds measured.
     pub rounds: u32,
@@ -67,7 +67,7 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// Whether the goal is reached; none without a goal.
+    /// Returns true when the goal is reached; `None` without a goal.
     #[must_use]
     pub fn reached(&self) -> Option<bool> {
         let value = match self.goal_for {

@@ -45,7 +45,7 @@ pub fn built_for_wasm(manifest: &str, target: &str, more: &[&str]) -> PathBuf {
     target.join(TARGET).join("release")
 }
 
-/// Whether the compiler on the path has libraries for WebAssembly.
+/// Returns true when the compiler on the path has libraries for WebAssembly.
 fn has_target() -> bool {
     let output = Command::new("rustc").args(["--print", "sysroot"]).output();
     output.is_ok_and(|output| {

@@ -70,7 +70,7 @@ pub struct NewMapError {
     pub source: io::Error,
 }
 
-/// Makes a map; its descriptor.
+/// Makes a map, and returns its descriptor.
 pub(crate) fn create(name: &str, spec: &MapSpec) -> Result<OwnedFd, NewMapError> {
     let c_name = short_name(name);
     let options = sys::bpf_map_create_opts {

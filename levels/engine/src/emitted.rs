@@ -1,8 +1,8 @@
-//! What a module leaves beside a verdict: frames, events, messages.
+//! Output of a call beside its verdict: frames, events, messages.
 
 use abi::host::EVENTS_PER_CALL_MAX;
 
-/// What a call left behind beside its verdict.
+/// Output of a call beside its verdict.
 #[derive(Debug, Default)]
 pub struct Emitted {
     /// Frames to send.
@@ -11,23 +11,23 @@ pub struct Emitted {
     pub events: Vec<Event>,
     /// Control messages to the modules before this one in the graph.
     pub messages: Vec<Vec<u8>>,
-    /// From now on it is to be told of its session's queue.
+    /// Thresholds of its session's queue, of which the module is told from now on.
     pub watch: Option<QueueWatch>,
 }
 
 impl Emitted {
-    /// Whether a call has left as many notices as it may.
+    /// Returns true when a call has left as many notices as it may.
     pub(crate) const fn is_noisy(&self) -> bool {
         self.events.len() + self.messages.len() >= EVENTS_PER_CALL_MAX
     }
 }
 
-/// When a module is told of its session's queue, in hundredths of the most that may wait there.
+/// Thresholds of a session's queue, in hundredths of the most that may wait there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueWatch {
-    /// It is long when more waits.
+    /// Upper threshold: the queue is long when more waits.
     pub above: u32,
-    /// It is short again when no more waits; at most `above`.
+    /// Lower threshold: the queue is short again when no more waits; at most `above`.
     pub below: u32,
 }
 
@@ -43,8 +43,8 @@ pub struct Sent {
 /// A notice to the node's event stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Chosen by the module.
+    /// Code chosen by the module.
     pub code: u32,
-    /// At most [`EVENT_LENGTH_MAX`] bytes.
+    /// Bytes of the event, at most [`EVENT_LENGTH_MAX`].
     pub data: Vec<u8>,
 }

@@ -1,5 +1,5 @@
-//! Hooks: what runs in an instance beside packets. They stand still like packets when their turn is
-//! over.
+//! Hooks: calls of an instance beside its packets. They are suspended like packets when their turn
+//! is over.
 
 use crate::state::Kept;
 use crate::trap::{StateError, Trap};
@@ -20,18 +20,18 @@ pub enum Call {
         /// The node's time.
         now_ms: u64,
     },
-    /// `on_memory_low`: what its session uses of its memory, and how much that is, in KiB.
+    /// `on_memory_low`: the session's use of its memory, in KiB.
     MemoryLow {
-        /// What it uses.
+        /// Memory that the session uses, in KiB.
         used: u32,
-        /// What it has.
+        /// Memory that the session has, in KiB.
         most: u32,
         /// The node's time.
         now_ms: u64,
     },
-    /// `on_queue`: what happened to its session's queue.
+    /// `on_queue`: an event of its session's queue.
     Queue {
-        /// What, and how much waits.
+        /// Kind of the event, and how much waits.
         event: QueueEvent,
         /// The node's time.
         now_ms: u64,
@@ -43,18 +43,18 @@ pub enum Call {
     },
 }
 
-/// What happens to a queue.
+/// Event of a session's queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueueEvent {
-    /// No more waits than the lower threshold; so many KiB do.
+    /// KiB that wait: no more than the lower threshold.
     Short(u32),
-    /// More waits than the higher one.
+    /// KiB that wait: more than the upper threshold.
     Long(u32),
-    /// There was no room for a packet that began so; at most [`QUEUE_HEAD_MAX`] bytes.
+    /// First bytes of a packet for which there was no room; at most [`QUEUE_HEAD_MAX`].
     Dropped(Rc<[u8]>),
 }
 
-/// How a hook ended. The instance must not be called again after a trap.
+/// Result of a hook. The instance must not be called again after a trap.
 #[derive(Debug)]
 pub enum Ended {
     /// `on_timer`, `on_memory_low` or `on_queue`; also when the module has none.

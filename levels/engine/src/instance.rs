@@ -222,7 +222,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
         self.batch.borrow_mut().input.push_back((packet, meta));
     }
 
-    /// How many packets wait for [`Instance::run`].
+    /// Returns the number of packets that wait for [`Instance::run`].
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.batch.borrow().input.len()
@@ -270,7 +270,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
         Suspended::new(running, batch, memory_bytes).resume()
     }
 
-    /// After a call has ended by itself or by a trap.
+    /// Finishes a call that has ended by itself or by a trap.
     fn ended(mut self: Box<Self>, result: wasmtime::Result<()>) -> Box<Self> {
         let Err(error) = result else { return self };
         let host = self.store.data_mut();
@@ -358,7 +358,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
         self.hook(Hook::OnQueue, now_ms, hook).await
     }
 
-    /// Once, before the first packet.
+    /// Runs `on_start`, once, before the first packet.
     pub(crate) async fn started(&mut self) -> Result<(), StartError> {
         self.store.data_mut().hook = Hook::OnPacket;
         let Some(on_start) = self.rest.on_start.take() else { return Ok(()) };
@@ -396,7 +396,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
         result.map_err(|error| host.trap(&error))
     }
 
-    /// Memory and globals as they are.
+    /// Returns a copy of memory and globals as they are.
     pub fn keep_memory(&mut self) -> Kept {
         let globals = self.globals().collect();
         Kept::Memory { bytes: self.memory().to_vec(), globals }

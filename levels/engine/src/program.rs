@@ -27,7 +27,7 @@ use wasmtime::{Global, InstancePre, Store, TypedFunc, WasmParams, WasmResults};
 /// Table elements of one instance: indirect calls, not data.
 const TABLE_ELEMENTS_MAX: usize = 65_536;
 
-/// What an instance is started with.
+/// Arguments of an instance's start.
 #[derive(Clone, Debug, Default)]
 pub struct InstanceSpec {
     /// The declared window, in bytes.
@@ -44,11 +44,11 @@ pub struct InstanceSpec {
     pub lane: u32,
     /// Slices that one call may see begin before it traps, where nobody sets a pace.
     pub call_slices: u64,
-    /// Who says how long calls run.
+    /// Policy on how long calls run.
     pub pace: Option<Rc<dyn Pace>>,
-    /// The memory, when the program was made for a shared one; all zero, and paid for.
+    /// Memory, when the program was made for a shared one; all zero, and paid for.
     pub memory: Option<Arc<dyn SharedMemory>>,
-    /// Who keeps account of what it has.
+    /// Account of the memory and tables that the instance has.
     pub room: Option<Rc<dyn Room>>,
 }
 
@@ -64,11 +64,11 @@ type Start<P> = Pin<Box<dyn Future<Output = Result<Instance<P>, StartError>>>>;
 /// An instance whose `on_start` or `state_in` has not ended yet. Dropped, it ends there.
 pub struct Starting<P: 'static>(Start<P>);
 
-/// How far a start has come.
+/// Progress of a start.
 pub enum Started<P: 'static> {
-    /// To its end.
+    /// Ended start: the instance, or why there is none.
     Ended(Result<Box<Instance<P>>, StartError>),
-    /// It stands still.
+    /// Suspended start, until it is resumed.
     Suspended(Starting<P>),
 }
 
@@ -125,7 +125,7 @@ impl<P: PacketBytes + 'static> Program<P> {
         self.start_with(engine, spec, None, 0)
     }
 
-    /// The same in the place of another, with what that one left.
+    /// Starts an instance in the place of another, with what that one left.
     ///
     /// # Errors
     /// As [`Program::start`], and when the state cannot be taken.
@@ -225,7 +225,7 @@ impl<P: PacketBytes + 'static> Program<P> {
     }
 }
 
-/// Of the same code.
+/// A clone shares the compiled code.
 impl<P> Clone for Program<P> {
     fn clone(&self) -> Self {
         Self { ready: self.ready.clone(), kind: self.kind, origins: Arc::clone(&self.origins) }
@@ -233,7 +233,7 @@ impl<P> Clone for Program<P> {
 }
 
 impl<P: PacketBytes + 'static> Starting<P> {
-    /// Goes on, as far as its pace lets it.
+    /// Resumes the start, as far as its pace lets it.
     #[must_use]
     pub fn resume(mut self) -> Started<P> {
         // Nobody is to be woken: whoever suspended it resumes it.

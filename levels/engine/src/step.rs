@@ -22,7 +22,7 @@ use abi::{Meta, PacketBytes, Verdict};
 use std::rc::Rc;
 use wasmtime::{Caller, Func, Store, UpdateDeadline};
 
-/// What a store does when the epoch has been raised.
+/// Sets what a store does when the epoch has been raised: it asks the pace.
 pub(crate) fn watch<P>(store: &mut Store<Host<P>>) {
     store.epoch_deadline_callback(|mut context| {
         let host = context.data_mut();
@@ -102,7 +102,7 @@ fn finish<P: PacketBytes>(
     Ok(Handled { packet, verdict: Ok(verdict), mark, emitted: host.emitted.take() })
 }
 
-/// What a call left for the next module of the graph.
+/// Returns the mark that a call left for the next module of the graph.
 #[inline]
 pub(crate) fn mark(memory: &[u8]) -> [u8; MARK_LENGTH] {
     let mark = memory.get(META_ADDRESS as usize + MARK_OFFSET..).and_then(<[u8]>::first_chunk);
@@ -110,7 +110,7 @@ pub(crate) fn mark(memory: &[u8]) -> [u8; MARK_LENGTH] {
     mark.copied().unwrap_or_default()
 }
 
-/// What the module answered, and its window back in the packet.
+/// Returns the module's verdict, and puts its window back in the packet.
 #[inline]
 pub(crate) fn verdict<P: PacketBytes>(
     bytes: &mut [u8],

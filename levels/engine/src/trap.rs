@@ -24,10 +24,10 @@ pub enum StartError {
     State(#[from] StateError),
 }
 
-/// Why state was not handed over. The module's author's fault, or the operator's.
+/// Reason why state was not handed over. The module's author's fault, or the operator's.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// No such hook.
+    /// Hook that the module does not export.
     #[error("the module exports no '{0}'")]
     NoHook(&'static str),
     /// The hook trapped: the instance it ran in is not used again.
@@ -36,7 +36,7 @@ pub enum StateError {
     /// The hook returned a number other than 0.
     #[error("{0} returned {1}: the module does not {2} this state")]
     Refused(&'static str, i32, &'static str),
-    /// It does not fit.
+    /// State too large for the new instance.
     #[error("the state has {bytes} bytes of memory, and the new instance may have less")]
     TooLarge {
         /// Bytes of memory.

@@ -270,7 +270,8 @@ impl Op {
         }
     }
 
-    /// Whether it does nothing but give its result, the same for the same operands.
+    /// Returns true when the operation does nothing but give its result, the same for the same
+    /// operands.
     #[must_use]
     pub const fn is_pure(&self) -> bool {
         matches!(
@@ -288,7 +289,7 @@ impl Op {
         )
     }
 
-    /// Whether it can go when nobody uses its results.
+    /// Returns true when the operation can go if nobody uses its results.
     #[must_use]
     pub const fn can_be_dropped(&self) -> bool {
         match self {
@@ -348,7 +349,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// How many bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         match self {

@@ -529,7 +529,7 @@ impl Client {
         self.kept.ask(&self.place, Call { token: self.token.clone(), ..call }, self.on_delay)
     }
 
-    /// All sessions: what they were promised, and what they use.
+    /// Reads all sessions: what they were promised, and what they use.
     ///
     /// # Errors
     /// See [`ClientError`]; so for all methods.
@@ -537,7 +537,7 @@ impl Client {
         self.read(Operation::Sessions)
     }
 
-    /// One session.
+    /// Reads a session.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -553,7 +553,7 @@ impl Client {
         self.write(Call::of(Operation::CreateSession, None), request)
     }
 
-    /// Promises a session something else.
+    /// Changes what a session is promised.
     ///
     /// # Errors
     /// See [`ClientError`].

@@ -77,7 +77,7 @@ pub struct Prefix<A> {
 }
 
 impl<A: Address> Prefix<A> {
-    /// Every address.
+    /// Prefix of every address.
     pub const ALL: Self = Self { address: A::ZERO, mask: A::ZERO };
 
     /// Reads `10.0.0.0/8`, `2001:db8::/32`, or an address alone. `None` for anything else, and for
@@ -102,7 +102,7 @@ impl<A: Address> Prefix<A> {
     }
 }
 
-/// At most `MAX` prefixes.
+/// List of at most `MAX` prefixes.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefixes<A, const MAX: usize> {
     prefixes: [Prefix<A>; MAX],
@@ -110,7 +110,7 @@ pub struct Prefixes<A, const MAX: usize> {
 }
 
 impl<A: Address, const MAX: usize> Prefixes<A, MAX> {
-    /// No prefix.
+    /// Empty list.
     pub const NONE: Self = Self { prefixes: [Prefix::ALL; MAX], count: 0 };
 
     /// Reads a [list](parse_list) of prefixes in the place of those that it has, and returns how

@@ -1,4 +1,4 @@
-//! What services of streams share beside the public SDK for proxy-wasm, which they are written
+//! Code that services of streams share beside the public SDK for proxy-wasm, which they are written
 //! with. It knows no service and asks the node for nothing but counters, a configuration and a log.
 //!
 //! ```text

@@ -70,7 +70,7 @@ impl Counter {
     }
 }
 
-/// Whether something has been said.
+/// Flag of a message that is logged once.
 #[derive(Debug, Default)]
 pub struct Once(Cell<bool>);
 

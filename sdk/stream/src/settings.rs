@@ -13,7 +13,7 @@
 
 use std::fmt;
 
-/// Why a text is no configuration. The operator's fault.
+/// Reason why a text is no configuration. The operator's fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsError {
     line: usize,

@@ -405,8 +405,8 @@ impl Store {
         Ok((stored, image))
     }
 
-    /// What can be asked for now, made anew when the store has changed. A damaged image is left
-    /// out.
+    /// Returns the modules that can be asked for now, listed anew when the store has changed. A
+    /// damaged image is left out.
     ///
     /// # Errors
     /// When `index.json` cannot be read.
@@ -467,7 +467,7 @@ impl Store {
         Ok(VerifiedModule { digest: *digest, wasm, verified: self.signers(digest, known)? })
     }
 
-    /// Who has signed a module, as far as the store knows.
+    /// Returns the signers of a module, as far as the store knows them.
     ///
     /// # Errors
     /// When its signatures are damaged.

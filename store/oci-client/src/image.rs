@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use crate::limits::{ENTRIES_MAX, INDEX_DEPTH_MAX, MANIFESTS_MAX};
 
-/// What docker calls the same; answered by registries that were pushed to by docker.
+/// Docker's media type of a manifest; answered by registries that were pushed to by docker.
 pub(crate) const DOCKER_MANIFEST_TYPE: &str =
     "application/vnd.docker.distribution.manifest.v2+json";
 pub(crate) const DOCKER_INDEX_TYPE: &str =
@@ -35,9 +35,9 @@ const ATTESTATION: &str = "vnd.docker.reference.type";
 /// A manifest as it came, of the digest that it says.
 #[derive(Clone, Debug)]
 pub struct ManifestBytes {
-    /// Of the bytes.
+    /// Digest of the bytes.
     pub digest: Digest,
-    /// What the registry says that it is.
+    /// Media type that the registry says.
     pub media_type: Option<String>,
     /// The manifest.
     pub bytes: Vec<u8>,

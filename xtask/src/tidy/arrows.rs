@@ -27,7 +27,7 @@ const ROOTS: [&str; 7] =
 const CLI_USES_OF_LAB: [&str; 2] = ["lab/topology", "lab/bench"];
 /// What every crate's tests may use beside what the crate may.
 const TESTS_MAY_USE: [&str; 1] = ["lab/testbase"];
-/// What tests of `l7` alone may use.
+/// Crate that only tests of `l7` may use.
 const L7_TESTS_MAY_USE: &str = "l7/testkit";
 /// The tables of a Cargo.toml that name dependencies.
 const TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];

@@ -21,15 +21,17 @@ pub const DATA_SEGMENTS_MAX: u64 = 1_000;
 /// Counters of one module: what people can read.
 pub const COUNTERS_MAX: u64 = 256;
 
-/// Functions of one: Go's runtime with its standard library has some 10,000.
+/// Functions of a module for streams: Go's runtime with its standard library has some 10,000.
 pub const STREAM_FUNCTIONS_MAX: u64 = 65_536;
-/// Imports of one: the ABI has under a hundred functions, a file may name one repeatedly.
+/// Imports of a module for streams: the ABI has under a hundred functions, a file may name one
+/// repeatedly.
 pub const STREAM_IMPORTS_MAX: u64 = 256;
-/// Exports of one: callbacks, and whatever its toolchain leaves in.
+/// Exports of a module for streams: callbacks, and whatever its toolchain leaves in.
 pub const STREAM_EXPORTS_MAX: u64 = 4_096;
-/// Elements that its tables begin with: indirect calls, not data.
+/// Elements that the tables of a module for streams begin with: indirect calls, not data.
 pub const STREAM_TABLE_ELEMENTS_MAX: u64 = 131_072;
-/// Data segments of one: what browsers take. Go's linker leaves zeros out, and makes 30,000 of it.
+/// Data segments of a module for streams: the limit that browsers have. Go's linker leaves zeros
+/// out, and makes 30,000 of it.
 pub const STREAM_DATA_SEGMENTS_MAX: u64 = 100_000;
 
 /// Kinds of items of which a module has a limited number.
@@ -55,7 +57,7 @@ pub enum Limited {
     Counters,
 }
 
-/// More of something than its limit.
+/// A count of items above its limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TooMany {
     pub(super) what: Limited,
@@ -64,8 +66,8 @@ pub(super) struct TooMany {
 }
 
 impl Limited {
-    /// How many a module may have. One for streams is compiled to machine code only, and comes as
-    /// its toolchain makes it.
+    /// Returns the limit for a module of this kind. A module for streams is compiled to machine
+    /// code only, and comes as its toolchain makes it.
     #[must_use]
     pub const fn max(self, kind: Kind) -> u64 {
         match (kind, self) {

@@ -7,7 +7,7 @@ use units::Name;
 use super::{CAPABILITIES, CONFIGURATION, PROTOCOL, UPSTREAMS};
 use crate::parameter::{Parameter, ParameterType, ParameterValue};
 
-/// Those that every module for streams has: name, type, default, what it says.
+/// Parameters that every module for streams has: name, type, default, description.
 const ALL: [(&str, ParameterType, &str, &str); 4] = [
     (PROTOCOL, ParameterType::Protocol, "http", "what the module is shown of connections"),
     (CONFIGURATION, ParameterType::Document, "", "what the module is configured with"),

@@ -51,7 +51,7 @@ pub struct Parsed {
     pub tcp_flags: u8,
 }
 
-/// What an Ethernet header says (IEEE 802.3).
+/// Fields of an Ethernet header (IEEE 802.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ethernet {
     /// Destination MAC address.

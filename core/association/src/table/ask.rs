@@ -24,7 +24,7 @@ pub(super) struct Asker<'t> {
 }
 
 impl Asker<'_> {
-    /// As [`Associations::renew`](super::Associations::renew) says.
+    /// Renews an association, as [`Associations::renew`](super::Associations::renew) says.
     pub(super) fn renew(
         &mut self,
         now: Nanos,

@@ -32,7 +32,7 @@ pub(super) enum Stage {
     Met { finish: Vec<u8>, sent: u32, met: Box<Met> },
 }
 
-/// What both sides have agreed on.
+/// Result of a handshake: what both sides have agreed on.
 pub(super) struct Met {
     pub(super) peer_id: AssociationId,
     pub(super) identity: Identity,
@@ -64,9 +64,9 @@ pub(super) struct Live {
     pub(super) peer_id: AssociationId,
     pub(super) since: Nanos,
     pub(super) until: Nanos,
-    /// When the next one is asked for, if this side asked for this one.
+    /// Time at which the successor is asked for, if this side asked for this association.
     pub(super) renew: Option<Nanos>,
-    /// For a message 3 that comes again: its tag, and the answer.
+    /// Tag and answer of message 3, in case that it comes again.
     pub(super) confirm: Option<([u8; TAG_LENGTH], [u8; MAC_LENGTH])>,
     pub(super) end_ours: Secret,
     pub(super) end_theirs: Secret,
@@ -83,7 +83,7 @@ struct Slot {
     entry: Entry,
 }
 
-/// All entries of a node.
+/// Entries of a node, by their numbers.
 #[derive(Default)]
 pub(super) struct Slots {
     slots: BTreeMap<AssociationId, Slot>,
@@ -95,12 +95,12 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// How many there are of each kind.
+    /// Returns the number of entries of each kind.
     pub(super) const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// How many there are of an address's prefix.
+    /// Returns the number of entries of an address's prefix.
     pub(super) fn places_of(&self, address: IpAddr) -> Places {
         self.prefixes.of(address)
     }
@@ -198,7 +198,7 @@ impl Slots {
         effects
     }
 
-    /// It has a successor, and is not renewed again.
+    /// Retires an association that has a successor: it is not renewed again.
     pub(super) fn retire(&mut self, old: AssociationId) {
         if !matches!(self.slots.get(&old).map(|slot| &slot.entry), Some(Entry::Live(_))) {
             return;
@@ -258,7 +258,7 @@ impl Slots {
         effects
     }
 
-    /// Counts an entry in all that it is counted in.
+    /// Counts an entry in the totals and in those of its prefix.
     fn count(&mut self, entry: &Entry, change: fn(&mut usize)) {
         let counts = &mut self.counts;
         match entry {
@@ -289,7 +289,7 @@ impl Live {
         self.renew.map_or(self.until, |renew| renew.min(self.until))
     }
 
-    /// Tells the other side that it ends.
+    /// Tells the other side that the association ends.
     fn end(&self) -> Effect {
         let mac = self.end_ours.mac(&self.peer_id.to_bytes());
         Effect::Send { to: self.address, datagram: wire::write_end(self.peer_id, &mac) }

@@ -11,21 +11,21 @@ use units::Nanos;
 #[derive(Debug)]
 struct Listener {
     wants: Wants,
-    /// None until the origin's head is here.
+    /// Position in the stream; `None` until the origin's head is here.
     cursor: Option<Cursor>,
-    /// It was told that there are bytes, and has not taken all of them since.
+    /// True when the listener was told that there are bytes, and has not taken all of them since.
     is_told: bool,
-    /// When it last took something, while there is more.
+    /// Time at which the listener last took something, while there is more.
     waits_since: Nanos,
 }
 
-/// Everybody who listens to one stream.
+/// Listeners of one stream, by number.
 #[derive(Debug)]
 pub(super) struct Listeners {
     all: BTreeMap<ListenerId, Listener>,
-    /// No listener's position is in front of this.
+    /// Lower bound of the listeners' positions.
     slowest: u64,
-    /// No listener has to be dropped before this.
+    /// Earliest time at which a listener may have to be dropped.
     stall_next: Option<Nanos>,
 }
 
@@ -52,12 +52,12 @@ impl Listeners {
         self.all.keys().copied().collect()
     }
 
-    /// What somebody has asked for, with all others.
+    /// Returns what each listener has asked for.
     pub(super) fn wants(&self) -> impl Iterator<Item = (ListenerId, Wants)> {
         self.all.iter().map(|(id, listener)| (*id, listener.wants))
     }
 
-    /// What a listener has asked for.
+    /// Returns what a listener has asked for.
     pub(super) fn wants_of(&self, id: ListenerId) -> Option<Wants> {
         self.all.get(&id).map(|listener| listener.wants)
     }
@@ -72,13 +72,13 @@ impl Listeners {
         self.all.values().map(|listener| listener.cursor.as_ref())
     }
 
-    /// Bytes that they hold.
+    /// Returns the bytes that the listeners hold.
     pub(super) fn memory(&self) -> usize {
         let rests: usize = self.cursors().flatten().map(Cursor::memory).sum();
         self.all.len() * (size_of::<Listener>() + size_of::<ListenerId>()) + rests
     }
 
-    /// Those who have taken everything that they were told of.
+    /// Returns the listeners that have taken everything that they were told of.
     pub(super) fn idle(&self) -> Vec<ListenerId> {
         let idle = self.all.iter().filter(|(_, listener)| !listener.is_told);
         idle.map(|(id, _)| *id).collect()
@@ -133,7 +133,7 @@ impl Listeners {
         }
     }
 
-    /// Nobody is waited for any more.
+    /// Clears the stall deadline: no listener is waited for any more.
     pub(super) const fn forget_stalls(&mut self) {
         self.stall_next = None;
     }
@@ -153,7 +153,7 @@ impl Listeners {
         }
     }
 
-    /// Tells everybody.
+    /// Tells every listener that there are bytes, if there are and it does not know.
     pub(super) fn wake_all(&mut self, now: Nanos, store: &Store, effects: &mut VecDeque<Effect>) {
         for (id, listener) in &mut self.all {
             if listener.wake(now, store) {
@@ -189,13 +189,13 @@ impl Listeners {
         self.stall_next
     }
 
-    /// Those who have taken nothing for too long.
+    /// Returns the listeners that have taken nothing for too long.
     pub(super) fn stalled(&self, now: Nanos) -> Vec<ListenerId> {
         let all = self.all.iter().filter(|(_, listener)| listener.is_told);
         all.filter(|(_, listener)| listener.stalls() <= now).map(|(id, _)| *id).collect()
     }
 
-    /// Looks anew for who stalls next.
+    /// Computes anew which listener stalls next.
     pub(super) fn set_next_stall(&mut self) {
         let told = self.all.values().filter(|listener| listener.is_told);
         self.stall_next = told.map(Listener::stalls).min();

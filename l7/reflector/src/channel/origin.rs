@@ -15,25 +15,25 @@ enum Link {
     Waiting {
         until: Nanos,
     },
-    /// Bytes come.
+    /// Body bytes come.
     Flowing {
         since: Nanos,
         silent_at: Nanos,
     },
-    /// It is tried again later.
+    /// Pause before the next try.
     BackOff {
         until: Nanos,
     },
 }
 
-/// What time has brought to an origin.
+/// Deadline of an origin that has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// It is not tried any more.
+    /// Reconnecting has taken too long: the origin is not tried any more.
     GivenUp,
-    /// It says nothing.
+    /// Silence of the origin has lasted too long.
     Silent,
-    /// It is to be opened again.
+    /// Pause is over: the origin is to be opened again.
     Again,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Origin {
     connection: Connection,
     /// Pauses that were made without a stable connection between them.
     attempts: u32,
-    /// When it was lost, if nothing has come since.
+    /// Time of the connection's loss, if nothing has come since.
     lost: Option<Nanos>,
 }
 
@@ -80,7 +80,7 @@ impl Origin {
         [link, self.gives_up()].into_iter().flatten().min()
     }
 
-    /// Says what time has brought.
+    /// Returns the deadline that has passed, if one has.
     pub(super) fn due(&self, now: Nanos) -> Option<Due> {
         if self.gives_up().is_some_and(|at| at <= now) {
             return Some(Due::GivenUp);
@@ -113,7 +113,7 @@ impl Origin {
         self.link = Link::Closed;
     }
 
-    /// Notes that its head is here.
+    /// Notes that the origin's head is here.
     pub(super) fn begin_body(&mut self, now: Nanos) {
         self.link = Link::Flowing { since: now, silent_at: now + SILENCE_MAX };
     }
@@ -132,12 +132,12 @@ impl Origin {
         true
     }
 
-    /// Notes that it was lost in the middle of the stream.
+    /// Notes that the connection was lost in the middle of the stream.
     pub(super) fn note_loss(&mut self, now: Nanos) {
         self.lost = self.lost.or(Some(now));
     }
 
-    /// Forgets that it was lost: nobody waits for it any more.
+    /// Forgets that the connection was lost: nobody waits for it any more.
     pub(super) const fn forget_loss(&mut self) {
         self.lost = None;
     }
@@ -149,7 +149,7 @@ impl Origin {
         self.link = Link::BackOff { until: now + Nanos(pause.min(BACK_OFF_MAX.0)) };
     }
 
-    /// When it is not tried any more.
+    /// Returns the time at which the origin is not tried any more.
     fn gives_up(&self) -> Option<Nanos> {
         self.lost.map(|lost| lost + RECONNECT_MAX)
     }

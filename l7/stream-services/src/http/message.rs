@@ -158,8 +158,8 @@ impl Message {
         Ok(())
     }
 
-    /// Its context is gone with its VM, and another one is to be shown its stream. Gives that back
-    /// if no other VM can go on with it.
+    /// Notes that the message's context is gone with its VM, and keeps its stream to show to
+    /// another. Gives the stream back if no other VM can go on with it.
     pub(super) fn lose(
         &mut self,
         mut stream: Box<Stream>,
@@ -196,8 +196,8 @@ impl Message {
         }
     }
 
-    /// Whether the connections can be used behind an answer in the server's place: the server
-    /// knows nothing of the request, and what comes of it can be dropped.
+    /// Returns true when the connections can be used behind an answer in the server's place: the
+    /// server knows nothing of the request, and what comes of it can be dropped.
     pub(super) const fn may_stay(&self) -> bool {
         let is_short = match self.request.framing {
             Framing::None => true,

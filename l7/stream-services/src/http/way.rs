@@ -128,7 +128,7 @@ impl Way {
         }
     }
 
-    /// What has not gone on is as it came; `has_body`: a part of its body is among that.
+    /// Restores what has not gone on to as it came; `has_body`: a part of its body is among that.
     pub(super) fn rewind(&mut self, has_body: bool, wants: Parts) {
         if self.is_over || self.is_dropped {
             self.is_again = wants.headers && self.head > Head::Held;

@@ -1,4 +1,4 @@
-//! How far the calls into an instance have come.
+//! Progress of the calls into an instance: at rest, or suspended.
 
 use super::Instance;
 use crate::batch::{Batch, Handled};
@@ -10,16 +10,16 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// What running came to.
+/// Result of running an instance.
 pub enum Ran<P: 'static> {
-    /// What was to be done is done, or nothing was to begin any more, or it has trapped: then
-    /// the instance is not to be used again.
+    /// Instance at rest: what was to be done is done, or nothing was to begin any more, or it has
+    /// trapped: then the instance is not to be used again.
     Rest(Box<Instance<P>>, Done),
     /// A call stands still.
     Suspended(Suspended<P>),
 }
 
-/// What was done.
+/// Work that was done.
 #[derive(Debug)]
 pub enum Done {
     /// Packets: they are in the output, and if the last one has trapped it says so.
@@ -34,7 +34,7 @@ type Running<P> = Pin<Box<dyn Future<Output = (Box<Instance<P>>, Done)>>>;
 pub struct Suspended<P: 'static> {
     running: Running<P>,
     batch: Rc<RefCell<Batch<P>>>,
-    /// Bytes of linear memory when it began.
+    /// Bytes of linear memory when the call began.
     memory_bytes: u64,
 }
 
@@ -53,7 +53,7 @@ impl<P: PacketBytes + 'static> Suspended<P> {
         self.batch.borrow_mut().output.pop_front()
     }
 
-    /// Lets the call go on.
+    /// Resumes the call.
     #[must_use]
     pub fn resume(mut self) -> Ran<P> {
         // Nobody is to be woken: whoever suspended it resumes it.
@@ -79,7 +79,7 @@ impl<P: PacketBytes + 'static> Suspended<P> {
         self.batch.borrow().counters.copied()
     }
 
-    /// Bytes of linear memory that were in use when it began.
+    /// Returns the bytes of linear memory that were in use when the call began.
     #[must_use]
     pub const fn memory_bytes(&self) -> u64 {
         self.memory_bytes

@@ -1,15 +1,15 @@
-//! What is known of the values of a function, by their definitions.
+//! Facts about the values of a function, from their definitions alone.
 
 use crate::ir::{BinaryOp, Function, Op, Value};
 
 /// Additions and joins that are looked through for where an address comes from.
 const ORIGIN_DEPTH_MAX: u32 = 8;
 
-/// What the instructions say of values, without following them.
+/// Facts that the instructions state about values, without following them.
 pub(crate) struct Facts {
     constants: Vec<Option<u64>>,
     definitions: Vec<Option<(u32, u32)>>,
-    /// For parameters of blocks: one of the values that come in, from above.
+    /// Value that comes in from above, one of several, by parameter of a block.
     incoming: Vec<Option<Value>>,
 }
 
@@ -53,7 +53,7 @@ impl Facts {
         Some((block as usize, at as usize))
     }
 
-    /// What defines it, unless it is a parameter.
+    /// Returns the operation that defines a value, unless it is a parameter.
     pub(crate) fn definition<'f>(&self, function: &'f Function, value: Value) -> Option<&'f Op> {
         let (block, at) = self.definitions.get(value.0 as usize).copied().flatten()?;
         let block = function.blocks.get(block as usize)?;

@@ -1,4 +1,4 @@
-//! What the code of all functions of a unit depends on, and where their accesses go.
+//! Setting that the code of all functions of a unit depends on, and where their accesses go.
 
 use abi::HostFunction;
 use abi::layout::{META_ADDRESS, WINDOW_ADDRESS};
@@ -8,29 +8,29 @@ use crate::Flavour;
 use crate::ir::{Access, Function, Region, Width};
 
 const META_LENGTH: u32 = abi::layout::META_LENGTH as u32;
-/// Where in the metadata the packet's lengths are, of the whole and in the window.
+/// Offsets of the packet's lengths in the metadata: of the whole, and in the window.
 pub(crate) const META_LENGTHS: [i16; 2] = [0, 4];
 
-/// The same for every function.
+/// Properties of a unit, shared by its functions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) flavour: Flavour,
     /// The declared window, if there is a packet.
     pub(crate) packet: Option<Packet>,
-    /// Bytes of the memory: what it begins with, and may have.
+    /// Bytes of the memory: at the beginning, and at most.
     pub(crate) memory_min: u64,
     pub(crate) memory_max: u64,
     pub(crate) globals: u32,
     /// Packet bytes that the prologue makes accessible: the end of the
     /// farthest access at a constant address; 0 where guards do.
     pub(crate) reach: u32,
-    /// Whether some access decides at run time that it is of the packet.
+    /// True when some access decides at run time that it is of the packet.
     pub(crate) dynamic_window: bool,
-    /// Whether memory is copied or filled, which costs fuel by length.
+    /// True when memory is copied or filled, which costs fuel by length.
     pub(crate) bulk: bool,
-    /// Whether there are events or frames to count.
+    /// True when there are events or frames to count.
     pub(crate) emits: bool,
-    /// Whether the arena is used at all.
+    /// True when the arena is used at all.
     pub(crate) has_memory: bool,
 }
 
@@ -41,22 +41,22 @@ pub(crate) struct Packet {
     pub(crate) standalone: bool,
 }
 
-/// One function's needs.
+/// Needs of a function, which its prologue serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// Its first parameter is the context.
+    /// First parameter is the context.
     pub(crate) context: bool,
-    /// The packet's pointers, at the beginning.
+    /// Pointers of the packet, taken at the beginning.
     pub(crate) pointers: bool,
     /// `data_end` for accesses at run-time addresses.
     pub(crate) data_end: bool,
-    /// It, or what it calls, changes the packet's length: pointers must be taken again.
+    /// Function, or one that it calls, changes the packet's length: pointers must be taken again.
     pub(crate) changes_packet: bool,
     /// A place in the frame for accesses over the packet's end.
     pub(crate) spare: bool,
 }
 
-/// Where an access goes, with what is known of its address.
+/// Target of an access, with what is known of its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// The arena.
@@ -67,28 +67,28 @@ pub(crate) enum Target {
     PacketDynamic,
     /// The hand-over's metadata, at this constant offset.
     Metadata(i16),
-    /// Decided when it runs; which is tried first.
+    /// Target decided at run time; names the test that comes first.
     Any(Likely),
 }
 
-/// Where an access probably goes.
+/// Probable target of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Likely {
-    /// Below the metadata: the module's stack.
+    /// Memory below the metadata: the module's stack.
     Below,
     /// The packet.
     Window,
-    /// Above the window: data and heap.
+    /// Memory above the window: data and heap.
     Above,
 }
 
 impl Setting {
-    /// Whether the entry has a packet.
+    /// Returns true when the entry has a packet.
     pub(crate) const fn has_packet(&self) -> bool {
         self.packet.is_some()
     }
 
-    /// Where this access goes.
+    /// Returns the target of an access.
     pub(crate) fn target(
         &self,
         access: &Access,
@@ -143,7 +143,7 @@ impl Setting {
     }
 }
 
-/// Whether the packet's pointers are void afterwards: at tc after a write too.
+/// Returns true when the packet's pointers are void after a call: at tc after a write too.
 pub(crate) fn moves_packet(host: HostFunction, flavour: Flavour) -> bool {
     match host {
         HostFunction::PacketResizeHead | HostFunction::PacketResizeTail => true,

@@ -2,10 +2,11 @@
 
 use super::setting::Setting;
 
-/// One subprogram.
+/// A subprogram that the compiler brings itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subprogram {
-    /// `memory.copy`: destination, source, length; 0, [`OUTSIDE`](super::host::OUTSIDE) or [`SPENT`](super::host::SPENT).
+    /// `memory.copy`: destination, source, length; 0, [`OUTSIDE`](super::host::OUTSIDE) or
+    /// [`SPENT`](super::host::SPENT).
     MemoryCopy,
     /// `memory.fill`: destination, byte, length; the same.
     MemoryFill,
@@ -28,7 +29,7 @@ pub(crate) enum Subprogram {
 }
 
 impl Subprogram {
-    /// All of them.
+    /// List of all subprograms.
     #[cfg(test)]
     pub(crate) const ALL: [Self; 10] = [
         Self::MemoryCopy,
@@ -43,7 +44,7 @@ impl Subprogram {
         Self::Message,
     ];
 
-    /// Its name in BTF.
+    /// Returns the subprogram's name in BTF.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::MemoryCopy => "tam_memory_copy",
@@ -59,7 +60,7 @@ impl Subprogram {
         }
     }
 
-    /// How many numbers it takes behind the context.
+    /// Returns the number of scalar arguments behind the context.
     pub(crate) const fn scalars(self) -> u32 {
         match self {
             Self::Pad => 0,
@@ -69,7 +70,7 @@ impl Subprogram {
         }
     }
 
-    /// Whether its first parameter is the context.
+    /// Returns true when the subprogram's first parameter is the context.
     pub(crate) const fn takes_context(self, setting: &Setting) -> bool {
         setting.has_packet()
     }

@@ -85,13 +85,13 @@ pub(super) fn types_of(module: &Module<'_>, ty: BlockType) -> (Vec<ValType>, Vec
     }
 }
 
-/// Why a translation ends early.
+/// Reason why a translation ends early.
 pub(super) enum Stop {
-    /// An operator that reach.rs should have refused, at that byte.
+    /// Operator that reach.rs should have refused, at that byte.
     Operator(Reason, usize),
-    /// More values than are compiled.
+    /// Number of values above what is compiled.
     TooLarge,
-    /// Not what the validator saw.
+    /// Code other than what the validator saw.
     Malformed,
 }
 
@@ -122,7 +122,7 @@ pub(super) struct Builder<'m, 'a> {
     pub(super) ssa: Ssa,
     stack: Vec<Value>,
     frames: Vec<Frame>,
-    /// Whether the code that follows can be reached.
+    /// True when the code that follows can be reached.
     live: bool,
 }
 

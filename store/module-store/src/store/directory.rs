@@ -100,7 +100,7 @@ impl Directory {
         Ok(index)
     }
 
-    /// To be written by who holds the lock.
+    /// Reads the index to change it: whoever holds the lock writes it back.
     pub(super) fn index_to_change(&self) -> Result<Index, StoreError> {
         self.index().map(Arc::unwrap_or_clone)
     }
@@ -116,7 +116,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Changes when `index.json` does.
+    /// Returns a stamp of `index.json` that changes when the file does.
     pub(super) fn stamp(&self) -> Result<Stamp, StoreError> {
         use std::os::unix::fs::MetadataExt;
         let path = self.path.join("index.json");
@@ -136,7 +136,7 @@ impl Directory {
         Ok(image)
     }
 
-    /// The same, read when it is first asked for.
+    /// Returns the image manifest of that digest, read when it is first asked for.
     fn known_image(&self, digest: &Digest) -> Result<Arc<Image>, StoreError> {
         self.images.get(digest).map_or_else(|| self.image(digest), Ok)
     }

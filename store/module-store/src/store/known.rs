@@ -18,7 +18,7 @@ const IMAGES_MAX: usize = 40_000;
 /// A state of `index.json`: each writing is a new file.
 pub(super) type Stamp = (Option<SystemTime>, u64, u64);
 
-/// Something that was made of one state of `index.json`.
+/// Value derived from the latest state of `index.json`.
 #[derive(Debug)]
 pub(super) struct Latest<T>(Mutex<Option<(Stamp, Arc<T>)>>);
 
@@ -29,13 +29,13 @@ impl<T> Default for Latest<T> {
 }
 
 impl<T> Latest<T> {
-    /// Returns it, if it was made of this state.
+    /// Returns the value, if it was made of this state.
     pub(super) fn of(&self, stamp: &Stamp) -> Option<Arc<T>> {
         let kept = locked(&self.0);
         kept.as_ref().filter(|(of, _)| of == stamp).map(|(_, kept)| Arc::clone(kept))
     }
 
-    /// Keeps it in place of what was made of another state.
+    /// Keeps a value in place of that of another state.
     pub(super) fn put(&self, stamp: Stamp, made: &Arc<T>) {
         *locked(&self.0) = Some((stamp, Arc::clone(made)));
     }

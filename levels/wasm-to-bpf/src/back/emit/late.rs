@@ -1,11 +1,11 @@
-//! Code that is rare and stands behind the function's blocks: what is left to do there.
+//! Out-of-line code behind the function's blocks: rare cases, and what is left to emit for each.
 
 use super::super::asm::Label;
 use super::super::insn::Reg;
 use super::super::vcode::AnyAccess;
 use crate::ir::{Place, Width};
 
-/// What is rare and stands behind the function's blocks.
+/// Rare case whose code stands behind the function's blocks.
 pub(super) enum Late {
     /// An access of the window over the packet's end.
     Partial(Partial),
@@ -22,38 +22,38 @@ pub(super) enum Late {
     },
 }
 
-/// What is done where the access goes.
+/// Operation at the place where the access goes.
 #[derive(Clone, Copy)]
 pub(super) enum What {
     Load(Reg),
     Store(Reg),
 }
 
-/// One such access.
+/// Access of the window over the packet's end.
 #[derive(Clone, Copy)]
 pub(super) struct Partial {
     pub(super) label: Label,
     pub(super) back: Label,
     pub(super) width: Width,
-    /// With `distance` it gives the offset in the packet.
+    /// Base of the offset in the packet, which is this plus `distance`.
     pub(super) address: Reg,
     pub(super) distance: i32,
-    /// Is overwritten.
+    /// Scratch register: overwritten.
     pub(super) free: Reg,
-    /// Has its value again afterwards.
+    /// Register that has its value again afterwards.
     pub(super) borrowed: Reg,
     pub(super) what: What,
 }
 
-/// What is left to do for a head that did not simply move.
+/// Resize of the head that did not simply move it.
 #[derive(Clone, Copy)]
 pub(super) struct HeadLate {
-    /// It was refused.
+    /// Entry when the resize was refused.
     pub(super) refused: Label,
-    /// It is shorter than the module reaches.
+    /// Entry when the packet is shorter than the module reaches.
     pub(super) short: Label,
     pub(super) done: Label,
-    /// Whether bytes were added.
+    /// True when bytes were added.
     pub(super) adds: bool,
     pub(super) place: Place,
 }
