@@ -195,79 +195,55 @@ pub enum Op {
     Opaque(Value),
 }
 
+/// Runs the code behind `|operand|` for each operand of an [`Op`], in order: a reference that is as
+/// mutable as that of the operation. A macro, because a function is one or the other.
+macro_rules! for_each_operand {
+    ($op:expr, |$operand:ident| $code:expr) => {
+        match $op {
+            Op::Const(_) | Op::GlobalGet(_) | Op::MemorySize | Op::PacketLength | Op::FuelLoad => {}
+            Op::Unary(_, $operand)
+            | Op::ExtendUnsigned($operand)
+            | Op::ExtendSigned($operand)
+            | Op::Wrap($operand)
+            | Op::GlobalSet(_, $operand)
+            | Op::MemoryGrow($operand)
+            | Op::TrapIf($operand, _)
+            | Op::FuelStore($operand)
+            | Op::Opaque($operand)
+            | Op::Load { access: Access { address: $operand, .. }, .. } => $code,
+            Op::Store { value, access: Access { address, .. }, .. } => {
+                for $operand in [address, value] {
+                    $code;
+                }
+            }
+            Op::Binary(_, a, b) | Op::Compare(_, a, b) => {
+                for $operand in [a, b] {
+                    $code;
+                }
+            }
+            Op::Select(a, b, c) | Op::MemoryCopy(a, b, c) | Op::MemoryFill(a, b, c) => {
+                for $operand in [a, b, c] {
+                    $code;
+                }
+            }
+            Op::Call(_, arguments) | Op::Host(_, arguments) => {
+                for $operand in arguments {
+                    $code;
+                }
+            }
+        }
+    };
+}
+
 impl Op {
     /// Calls `visit` with each operand, in order.
     pub fn for_each_use(&self, mut visit: impl FnMut(Value)) {
-        match self {
-            Self::Const(_)
-            | Self::GlobalGet(_)
-            | Self::MemorySize
-            | Self::PacketLength
-            | Self::FuelLoad => {}
-            Self::Unary(_, a)
-            | Self::ExtendUnsigned(a)
-            | Self::ExtendSigned(a)
-            | Self::Wrap(a)
-            | Self::GlobalSet(_, a)
-            | Self::MemoryGrow(a)
-            | Self::TrapIf(a, _)
-            | Self::FuelStore(a)
-            | Self::Opaque(a) => visit(*a),
-            Self::Load { access, .. } => visit(access.address),
-            Self::Store { value, access, .. } => {
-                visit(access.address);
-                visit(*value);
-            }
-            Self::Binary(_, a, b) | Self::Compare(_, a, b) => {
-                visit(*a);
-                visit(*b);
-            }
-            Self::Select(a, b, c) | Self::MemoryCopy(a, b, c) | Self::MemoryFill(a, b, c) => {
-                visit(*a);
-                visit(*b);
-                visit(*c);
-            }
-            Self::Call(_, arguments) | Self::Host(_, arguments) => {
-                arguments.iter().copied().for_each(visit);
-            }
-        }
+        for_each_operand!(self, |operand| visit(*operand));
     }
 
     /// Calls `change` with each operand, to put another in its place.
     pub fn for_each_use_mut(&mut self, mut change: impl FnMut(&mut Value)) {
-        match self {
-            Self::Const(_)
-            | Self::GlobalGet(_)
-            | Self::MemorySize
-            | Self::PacketLength
-            | Self::FuelLoad => {}
-            Self::Unary(_, a)
-            | Self::ExtendUnsigned(a)
-            | Self::ExtendSigned(a)
-            | Self::Wrap(a)
-            | Self::GlobalSet(_, a)
-            | Self::MemoryGrow(a)
-            | Self::TrapIf(a, _)
-            | Self::FuelStore(a)
-            | Self::Opaque(a) => change(a),
-            Self::Load { access, .. } => change(&mut access.address),
-            Self::Store { value, access, .. } => {
-                change(&mut access.address);
-                change(value);
-            }
-            Self::Binary(_, a, b) | Self::Compare(_, a, b) => {
-                change(a);
-                change(b);
-            }
-            Self::Select(a, b, c) | Self::MemoryCopy(a, b, c) | Self::MemoryFill(a, b, c) => {
-                change(a);
-                change(b);
-                change(c);
-            }
-            Self::Call(_, arguments) | Self::Host(_, arguments) => {
-                arguments.iter_mut().for_each(change);
-            }
-        }
+        for_each_operand!(self, |operand| change(operand));
     }
 
     /// Returns true when the operation does nothing but give its result, the same for the same
