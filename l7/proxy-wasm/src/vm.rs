@@ -292,9 +292,9 @@ impl Vm {
         }
         match call {
             Call::Create(stream) => self.create(stream).await,
-            Call::Tick => self.plain(ROOT, Stage::Other, "proxy_on_tick", |_| []).await,
+            Call::Tick => self.plain(ROOT, Stage::Other, "proxy_on_tick", []).await,
             Call::QueueReady(queue) => {
-                self.plain(ROOT, Stage::Other, "proxy_on_queue_ready", |_| [queue]).await
+                self.plain(ROOT, Stage::Other, "proxy_on_queue_ready", [queue]).await
             }
             Call::HttpCallResponse(response) => self.http_call_response(response).await,
             Call::ForeignFunction { function, arguments } => {
@@ -304,11 +304,11 @@ impl Vm {
             Call::Finish(context) => self.finish(context).await,
             Call::DownstreamClose(context, peer) => {
                 let name = "proxy_on_downstream_connection_close";
-                self.plain(context, Stage::Other, name, |_| [peer.number()]).await
+                self.plain(context, Stage::Other, name, [peer.number()]).await
             }
             Call::UpstreamClose(context, peer) => {
                 let name = "proxy_on_upstream_connection_close";
-                self.plain(context, Stage::Other, name, |_| [peer.number()]).await
+                self.plain(context, Stage::Other, name, [peer.number()]).await
             }
             shown => self.show(shown).await,
         }
@@ -423,13 +423,11 @@ impl Vm {
         context: u32,
         stage: Stage,
         name: &'static str,
-        words: impl FnOnce(&Host) -> [u32; COUNT],
+        words: [u32; COUNT],
     ) -> Result<Answer, CallError> {
-        let host = self.store.data();
-        if !host.contexts.is_known(context) {
+        if !self.store.data().contexts.is_known(context) {
             return Err(CallError::UnknownContext(context));
         }
-        let words = words(host);
         self.enter(context, stage);
         self.run(name, Words::of(context, words).as_slice()).await?;
         Ok(Answer::Nothing)
