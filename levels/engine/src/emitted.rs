@@ -45,6 +45,6 @@ pub struct Sent {
 pub struct Event {
     /// Code chosen by the module.
     pub code: u32,
-    /// Bytes of the event, at most [`EVENT_LENGTH_MAX`].
+    /// Bytes of the event, at most [`abi::host::EVENT_LENGTH_MAX`].
     pub data: Vec<u8>,
 }

@@ -50,7 +50,8 @@ pub enum QueueEvent {
     Short(u32),
     /// KiB that wait: more than the upper threshold.
     Long(u32),
-    /// First bytes of a packet for which there was no room; at most [`QUEUE_HEAD_MAX`].
+    /// First bytes of a packet for which there was no room; at most
+    /// [`abi::host::QUEUE_HEAD_MAX`].
     Dropped(Rc<[u8]>),
 }
 

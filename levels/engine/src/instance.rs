@@ -239,7 +239,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
         self.batch.borrow_mut().output.pop_front()
     }
 
-    /// Handles the packets that wait, as far as its [`Pace`] lets it; those that have not begun
+    /// Handles the packets that wait, as far as its [`Pace`](crate::Pace) lets it; those that have not begun
     /// still wait.
     #[must_use]
     pub fn run(mut self: Box<Self>) -> Ran<P> {
@@ -258,7 +258,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
         Suspended::new(running, batch, memory_bytes).resume()
     }
 
-    /// Runs a hook, as far as its [`Pace`] lets it.
+    /// Runs a hook, as far as its [`Pace`](crate::Pace) lets it.
     #[must_use]
     pub fn call(mut self: Box<Self>, call: Call) -> Ran<P> {
         let batch = Rc::clone(&self.batch);

@@ -10,10 +10,10 @@ pub enum Over {
     /// Continues the call, which asks again at its next loop or call: it is to end at its time
     /// exactly.
     Closely,
-    /// Suspends the call until [`Suspended::resume`] or
+    /// Suspends the call until [`Suspended::resume`](crate::Suspended::resume) or
     /// [`Starting::resume`](crate::Starting::resume).
     Suspend,
-    /// Ends the call with [`TrapKind::TimeLimit`].
+    /// Ends the call with [`TrapKind::TimeLimit`](crate::TrapKind::TimeLimit).
     Stop,
 }
 

@@ -64,8 +64,8 @@ impl<P: PacketBytes + 'static> Suspended<P> {
         }
     }
 
-    /// Ends the call with [`TrapKind::TimeLimit`]: if it has a packet, that and those before it are in the
-    /// output, those that wait still wait.
+    /// Ends the call with [`TrapKind::TimeLimit`](crate::TrapKind::TimeLimit): if it has a packet,
+    /// that and those before it are in the output, those that wait still wait.
     #[must_use]
     pub fn stop(self) -> Ran<P> {
         self.batch.borrow_mut().stop();
