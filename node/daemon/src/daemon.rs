@@ -55,7 +55,7 @@ use units::{EntryId, Name, Nanos, RuleId};
 /// How often the front door is told that this daemon listens; the lease is ten
 /// times as long on the fastest clock.
 const HEARTBEAT: Duration = Duration::from_millis(100);
-/// How often a lane that moves is looked at.
+/// Period of polling lanes that move.
 const LANES_EVERY: Duration = Duration::from_millis(1);
 /// How often is looked at what nothing depends on at once: ports that are away, rights, demand.
 const TIDY: Duration = Duration::from_secs(1);
@@ -146,7 +146,7 @@ pub(crate) struct Daemon {
     pub(crate) cells: Cells,
     pub(crate) modules: BTreeMap<Digest, Module>,
     pub(crate) compilers: Compilers,
-    /// Where services run, and how they come there.
+    /// Placement of services on levels.
     pub(crate) placement: Placement,
     /// Removals of services whose packets go plainly first.
     pub(crate) leaving: BTreeMap<EntryId, Ahead>,

@@ -30,8 +30,9 @@ use units::EntryId;
 /// until there are more.
 const SOCKETS_MAX: u16 = 1_024;
 
-/// When it is looked for what interceptions have left, behind an end: a child of the daemon that
-/// has not yet become another program holds copies of descriptors, and a table goes with the last.
+/// Delays of the searches for remains of interceptions, after the end of a service: a child of the
+/// daemon that has not yet become another program holds copies of descriptors, and a table goes with
+/// the last of them.
 const SWEEPS: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(10)];
 

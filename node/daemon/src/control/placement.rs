@@ -121,8 +121,8 @@ impl Transit {
 pub(crate) struct Candidates {
     /// Best first.
     pub(crate) levels: Vec<Level>,
-    /// Those that it cannot run at, with the reasons, of one that cannot leave user level. Of others
-    /// the data plane knows them ([`Plane::refused`]), some of them later.
+    /// Levels that are impossible, with the reasons, of a service that cannot leave user level. Of
+    /// others the data plane knows them ([`Plane::refused`]), some of them later.
     pub(crate) unfit: Vec<(Level, String)>,
 }
 
