@@ -3,7 +3,7 @@
 //! ```text
 //! bytes ─▶ module.rs: valid, taken apart ─▶ reach.rs: what the entry reaches,
 //!       ─▶ habits.rs, behind.rs: tables that change, where they lie
-//!       ─▶ translate.rs with control.rs, calls.rs, tables.rs, numeric.rs, ssa.rs: each function
+//!       ─▶ translate.rs with control.rs, tables.rs, numeric.rs, ssa.rs: each function
 //! ```
 //!
 //! The result is right but slow: every access checked, every charge of fuel

@@ -1,6 +1,6 @@
-//! One function from WebAssembly's stack machine to SSA form. Control flow is
-//! in control.rs, calls in calls.rs, tables in tables.rs, what an operator
-//! computes in numeric.rs; here are the stack, memory, globals, traps and fuel.
+//! Translation of a function from WebAssembly's stack machine to SSA form. Control flow, the
+//! stack and fuel are in control.rs, tables in tables.rs, what an operator
+//! computes in numeric.rs; here are calls, locals, memory, globals and traps.
 
 use wasmparser::{FunctionBody, Operator, ValType};
 
