@@ -115,7 +115,7 @@ fn add_hosts(plan: &Plan, parts: &mut Vec<Part>) -> BTreeMap<Subprogram, usize> 
                 description: ProgramFunction {
                     start: 0,
                     name: subprogram.name().to_owned(),
-                    takes_context: subprogram.takes_context(&plan.setting),
+                    takes_context: plan.setting.has_packet(),
                     scalars: subprogram.scalars(),
                     global: true,
                 },

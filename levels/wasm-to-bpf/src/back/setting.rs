@@ -83,7 +83,7 @@ pub(crate) enum Likely {
 }
 
 impl Setting {
-    /// Returns true when the entry has a packet.
+    /// Returns true when the entry has a packet: subprograms then take the context first.
     pub(crate) const fn has_packet(&self) -> bool {
         self.packet.is_some()
     }

@@ -1,7 +1,5 @@
 //! Names of our subprograms: what code may call; `host` has what they do.
 
-use super::setting::Setting;
-
 /// A subprogram that the compiler brings itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subprogram {
@@ -68,10 +66,5 @@ impl Subprogram {
             Self::Message => 2,
             _ => 3,
         }
-    }
-
-    /// Returns true when the subprogram's first parameter is the context.
-    pub(crate) const fn takes_context(self, setting: &Setting) -> bool {
-        setting.has_packet()
     }
 }

@@ -315,7 +315,7 @@ impl<'a> Emit<'a> {
                 self.asm.call(Callee::Unit(callee));
             }
             V::CallHost(subprogram) => {
-                if subprogram.takes_context(&self.setting) {
+                if self.setting.has_packet() {
                     self.load_slot(R1, Slot::Context);
                 }
                 self.asm.call(Callee::Host(subprogram));

@@ -6,6 +6,7 @@ use regalloc2::VReg;
 use super::super::host::OUTSIDE;
 use super::super::insn::{Alu, Bits, Insn, Test};
 use super::super::setting::Target;
+use super::super::subprogram::Subprogram;
 use super::super::vcode::{Condition, Op as V, used};
 use super::{Base, Lower};
 use crate::TrapCode;
@@ -229,16 +230,16 @@ impl Lower<'_> {
     }
 
     pub(super) fn memory_copy(&mut self, to: Value, from: Value, length: Value) {
-        self.in_bulk(super::super::subprogram::Subprogram::MemoryCopy, [to, from, length]);
+        self.in_bulk(Subprogram::MemoryCopy, [to, from, length]);
     }
 
     pub(super) fn memory_fill(&mut self, to: Value, byte: Value, length: Value) {
-        self.in_bulk(super::super::subprogram::Subprogram::MemoryFill, [to, byte, length]);
+        self.in_bulk(Subprogram::MemoryFill, [to, byte, length]);
     }
 
     /// A subprogram of ours does it, or says why not.
-    fn in_bulk(&mut self, subprogram: super::super::subprogram::Subprogram, values: [Value; 3]) {
-        let takes_context = subprogram.takes_context(&self.setting);
+    fn in_bulk(&mut self, subprogram: Subprogram, values: [Value; 3]) {
+        let takes_context = self.setting.has_packet();
         let result = self.call_with(V::CallHost(subprogram), takes_context, &values);
         let is = |test, answer| Condition { test, bits: Bits::B32, immediate: Some(answer) };
         self.trap_where(is(Test::Eq, OUTSIDE), &[result], TrapCode::OutOfBounds);
