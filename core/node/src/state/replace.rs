@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Rules that come with the new version wait (`Coming`) until it runs; those that the old one
-//! has and the new one has not are kept (`Going`) until nobody can want it back.
+//! has and the new one has not are kept (`Going`) until nobody can want it back. A service that
+//! waits for a cell becomes another version at once, and the one before again if that does not start.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,12 +60,15 @@ pub(super) struct Asked {
     stay: BTreeSet<RuleId>,
 }
 
-/// The version before, while the new one is watched.
+/// Previous version, until the new one has started and been watched.
 #[derive(Clone, Debug)]
 pub(super) struct Before {
     definition: Definition,
     /// Rules that came with the new one.
     added: Vec<RuleId>,
+    /// True when the new one has yet to start: it was asked for while the service waited for a
+    /// cell.
+    has_to_start: bool,
 }
 
 /// How state passes from one version to the next, or why it cannot.
@@ -258,7 +262,7 @@ impl Node {
         self.give_rules(&name, asked.definition.owner);
         if let Some(managed) = self.services.get_mut(&name) {
             let definition = managed.define(asked.definition);
-            managed.before = Some(Before { definition, added });
+            managed.before = Some(Before { definition, added, has_to_start: false });
         }
         self.install();
         self.effects.push_back(Effect::Report(Notice::ServiceReplaced { service: name }));
@@ -277,10 +281,7 @@ impl Node {
             return;
         }
         let service = managed.service().name.clone();
-        let gone = |owned: &super::OwnedRule| {
-            owned.life == Life::Going && owned.came_with.as_ref() == Some(&service)
-        };
-        self.rules.retain(|_, owned| !gone(owned));
+        self.remove_going(&service);
         self.effects.push_back(Effect::Report(Notice::ServiceKept { service }));
     }
 
@@ -301,6 +302,20 @@ impl Node {
         self.put_back(name, reason.to_owned());
     }
 
+    /// Ends a replacement that began while the service waited for a cell: its version has started.
+    pub(super) fn end_start(&mut self, name: &Name) {
+        let Some(managed) = self.services.get_mut(name) else { return };
+        if managed.before.take_if(|before| before.has_to_start).is_some() {
+            self.remove_going(name);
+        }
+    }
+
+    fn remove_going(&mut self, name: &Name) {
+        let is_gone =
+            |it: &super::OwnedRule| it.life == Life::Going && it.came_with.as_ref() == Some(name);
+        self.rules.retain(|_, owned| !is_gone(owned));
+    }
+
     fn put_back(&mut self, name: &Name, reason: String) {
         let Some(managed) = self.services.get_mut(name) else { return };
         let Some(before) = managed.before.take() else { return };
@@ -315,7 +330,11 @@ impl Node {
                 owned.life = Life::Live;
             }
         }
-        let notice = Notice::ServicePutBack { service: name.clone(), reason };
+        let service = name.clone();
+        let notice = match before.has_to_start {
+            true => Notice::ReplaceFailed { service, reason },
+            false => Notice::ServicePutBack { service, reason },
+        };
         self.effects.push_back(Effect::Report(notice));
     }
 
@@ -358,6 +377,8 @@ impl Node {
     ) -> Result<Outcome, Refusal> {
         let managed = self.find_service(name)?;
         let (entry, replaces) = (managed.service().entry, managed.service().module.digest.clone());
+        // One that failed is not wanted back.
+        let may_come_back = managed.service().state == ServiceState::Starting;
         let own = self.rules.iter().filter(|(_, owned)| owned.came_with.as_ref() == Some(name));
         let own: BTreeSet<RuleId> = own.map(|(id, _)| *id).collect();
         let keeps = specs.is_empty();
@@ -367,11 +388,25 @@ impl Node {
         let admitted = self.admit_rules(specs, Some((name, coming)), &leaving)?;
         let rules = if keeps { own.iter().copied().collect() } else { admitted.ids() };
         let shadowed = admitted.shadowed.clone();
-        self.rules.retain(|id, _| !leaving.contains(id));
+        let mut added = if keeps { Vec::new() } else { rules.clone() };
+        if may_come_back {
+            let going = self.rules.iter_mut().filter(|(id, _)| leaving.contains(id));
+            going.for_each(|(_, owned)| owned.life = Life::Going);
+        } else {
+            self.rules.retain(|id, _| !leaving.contains(id));
+        }
         self.insert_rules(admitted, Life::Live);
         self.give_rules(name, definition.owner);
         if let Some(managed) = self.services.get_mut(name) {
-            managed.define(definition);
+            let old = managed.define(definition);
+            managed.before = may_come_back.then(|| {
+                // Of several that have not started the one that ran comes back.
+                let before = managed.before.take();
+                let (definition, before) =
+                    before.map_or((old, Vec::new()), |it| (it.definition, it.added));
+                added.extend(before);
+                Before { definition, added, has_to_start: true }
+            });
             managed.begin_anew(now);
         }
         self.install();
@@ -404,6 +439,12 @@ impl Definition {
 }
 
 impl Managed {
+    /// Returns true when it became another version while it waited for a cell, and that has yet to
+    /// start.
+    pub(super) fn has_to_start(&self) -> bool {
+        self.before.as_ref().is_some_and(|before| before.has_to_start)
+    }
+
     /// Becomes another version, at user level; what it was.
     fn define(&mut self, definition: Definition) -> Definition {
         let old = self.definition();

@@ -171,6 +171,69 @@ fn a_service_that_failed_begins_anew_as_another() {
     );
 }
 
+/// Another version was asked for while the service waited for a cell, which is there now.
+fn asked_without_cell(rules: &[&str]) -> Node {
+    let mut node = running();
+    node.handle_event(NOW, lost());
+    effects(&mut node);
+    node.handle_command(NOW, deploy(version("new"), rules)).unwrap();
+    assert_eq!(digest(&node), "new");
+    node.handle_timeout(node.poll_timeout().unwrap());
+    node.handle_event(NOW, Event::CellReady);
+    let started = effects(&mut node);
+    let is_new =
+        |it: &Effect| matches!(it, Effect::StartService { start, .. } if start.digest == "new");
+    assert!(started.iter().any(is_new), "{started:?}");
+    node
+}
+
+#[test]
+fn a_version_that_does_not_start_after_the_cell_was_away_gives_way_to_the_one_before() {
+    let mut node = asked_without_cell(&["ip 6"]);
+    assert_eq!(matches(&node), ["ip 6"]);
+    let reason = "on_start returned 7".to_owned();
+    node.handle_event(NOW, Event::ServiceFailed { entry: EntryId(0), reason });
+    assert_eq!((digest(&node), matches(&node)), ("sha256:00", vec!["proto udp".to_owned()]));
+    let told = effects(&mut node);
+    let is_old = |it: &Effect| matches!(it, Effect::StartService { start, .. } if start.digest == "sha256:00");
+    assert!(told.iter().any(is_old), "{told:?}");
+    let is_refused = |it: &Effect| matches!(it, Effect::Report(Notice::ReplaceFailed { .. }));
+    assert_eq!(told.iter().filter(|it| is_refused(it)).count(), 1, "{told:?}");
+    node.handle_event(NOW, Event::ServiceStarted { entry: EntryId(0) });
+    assert!(node.is_settled(&name("monitor")));
+}
+
+#[test]
+fn a_version_that_starts_after_the_cell_was_away_stays_through_another_loss() {
+    let mut node = asked_without_cell(&["ip 6"]);
+    node.handle_event(NOW, lost());
+    effects(&mut node);
+    assert_eq!(digest(&node), "new", "it was not what ended the cell, as far as anybody knows");
+    node.handle_timeout(node.poll_timeout().unwrap());
+    node.handle_event(NOW, Event::CellReady);
+    node.handle_event(NOW, Event::ServiceStarted { entry: EntryId(0) });
+    effects(&mut node);
+    assert!(node.is_settled(&name("monitor")));
+    let reason = "trap".to_owned();
+    node.handle_event(NOW, Event::ServiceFailed { entry: EntryId(0), reason });
+    assert_eq!((digest(&node), matches(&node)), ("new", vec!["ip 6".to_owned()]));
+}
+
+#[test]
+fn of_several_versions_that_have_not_started_the_one_that_ran_comes_back() {
+    let mut node = running();
+    node.handle_event(NOW, lost());
+    for (digest, rules) in [("second", &["ip 6"][..]), ("third", &["proto tcp"]), ("fourth", &[])] {
+        node.handle_command(NOW, deploy(version(digest), rules)).unwrap();
+    }
+    node.handle_timeout(node.poll_timeout().unwrap());
+    node.handle_event(NOW, Event::CellReady);
+    effects(&mut node);
+    let reason = "on_start returned 7".to_owned();
+    node.handle_event(NOW, Event::ServiceFailed { entry: EntryId(0), reason });
+    assert_eq!((digest(&node), matches(&node)), ("sha256:00", vec!["proto udp".to_owned()]));
+}
+
 #[test]
 fn packets_never_come_round() {
     let mut node = running();

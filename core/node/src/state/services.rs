@@ -392,6 +392,7 @@ impl Node {
         managed.enter(now, ServiceState::Running);
         let service = managed.service.name.clone();
         let restarts = managed.service.restarts;
+        self.end_start(&service);
         self.stale = true;
         let notice = Notice::ServiceRunning { service, restarts };
         self.effects.push_back(Effect::Report(notice));
@@ -498,7 +499,12 @@ impl Node {
         }
         managed.lose();
         let service = managed.service.name.clone();
+        let comes_back = managed.has_to_start() && managed.service.state == ServiceState::Starting;
         self.end_replacement(&service, &reason);
+        if comes_back {
+            self.install();
+            return self.start_waiting();
+        }
         let Some(managed) = self.services.get_mut(&service) else { return };
         let notice = match managed.service.state {
             ServiceState::Stopping => {
@@ -533,7 +539,9 @@ impl Node {
     pub(super) fn services_lost(&mut self, now: Nanos, reason: &str) -> Vec<Notice> {
         let mut removed = Vec::new();
         let mut given_up = Vec::new();
-        let names: Vec<Name> = self.services.keys().cloned().collect();
+        // One that has yet to start does so in the next cell.
+        let halves = self.services.iter().filter(|(_, managed)| !managed.has_to_start());
+        let names: Vec<Name> = halves.map(|(name, _)| name.clone()).collect();
         for name in names {
             self.end_replacement(&name, &format!("the cell was lost: {reason}"));
         }

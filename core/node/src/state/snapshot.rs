@@ -200,8 +200,11 @@ impl Node {
         let edges = told.into_iter().map(|(entry, edges)| Effect::SetEdges { entry, edges });
         let is_rules = |effect: &Effect| matches!(effect, Effect::InstallRules { .. });
         let rules = self.effects.iter().rposition(is_rules).map(|at| self.effects.remove(at));
-        // Edges first: no packet goes before what comes after its service.
-        let rest = std::mem::take(&mut self.effects);
+        // First who is closed, and edges: no packet goes before what comes after its service.
+        let is_closing = |effect: &Effect| matches!(effect, Effect::SetClosed { .. });
+        let (closing, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.effects).into_iter().partition(is_closing);
+        self.effects.extend(closing);
         self.effects.extend(edges);
         self.effects.extend(rules.flatten().or_else(|| {
             self.generation += 1;

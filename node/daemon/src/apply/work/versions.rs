@@ -102,7 +102,12 @@ impl Daemon {
     /// thought, begins empty if that is allowed.
     pub(super) fn version_failed(&mut self, service: &Name, message: String, may_try_again: bool) {
         let Some(work) = self.work.as_mut() else { return };
-        let Some(Awaited::Version { empty }) = work.pending.remove(service) else { return };
+        let empty = match work.pending.remove(service) {
+            Some(Awaited::Version { empty }) => empty,
+            // It waited for a cell: what it knew is gone.
+            Some(Awaited::Start) => true,
+            Some(Awaited::Move) | None => return,
+        };
         let runs = self.node.service(service).is_some_and(|it| it.state == ServiceState::Running);
         if may_try_again && !empty && runs && self.step_replace(service, Memory::Discarded).is_ok()
         {
