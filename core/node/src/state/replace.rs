@@ -109,6 +109,13 @@ impl Node {
         })
     }
 
+    /// Returns true while a new version of a service is being started or watched: a snapshot has the
+    /// one before.
+    #[must_use]
+    pub fn is_replacing(&self) -> bool {
+        self.services.values().any(|managed| managed.asked.is_some() || managed.before.is_some())
+    }
+
     /// Why what a service knows would be lost, if another one took its place; nothing where it
     /// does not run, or is not lost.
     #[must_use]
@@ -271,7 +278,8 @@ impl Node {
     /// The new version does not run, and the old one goes on.
     pub(super) fn replace_failed(&mut self, entry: EntryId, reason: String) {
         let Some((name, _)) = self.take_asked(entry) else { return };
-        self.end_asked(name, reason);
+        let notice = self.end_asked(name, reason);
+        self.effects.push_back(Effect::Report(notice));
     }
 
     /// The new version has been watched for long enough.
@@ -289,17 +297,25 @@ impl Node {
     pub(super) fn service_put_back(&mut self, entry: EntryId, reason: String) {
         let Some(managed) = self.managed(entry) else { return };
         let name = managed.service().name.clone();
-        self.put_back(&name, reason);
+        let notice = self.put_back(&name, reason);
+        self.effects.extend(notice.map(Effect::Report));
         self.install();
     }
 
-    /// Takes what is half done with a service to one of its ends: it was lost or is removed.
+    /// Ends a replacement of a service that was lost, and reports it.
     pub(super) fn end_replacement(&mut self, name: &Name, reason: &str) {
-        let Some(managed) = self.services.get_mut(name) else { return };
-        if managed.asked.take().is_some() {
-            self.end_asked(name.clone(), reason.to_owned());
+        if let Some(notice) = self.take_back(name, reason) {
+            self.effects.push_back(Effect::Report(notice));
         }
-        self.put_back(name, reason.to_owned());
+    }
+
+    /// Ends a replacement: the service is the version before again. Returns what is to be
+    /// reported of it, unless it ends for another reason.
+    pub(super) fn take_back(&mut self, name: &Name, reason: &str) -> Option<Notice> {
+        if self.services.get_mut(name)?.asked.take().is_some() {
+            return Some(self.end_asked(name.clone(), reason.to_owned()));
+        }
+        self.put_back(name, reason.to_owned())
     }
 
     /// Ends a replacement that began while the service waited for a cell: its version has started.
@@ -316,9 +332,9 @@ impl Node {
         self.rules.retain(|_, owned| !is_gone(owned));
     }
 
-    fn put_back(&mut self, name: &Name, reason: String) {
-        let Some(managed) = self.services.get_mut(name) else { return };
-        let Some(before) = managed.before.take() else { return };
+    fn put_back(&mut self, name: &Name, reason: String) -> Option<Notice> {
+        let managed = self.services.get_mut(name)?;
+        let before = managed.before.take()?;
         let owner = before.definition.owner;
         managed.define(before.definition);
         self.give_rules(name, owner);
@@ -331,11 +347,10 @@ impl Node {
             }
         }
         let service = name.clone();
-        let notice = match before.has_to_start {
+        Some(match before.has_to_start {
             true => Notice::ReplaceFailed { service, reason },
             false => Notice::ServicePutBack { service, reason },
-        };
-        self.effects.push_back(Effect::Report(notice));
+        })
     }
 
     /// The rules that came with a service are whose it is.
@@ -344,11 +359,11 @@ impl Node {
         own.for_each(|owned| owned.owner = owner);
     }
 
-    fn end_asked(&mut self, service: Name, reason: String) {
+    fn end_asked(&mut self, service: Name, reason: String) -> Notice {
         self.rules.retain(|_, owned| {
             owned.life != Life::Coming || owned.came_with.as_ref() != Some(&service)
         });
-        self.effects.push_back(Effect::Report(Notice::ReplaceFailed { service, reason }));
+        Notice::ReplaceFailed { service, reason }
     }
 
     fn take_asked(&mut self, entry: EntryId) -> Option<(Name, Asked)> {
@@ -439,6 +454,16 @@ impl Definition {
 }
 
 impl Managed {
+    /// Has the version before, too, run at a level, should it come back.
+    pub(super) fn want_before_at(&mut self, level: Level) {
+        if let Some(before) = &mut self.before {
+            let declared = &before.definition.module.manifest.levels;
+            if level == Level::User || declared.contains(&level) {
+                before.definition.wanted = Some(level);
+            }
+        }
+    }
+
     /// Returns true when it became another version while it waited for a cell, and that has yet to
     /// start.
     pub(super) fn has_to_start(&self) -> bool {

@@ -1,5 +1,6 @@
 //! New versions of services that run.
 
+use abi::Level;
 use abi::check::MemoryImage;
 
 use super::tests::{NOW, add, deploy_with, effects, lost, name, refused, running, to_service};
@@ -169,6 +170,31 @@ fn a_service_that_failed_begins_anew_as_another() {
         matches!(&asked[..], [Effect::ClearRuleCounters { .. }, Effect::StartService { start: ServiceStart { digest, .. }, .. }] if digest == "new"),
         "{asked:?}"
     );
+}
+
+#[test]
+fn a_removal_says_nothing_of_a_version_that_was_watched() {
+    let mut node = running();
+    node.handle_command(NOW, deploy(version("new"), &[])).unwrap();
+    node.handle_event(NOW, replaced());
+    effects(&mut node);
+    node.handle_command(NOW, Command::Remove { service: name("monitor"), cascade: true }).unwrap();
+    node.handle_event(NOW, Event::ServiceStopped { entry: EntryId(0) });
+    let told = effects(&mut node);
+    let notices: Vec<_> = told.iter().filter(|it| matches!(it, Effect::Report(_))).collect();
+    assert!(matches!(notices[..], [Effect::Report(Notice::ServiceRemoved { .. })]), "{notices:?}");
+}
+
+#[test]
+fn a_move_of_a_version_that_is_watched_holds_for_the_one_before_too() {
+    let mut node = running();
+    node.handle_command(NOW, deploy(version("new"), &[])).unwrap();
+    node.handle_event(NOW, replaced());
+    let service = name("monitor");
+    node.handle_command(NOW, Command::Move { service, level: Level::User }).unwrap();
+    effects(&mut node);
+    node.handle_event(NOW, put_back());
+    assert_eq!(node.levels_of(EntryId(0)), [Level::User]);
 }
 
 /// Another version was asked for while the service waited for a cell, which is there now.

@@ -362,7 +362,8 @@ impl Node {
         for managed in self.services.values_mut() {
             managed.service.then.retain(|_, next| next != name);
         }
-        self.end_replacement(name, "the service was removed");
+        // Whoever waits for another version hears that the service is removed.
+        let _ = self.take_back(name, "the service was removed");
         let rules = self.drop_rules_of(name);
         let mut is_led_to = !rules.is_empty() || !before.is_empty();
         if let Some(managed) = self.services.get_mut(name) {
@@ -438,6 +439,7 @@ impl Node {
         let moves = from != level || managed.moving;
         if let Some(managed) = self.services.get_mut(name) {
             managed.wanted = Some(level);
+            managed.want_before_at(level);
             managed.moving = moves;
         }
         if moves {
