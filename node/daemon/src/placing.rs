@@ -44,6 +44,7 @@ impl Daemon {
             Ok(_) => {
                 self.refuse_overtaken(&service, to);
                 if from == to {
+                    self.stay_at(&service, to);
                     self.moved(&service, to);
                 }
             }
@@ -194,6 +195,15 @@ impl Daemon {
         let result = self.plane.instances.handle_loaded(&self.plane.front, loaded);
         if let Some(result) = result {
             self.place(|it, around| it.handle_loaded(around, entry, level, result));
+        }
+    }
+
+    /// Has a service stay at the level that the node says it is at: a version that was put back may
+    /// be on its way to another one.
+    pub(crate) fn stay_at(&mut self, service: &Name, level: Level) {
+        let entry = self.node.service(service).map(|service| service.entry);
+        if let Some(entry) = entry.filter(|entry| self.placement.is_moved(*entry)) {
+            self.place(|it, around| it.handle_move(around, entry, level));
         }
     }
 

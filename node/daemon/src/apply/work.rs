@@ -402,7 +402,11 @@ impl Daemon {
             // On the way back it is moved back only if it moved.
             now.level = Some(level);
         }
-        if present.level == level || !self.node.bpf() {
+        if present.level == level {
+            self.stay_at(service, level);
+            return Ok(());
+        }
+        if !self.node.bpf() {
             return Ok(());
         }
         if let Some(work) = self.work.as_mut() {
