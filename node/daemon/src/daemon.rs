@@ -189,6 +189,8 @@ pub(crate) struct Daemon {
     pub(crate) accounts_unsettled: bool,
     /// It ends without taking anything down.
     pub(crate) hands_over: bool,
+    /// Request to hand over that waits for new versions to settle, and its deadline.
+    pub(crate) handing_over: Option<(Instant, Reply<api::HandedOver>)>,
     pub(crate) done: mpsc::UnboundedSender<Done>,
 }
 
@@ -358,6 +360,7 @@ impl Daemon {
             node_touched: true,
             accounts_unsettled: false,
             hands_over: false,
+            handing_over: None,
             recorder: Recorder::new(record::fingerprint()?, Instant::now()),
             done,
         })
@@ -443,7 +446,8 @@ impl Daemon {
             self.advance_work();
             self.release_held();
             self.release_calls();
-            if self.billing.has_ended() {
+            self.hand_over_settled();
+            if self.billing.has_ended() || self.hands_over {
                 return Ok(());
             }
             if std::mem::take(&mut self.node_touched) {
@@ -466,12 +470,7 @@ impl Daemon {
                 }
                 (cell, message) = self.cells.receive() => self.hear_all(cell, message),
                 news = Neighbours::news(&mut self.neighbours) => self.hear_neighbours(news),
-                Some(incoming) = requests.recv() => {
-                    self.handle(incoming);
-                    if self.hands_over {
-                        return Ok(());
-                    }
-                }
+                Some(incoming) = requests.recv() => self.handle(incoming),
                 Some(done) = done.recv() => self.finish(done),
                 _ = heartbeat.tick() => {
                     self.plane.front.heartbeat()?;

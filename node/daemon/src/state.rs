@@ -514,9 +514,12 @@ impl Daemon {
     }
 }
 
+/// End of the message of a change that could not be recorded.
+pub(crate) const NOTHING_CHANGED: &str = "; nothing has changed";
+
 /// What an operator is told when the journal fails.
 pub(crate) fn refusal(problem: &JournalError) -> ErrorInfo {
-    let refused = failed(format!("{problem}; nothing has changed"));
+    let refused = failed(format!("{problem}{NOTHING_CHANGED}"));
     let JournalError::Io { source, .. } = problem else { return refused };
     let help = match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

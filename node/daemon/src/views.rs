@@ -12,6 +12,7 @@ use crate::events::Note;
 use crate::http::{Answer, error};
 use crate::recorded::{Ahead, Purpose, Recorded};
 use crate::reply::Reply;
+use crate::state::NOTHING_CHANGED;
 use abi::Level;
 use api::{
     Deployed, ErrorCode, ErrorInfo, EventKind, NodeInfo, PortInfo, Removed, RuleInfo, RuleList,
@@ -22,8 +23,11 @@ use module_store::Digest;
 use node::desired::DesiredRule;
 use node::state::CellState;
 use node::{Action, Command, ModuleInfo, Outcome, Owner, RuleSpec, Service, ServiceState};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use units::{Name, RuleId};
+
+/// Longest wait of a handover for new versions to start and to be watched for half a second.
+const SETTLED_WITHIN: Duration = Duration::from_secs(3);
 
 /// A mistake in a request.
 pub(crate) fn usage(problem: impl std::fmt::Display) -> ErrorInfo {
@@ -116,12 +120,21 @@ impl Daemon {
             Request::Ledger(question) => self.ask_ledger(question),
             Request::Session(question) => self.ask_session(&caller, question),
             Request::HandOver(reply) => {
-                self.hands_over = true;
-                let (node, pid) = (self.file.name.to_string(), std::process::id());
-                let schema_version = SCHEMA_VERSION;
-                reply.ok(api::HandedOver { schema_version, node, pid });
+                self.handing_over = Some((Instant::now() + SETTLED_WITHIN, reply));
+                self.hand_over_settled();
             }
         }
+    }
+
+    /// Answers a request to hand over when no new version is being started or watched, or when that
+    /// takes too long: the next daemon goes on with what a snapshot has, which is the version before.
+    pub(crate) fn hand_over_settled(&mut self) {
+        let is_due =
+            |(until, _): &mut (Instant, _)| !self.node.is_replacing() || *until <= Instant::now();
+        let Some((_, reply)) = self.handing_over.take_if(is_due) else { return };
+        self.hands_over = true;
+        let (node, pid) = (self.file.name.to_string(), std::process::id());
+        reply.ok(api::HandedOver { schema_version: SCHEMA_VERSION, node, pid });
     }
 
     pub(crate) fn node_info(&self, sight: &Sight) -> NodeInfo {
@@ -460,7 +473,7 @@ impl Daemon {
                 code: ErrorCode::Partial,
                 message: format!(
                     "the new version of '{service}' runs, but a start of the node would begin with the one before: {}",
-                    problem.message
+                    problem.message.trim_end_matches(NOTHING_CHANGED)
                 ),
                 help: problem.help,
             }),
