@@ -26,7 +26,7 @@ use node::{Action, Command, ModuleInfo, Outcome, Owner, RuleSpec, Service, Servi
 use std::time::{Duration, Instant};
 use units::{Name, RuleId};
 
-/// Longest wait of a handover for new versions to start and to be watched for half a second.
+/// Longest wait of a handover for changes to end: a new version is watched for half a second.
 const SETTLED_WITHIN: Duration = Duration::from_secs(3);
 
 /// A mistake in a request.
@@ -126,11 +126,12 @@ impl Daemon {
         }
     }
 
-    /// Answers a request to hand over when no new version is being started or watched, or when that
-    /// takes too long: the next daemon goes on with what a snapshot has, which is the version before.
+    /// Answers a request to hand over when no change is under way and no new version is watched, or
+    /// when that takes too long. Nobody hears then what became of a change, and the next daemon goes
+    /// on with what a snapshot has, which is the version before.
     pub(crate) fn hand_over_settled(&mut self) {
-        let is_due =
-            |(until, _): &mut (Instant, _)| !self.node.is_replacing() || *until <= Instant::now();
+        let is_settled = !self.node.is_replacing() && self.is_idle();
+        let is_due = |(until, _): &mut (Instant, _)| is_settled || *until <= Instant::now();
         let Some((_, reply)) = self.handing_over.take_if(is_due) else { return };
         self.hands_over = true;
         let (node, pid) = (self.file.name.to_string(), std::process::id());
