@@ -58,13 +58,13 @@ impl Daemon {
     pub(crate) fn settle_accounts(&self) {
         let (Some(speed), Ok(front)) = (self.speed(), self.plane.front.front()) else { return };
         let tick = Nanos(u64::from(bpf::front_door::tick_ns()));
-        let accounts = self.node.accounts(speed, tick);
+        let accounts = self.control.node().accounts(speed, tick);
         for (number, terms) in &accounts.terms {
             if !front.set_account(number.0, terms.per_tick, terms.full) {
                 tracing::error!(%number, "there is no such account below user level");
             }
         }
-        for service in self.node.services() {
+        for service in self.control.node().services() {
             let (number, beyond) = match accounts.payers.get(&service.entry) {
                 Some((number, over)) => (number.0, word_of(*over)),
                 None => (0, OVER_NOT),

@@ -10,9 +10,10 @@
 //! No packet notices: nothing is detached, no map is emptied, no socket closed. What was half
 //! done is brought to one of its two ends: see `node::state`'s `resume`.
 
-use crate::apply::check_wanted;
 use crate::cells::{self, CellLink, CellNumber};
 use crate::config::NodeFile;
+use crate::control::apply::check_wanted;
+use crate::control::desired::Desired;
 use crate::control::placement::Plane as _;
 use crate::daemon::{Daemon, Done, Parts, Start};
 use crate::dataplane::door::Door;
@@ -22,7 +23,6 @@ use crate::dataplane::ports::{self, LivePort};
 use crate::dataplane::{self, KernelWay, Queue};
 use crate::record::{self, Record};
 use crate::run_directory;
-use crate::state::Desired;
 use anyhow::{Context, Result, bail, ensure};
 use bpf::FrontDoor;
 use cell::protocol::{Adopted, Given, ToCell};
@@ -139,7 +139,8 @@ impl Daemon {
 
     /// With a cell and what it has, or without one.
     fn take_up(&mut self, cell: Result<Serves, String>) -> Result<()> {
-        let entries: Vec<EntryId> = self.node.services().map(|service| service.entry).collect();
+        let entries: Vec<EntryId> =
+            self.control.node().services().map(|service| service.entry).collect();
         self.hold_all();
         for entry in entries {
             if let Err(error) = self.adopt_instance(entry) {
@@ -147,7 +148,7 @@ impl Daemon {
                 tracing::warn!(%entry, error, "a service's memory is not to be had, it stays");
             }
         }
-        let now = self.now();
+        self.control.set_now(self.now());
         match cell {
             Ok(Serves { link, answer, sockets }) => {
                 let session = SessionId::BEST_EFFORT;
@@ -166,8 +167,8 @@ impl Daemon {
                 self.adopt_queues()?;
                 self.end_all_below_but(&runs);
                 self.adopt_meters(&runs);
-                self.node.resume(now, Ok(&runs), self.desired.state());
-                self.do_effects();
+                self.control.adopt(Ok(&runs));
+                self.settle();
                 for (entry, home) in answer.services {
                     if let Some(home) = home {
                         self.stay(entry, home);
@@ -178,8 +179,8 @@ impl Daemon {
                 tracing::info!(reason, "adopted what a daemon before left, without its cell");
                 self.end_all_below_but(&BTreeSet::new());
                 self.adopt_meters(&BTreeSet::new());
-                self.node.resume(now, Err(reason), self.desired.state());
-                self.do_effects();
+                self.control.adopt(Err(reason));
+                self.settle();
                 self.sweep_interceptions();
             }
         }
@@ -216,10 +217,10 @@ impl Daemon {
     /// Has the modules of all services in memory; the store has them.
     fn hold_all(&mut self) {
         let digests: Vec<String> =
-            self.node.services().map(|service| service.module.digest.clone()).collect();
+            self.control.node().services().map(|service| service.module.digest.clone()).collect();
         for text in digests {
             let Ok(digest) = text.parse() else { continue };
-            if let Err(error) = self.take_in(&digest) {
+            if let Err(error) = self.control.state_mut().modules_mut().load(&digest) {
                 let error = error.message;
                 tracing::warn!(
                     digest = text,
@@ -244,9 +245,14 @@ impl Daemon {
 
     /// Goes on with what a daemon before made for a service.
     fn adopt_instance(&mut self, entry: EntryId) -> Result<()> {
-        let service = self.node.service_of(entry).context("it is nobody's")?;
+        let service = self.control.node().service_of(entry).context("it is nobody's")?;
         let digest = service.module.digest.parse()?;
-        let wasm = self.modules.get(&digest).map(|module| module.wasm.clone()).unwrap_or_default();
+        let wasm = self
+            .control
+            .modules()
+            .get(&digest)
+            .map(|module| module.wasm.clone())
+            .unwrap_or_default();
         if self.plane.instances.adopt(&self.plane.front, service, wasm)? {
             // The daemon before may have died while it held the lane.
             self.plane.hold(entry, false);

@@ -13,9 +13,9 @@
 //! shakes hands, has an association here. It ends when that token counts no more, and with the
 //! cell that has its keys.
 
-mod called;
-
 use crate::access::{Caller, Gate};
+use crate::control::authorize::check_calls;
+use crate::control::called::{Sender, Wanted};
 use crate::daemon::Daemon;
 use crate::events::Note;
 use crate::record::machine_ns;
@@ -25,7 +25,7 @@ use api::EventKind;
 use association::table::{Reason, Refusal};
 use association::wire::{self, Kind};
 use association::{AssociationId, Associations, Budget, Config, Effect, Established};
-use called::Called;
+use cell::CallQuestion;
 use cell::protocol::{SecretBytes, ToCell};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket as StdSocket};
@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use tokio::io::ReadBuf;
 use tokio::net::UdpSocket;
-use trust::{Ask, Operation, PublicKey, SecretKey, token};
+use trust::{PublicKey, SecretKey, token};
 use units::Nanos;
 
 /// Diffie-Hellman computations in a second, of some 40 µs each: a twelfth of the daemon's time,
@@ -52,7 +52,6 @@ pub(crate) struct Neighbours {
     buffer: Vec<u8>,
     gate: Arc<Gate>,
     live: BTreeMap<AssociationId, Live>,
-    called: Called,
     counts: Counts,
 }
 
@@ -100,7 +99,6 @@ impl Neighbours {
             buffer: vec![0; DATAGRAM_LENGTH_MAX],
             gate,
             live: BTreeMap::new(),
-            called: Called::default(),
             counts: Counts::default(),
         }))
     }
@@ -278,13 +276,21 @@ impl Daemon {
             return None;
         }
         let caller = Caller::Holder(holder);
-        self.may_call(&caller).then_some(caller)
+        check_calls(self.control.state_mut(), &caller).then_some(caller)
     }
 
-    /// Whether a capability still counts, and lets its packets call modules at all.
-    fn may_call(&mut self, caller: &Caller) -> bool {
-        let now = self.capability_time();
-        self.authority.rights(caller, now).check(&Ask::to(Operation::Deploy)).is_ok()
+    /// Handles a cell's question which service a digest of active packets means.
+    pub(crate) fn packets_call(&mut self, question: CallQuestion) {
+        let Some(neighbours) = &self.neighbours else { return };
+        let sender = match question.association {
+            None => Sender { caller: Caller::Anyone, principal: None },
+            Some(id) => {
+                let Some(live) = neighbours.live.get(&id) else { return };
+                Sender { caller: live.caller.clone(), principal: Some(live.principal) }
+            }
+        };
+        self.control.set_now(self.now());
+        self.control.handle_call(Wanted { question, sender });
     }
 
     /// The cell has the keys: the other side hears that it may send.
@@ -297,7 +303,7 @@ impl Daemon {
 
     fn association_ended(&mut self, id: AssociationId, reason: Reason) {
         let Some(neighbours) = &mut self.neighbours else { return };
-        neighbours.called.forget(id);
+        self.control.forget_calls(id);
         let Some(live) = neighbours.live.remove(&id) else { return };
         self.cells.tell_all(&ToCell::Disassociate(id), &[]);
         tracing::debug!(%id, principal = %live.principal, ?reason, "an association has ended");
@@ -311,7 +317,7 @@ impl Daemon {
             neighbours.live.iter().map(|(id, live)| (*id, live.caller.clone())).collect();
         let gone: Vec<AssociationId> = callers
             .into_iter()
-            .filter(|(_, caller)| !self.may_call(caller))
+            .filter(|(_, caller)| !check_calls(self.control.state_mut(), caller))
             .map(|it| it.0)
             .collect();
         if gone.is_empty() {
@@ -338,8 +344,7 @@ impl Daemon {
 
     /// Has the front door bring what comes for associations to the cell.
     pub(crate) fn serve_associations(&mut self) -> Result<()> {
-        let at = self.file.associations.as_ref().map_or(&[][..], |text| &text.listen);
-        self.node.serve_associations(at).context("bringing active packets to the cell")
+        self.control.serve_associations().context("bringing active packets to the cell")
     }
 
     /// What there is, for `tam show`.

@@ -11,11 +11,11 @@ mod archive;
 
 pub use archive::{Archive, ArchiveError, Contents, ENTRIES_MAX, Entry, FILE_LENGTH_MAX, read};
 
+use crate::control::desired::refusal;
 use crate::daemon::Daemon;
 use crate::journal::{Journal, JournalError, Record};
 use crate::private;
 use crate::reply::Reply;
-use crate::state::refusal;
 use api::{NodeBackup, SCHEMA_VERSION};
 use node::desired::DesiredState;
 use std::collections::BTreeSet;
@@ -60,11 +60,12 @@ pub enum RestoreError {
 impl Daemon {
     /// Answers `GET /v1/backup`.
     pub(crate) fn backup(&mut self, reply: Reply<NodeBackup>) {
-        let latest = self.capability_time().0;
-        let journal = self.desired.journal();
+        let latest = self.control.state_mut().capability_time().0;
+        let journal = self.control.desired().journal();
         let (node, version) = (self.file.name.to_string(), env!("CARGO_PKG_VERSION").to_owned());
         let path = |path: &Path| path.display().to_string();
-        let (state, store) = (path(&self.file.state), path(self.store.directory()));
+        let (state, store) =
+            (path(&self.file.state), path(self.control.modules().store().directory()));
         tokio::task::spawn_blocking(move || {
             let journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
             let read = || {

@@ -17,8 +17,11 @@ impl Daemon {
             return true;
         }
         // Asked with each thing that happens: of those below, not of thousands that never are.
-        let mut below =
-            self.plane.instances.entries().filter_map(|entry| self.node.service_of(entry));
+        let mut below = self
+            .plane
+            .instances
+            .entries()
+            .filter_map(|entry| self.control.node().service_of(entry));
         below.any(|service| service.budget.is_limited())
     }
 
@@ -27,7 +30,8 @@ impl Daemon {
     pub(crate) fn look_at_budgets(&mut self) {
         let now = self.now();
         let mut meters = BTreeMap::new();
-        for service in self.node.services().filter(|service| service.budget.is_limited()) {
+        for service in self.control.node().services().filter(|service| service.budget.is_limited())
+        {
             let (entry, budget) = (service.entry, &service.budget);
             let Some(used) = self.used_below(entry) else { continue };
             let meter = self.meters.get(&entry).filter(|meter| meter.is_for(budget)).cloned();

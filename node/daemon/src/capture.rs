@@ -11,6 +11,7 @@
 
 mod seen;
 
+use crate::answer::{failed, usage};
 use crate::cells::AfterReport;
 use crate::daemon::Daemon;
 use crate::dataplane::ports::Mode;
@@ -18,7 +19,6 @@ use crate::events::wall_clock_ns;
 use crate::http::{Answer, error};
 use crate::record::machine_ns;
 use crate::reply::Reply;
-use crate::views::{failed, usage};
 use api::{
     CaptureEnded, CaptureRequest, CaptureStarted, CapturedPacket, CapturedPackets, ErrorCode,
     SCHEMA_VERSION,
@@ -31,7 +31,7 @@ use sockets::frame_socket::{Buffer, FrameSocket};
 use std::collections::VecDeque;
 use std::time::Instant;
 use tokio::time::Duration;
-use units::{Name, PortId};
+use units::{Name, PortId, RuleId};
 
 /// How often the rings of captures are looked at: 4 MiB take longer to fill at a rate that a
 /// file can be written at.
@@ -140,6 +140,11 @@ impl Capture {
     }
 }
 
+/// Returns the rule whose packets a capture has, if it has one rule's.
+pub(crate) fn rule_of(captures: &[Capture], id: u32) -> Option<RuleId> {
+    captures.iter().find(|capture| capture.id == id)?.rule.map(RuleId)
+}
+
 impl Daemon {
     /// Answers `POST /v1/captures`.
     pub(crate) fn begin_capture(&mut self, request: &CaptureRequest) -> Answer<CaptureStarted> {
@@ -153,7 +158,7 @@ impl Daemon {
             None => None,
             Some(text) => {
                 let name = Name::new(text).map_err(usage)?;
-                let known = self.node.session(&name).is_some();
+                let known = self.control.node().session(&name).is_some();
                 if !known {
                     let message = format!("this node has no session '{name}'");
                     return Err(error(ErrorCode::NotFound, message, None));
@@ -162,7 +167,7 @@ impl Daemon {
             }
         };
         if let Some(rule) = request.rule
-            && self.node.rule_payer(units::RuleId(rule)).is_none()
+            && self.control.node().rule_payer(units::RuleId(rule)).is_none()
         {
             let help = Some("'tam rule list' shows the rules");
             let message = format!("there is no rule {rule} on this node");
@@ -301,11 +306,6 @@ impl Daemon {
         let wait = Duration::from_secs(wait_seconds.min(WAIT_SECONDS_MAX).into());
         // The one that asked before, if it is still there, gets nothing more.
         capture.follower = Some((Instant::now() + wait, reply));
-    }
-
-    /// The rule whose packets a capture has, if it has one rule's.
-    pub(crate) fn captured_rule(&self, id: u32) -> Option<Option<u32>> {
-        self.captures.iter().find(|capture| capture.id == id).map(|capture| capture.rule)
     }
 
     /// Answers `DELETE /v1/captures/N`, when the cell has told what it had.

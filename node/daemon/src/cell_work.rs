@@ -1,6 +1,7 @@
 //! The daemon and its cell: what one tells the other, and what follows.
 
 use crate::cells::{AfterReport, CellLink, CellNumber, SILENT_MAX, Silence};
+use crate::control::memory::used_by;
 use crate::control::placement::Candidates;
 use crate::daemon::{Daemon, Done};
 use crate::dataplane::instances::Make;
@@ -15,7 +16,8 @@ use api::EventKind;
 use cell::Compiled;
 use cell::protocol::{Failure, FromCell, KeptFacts, ServiceFacts, StateWay, StreamFacts, ToCell};
 use module_store::Digest;
-use node::{Event, ServiceStart, ServiceState};
+use node::{Event, ServiceStart};
+use session::admission::MemoryUsed;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -65,7 +67,7 @@ impl Daemon {
         let directory = crate::run_directory(&self.file.name);
         let cell = CellLink::spawn(&directory, queues, self.guest_core)?;
         self.give_devices(&cell)?;
-        if let Some(capacity) = self.node.capacity() {
+        if let Some(capacity) = self.control.node().capacity() {
             cell.send(&ToCell::Memory(capacity.memory), &[])?;
         }
         cell.send(&ToCell::Codecs(self.cells.codec_facts()), &[])?;
@@ -130,7 +132,8 @@ impl Daemon {
     /// Starts a service, or another version of one, once its module is compiled.
     pub(crate) fn start_service(&mut self, start: ServiceStart, replaces: Option<StateWay>) {
         let ServiceStart { entry, digest, .. } = &start;
-        let module = digest.parse().ok().and_then(|d: Digest| Some((d, self.modules.get(&d)?)));
+        let module =
+            digest.parse().ok().and_then(|d: Digest| Some((d, self.control.modules().get(&d)?)));
         let Some((digest, module)) = module else {
             let reason = format!("the module {digest} is no longer held");
             return self.not_begun(*entry, replaces, reason);
@@ -167,17 +170,6 @@ impl Daemon {
         let _ = self.done.send(Done::Happened(event));
     }
 
-    pub(crate) fn happened(&mut self, event: Event) {
-        if let Event::ServiceStopped { entry } = event {
-            let state = self.node.service_of(entry).map(|service| &service.state);
-            // The cell may have been lost meanwhile, and its entry be another one's.
-            if !matches!(state, Some(ServiceState::Stopping | ServiceState::Bypassed { .. })) {
-                return;
-            }
-        }
-        self.event(event);
-    }
-
     /// A service, or a version of one, does not begin.
     pub(crate) fn not_begun(&self, entry: EntryId, replaces: Option<StateWay>, reason: String) {
         self.event_later(match replaces {
@@ -212,7 +204,7 @@ impl Daemon {
     /// Returns the parameters of the instance that a service or a version runs on.
     pub(crate) fn make_for<'a>(&self, facts: &ServiceFacts, code: &'a Arc<Compiled>) -> Make<'a> {
         let entry = facts.entry;
-        let session = self.node.service_of(entry).map(|service| service.session.clone());
+        let session = self.control.node().service_of(entry).map(|service| service.session.clone());
         let ports = self.plane.ports.iter().map(|port| port.port.id).collect();
         Make { entry, window: facts.window, code, session, ports }
     }
@@ -318,12 +310,18 @@ impl Daemon {
             }
             FromCell::Sessions(reports) => self.sessions.heard(reports),
             FromCell::SessionsReported => self.sessions_reported(),
-            FromCell::MemoryOf(rest, session) => self.memory_told(rest, session),
+            FromCell::MemoryOf(rest, session) => {
+                let mut used = self.control.node().memory_used();
+                used.rest = rest;
+                used.by.extend(session.map(|(id, account)| (id, used_by(&account))));
+                self.control.handle_memory(Some(used));
+            }
             FromCell::Associated(id) => self.associated(id),
             FromCell::Calls(question) => self.packets_call(question),
             FromCell::Tapped(tapped) => self.tapped(&tapped),
             FromCell::Reported(report) => {
-                self.memory_reported(report.memory_rest);
+                let (rest, by) = (report.memory_rest, self.sessions.memory_used());
+                self.control.set_memory_used(MemoryUsed { rest, by });
                 self.sessions_reported();
                 self.cells.handle_reported(cell, *report);
                 self.go_on_reported();
@@ -338,21 +336,14 @@ impl Daemon {
         self.end_streams(entry);
         self.end_below(entry);
         let Failure { reason, is_short } = failure;
-        self.refused_as(is_short, Event::ServiceFailed { entry, reason });
-    }
-
-    /// An event by which somebody is refused something, because there is not enough of it or for
-    /// another reason.
-    pub(crate) fn refused_as(&mut self, is_short: bool, event: Event) {
-        self.event(event);
-        self.is_short = is_short;
-        // Whoever waits for it hears now.
-        self.do_effects();
-        self.is_short = false;
+        self.control.handle_event(Event::ServiceFailed { entry, reason }, is_short);
     }
 
     fn name_of(&self, entry: EntryId) -> String {
-        self.node.service_of(entry).map_or_else(|| entry.to_string(), |s| s.name.to_string())
+        self.control
+            .node()
+            .service_of(entry)
+            .map_or_else(|| entry.to_string(), |s| s.name.to_string())
     }
 
     fn bound(&mut self, cell: CellNumber, port: PortId, queue: u32, result: Result<(), String>) {
@@ -416,12 +407,12 @@ impl Daemon {
         self.placement.handle_cells_lost();
         self.plane.instances.forget_versions();
         self.end_associations();
-        self.memory_unknown();
+        self.control.handle_memory(None);
         self.go_on_reported();
         let reason = [why, ended].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>();
         self.event(Event::CellLost { reason: reason.join("; ") });
         // First the front door: what it still marks would be routed to the server.
-        self.do_effects();
+        self.settle();
         // What closed services dropped until their rules said so.
         shared.into_iter().for_each(|entry| self.clear_counters(entry));
         self.sweep_interceptions();
@@ -458,7 +449,11 @@ impl Daemon {
             }
             AfterReport::CaptureEnds(id, reply) => reply.answer(self.capture_ended(id)),
             AfterReport::CountDrops => self.count_drops(),
-            AfterReport::EndIdleCalls => self.look_at_called(),
+            AfterReport::EndIdleCalls => {
+                let packets_of =
+                    |entry| self.cells.report_of(entry).map_or(0, |report| report.packets);
+                self.control.end_idle_calls(&packets_of);
+            }
             AfterReport::Bill => self.bill_now(),
             AfterReport::LastBill => self.bill_last(),
         }

@@ -10,10 +10,15 @@
 //! After the loss of a cell, or at a node's start, all services want their modules at the same
 //! time: with a process for each of them all would meet their limits before one is done.
 
+use crate::access::Caller;
+use crate::answer::{Answer, failed, usage};
 use crate::cell_work::Pending;
 use crate::code_cache::CodeCache;
+use crate::control::authorize::readable;
 use crate::daemon::{Daemon, Done};
-use crate::deploy::{self, Code};
+use crate::deploy::{self, Module};
+use crate::reply::Reply;
+use api::{ModuleList, ModuleStored, SCHEMA_VERSION};
 use cell::Compiled;
 use module_store::Digest;
 use std::collections::{BTreeMap, VecDeque};
@@ -116,21 +121,24 @@ impl Drop for Running {
 impl Daemon {
     /// Lets a service begin as soon as its module is compiled.
     pub(crate) fn begin_when_compiled(&mut self, digest: Digest, pending: Pending) {
-        if let Some(compiled) = self.modules.get(&digest).and_then(|it| it.code(self.bpf_now())) {
+        if let Some(compiled) = self.control.modules().code(&digest, self.control.state().bpf_now())
+        {
             let compiled = Arc::clone(compiled);
             return self.begin_in_cell(pending, &compiled);
         }
-        self.compile(digest, self.node.bpf());
+        self.compile(digest, self.control.node().bpf());
         self.compilers.pending.entry(digest).or_default().push(pending);
     }
 
     /// Has a module compiled, if that is not being done already; for the levels below user too
     /// if they are wanted, and this node has them.
     pub(crate) fn compile(&mut self, digest: Digest, below: bool) {
-        if !self.modules.contains_key(&digest) || self.compilers.pending.contains_key(&digest) {
+        if self.control.modules().get(&digest).is_none()
+            || self.compilers.pending.contains_key(&digest)
+        {
             return;
         }
-        let job = Job { module: digest, bpf: self.compiles_below(below) };
+        let job = Job { module: digest, bpf: self.control.state().compiles_below(below) };
         let compilers = &mut self.compilers;
         compilers.pending.insert(digest, Vec::new());
         let is_kept = compilers.cache.as_ref().is_some_and(|it| it.has(&digest, job.bpf));
@@ -143,12 +151,13 @@ impl Daemon {
 
     /// Compiles the modules of services that run without code: their next cell needs it.
     pub(crate) fn compile_what_runs(&mut self) {
-        let digests = self.node.services().filter_map(|it| it.module.digest.parse().ok());
+        let digests = self.control.node().services().filter_map(|it| it.module.digest.parse().ok());
         let digests: Vec<Digest> = digests.collect();
-        let bpf = self.bpf_now();
+        let bpf = self.control.state().bpf_now();
         for digest in digests {
-            if self.modules.get(&digest).is_some_and(|module| module.code(bpf).is_none()) {
-                self.compile(digest, self.node.bpf());
+            if self.control.modules().get(&digest).is_some_and(|module| module.code(bpf).is_none())
+            {
+                self.compile(digest, self.control.node().bpf());
             }
         }
     }
@@ -172,7 +181,7 @@ impl Daemon {
 
     fn begin_compilation(&mut self, Job { module, bpf }: Job) {
         let mut running = Running { module, took: Duration::ZERO, done: self.done.clone() };
-        let Some(held) = self.modules.get(&module) else {
+        let Some(held) = self.control.modules().get(&module) else {
             // Nobody has wanted it for long.
             let reason = format!("the module {module} is no longer held");
             return drop(self.done.send(Done::Compiled(module, bpf, Err(reason))));
@@ -232,20 +241,83 @@ impl Daemon {
         was_to_start
     }
 
-    /// Returns whether code is made for the levels below user, too, where it is wanted.
-    pub(crate) fn compiles_below(&self, wanted: bool) -> bool {
-        self.plane.no_bpf.is_none() && self.bpf_allowed && wanted
-    }
-
-    /// Returns whether what begins now may run below user level.
-    pub(crate) fn bpf_now(&self) -> bool {
-        self.compiles_below(self.node.bpf())
-    }
-
     /// Makes a compiler wait for the first module.
     pub(crate) fn prepare_compiler(&self) {
-        let bpf = self.bpf_now();
+        let bpf = self.control.state().bpf_now();
         tokio::task::spawn_blocking(move || deploy::prepare(bpf));
+    }
+
+    /// Writes a module to the disk, and compiles it meanwhile: it comes to be run. `early` is an
+    /// answer before it is written.
+    pub(crate) fn put_module(&mut self, wasm: Vec<u8>, early: bool, reply: Reply<ModuleStored>) {
+        let module = match Module::check(wasm) {
+            Ok(module) => module,
+            Err(problem) => return reply.refuse(usage(problem)),
+        };
+        let digest = Digest::of(&module.wasm);
+        let (store, done) = (self.control.modules().store().clone(), self.done.clone());
+        let (wasm, manifest) = (module.wasm.clone(), module.checked.manifest.clone());
+        self.stored_for_node(wasm.len() as u64);
+        let answer = ModuleStored {
+            schema_version: SCHEMA_VERSION,
+            digest: digest.to_string(),
+            name: manifest.name.to_string(),
+            version: manifest.version.clone(),
+            size_bytes: wasm.len() as u64,
+        };
+        let reply = match early {
+            true => {
+                reply.ok(answer.clone());
+                None
+            }
+            false => Some(reply),
+        };
+        let modules = self.control.state_mut().modules_mut();
+        let written = modules.begin_store(&digest);
+        modules.insert(digest, module);
+        let may_run = modules.permit(&digest).is_ok();
+        tokio::task::spawn_blocking(move || {
+            let stored = store.put(&wasm, &manifest).map(drop).map_err(failed);
+            // Nobody may be waiting, and the daemon may be gone.
+            let _ = written.send(stored.clone());
+            let _ = done.send(Done::Stored(digest, stored.map(|()| answer), reply));
+        });
+        let state = self.control.state();
+        let is_compiled = state.modules().code(&digest, state.bpf_now()).is_some();
+        // One at a time: a whole repository may be on its way to this store. What may not run is
+        // not compiled, either.
+        if !is_compiled && self.compilers.is_idle() && may_run {
+            self.compile(digest, self.control.node().bpf());
+        }
+    }
+
+    /// Handles a module that is in the store, or could not be written.
+    pub(crate) fn stored(
+        &mut self,
+        digest: Digest,
+        stored: Answer<ModuleStored>,
+        reply: Option<Reply<ModuleStored>>,
+    ) {
+        self.demand_stored(&digest);
+        self.control.handle_stored(digest, stored.as_ref().map(drop).map_err(Clone::clone));
+        if let Some(reply) = reply {
+            reply.answer(stored);
+        }
+    }
+
+    /// Returns the modules of the store that a client may run.
+    pub(crate) fn module_list(&mut self, caller: &Caller) -> Answer<ModuleList> {
+        let listing = self.control.modules().store().list().map_err(failed)?;
+        let modules = readable(self.control.state_mut(), caller, listing.modules);
+        let stored = |module: module_store::StoredModule| ModuleStored {
+            schema_version: SCHEMA_VERSION,
+            digest: module.digest.to_string(),
+            name: module.name.unwrap_or_default(),
+            version: module.version.unwrap_or_default(),
+            size_bytes: module.bytes,
+        };
+        let modules = modules.into_iter().map(stored).collect();
+        Ok(ModuleList { schema_version: SCHEMA_VERSION, modules })
     }
 
     /// Takes in what a compiler has made, for the levels below user too if `bpf` says so. Who
@@ -258,11 +330,11 @@ impl Daemon {
     ) {
         let waiting = self.compilers.pending.remove(&digest).unwrap_or_default();
         self.compiled_for(digest, waiting.first().map(|pending| pending.facts.entry()));
-        self.work_compiled(&digest, result.as_ref().err());
-        if let (Ok(compiled), Some(module)) = (result, self.modules.get_mut(&digest)) {
-            module.compiled = Some(Code { bpf, compiled: Arc::clone(compiled) });
+        self.control.handle_compiled(&digest, result.as_ref().err());
+        if let Ok(compiled) = result {
+            self.control.state_mut().modules_mut().set_code(&digest, bpf, compiled);
         }
-        let is_for_now = bpf == self.bpf_now();
+        let is_for_now = bpf == self.control.state().bpf_now();
         for pending in waiting {
             match result {
                 _ if !is_for_now => self.begin_when_compiled(digest, pending),

@@ -1,6 +1,669 @@
-//! State machines of the daemon beside `core/node`: the steps until a
-//! service, a version or a change is where it shall be.
+//! Control plane: everything that decides what runs, without a kernel, a process or a socket.
+//!
+//! ```text
+//!  requests, events, what cells and the journal say ─▶ handle_* ─▶ ┌─────────┐
+//!                                                                  │ Control │ ─▶ poll_action
+//!       one change at a time: queue ─▶ authorize ─▶ command ─▶ ────└─────────┘
+//! ```
+//!
+//! What follows from a change is an [`Action`], in its order; the daemon does actions before anybody
+//! can read an answer. A change that cannot be recorded is undone, and refused.
 
-pub(crate) mod movers;
+pub(crate) mod action;
+pub(crate) mod apply;
+pub(crate) mod authority;
+pub(crate) mod authorize;
+pub(crate) mod called;
+pub(crate) mod change;
+pub(crate) mod deployments;
+pub(crate) mod desired;
+pub(crate) mod edit;
+mod lacks;
+pub(crate) mod memory;
+pub(crate) mod modules;
+mod movers;
+mod notices;
 pub(crate) mod placement;
+mod recorded;
 pub(crate) mod recording;
+mod removals;
+mod revoke;
+mod rules;
+pub(crate) mod sessions;
+pub(crate) mod signatures;
+pub(crate) mod state;
+mod switch;
+
+use crate::access::Caller;
+use crate::answer::{Answer, error, refused};
+use crate::reply::Reply;
+use action::Action;
+use api::ErrorCode;
+use apply::{Goal, Progress, Purpose as WorkPurpose, Resumption, Work};
+use called::{Called, Wanted};
+use cell::Compiled;
+use change::{Change, Queued};
+use deployments::Deployments;
+use desired::Desired;
+use edit::Edit;
+use memory::{MemoryQuestion, MemoryWanted, Next};
+use module_store::Digest;
+use modules::Modules;
+use movers::Movers;
+use node::desired::DesiredState;
+use node::{Command, Event, Node, Outcome, ServiceState};
+use recorded::{Ahead, Purpose, Recorded};
+use recording::Facts;
+use removals::Removals;
+use session::admission::{Capacity, MemoryUsed};
+use state::NodeState;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+use units::{EntryId, Name, Nanos};
+
+/// Control plane of a node.
+pub(crate) struct Control {
+    state: NodeState,
+    /// Change of the desired state that takes several steps.
+    work: Option<Box<Work>>,
+    resumption: Resumption,
+    deployments: Deployments,
+    movers: Movers,
+    removals: Removals,
+    /// Removals of services that are being drained.
+    draining: BTreeMap<EntryId, Ahead>,
+    memory: MemoryQuestion,
+    called: Called,
+    /// Changes whose turn has not come.
+    queue: VecDeque<Queued>,
+}
+
+impl Control {
+    /// Creates the control plane of a state in which no change is under way.
+    pub(crate) fn new(state: NodeState) -> Self {
+        Self {
+            state,
+            work: None,
+            resumption: Resumption::default(),
+            deployments: Deployments::default(),
+            movers: Movers::default(),
+            removals: Removals::default(),
+            draining: BTreeMap::new(),
+            memory: MemoryQuestion::default(),
+            called: Called::default(),
+            queue: VecDeque::new(),
+        }
+    }
+
+    /// Returns the state.
+    pub(crate) const fn state(&self) -> &NodeState {
+        &self.state
+    }
+
+    /// Returns the node.
+    pub(crate) const fn node(&self) -> &Node {
+        self.state.node()
+    }
+
+    /// Returns the desired state.
+    pub(crate) const fn desired(&self) -> &Desired {
+        self.state.desired()
+    }
+
+    /// Returns the modules.
+    pub(crate) const fn modules(&self) -> &Modules {
+        self.state.modules()
+    }
+
+    /// Returns the state, for questions that read its clock or load modules.
+    pub(crate) fn state_mut(&mut self) -> &mut NodeState {
+        &mut self.state
+    }
+
+    /// Returns true while a change of several steps is under way.
+    pub(crate) const fn is_changing(&self) -> bool {
+        self.work.is_some()
+    }
+
+    /// Returns true when no change is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.work.is_none()
+            && !self.state.desired.is_recording()
+            && self.deployments.is_empty()
+            && self.removals.is_empty()
+            && self.movers.is_empty()
+    }
+
+    /// Returns true when the node has settled: no change is under way, and no new version watched.
+    pub(crate) fn is_settled(&self) -> bool {
+        !self.state.node.is_replacing() && self.is_idle()
+    }
+
+    /// Sets the node's time.
+    pub(crate) fn set_now(&mut self, now: Nanos) {
+        self.state.set_now(now);
+    }
+
+    /// Sets the entries of ready reusable instances, the newest first.
+    pub(crate) fn set_reusable(&mut self, reusable: Vec<(Arc<Compiled>, EntryId)>) {
+        self.state.set_reusable(reusable);
+    }
+
+    /// Sets the reason for the ledger not being written, if there is one: no service is taken then.
+    pub(crate) fn set_ledger_problem(&mut self, problem: Option<String>) {
+        self.state.set_ledger_problem(problem);
+    }
+
+    /// Sets what the node has to give to sessions. Those for which that is too little are promised
+    /// nothing, until they are tried again.
+    pub(crate) fn set_capacity(&mut self, capacity: Capacity) {
+        sessions::set_capacity(&mut self.state, capacity);
+    }
+
+    /// Sets the memory that sessions use, as cells reported it.
+    pub(crate) fn set_memory_used(&mut self, used: MemoryUsed) {
+        self.state.with_node(|node| node.set_memory_used(used));
+    }
+
+    /// Handles a change: it waits for its turn.
+    pub(crate) fn handle_change(&mut self, caller: Caller, change: Change) {
+        self.queue.push_back(Queued { caller, change });
+    }
+
+    /// Handles an event of cells or of the data plane. Whoever is refused something by it is, if
+    /// `is_short`, because there is not enough of it.
+    pub(crate) fn handle_event(&mut self, event: Event, is_short: bool) {
+        self.state.event(event, is_short);
+    }
+
+    /// Handles an event in which cells have no part, some time after its cause.
+    pub(crate) fn handle_late_event(&mut self, event: Event) {
+        if let Event::ServiceStopped { entry } = event {
+            // A cell may have been lost meanwhile, and the entry be another service's.
+            let state = self.state.node.service_of(entry).map(|service| &service.state);
+            if !matches!(state, Some(ServiceState::Stopping | ServiceState::Bypassed { .. })) {
+                return;
+            }
+        }
+        self.state.event(event, false);
+    }
+
+    /// Gives the node a command that no request asked for.
+    ///
+    /// # Errors
+    /// The node's refusal.
+    pub(crate) fn command(&mut self, command: Command) -> Answer<Outcome> {
+        self.state.command(command)
+    }
+
+    /// Has the front door bring what comes for associations to cells.
+    ///
+    /// # Errors
+    /// When an address of the node file cannot be served.
+    pub(crate) fn serve_associations(&mut self) -> Result<(), node::Refusal> {
+        let at = self.state.file.associations.as_ref().map_or(Vec::new(), |it| it.listen.clone());
+        self.state.with_node(|node| node.serve_associations(&at))
+    }
+
+    /// Goes on with the services of a node that was adopted: those of `runs` run in its cell, or
+    /// there is none, with the reason.
+    pub(crate) fn adopt(&mut self, runs: Result<&BTreeSet<EntryId>, String>) {
+        let (now, desired) = (self.state.now(), Arc::clone(self.state.desired.state()));
+        self.state.with_node(|node| node.resume(now, runs, &desired));
+    }
+
+    /// Forbids the levels below user for as long as this daemon runs, and takes all to user level.
+    pub(crate) fn forbid_below(&mut self) -> Answer<()> {
+        self.state.allow_below(false);
+        switch::set_bpf(&mut self.state, false).map(drop)
+    }
+
+    /// Handles the node's timeout.
+    pub(crate) fn handle_timeout(&mut self) {
+        self.state.timeout();
+    }
+
+    /// Handles the end of a write of the desired state.
+    pub(crate) fn handle_recorded(&mut self, written: Answer<()>) {
+        let Some(then) = self.state.desired.handle_written(written.is_ok()) else { return };
+        if written.is_ok() {
+            let desired = Arc::clone(self.state.desired.state());
+            self.state.with_node(|node| node.await_only(&desired));
+        }
+        self.go_on_recorded(then, written);
+        self.state.write_next();
+    }
+
+    /// Handles the end of a compilation that work may wait for.
+    pub(crate) fn handle_compiled(&mut self, digest: &Digest, failure: Option<&String>) {
+        let Some(mut work) = self.work.take() else { return };
+        match work.handle_compiled(digest, failure) {
+            Some(problem) => self.end_work(work.into_purpose(), Err(problem)),
+            None => self.work = Some(work),
+        }
+    }
+
+    /// Handles a service that is drained, or cannot be: its removal goes on.
+    pub(crate) fn handle_drained(&mut self, entry: EntryId) {
+        if let Some(removal) = self.draining.remove(&entry) {
+            self.do_ahead(removal);
+        }
+    }
+
+    /// Handles the time for which packets waited for a new version, in microseconds.
+    pub(crate) fn handle_paused(&mut self, service: &Name, paused_us: u64) {
+        self.deployments.handle_paused(service, paused_us);
+    }
+
+    /// Refuses all requests to move a service.
+    pub(crate) fn refuse_movers(&mut self, service: &Name, message: &str) {
+        self.movers.refuse(service, message);
+    }
+
+    /// Handles an answer of cells about the memory in use; `None` when no cell can give one.
+    pub(crate) fn handle_memory(&mut self, used: Option<MemoryUsed>) {
+        self.set_memory_used(used.unwrap_or_default());
+        self.memory.handle_told();
+    }
+
+    /// Handles the end of the time for that answer.
+    pub(crate) fn handle_memory_overdue(&mut self, number: u64) {
+        self.memory.handle_overdue(number);
+    }
+
+    /// Ends capabilities whose time has come. Called once a second.
+    pub(crate) fn handle_second(&mut self) {
+        revoke::handle_second(&mut self.state, &mut self.deployments);
+    }
+
+    /// Removes orphaned objects; called once, when the node starts.
+    pub(crate) fn end_unknown_capabilities(&mut self) {
+        revoke::end_unknown(&mut self.state, &mut self.deployments);
+    }
+
+    /// Handles a request to revoke.
+    pub(crate) fn handle_revocation(
+        &mut self,
+        request: &api::RevokeRequest,
+        reply: Reply<api::Revoked>,
+    ) {
+        let Self { state, deployments, removals, .. } = self;
+        revoke::handle_request(state, deployments, removals, request, reply);
+    }
+
+    /// Handles a module that is in the store, or could not be written.
+    pub(crate) fn handle_stored(&mut self, digest: Digest, stored: Answer<()>) {
+        match stored {
+            Ok(()) => self.state.forget_modules(),
+            // What runs is in use, whether or not its file could be written once more.
+            Err(problem) => {
+                let is_used = self.state.is_used(&digest);
+                self.state.modules.handle_not_stored(digest, problem, is_used);
+            }
+        }
+    }
+
+    /// Handles packets that call a module.
+    pub(crate) fn handle_call(&mut self, wanted: Wanted) {
+        let is_busy = self.is_busy();
+        let Self { state, deployments, called, .. } = self;
+        called.handle_question(state, deployments, is_busy, wanted);
+    }
+
+    /// Handles the end of a fetch for packets.
+    pub(crate) fn handle_call_fetched(&mut self, wanted: Wanted, came: Answer<()>) {
+        let is_busy = self.is_busy();
+        let Self { state, deployments, called, .. } = self;
+        called.handle_fetched(state, deployments, is_busy, wanted, came);
+    }
+
+    /// Releases the questions of packets of an association that has ended.
+    pub(crate) fn forget_calls(&mut self, id: association::AssociationId) {
+        self.called.forget(id);
+    }
+
+    /// Stops services that packets do not call any more; `packets_of` is what cells have just
+    /// reported.
+    pub(crate) fn end_idle_calls(&mut self, packets_of: &dyn Fn(EntryId) -> u64) {
+        self.called.end_idle(&mut self.state, packets_of);
+    }
+
+    /// Starts what shall run and does not.
+    pub(crate) fn resume(&mut self) {
+        let goal = self.resumption.goal(&mut self.state);
+        self.begin_work(goal);
+    }
+
+    /// Has what did not start be tried again now.
+    pub(crate) fn hasten_resumption(&mut self) {
+        self.resumption.hasten(self.state.now());
+    }
+
+    /// Returns the time of the next try to start what is missing.
+    pub(crate) const fn resumes_at(&self) -> Option<Nanos> {
+        self.resumption.poll_timeout()
+    }
+
+    /// Handles the time of a try. Returns true when [`Control::resume`] is to be called.
+    pub(crate) fn handle_resumption(&mut self) -> bool {
+        let (is_idle, is_short) = (self.is_idle(), self.state.desired.shortfall().is_any());
+        self.resumption.handle_timeout(self.state.now(), is_idle, is_short)
+    }
+
+    /// Returns the time by which a state must be confirmed, unless work is under way.
+    pub(crate) fn confirmed_until(&self) -> Option<Instant> {
+        let unconfirmed = self.state.desired.unconfirmed().filter(|_| self.work.is_none());
+        unconfirmed.map(|unconfirmed| unconfirmed.until)
+    }
+
+    /// Handles the end of the time for a confirmation.
+    pub(crate) fn handle_not_confirmed(&mut self) {
+        if let Some(goal) = apply::handle_not_confirmed(&mut self.state) {
+            self.begin_work(goal);
+        }
+    }
+
+    /// Returns true when core/node was changed since this was last asked.
+    pub(crate) fn take_touched(&mut self) -> bool {
+        self.state.take_touched()
+    }
+
+    /// Returns whether somebody may have been told of a change since this was last asked: what runs
+    /// is written down first then, but in the middle of a change of several steps, whose end is told.
+    pub(crate) fn take_urgent(&mut self) -> bool {
+        !self.is_changing() && self.state.take_urgent()
+    }
+
+    /// Returns the next action. Reports of `core/node` are handled in their order among actions.
+    pub(crate) fn poll_action(&mut self) -> Option<Action> {
+        loop {
+            match self.state.pop()? {
+                state::Queued::Action(action) => return Some(action),
+                state::Queued::Notice { notice, is_short } => {
+                    notices::handle(self, notice, is_short)
+                }
+            }
+        }
+    }
+
+    /// Goes on with what is under way, or begins what has waited, by one step. Returns false when
+    /// there is nothing to do until something else happens. Call it when no action is left.
+    pub(crate) fn advance(&mut self) -> bool {
+        if let Some(mut work) = self.work.take() {
+            match work.advance(&mut self.state) {
+                Progress::Waits => self.work = Some(work),
+                Progress::Stepped => {
+                    self.work = Some(work);
+                    return true;
+                }
+                Progress::Ended(done) => {
+                    self.end_work(work.into_purpose(), done);
+                    return true;
+                }
+            }
+        }
+        if self.release_next() {
+            return true;
+        }
+        if self.is_busy() || self.called.is_empty() {
+            return false;
+        }
+        let Self { state, deployments, called, .. } = self;
+        called.release(state, deployments);
+        true
+    }
+
+    /// Returns true while no other change may begin.
+    fn is_busy(&self) -> bool {
+        self.work.is_some() || self.state.desired.is_ahead()
+    }
+
+    /// Begins the change that is next, if it need not wait.
+    fn release_next(&mut self) -> bool {
+        let Some(next) = self.queue.front() else { return false };
+        if self.is_busy() || (next.change.is_exclusive() && !self.is_idle()) {
+            return false;
+        }
+        if let Some(wanted) = next.change.memory_wanted() {
+            match self.memory.handle_change() {
+                Next::Decide => {}
+                Next::Wait => return false,
+                Next::Ask(number) => {
+                    let session = match wanted {
+                        MemoryWanted::OfNew => None,
+                        MemoryWanted::Of(name) => Name::new(name).ok(),
+                    };
+                    let session = session.and_then(|name| Some(self.state.node.session(&name)?.id));
+                    self.state.push(Action::AskMemory(number, session));
+                    return true;
+                }
+            }
+        }
+        let Some(Queued { caller, change }) = self.queue.pop_front() else { return false };
+        let checked = match self.check_confirmed() {
+            Err(refusal) if !change.may_come_unconfirmed() => Err(refusal),
+            // Asked when its turn has come: owners may have changed while it waited.
+            _ => authorize::check_change(&mut self.state, &caller, &change),
+        };
+        match checked {
+            Ok(()) => self.do_change(&caller, change),
+            Err(refusal) => change.refuse(refusal),
+        }
+        true
+    }
+
+    /// Refuses a change while a state waits for its confirmation.
+    fn check_confirmed(&self) -> Answer<()> {
+        let Some(unconfirmed) = self.state.desired.unconfirmed() else { return Ok(()) };
+        let left = unconfirmed.until.saturating_duration_since(Instant::now()).as_secs();
+        let message = format!(
+            "what was applied last waits for its confirmation, {left} s more; it would take this change back with it"
+        );
+        let help = "`tam confirm` keeps it, `tam rollback` takes it back now";
+        Err(error(ErrorCode::Failed, message, Some(help)))
+    }
+
+    fn do_change(&mut self, caller: &Caller, change: Change) {
+        let Self { state, called, .. } = self;
+        let ahead = match change {
+            Change::Deploy(request, reply) => {
+                let is_called = |service: &Name| called.has(service);
+                self.deployments.handle_request(state, &is_called, caller, &request, reply);
+                return;
+            }
+            Change::Remove(wanted, cascade, reply) => {
+                removals::prepare(state, &wanted, cascade, reply)
+            }
+            Change::Move(wanted, request, reply) => {
+                return self.movers.handle_request(state, &wanted, &request, reply);
+            }
+            Change::Bpf(request, reply) => {
+                return switch::handle_request(state, request.enabled, reply);
+            }
+            Change::AddRules(request, reply) => {
+                return rules::handle_add(state, caller, &request, reply);
+            }
+            Change::RemoveRule(rule, reply) => Some(rules::removal(state, rule, reply)),
+            Change::CreateSession(request, reply) => {
+                sessions::create(state, caller, &request, reply)
+            }
+            Change::SetSession(wanted, change, reply) => {
+                sessions::set(state, &wanted, &change, reply)
+            }
+            Change::RemoveSession(wanted, cascade, reply) => {
+                sessions::remove(&wanted, cascade, reply)
+            }
+            Change::Apply(request, reply) => {
+                let goal = apply::handle_apply(state, &request, reply);
+                return goal.into_iter().for_each(|goal| self.begin_work(goal));
+            }
+            Change::Rollback(request, reply) => {
+                let goal = apply::handle_rollback(state, &request, reply);
+                return goal.into_iter().for_each(|goal| self.begin_work(goal));
+            }
+            Change::Confirm(reply) => return apply::handle_confirm(state, reply),
+        };
+        if let Some((ahead, cause, edit)) = ahead {
+            self.record_ahead(ahead, cause, edit);
+        }
+    }
+
+    /// Begins the work towards a goal.
+    fn begin_work(&mut self, goal: Goal) {
+        let before = apply::present(&self.state, |service| self.called.has(service));
+        match Work::begin(goal, before, &mut self.state) {
+            Ok(work) => {
+                self.state.set_needed(work.digests());
+                self.work = Some(Box::new(work));
+            }
+            Err((purpose, problem)) => self.end_work(purpose, Err(problem)),
+        }
+    }
+
+    fn end_work(&mut self, purpose: WorkPurpose, done: Answer<()>) {
+        self.state.set_needed(Default::default());
+        match purpose {
+            WorkPurpose::Apply(finish) => {
+                match &done {
+                    Err(problem) => self.note_missing(&problem.message),
+                    // Everything that is desired is there.
+                    Ok(()) => *self.state.desired.shortfall_mut() = Default::default(),
+                }
+                apply::finish(&mut self.state, *finish, done);
+            }
+            WorkPurpose::Resume => self.handle_resumed(),
+        }
+        self.state.forget_modules();
+    }
+
+    /// Notes what did not come back on the way back: it is tried again, as after a start.
+    fn note_missing(&mut self, why: &str) {
+        let desired = DesiredState::clone(self.state.desired.state());
+        for (name, service) in &desired.services {
+            let is_there = self.state.node.service(name).is_some_and(|it| service.is_version(it));
+            if !is_there {
+                let reason = format!("it did not come back after a change that failed: {why}");
+                let missing = &mut self.state.desired.shortfall_mut().services;
+                missing.entry(name.clone()).or_insert(reason);
+            }
+        }
+        self.handle_resumed();
+    }
+
+    fn handle_resumed(&mut self) {
+        let is_short = self.state.desired.shortfall().is_any();
+        self.resumption.handle_ended(self.state.now(), is_short);
+    }
+
+    fn go_on_recorded(&mut self, then: Recorded, written: Answer<()>) {
+        let state = &mut self.state;
+        match then {
+            Recorded::Noted => {
+                if let Err(problem) = written {
+                    tracing::error!(
+                        problem = problem.message,
+                        "what ran under capabilities that ended is stopped, and not forgotten yet: it is tried again"
+                    );
+                }
+            }
+            Recorded::Moved { service, from, answers } => {
+                movers::handle_recorded(state, service, from, answers, written);
+            }
+            Recorded::Bpf { enabled, reply } => {
+                switch::handle_recorded(state, enabled, reply, written);
+            }
+            Recorded::Deployed(waiting) => waiting.handle_recorded(state, written),
+            Recorded::MissingRemoved { service, reply } => {
+                removals::handle_recorded(state, &service, reply, written);
+            }
+            Recorded::RulesAdded { added, reply } => {
+                rules::handle_recorded(state, added, reply, written);
+            }
+            Recorded::Followed { answer, reply } => reply.answer(written.map(|()| answer)),
+            Recorded::Confirmed { unconfirmed, reply } => {
+                apply::handle_confirmed(state, unconfirmed, reply, written);
+            }
+            Recorded::Work => {
+                if let Some(work) = &mut self.work {
+                    work.handle_recorded(written);
+                }
+            }
+            Recorded::Then(ahead) => self.go_ahead(*ahead, written),
+        }
+    }
+
+    /// Begins a command that could not be undone: it is checked on a copy of the node, then
+    /// recorded, then done.
+    fn record_ahead(&mut self, ahead: Ahead, cause: String, edit: Edit) {
+        let mut trial = self.state.node.clone();
+        if let Err(refusal) = trial.handle_command(self.state.now(), ahead.command.clone()) {
+            return self.answer_ahead(ahead.purpose, Err(refused(&refusal)));
+        }
+        self.state.desired.set_ahead(true);
+        self.state.record(Facts::of(cause), edit, Recorded::Then(Box::new(ahead)));
+    }
+
+    fn go_ahead(&mut self, ahead: Ahead, written: Answer<()>) {
+        if let Err(refusal) = written {
+            self.state.desired.set_ahead(false);
+            return self.answer_ahead(ahead.purpose, Err(refusal));
+        }
+        let entry = match &ahead.command {
+            Command::Remove { service, .. } => self.drainable(service),
+            _ => None,
+        };
+        match entry {
+            Some(entry) => {
+                self.draining.insert(entry, ahead);
+                self.state.push(Action::Drain(entry));
+            }
+            None => self.do_ahead(ahead),
+        }
+    }
+
+    /// Returns the entry of a service that may be drained.
+    fn drainable(&self, service: &Name) -> Option<EntryId> {
+        let found = self.state.node.service(service)?;
+        let is_at_rest =
+            found.state == ServiceState::Running && self.state.node.is_settled(service);
+        is_at_rest.then_some(found.entry)
+    }
+
+    /// Gives the node a command that has been recorded.
+    fn do_ahead(&mut self, Ahead { command, purpose }: Ahead) {
+        let removed = match &command {
+            Command::Remove { service, .. } => Some(service.clone()),
+            _ => None,
+        };
+        self.state.desired.set_ahead(false);
+        let outcome = self.state.command(command);
+        self.answer_ahead(purpose, outcome);
+        let found = removed.and_then(|service| self.state.node.service(&service));
+        let refused = found.filter(|it| it.state == ServiceState::Running);
+        if let Some(entry) = refused.map(|service| service.entry) {
+            self.state.push(Action::CancelDrain(entry));
+        }
+    }
+
+    fn answer_ahead(&mut self, purpose: Purpose, outcome: Answer<Outcome>) {
+        let Self { state, removals, .. } = self;
+        match purpose {
+            Purpose::SessionCreated { session, reservation, reply } => {
+                reply.answer(sessions::created(state, &session, &reservation, outcome));
+            }
+            Purpose::SessionSet { session, reservation, reply } => {
+                reply.answer(outcome.map(|_| sessions::changed(state, &session, &reservation)));
+            }
+            Purpose::SessionRemoved { session, reply } => {
+                sessions::removed(state, removals, session, reply, outcome);
+            }
+            Purpose::ServiceRemoved { service, counted, reply } => {
+                removals.handle_removed(state, service, counted, reply, outcome);
+            }
+            Purpose::RuleRemoved { rule, counted, reply } => {
+                reply.answer(outcome.map(|_| rules::removed(state, rule, counted)));
+            }
+        }
+    }
+}

@@ -1,14 +1,14 @@
 //! The counters of a node as one document: every place where a packet can end.
 
-use crate::authority::Sight;
+use crate::answer::failed;
 use crate::cells::CellNumber;
+use crate::control::authority::Sight;
 use crate::daemon::Daemon;
 use crate::dataplane::instances::BelowReport;
 use crate::dataplane::packets;
 use crate::dataplane::ports;
 use crate::drops::stack_drops;
 use crate::http::Answer;
-use crate::views::failed;
 use api::{
     BelowStats, CellStats, MessageStats, PortStatsInfo, SCHEMA_VERSION, ServiceStats, SessionStats,
     Stats, StreamStats,
@@ -62,7 +62,8 @@ impl Daemon {
             node: self.file.name.to_string(),
             ports,
             services: self
-                .node
+                .control
+                .node()
                 .services()
                 .map(|s| (s.name.to_string(), self.service_stats(s)))
                 .collect(),
@@ -96,7 +97,8 @@ impl Daemon {
         if sight.everything {
             return Ok(stats);
         }
-        let seen = self.node.services().filter(|it| sight.has(it.session.as_str(), it.owner));
+        let seen =
+            self.control.node().services().filter(|it| sight.has(it.session.as_str(), it.owner));
         let seen: BTreeSet<&str> = seen.map(|service| service.name.as_str()).collect();
         stats.services.retain(|name, _| seen.contains(name.as_str()));
         Ok(Stats {
@@ -132,7 +134,7 @@ impl Daemon {
         let shared =
             self.plane.packets.contains_key(&port.port.id).then_some(SessionId::BEST_EFFORT);
         let session = session.or(shared);
-        let named = session.and_then(|session| self.node.session_of(session));
+        let named = session.and_then(|session| self.control.node().session_of(session));
         named.map(|session| session.name.to_string()).unwrap_or_default()
     }
 
@@ -146,7 +148,8 @@ impl Daemon {
     fn session_stats(&self) -> Answer<BTreeMap<String, SessionStats>> {
         let stats = |(name, counts): (units::Name, api::SessionCounts)| {
             let api::SessionCounts { packets, bytes, fuel, .. } = counts;
-            let memory = self.sessions.memory_of(self.node.session(&name).map(|it| it.id));
+            let memory =
+                self.sessions.memory_of(self.control.node().session(&name).map(|it| it.id));
             let (memory_bytes, memory_refused) =
                 memory.map_or((0, 0), |account| (account.used.0, account.refused));
             let stats = SessionStats { packets, bytes, fuel, memory_bytes, memory_refused };

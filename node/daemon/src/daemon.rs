@@ -1,9 +1,7 @@
 //! The daemon's one task: what comes in, what is decided, what is done.
 
 use crate::adopt;
-use crate::apply::Work;
 use crate::associations::Neighbours;
-use crate::authority::Authority;
 use crate::barrier::Barrier;
 use crate::budgets;
 use crate::capture::{self, Capture};
@@ -11,38 +9,37 @@ use crate::cells::{AfterReport, CellNumber, Cells};
 use crate::compilers::Compilers;
 use crate::completion::Completion;
 use crate::config::NodeFile;
-use crate::control::movers::Movers;
+use crate::control::Control;
+use crate::control::desired::Desired;
+use crate::control::modules::Modules;
 use crate::control::placement::Placement;
+use crate::control::state::{self, Below, NodeState};
 use crate::dataplane::door::Door;
 use crate::dataplane::kernel_settings;
 use crate::dataplane::packets;
 use crate::dataplane::ports;
 use crate::dataplane::{self, DataPlane};
 use crate::demand::Demand;
-use crate::deploy::{self, Module};
+use crate::deploy;
 pub(crate) use crate::done::Done;
 use crate::drops::{self, Drops};
 use crate::events::{Journal, Note};
-use crate::http::{Answer, Incoming};
-use crate::ledger::{Billing, LedgerQuestion};
+use crate::ledger::Billing;
 use crate::life::Found;
 use crate::record::{self, Record, RecordView, Recorder};
-use crate::recorded::Ahead;
-use crate::removals::Removals;
 use crate::reply::Reply;
-use crate::sessions::{self, SessionQuestion, Sessions};
-use crate::state::Desired;
+use crate::request::Incoming;
+use crate::sessions::{self, Sessions};
 use crate::streams::end_interceptions;
 use anyhow::{Context, Result};
-use api::{Deployed, ErrorCode, ErrorInfo, EventKind};
+use api::EventKind;
 use bpf::FrontDoor;
 use cell::protocol::{FromCell, ToCell};
-use module_store::{Digest, Store};
+use module_store::Store;
 use netlink::{Change, Monitor, Netlink};
 use node::budget::Meter;
-use node::wanted::Hops;
-use node::{Command, Event, Node};
-use std::collections::BTreeMap;
+use node::{Event, Node};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -50,7 +47,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 use trust::SecretKey;
-use units::{EntryId, Name, Nanos, RuleId};
+use units::{EntryId, Name, Nanos};
 
 /// How often the front door is told that this daemon listens; the lease is ten
 /// times as long on the fastest clock.
@@ -63,93 +60,25 @@ const TIDY: Duration = Duration::from_secs(1);
 /// Messages of the cell that are heard before what follows from them is done.
 const HEARD_AT_ONCE: usize = 256;
 
-/// What the API asks for.
-pub(crate) enum Request {
-    Node(Reply<api::NodeInfo>),
-    Services(Reply<api::ServiceList>),
-    Service(String, Reply<api::ServiceInfo>),
-    Deploy(Box<api::DeployRequest>, Reply<Deployed>),
-    Remove(String, bool, Reply<api::Removed>),
-    Move(String, api::MoveRequest, Reply<api::Moved>),
-    Bpf(api::BpfRequest, Reply<api::BpfSet>),
-    Message(String, api::MessageRequest, Reply<api::MessageAnswers>),
-    Rules(Reply<api::RuleList>),
-    AddRules(api::RulesRequest, Reply<api::RulesAdded>),
-    RemoveRule(RuleId, Reply<api::RuleRemoved>),
-    Modules(Reply<api::ModuleList>),
-    PutModule(Vec<u8>, bool, Reply<api::ModuleStored>),
-    MayPull(Digest, Reply<()>),
-    WantPull(Digest, Hops, Reply<()>),
-    AddSignatures(String, api::SignaturesRequest, Reply<api::SignaturesStored>),
-    Stats(Reply<api::Stats>),
-    Events(u64, u32, Reply<api::EventList>),
-    Why(Reply<api::WhyList>),
-    Metrics(Reply<String>),
-    BeginCapture(api::CaptureRequest, Reply<api::CaptureStarted>),
-    Captured(u32, u32, Reply<api::CapturedPackets>),
-    EndCapture(u32, Reply<api::CaptureEnded>),
-    Explain(api::ExplainRequest, Reply<api::Explanation>),
-    Desired(Reply<api::DesiredInfo>),
-    Apply(Box<api::ApplyRequest>, Reply<api::Applied>),
-    Confirm(Reply<api::Confirmed>),
-    Rollback(api::RollbackRequest, Reply<api::Applied>),
-    HandOver(Reply<api::HandedOver>),
-    Revoke(api::RevokeRequest, Reply<api::Revoked>),
-    Revocations(Reply<api::RevocationList>),
-    Backup(Reply<api::NodeBackup>),
-    Ledger(LedgerQuestion),
-    Session(SessionQuestion),
-}
-
-/// A deployment whose service has not started yet.
-pub(crate) struct Waiting {
-    pub(crate) reply: Reply<Deployed>,
-    pub(crate) since: Instant,
-    pub(crate) shadowed: Vec<(u32, u32)>,
-    /// The version whose place it takes.
-    pub(crate) replaces: Option<api::Replaced>,
-    /// Microseconds that packets waited for that.
-    pub(crate) paused_us: u64,
-    /// Milliseconds until it ran.
-    pub(crate) took_ms: u64,
-    pub(crate) service: Name,
-    /// As it was asked for.
-    pub(crate) level: Option<abi::Level>,
-}
-
 /// Everything that the node is, beside what core/node decides.
 pub(crate) struct Daemon {
-    pub(crate) file: NodeFile,
-    /// The node file's path.
-    pub(crate) config: PathBuf,
-    /// Who the node is.
+    pub(crate) file: Arc<NodeFile>,
+    /// Key of the node.
     pub(crate) node_key: Arc<SecretKey>,
-    /// What shall run.
-    pub(crate) desired: Desired,
-    /// Whom it has associations with, where it has any.
-    pub(crate) neighbours: Option<Neighbours>,
-    /// Whose things are, and which capabilities count.
-    pub(crate) authority: Authority,
-    /// A change of it that is going on.
-    pub(crate) work: Option<Box<Work>>,
-    /// When what did not start is tried again, and the pause before the time after that.
-    pub(crate) retry_at: Option<tokio::time::Instant>,
-    pub(crate) retry_pause: Duration,
-    /// Whether the one who started it lets modules run as BPF programs.
-    pub(crate) bpf_allowed: bool,
-    /// The core that runs modules.
+    /// Core that runs modules.
     pub(crate) guest_core: usize,
     pub(crate) started: Instant,
-    pub(crate) node: Node,
-    pub(crate) plane: DataPlane,
-    pub(crate) store: Store,
-    pub(crate) cells: Cells,
-    pub(crate) modules: BTreeMap<Digest, Module>,
-    pub(crate) compilers: Compilers,
+    /// Everything that decides what runs.
+    pub(crate) control: Control,
     /// Placement of services on levels.
     pub(crate) placement: Placement,
-    /// Removals of services whose packets go plainly first.
-    pub(crate) leaving: BTreeMap<EntryId, Ahead>,
+    pub(crate) plane: DataPlane,
+    pub(crate) cells: Cells,
+    pub(crate) compilers: Compilers,
+    /// Modules that are wanted and not there.
+    pub(crate) demand: Demand,
+    /// Associations, where the node has any.
+    pub(crate) neighbours: Option<Neighbours>,
     /// Accounts of services with a budget below user level.
     pub(crate) meters: BTreeMap<EntryId, Meter>,
     /// What a unit of fuel takes here; none while it has not been measured.
@@ -158,11 +87,7 @@ pub(crate) struct Daemon {
     pub(crate) lines: crate::lines::Payers,
     /// Fuel that services of each session used which are no longer there.
     pub(crate) fuel_closed: BTreeMap<Name, u64>,
-    pub(crate) waiting: BTreeMap<Name, Waiting>,
-    pub(crate) movers: Movers,
-    /// Requests that are answered when the cell has stopped services.
-    pub(crate) removals: Removals,
-    /// What sessions use, and who waits until one is gone.
+    /// What sessions use.
     pub(crate) sessions: Sessions,
     pub(crate) closed: BTreeMap<Name, (u64, u64)>,
     /// What happened.
@@ -173,12 +98,8 @@ pub(crate) struct Daemon {
     pub(crate) capture_id: u32,
     /// Notices of the cell that were left out, as last read.
     pub(crate) notices_lost: u64,
-    /// Modules that are wanted and not there.
-    pub(crate) demand: Demand,
     /// What is billed, and the ledger that it goes to.
     pub(crate) billing: Billing,
-    /// Whoever is refused something now is, because there is not enough of it.
-    pub(crate) is_short: bool,
     /// Schedule of the record of what runs.
     pub(crate) recorder: Recorder,
     /// When something in the node is due, as far as it is known.
@@ -197,7 +118,7 @@ pub(crate) struct Daemon {
 /// Which node a daemon is to be.
 #[derive(Clone)]
 pub(crate) struct Start {
-    pub(crate) file: NodeFile,
+    pub(crate) file: Arc<NodeFile>,
     /// The node file's path.
     pub(crate) config: PathBuf,
     /// Who the node is.
@@ -265,7 +186,8 @@ impl Daemon {
         let mut node = Node::new(file.name.clone(), file.ports.clone())?;
         let netlink = Netlink::open().context("opening netlink")?;
         // An adoption that has failed late had it.
-        let desired = desired.map_or_else(|| crate::apply::open(file, config, &store), Ok)?;
+        let desired =
+            desired.map_or_else(|| crate::control::apply::open(file, config, &store), Ok)?;
         let mut front = Door::open(&file.ports, || {
             FrontDoor::create(&file.name, crate::dataplane::door::hash_keys()?, file.flow_cache.0)
                 .context("making the front door")
@@ -318,35 +240,34 @@ impl Daemon {
             // The daemon is gone when nobody receives: nothing is left to do.
             let _ = codec_done.send(Done::Codec(number, news));
         });
+        let plane = DataPlane::new(parts.plane);
+        let below = Below { unsupported: plane.no_bpf.clone(), is_allowed: true };
+        let state = NodeState::new(state::Parts {
+            file: Arc::clone(&start.file),
+            config: start.config.clone(),
+            key: start.key.public(),
+            node: parts.node,
+            desired: parts.desired,
+            authority,
+            modules: Modules::new(parts.store, &start.file.trust),
+            below,
+        });
         Ok(Self {
             compilers: Compilers::open(&start.file.state, &start.key),
             demand: Demand::begin(&start.file, &start.config, done.clone())?,
             file: start.file,
-            config: start.config,
             node_key: start.key,
-            desired: parts.desired,
-            neighbours: None,
-            authority,
-            work: None,
-            retry_at: None,
-            retry_pause: Duration::from_secs(1),
-            bpf_allowed: true,
             guest_core: start.guest_core,
             started: parts.started,
-            node: parts.node,
-            plane: DataPlane::new(parts.plane),
-            store: parts.store,
-            cells: Cells::new(start.guest_core, codec_news),
-            modules: BTreeMap::new(),
+            control: Control::new(state),
             placement: Placement::default(),
-            leaving: BTreeMap::new(),
+            plane,
+            cells: Cells::new(start.guest_core, codec_news),
+            neighbours: None,
             meters: BTreeMap::new(),
             speed: None,
             lines: crate::lines::Payers::new(),
             fuel_closed: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            movers: Movers::default(),
-            removals: Removals::default(),
             sessions: Sessions::default(),
             closed: BTreeMap::new(),
             journal: Journal::new(),
@@ -355,7 +276,6 @@ impl Daemon {
             capture_id: 0,
             notices_lost: 0,
             billing,
-            is_short: false,
             node_due: None,
             node_touched: true,
             accounts_unsettled: false,
@@ -366,20 +286,11 @@ impl Daemon {
         })
     }
 
-    /// Writes down what runs before somebody is told; while one change of thousands of services
-    /// goes on, not behind each of them: whoever asked hears nothing before its end.
-    pub(crate) fn remember_in_time(&mut self) {
-        match self.work {
-            None => self.remember(),
-            Some(_) => self.remember_soon(),
-        }
-    }
-
     /// Writes down what runs, or does so later with what else happens until then: of thousands of
     /// services it takes a tenth of a second. Nobody has been told, and the daemon after this one
     /// stops what it does not know.
     pub(crate) fn remember_soon(&mut self) {
-        if self.recorder.due(self.work.is_some()).is_some_and(|due| due <= Instant::now()) {
+        if self.recorder.due(self.control.is_changing()).is_some_and(|due| due <= Instant::now()) {
             self.remember();
         }
     }
@@ -390,11 +301,11 @@ impl Daemon {
             return;
         }
         let begin = Instant::now();
-        let written = self.node.with_snapshot(|node| {
+        let written = self.control.node().with_snapshot(|node| {
             let record = RecordView {
                 fingerprint: self.recorder.fingerprint(),
                 namespace: record::namespace(),
-                followed: self.desired.followed.as_deref(),
+                followed: self.control.desired().followed(),
                 clock_zero_ns: record::on_machine_clock(self.started),
                 ports: &self.file.ports,
                 cell: self.cells.pid(CellNumber::FIRST),
@@ -442,25 +353,19 @@ impl Daemon {
         let mut bills = every(Duration::from_secs(self.file.ledger_every.0));
         let (mut moves, mut captures) = (every(LANES_EVERY), every(capture::LOOK_EVERY));
         loop {
-            self.do_effects();
-            self.advance_work();
-            self.release_held();
-            self.release_calls();
+            self.settle();
             self.hand_over_settled();
             if self.billing.has_ended() || self.hands_over {
                 return Ok(());
             }
             if std::mem::take(&mut self.node_touched) {
-                self.node_due = self.node.poll_timeout();
+                self.node_due = self.control.node().poll_timeout();
             }
-            let record_due = self.recorder.due(self.work.is_some()).map(Into::into);
-            let timeout = self.node_due.map(|at| at.saturating_sub(self.now()));
-            let alarm = async {
-                match timeout {
-                    Some(wait) => tokio::time::sleep(Duration::from_nanos(wait.0)).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let now = self.now();
+            let resumes_in = self.control.resumes_at().map(|at| at.saturating_sub(now));
+            let confirmed_until = self.control.confirmed_until().map(Into::into);
+            let record_due = self.recorder.due(self.control.is_changing()).map(Into::into);
+            let timeout = self.node_due.map(|at| at.saturating_sub(now));
             tokio::select! {
                 _ = interrupt.recv() => self.end_billing(),
                 _ = terminate.recv() => self.end_billing(),
@@ -470,7 +375,7 @@ impl Daemon {
                 }
                 (cell, message) = self.cells.receive() => self.hear_all(cell, message),
                 news = Neighbours::news(&mut self.neighbours) => self.hear_neighbours(news),
-                Some(incoming) = requests.recv() => self.handle(incoming),
+                Some(incoming) = requests.recv() => self.handle(incoming, BTreeSet::new()),
                 Some(done) = done.recv() => self.finish(done),
                 _ = heartbeat.tick() => {
                     self.plane.front.heartbeat()?;
@@ -489,15 +394,16 @@ impl Daemon {
                     self.place(|it, around| it.handle_tick(around));
                 }
                 _ = captures.tick(), if !self.captures.is_empty() => self.look_at_captures(),
-                () = until(self.retry_at) => self.retry_missing(),
-                () = until(self.desired.unconfirmed.as_ref().map(|it| it.until.into())), if self.work.is_none() => {
-                    self.take_back_unconfirmed();
+                () = after(resumes_in) => {
+                    self.control.set_now(self.now());
+                    if self.control.handle_resumption() {
+                        self.resume();
+                    }
                 }
-                () = alarm => {
-                    let now = self.now();
-                    self.node.handle_timeout(now);
-                    self.recorder.mark();
-                    self.node_touched = true;
+                () = until(confirmed_until) => self.control.handle_not_confirmed(),
+                () = after(timeout) => {
+                    self.control.set_now(self.now());
+                    self.control.handle_timeout();
                 }
                 () = until(record_due) => {}
             }
@@ -517,29 +423,19 @@ impl Daemon {
         }
     }
 
-    /// Gives a command to the node and does what follows from it.
-    pub(crate) fn command(&mut self, command: Command) -> Answer<node::Outcome> {
-        self.try_command(command).map_err(|refusal| refused(&refusal))
+    /// Starts what shall run and does not.
+    pub(crate) fn resume(&mut self) {
+        self.renew_capacity();
+        self.control.resume();
     }
 
-    /// The same, with the node's own refusal.
-    pub(crate) fn try_command(&mut self, command: Command) -> Result<node::Outcome, node::Refusal> {
-        let now = self.now();
-        let outcome = self.node.handle_command(now, command)?;
-        self.recorder.mark();
-        self.node_touched = true;
-        self.do_effects_of_command();
-        Ok(outcome)
-    }
-
+    /// Gives an event to the node.
     pub(crate) fn event(&mut self, event: Event) {
-        let now = self.now();
+        self.control.set_now(self.now());
         if let Event::ServicePlaced { entry, .. } = &event {
             self.look_at_fuel(*entry);
         }
-        self.node.handle_event(now, event);
-        self.recorder.mark();
-        self.node_touched = true;
+        self.control.handle_event(event, false);
     }
 
     fn finish(&mut self, done: Done) {
@@ -551,29 +447,20 @@ impl Daemon {
             Done::SpeedMeasured(speed) => self.speed_measured(speed),
             Done::LaneUnused(entry) => self.lane_unused(entry),
             Done::InterceptionsLeft => end_interceptions(&self.plane.netlink),
-            Done::Happened(event) => self.happened(event),
+            Done::Happened(event) => self.control.handle_late_event(event),
             Done::SpareReady(number) => self.spare_ready(number),
             Done::ReportOverdue(number) => {
                 self.cells.handle_report_overdue(number);
                 self.go_on_reported();
             }
-            Done::MemoryOverdue(number) => self.memory_overdue(number),
+            Done::MemoryOverdue(number) => self.control.handle_memory_overdue(number),
             Done::Explained(asked, explained) => self.explained(*asked, explained),
-            Done::Recorded(written) => self.recorded(written),
+            Done::Recorded(written) => self.control.handle_recorded(written),
             Done::CodeRead(digest, bpf, code) => self.code_read(digest, bpf, code),
             Done::CompileTook(digest, took) => self.compiler_ended(digest, took),
             Done::Billed(billed) => self.billed(billed),
             Done::Fetched(fetched) => self.fetched(*fetched),
             Done::Codec(number, news) => self.cells.handle_codec_news(number, news),
-        }
-    }
-
-    /// Tells who waits for a service that it does not run.
-    pub(crate) fn refuse_waiting(&mut self, service: &Name, message: String) {
-        if let Some(waiting) = self.waiting.remove(service) {
-            let code = if self.is_short { ErrorCode::Limit } else { ErrorCode::Failed };
-            let refusal = crate::http::error(code, message, None);
-            waiting.reply.refuse(refusal);
         }
     }
 
@@ -600,10 +487,12 @@ impl Daemon {
     }
 }
 
-/// A refusal of the node's, for the API.
-pub(crate) fn refused(refusal: &node::Refusal) -> ErrorInfo {
-    let (code, message) = (api::code_of(refusal.class()), refusal.to_string());
-    ErrorInfo { code, message, help: None }
+/// Sleeps for a time; for ever when there is none.
+async fn after(wait: Option<Nanos>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(Duration::from_nanos(wait.0)).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Sleeps until then; for ever when there is no such time.

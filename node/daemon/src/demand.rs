@@ -17,27 +17,28 @@ pub(crate) use fetcher::Fetched;
 pub(crate) use start::fetch_for_start;
 
 use crate::access::Caller;
-use crate::config::{NodeFile, Unsigned, Wanted as FileWants};
-use crate::daemon::{Daemon, Done, Request};
+use crate::answer::failed;
+use crate::answer::{Answer, error, session as session_name};
+use crate::config::{NodeFile, Wanted as FileWants};
+use crate::control::authorize::{self, check_new, check_wanted};
+use crate::control::called::{Sender, Wanted as CallWanted};
+use crate::control::change::Change;
+use crate::daemon::{Daemon, Done};
 use crate::deploy::Module;
 use crate::events::Note;
-use crate::http::{Answer, Incoming, error};
 use crate::reply::Reply;
-use crate::views::failed;
+use crate::request::{Incoming, Request};
 use anyhow::Result;
 use api::{ErrorCode, ErrorInfo, EventKind};
-use cell::CallQuestion;
 use fetcher::{Come, Fetcher, Job};
 use ledger::Account;
 use module_store::Digest;
-use node::Owner;
 use node::wanted::{Asked, Fetch, Hops, Miss, Waiter, Wanted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use trust::{Operation, PublicKey};
-use units::Name;
 
 /// What a request had fetched already: nothing is fetched for it twice.
 type Tried = BTreeSet<Digest>;
@@ -68,7 +69,7 @@ enum Waits {
     /// The node itself, for what shall run.
     Start,
     /// Active packets of somebody.
-    Packets(Caller, CallQuestion),
+    Packets(Box<CallWanted>),
     /// A deployment, or a file that is applied.
     Request(Incoming, Tried),
     /// Somebody who wants to have it from here.
@@ -79,10 +80,10 @@ impl Waits {
     /// Whether nobody hears the answer.
     fn is_gone(&self) -> bool {
         match self {
-            Self::Start | Self::Packets(..) => false,
+            Self::Start | Self::Packets(_) => false,
             Self::Request(incoming, _) => match &incoming.request {
-                Request::Deploy(_, reply) => reply.is_abandoned(),
-                Request::Apply(_, reply) => reply.is_abandoned(),
+                Request::Change(Change::Deploy(_, reply)) => reply.is_abandoned(),
+                Request::Change(Change::Apply(_, reply)) => reply.is_abandoned(),
                 _ => false,
             },
             Self::Pull(_, reply) => reply.is_abandoned(),
@@ -93,7 +94,7 @@ impl Waits {
     fn caller(&self) -> Option<(Caller, Operation)> {
         match self {
             Self::Start => None,
-            Self::Packets(caller, _) => Some((caller.clone(), Operation::Deploy)),
+            Self::Packets(wanted) => Some((wanted.sender.caller.clone(), Operation::Deploy)),
             Self::Request(incoming, _) => Some((incoming.caller.clone(), Operation::Deploy)),
             Self::Pull(caller, _) => Some((caller.clone(), Operation::Read)),
         }
@@ -125,45 +126,15 @@ impl Demand {
 }
 
 impl Daemon {
-    /// Active packets call a module that the node does not hold. `previous`, which sent them here,
-    /// is asked for it first, if it is one of the node's repositories.
-    pub(crate) fn want_for_packets(
-        &mut self,
-        caller: Caller,
-        question: CallQuestion,
-        previous: Option<PublicKey>,
-    ) {
+    /// Handles active packets that call a module that the node does not hold. The previous node,
+    /// which sent them here, is asked for it first, if it is one of the node's repositories.
+    pub(crate) fn want_for_packets(&mut self, wanted: CallWanted) {
+        let CallWanted { question, sender: Sender { caller, principal } } = &wanted;
         let digest = Digest::from_bytes(question.digest);
-        let payer = self.account_of_caller(&caller, Some(node::session::best_effort()));
-        self.want_for(digest, payer, Hops::MAX, previous, Waits::Packets(caller, question));
-    }
-
-    /// Whether a module need not be fetched.
-    pub(crate) fn is_held(&self, digest: &Digest) -> bool {
-        self.modules.contains_key(digest) || self.store.has(digest)
-    }
-
-    /// Who pays for what an owner wants: he, or else the node.
-    fn account_of_owner(&self, owner: Option<Owner>, session: Option<Name>) -> Account {
-        let key = owner.and_then(|owner| self.authority.key_of(owner));
-        self.account_of_key(key, session)
-    }
-
-    fn account_of_key(&self, key: Option<PublicKey>, session: Option<Name>) -> Account {
-        let usual = || match key {
-            Some(_) => node::session::best_effort(),
-            None => node::session::system(),
-        };
-        let session = session.unwrap_or_else(usual);
-        Account { principal: key.unwrap_or_else(|| self.node_key.public()), session }
-    }
-
-    fn account_of_caller(&self, caller: &Caller, session: Option<Name>) -> Account {
-        let key = match caller {
-            Caller::Holder(holder) => Some(holder.token.principal()),
-            Caller::Operator | Caller::Anyone => None,
-        };
-        self.account_of_key(key, session)
+        let session = Some(node::session::best_effort());
+        let payer = self.control.state().account_of_caller(caller, session);
+        let previous = *principal;
+        self.want_for(digest, payer, Hops::MAX, previous, Waits::Packets(Box::new(wanted)));
     }
 
     fn want_for(
@@ -174,8 +145,8 @@ impl Daemon {
         previous: Option<PublicKey>,
         waits: Waits,
     ) {
-        if self.is_held(&digest) {
-            let held = self.hold(&digest).map(drop);
+        if self.control.modules().is_there(&digest) {
+            let held = self.control.state_mut().modules_mut().hold(&digest).map(drop);
             return self.answer_waiting(digest, waits, held);
         }
         if self.demand.fetcher.is_none() || hops.next().is_none() {
@@ -272,7 +243,7 @@ impl Daemon {
         let digest = fetch.digest;
         let Come { pulled, signers, from } = come;
         let module = Module::of(pulled.wasm.clone(), pulled.checked.clone(), signers);
-        let runs = self.permit_of(&digest, &module);
+        let runs = self.control.modules().permit_new(&digest, &module);
         let (mut welcome, mut refused) = (Vec::new(), Vec::new());
         for (waits, payer) in waited {
             match self.may_be_his(&digest, &module, &waits) {
@@ -307,7 +278,7 @@ impl Daemon {
             took.as_millis()
         );
         self.note(Note::new(EventKind::ModuleFetched, text).module(digest));
-        self.modules.entry(digest).or_insert(module);
+        self.control.state_mut().modules_mut().insert(digest, module);
         self.demand.storing.entry(digest).or_default();
         self.store_pulled(digest, pulled);
         for (waits, _) in welcome {
@@ -317,7 +288,7 @@ impl Daemon {
 
     /// Writes it to the disk, beside what is done with it.
     fn store_pulled(&mut self, digest: Digest, pulled: oci_client::Pulled) {
-        let (store, done) = (self.store.clone(), self.done.clone());
+        let (store, done) = (self.control.modules().store().clone(), self.done.clone());
         let answer = api::ModuleStored {
             schema_version: api::SCHEMA_VERSION,
             digest: digest.to_string(),
@@ -325,8 +296,7 @@ impl Daemon {
             version: pulled.checked.manifest.version.clone(),
             size_bytes: pulled.wasm.len() as u64,
         };
-        let (written, awaited) = std::sync::mpsc::channel();
-        self.desired.begin_store(&digest, awaited);
+        let written = self.control.state_mut().modules_mut().begin_store(&digest);
         tokio::task::spawn_blocking(move || {
             let stored = pulled.store_beside(&store).map_err(failed);
             // Nobody may be waiting, and the daemon may be gone.
@@ -345,29 +315,22 @@ impl Daemon {
     /// Whether the one who waits may have it, now that it is known what it is.
     fn may_be_his(&mut self, digest: &Digest, module: &Module, waits: &Waits) -> Answer<()> {
         match waits.caller() {
-            Some((caller, operation)) => self.may_have(&caller, operation, digest, module),
+            Some((caller, operation)) => {
+                check_new(self.control.state_mut(), &caller, operation, digest, module)
+            }
             None => Ok(()),
-        }
-    }
-
-    /// Whether a module that is not held yet may run here.
-    fn permit_of(&self, digest: &Digest, module: &Module) -> Answer<()> {
-        match self.file.trust.unsigned {
-            Unsigned::Accept => Ok(()),
-            Unsigned::Refuse if !module.signers.is_empty() => Ok(()),
-            Unsigned::Refuse => Err(self.unsigned(digest, module.checked.manifest.name.as_str())),
         }
     }
 
     fn answer_waiting(&mut self, digest: Digest, waits: Waits, answer: Answer<()>) {
         match (waits, answer) {
-            (Waits::Start, Ok(())) => self.retry_at = Some(tokio::time::Instant::now()),
+            (Waits::Start, Ok(())) => self.control.hasten_resumption(),
             (Waits::Start, Err(_)) => {}
-            (Waits::Packets(_, question), answer) => self.packets_may_call(question, answer),
+            (Waits::Packets(wanted), answer) => self.control.handle_call_fetched(*wanted, answer),
             (waits, Ok(())) if waits.is_gone() => {}
             (Waits::Request(incoming, mut tried), Ok(())) => {
                 tried.insert(digest);
-                self.handle_fetched(incoming, tried);
+                self.handle(incoming, tried);
             }
             (Waits::Request(incoming, _), Err(refusal)) => incoming.request.refuse(refusal),
             (Waits::Pull(_, reply), answer) => match self.demand.storing.get_mut(&digest) {
@@ -386,41 +349,58 @@ impl Daemon {
         self.answer_waiting(digest, waits, Err(refusal));
     }
 
+    /// Handles a request. Modules that it names are fetched first, but those of `tried`, which were
+    /// fetched, or were not to be had.
+    pub(crate) fn handle(&mut self, incoming: Incoming, tried: Tried) {
+        if let Some(incoming) = self.fetch_first(incoming, tried) {
+            self.handle_fetched(incoming);
+        }
+    }
+
     /// Takes a request whose modules have been looked for; fetches what it names and is not held,
     /// if its sender could have that. Gives it back when there is nothing to fetch.
-    pub(crate) fn fetch_first(&mut self, incoming: Incoming, tried: Tried) -> Option<Incoming> {
+    fn fetch_first(&mut self, incoming: Incoming, tried: Tried) -> Option<Incoming> {
         if self.demand.fetcher.is_none() {
             return Some(incoming);
         }
         let Some(digest) = self.first_missing(&incoming.request, &tried) else {
             return Some(incoming);
         };
-        let session = match &incoming.request {
-            Request::Deploy(request, _) => match self.session(request.session.as_deref()) {
-                Ok(session) => Some(session),
-                Err(_) => return Some(incoming),
-            },
+        let Incoming { caller, request } = &incoming;
+        let state = self.control.state_mut();
+        let session = match request {
+            Request::Change(Change::Deploy(request, _)) => {
+                match session_name(request.session.as_deref()) {
+                    Ok(session) => Some(session),
+                    Err(_) => return Some(incoming),
+                }
+            }
             _ => None,
         };
-        let may = match &incoming.request {
-            Request::Deploy(..) => self.may_want(&incoming.caller, Operation::Deploy, &digest),
-            request => self.authorize(&incoming.caller, request),
+        let may = match request {
+            Request::Change(Change::Deploy(..)) => {
+                check_wanted(state, caller, Operation::Deploy, &digest)
+            }
+            request => authorize::check_request(state, caller, request, &|_| None),
         };
         // Refused the usual way, which says what is missing.
         if may.is_err() {
             return Some(incoming);
         }
-        let payer = self.account_of_caller(&incoming.caller, session);
+        let payer = self.control.state().account_of_caller(&incoming.caller, session);
         self.want_for(digest, payer, Hops::MAX, None, Waits::Request(incoming, tried));
         None
     }
 
     /// A digest that a request names, that is not held and that nobody has looked for.
     fn first_missing(&self, request: &Request, tried: &Tried) -> Option<Digest> {
-        let is_missing = |digest: &Digest| !tried.contains(digest) && !self.is_held(digest);
+        let is_missing =
+            |digest: &Digest| !tried.contains(digest) && !self.control.modules().is_there(digest);
         match request {
-            Request::Deploy(request, _) => request.module.parse().ok().filter(is_missing),
-            Request::Apply(request, _) if !request.dry_run || request.fetch => {
+            Request::Change(Change::Deploy(request, _)) => {
+                request.module.parse().ok().filter(is_missing)
+            }
+            Request::Change(Change::Apply(request, _)) if !request.dry_run || request.fetch => {
                 let modules = FileWants::modules(&request.text, &request.file).ok()?;
                 modules.iter().filter_map(|it| it.module.parse().ok()).find(is_missing)
             }
@@ -436,20 +416,22 @@ impl Daemon {
         hops: Hops,
         reply: Reply<()>,
     ) {
-        let payer = self.account_of_caller(&caller, None);
+        let payer = self.control.state().account_of_caller(&caller, None);
         self.want_for(digest, payer, hops, None, Waits::Pull(caller, reply));
     }
 
     /// Asks for what shall run and is not held, when the node starts or tries it again.
     pub(crate) fn want_missing(&mut self) {
-        let desired = self.desired.state().clone();
-        for name in self.desired.missing.keys().cloned().collect::<Vec<_>>() {
+        let desired = self.control.desired().state().clone();
+        for name in self.control.desired().shortfall().services.keys().cloned().collect::<Vec<_>>()
+        {
             let Some(service) = desired.services.get(&name) else { continue };
             let Ok(digest) = service.digest.parse::<Digest>() else { continue };
-            if self.is_held(&digest) || self.demand.wanted.is_wanted(digest) {
+            if self.control.modules().is_there(&digest) || self.demand.wanted.is_wanted(digest) {
                 continue;
             }
-            let payer = self.account_of_owner(service.owner, Some(service.session.clone()));
+            let session = Some(service.session.clone());
+            let payer = self.control.state().account_of_owner(service.owner, session);
             self.want_for(digest, payer, Hops::MAX, None, Waits::Start);
         }
     }
@@ -493,7 +475,7 @@ impl Reason {
     /// Nothing of where it was looked for.
     fn for_holder(&self, digest: &Digest) -> ErrorInfo {
         match self.code {
-            ErrorCode::NotFound => crate::authorize::not_granted(&digest.to_string()),
+            ErrorCode::NotFound => authorize::not_granted(&digest.to_string()),
             ErrorCode::Unreachable => {
                 let message =
                     "the module is not held, and what the node asks for it does not answer";

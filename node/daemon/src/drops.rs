@@ -174,7 +174,7 @@ impl Daemon {
             .places
             .keys()
             .filter_map(|place| place.service.clone())
-            .filter(|name| self.node.service(name).is_none())
+            .filter(|name| self.control.node().service(name).is_none())
             .collect();
         self.drops.forget(|name| gone.contains(name));
         let mut grown = self.drops.take(now, now_ms, readings);
@@ -209,7 +209,7 @@ impl Daemon {
             note = note.port(port);
         }
         if let Some(service) = place.service {
-            let rules = self.rules_to(&service);
+            let rules = self.control.state().rules_to(&service);
             note = note.service(service);
             // With several it is not known which one a packet came by.
             if let [rule] = rules[..] {
@@ -222,18 +222,10 @@ impl Daemon {
         self.note(note);
     }
 
-    /// The rules that lead to a service.
-    pub(crate) fn rules_to(&self, service: &Name) -> Vec<RuleId> {
-        let views = self.node.rules();
-        let leads = |action: &Action| matches!(action, Action::Service(name) if name == service);
-        let those = views.iter().filter(|view| leads(&view.rule.spec.action));
-        those.map(|view| view.rule.id).collect()
-    }
-
     /// The numbers of the rules that lead to each service, best first.
     pub(crate) fn rules_by_service(&self) -> BTreeMap<Name, Vec<u32>> {
         let mut all: BTreeMap<Name, Vec<u32>> = BTreeMap::new();
-        for view in self.node.rules() {
+        for view in self.control.node().rules() {
             if let Action::Service(service) = view.rule.spec.action {
                 all.entry(service).or_default().push(view.rule.id.0);
             }
@@ -268,7 +260,7 @@ impl Daemon {
     }
 
     fn rule_readings(&self) -> Vec<(Place, u64)> {
-        let views = self.node.rules();
+        let views = self.control.node().rules();
         let dropping = views.iter().filter(|view| view.rule.spec.action == Action::Drop);
         dropping
             .filter_map(|view| {
@@ -303,7 +295,7 @@ impl Daemon {
     }
 
     fn add_services(&self, readings: &mut Vec<(Place, u64)>) {
-        for service in self.node.services() {
+        for service in self.control.node().services() {
             for (reason, count) in self.service_stats(service).dropped {
                 let service = Some(service.name.clone());
                 readings.push((Place { reason, service, ..Place::default() }, count));

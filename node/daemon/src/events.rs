@@ -9,12 +9,12 @@
 //!
 //! It reads no clock: whoever notes says when it is.
 
-use crate::authority::Sight;
+use crate::control::authority::Sight;
 use crate::daemon::Daemon;
 use crate::http::error;
 use crate::reply::Reply;
 use api::{ErrorCode, Event, EventKind, EventList, SCHEMA_VERSION};
-use node::Owner;
+use node::{Node, Owner};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Display;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -112,6 +112,22 @@ impl Note {
     /// Why.
     pub(crate) fn reason(self, reason: impl Display) -> Self {
         Self { reason: Some(cut(reason.to_string())), ..self }
+    }
+
+    /// Adds what the node knows of its service and its rule.
+    pub(crate) fn completed(mut self, node: &Node) -> Self {
+        let service = self.service.as_deref().and_then(|name| units::Name::new(name).ok());
+        if let Some(service) = service.and_then(|name| node.service(&name)) {
+            self.module = self.module.or_else(|| Some(service.module.digest.clone()));
+            self.session = self.session.or_else(|| Some(service.session.to_string()));
+            self.owner = self.owner.or(service.owner);
+        }
+        if let Some(rule) = self.rule.filter(|_| self.session.is_none()) {
+            let payer = node.rule_payer(RuleId(rule));
+            self.session = payer.map(|(session, _)| session.to_string());
+            self.owner = self.owner.or(payer.and_then(|(_, owner)| owner));
+        }
+        self
     }
 
     fn key(&self) -> RepeatKey {
@@ -354,7 +370,7 @@ impl Journal {
 impl Daemon {
     /// Writes down what happened: for the journal, for who follows it, and for the log.
     pub(crate) fn note(&mut self, note: Note) {
-        let note = self.completed(note);
+        let note = note.completed(self.control.node());
         let before = self.journal.last;
         self.journal.take(self.now(), wall_clock_ms(), note);
         self.told_since(before);
@@ -382,22 +398,6 @@ impl Daemon {
     ) {
         let now = self.now();
         self.journal.ask(now, since, wait_seconds, sight, reply);
-    }
-
-    /// With what the node knows of its service and its rule.
-    fn completed(&self, mut note: Note) -> Note {
-        let service = note.service.as_deref().and_then(|name| units::Name::new(name).ok());
-        if let Some(service) = service.and_then(|name| self.node.service(&name)) {
-            note.module = note.module.or_else(|| Some(service.module.digest.clone()));
-            note.session = note.session.or_else(|| Some(service.session.to_string()));
-            note.owner = note.owner.or(service.owner);
-        }
-        if let Some(rule) = note.rule.filter(|_| note.session.is_none()) {
-            let payer = self.node.rule_payer(RuleId(rule));
-            note.session = payer.map(|(session, _)| session.to_string());
-            note.owner = note.owner.or(payer.and_then(|(_, owner)| owner));
-        }
-        note
     }
 
     fn told_since(&mut self, before: u64) {

@@ -18,7 +18,8 @@ impl Daemon {
         self.try_again()?;
         self.watch_cells();
         self.place(|it, around| it.handle_second(around));
-        self.look_at_capabilities();
+        self.control.set_now(self.now());
+        self.control.handle_second();
         self.end_associations_without_right();
         self.look_at_demand();
         Ok(())

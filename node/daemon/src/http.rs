@@ -3,10 +3,13 @@
 mod sessions;
 
 use crate::access::Caller;
-use crate::daemon::Request;
+pub(crate) use crate::answer::{Answer, error};
+use crate::control::change::Change;
 use crate::exposition;
 use crate::ledger::LedgerQuestion;
 use crate::reply::{Reply, stopping};
+pub(crate) use crate::request::Incoming;
+use crate::request::Request;
 use api::{ErrorCode, ErrorDocument, ErrorInfo, SCHEMA_VERSION};
 use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;
@@ -27,15 +30,6 @@ pub(crate) const BODY_LENGTH_MAX: usize = abi::layout::MODULE_LENGTH_MAX + 1;
 /// Largest request for rules: a million flows, as long as IPv6 has them.
 const RULES_LENGTH_MAX: usize = 128 << 20;
 
-/// What the daemon answers: a document or an error.
-pub(crate) type Answer<T> = Result<T, ErrorInfo>;
-
-/// A request, and who sends it.
-pub(crate) struct Incoming {
-    pub(crate) caller: Caller,
-    pub(crate) request: Request,
-}
-
 /// Who asks, and the way to the daemon.
 struct Daemon {
     caller: Caller,
@@ -53,11 +47,6 @@ impl FromRequestParts<mpsc::Sender<Incoming>> for Daemon {
         let caller = parts.extensions.get().cloned().unwrap_or(Caller::Anyone);
         Ok(Self { caller, requests: requests.clone() })
     }
-}
-
-/// An error with its advice.
-pub(crate) fn error(code: ErrorCode, message: impl Into<String>, help: Option<&str>) -> ErrorInfo {
-    ErrorInfo { code, message: message.into(), help: help.map(str::to_owned) }
 }
 
 /// Every endpoint of `api::ENDPOINTS`.
@@ -149,7 +138,9 @@ async fn deploy(
     request: Result<Json<api::DeployRequest>, JsonRejection>,
 ) -> Response {
     match body(request) {
-        Ok(request) => ask(state, |reply| Request::Deploy(Box::new(request), reply)).await,
+        Ok(request) => {
+            ask(state, |reply| Request::Change(Change::Deploy(Box::new(request), reply))).await
+        }
         Err(refusal) => refuse(refusal),
     }
 }
@@ -166,7 +157,9 @@ async fn remove(
     options: Result<Query<RemoveOptions>, axum::extract::rejection::QueryRejection>,
 ) -> Response {
     match options {
-        Ok(Query(o)) => ask(state, |reply| Request::Remove(name, o.cascade, reply)).await,
+        Ok(Query(o)) => {
+            ask(state, |reply| Request::Change(Change::Remove(name, o.cascade, reply))).await
+        }
         Err(rejection) => refuse(error(ErrorCode::Usage, rejection.body_text(), None)),
     }
 }
@@ -188,14 +181,16 @@ async fn move_service(
     request: Result<Json<api::MoveRequest>, JsonRejection>,
 ) -> Response {
     match body(request) {
-        Ok(request) => ask(state, |reply| Request::Move(name, request, reply)).await,
+        Ok(request) => {
+            ask(state, |reply| Request::Change(Change::Move(name, request, reply))).await
+        }
         Err(refusal) => refuse(refusal),
     }
 }
 
 async fn set_bpf(state: Daemon, request: Result<Json<api::BpfRequest>, JsonRejection>) -> Response {
     match body(request) {
-        Ok(request) => ask(state, |reply| Request::Bpf(request, reply)).await,
+        Ok(request) => ask(state, |reply| Request::Change(Change::Bpf(request, reply))).await,
         Err(refusal) => refuse(refusal),
     }
 }
@@ -209,14 +204,16 @@ async fn add_rules(
     request: Result<Json<api::RulesRequest>, JsonRejection>,
 ) -> Response {
     match body(request) {
-        Ok(request) => ask(state, |reply| Request::AddRules(request, reply)).await,
+        Ok(request) => ask(state, |reply| Request::Change(Change::AddRules(request, reply))).await,
         Err(refusal) => refuse(refusal),
     }
 }
 
 async fn remove_rule(state: Daemon, Path(id): Path<String>) -> Response {
     match id.parse() {
-        Ok(id) => ask(state, |reply| Request::RemoveRule(units::RuleId(id), reply)).await,
+        Ok(id) => {
+            ask(state, |reply| Request::Change(Change::RemoveRule(units::RuleId(id), reply))).await
+        }
         Err(_) => refuse(error(ErrorCode::Usage, format!("'{id}' is no rule number"), None)),
     }
 }
@@ -424,13 +421,15 @@ async fn desired(state: Daemon) -> Response {
 
 async fn apply(state: Daemon, request: Result<Json<api::ApplyRequest>, JsonRejection>) -> Response {
     match body(request) {
-        Ok(request) => ask(state, |reply| Request::Apply(Box::new(request), reply)).await,
+        Ok(request) => {
+            ask(state, |reply| Request::Change(Change::Apply(Box::new(request), reply))).await
+        }
         Err(refusal) => refuse(refusal),
     }
 }
 
 async fn confirm(state: Daemon) -> Response {
-    ask(state, Request::Confirm).await
+    ask(state, |reply| Request::Change(Change::Confirm(reply))).await
 }
 
 async fn rollback(
@@ -438,7 +437,7 @@ async fn rollback(
     request: Result<Json<api::RollbackRequest>, JsonRejection>,
 ) -> Response {
     match body(request) {
-        Ok(request) => ask(state, |reply| Request::Rollback(request, reply)).await,
+        Ok(request) => ask(state, |reply| Request::Change(Change::Rollback(request, reply))).await,
         Err(refusal) => refuse(refusal),
     }
 }

@@ -20,18 +20,15 @@ use crate::cells::AfterReport;
 use crate::daemon::{Daemon, Done};
 use crate::dataplane::instances::BelowReport;
 use crate::events::{Note, wall_clock_ms};
-use crate::http::{Answer, error};
 use abi::Level;
 use anyhow::{Context, Result};
-use api::{ErrorCode, EventKind};
+use api::EventKind;
 use cell::protocol::ServiceReport;
 use files::Files;
 use ledger::chain::BATCH_MAX;
 use ledger::{Account, Digest as Chain, Field, LedgerId, Reading, ReadingError};
 use meters::{Counted, Ids};
 use module_store::Digest;
-use node::Service;
-use node::desired::DesiredState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,7 +37,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use trust::{SecretKey, UnixTime};
-use units::{EntryId, Name};
+use units::EntryId;
 
 /// A node that ends waits so long for the last bill: for the cell's report, and the disk.
 const LAST_BILL_WITHIN: Duration = Duration::from_secs(5);
@@ -199,17 +196,6 @@ fn write(
 }
 
 impl Daemon {
-    /// Who pays for a service: its owner, or else the node itself, in the service's session.
-    pub(crate) fn account_of(&self, service: &Service) -> Account {
-        let owner = service.owner.and_then(|owner| self.authority.key_of(owner));
-        let principal = owner.unwrap_or_else(|| self.node_key.public());
-        Account { principal, session: service.session.clone() }
-    }
-
-    fn account_in(&self, session: &Name) -> Account {
-        Account { principal: self.node_key.public(), session: session.clone() }
-    }
-
     /// Bills what was used since the last time, once the cell has told what it did.
     pub(crate) fn bill(&mut self) {
         if self.billing.waiting == 0 {
@@ -253,14 +239,15 @@ impl Daemon {
     fn counted(&self, entry: EntryId) -> (ServiceReport, BelowReport, bool) {
         let user = self.cells.report_of(entry).cloned().unwrap_or_default();
         let below = self.below_report(entry).unwrap_or_default();
-        let at_nic = self.node.service_of(entry).is_some_and(|it| it.level == Level::Nic);
+        let at_nic = self.control.node().service_of(entry).is_some_and(|it| it.level == Level::Nic);
         (user, below, at_nic)
     }
 
     /// A service is about to begin, with all its counters at zero.
     pub(crate) fn begin_meters(&mut self, entry: EntryId) {
-        let Some(service) = self.node.service_of(entry) else { return };
-        let (account, name, now) = (self.account_of(service), service.name.clone(), self.now());
+        let Some(service) = self.control.node().service_of(entry) else { return };
+        let (account, name, now) =
+            (self.control.state().account_of(service), service.name.clone(), self.now());
         let billing = &mut self.billing;
         billing.meters.begin(&mut billing.ids, now, entry, &account, &name);
         self.recorder.mark();
@@ -310,7 +297,7 @@ impl Daemon {
 
     /// A module came into the store.
     pub(crate) fn stored_for_node(&mut self, bytes: u64) {
-        self.fetched_for(&self.account_in(&node::session::system()), bytes);
+        self.fetched_for(&self.control.state().account(None, None), bytes);
     }
 
     /// A module came that an account asked for.
@@ -323,8 +310,8 @@ impl Daemon {
 
     /// A module is compiled, for the service that waits for it, if one does.
     pub(crate) fn compiled_for(&mut self, digest: Digest, entry: Option<EntryId>) {
-        let service = entry.and_then(|entry| self.node.service_of(entry));
-        if let Some(account) = service.map(|service| self.account_of(service)) {
+        let service = entry.and_then(|entry| self.control.node().service_of(entry));
+        if let Some(account) = service.map(|service| self.control.state().account_of(service)) {
             self.billing.compiled_for.entry(digest).or_insert(account);
         }
     }
@@ -333,10 +320,12 @@ impl Daemon {
     /// it by now, or else by the node.
     pub(crate) fn compile_took(&mut self, digest: Digest, took: Duration) {
         let text = digest.to_string();
-        let mut run = self.node.services().filter(|service| service.module.digest == text);
+        let mut run =
+            self.control.node().services().filter(|service| service.module.digest == text);
         let account = self.billing.compiled_for.remove(&digest);
-        let account = account.or_else(|| run.next().map(|service| self.account_of(service)));
-        let account = account.unwrap_or_else(|| self.account_in(&node::session::system()));
+        let account =
+            account.or_else(|| run.next().map(|service| self.control.state().account_of(service)));
+        let account = account.unwrap_or_else(|| self.control.state().account(None, None));
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let billing = &mut self.billing;
         billing.meters.add(&mut billing.ids, &account, &[(Field::CompileNs, ns)]);
@@ -354,6 +343,7 @@ impl Daemon {
                 for reason in refused {
                     tracing::error!(reason, "a meter's reading is not in the ledger");
                 }
+                self.control.set_ledger_problem(None);
                 if self.billing.problem.take().is_some() {
                     let text = "what principals use is written down again, with what was kept";
                     self.note(Note::new(EventKind::LedgerBack, text.to_owned()));
@@ -365,26 +355,10 @@ impl Daemon {
                     let note = Note::new(EventKind::LedgerFailed, text.to_owned());
                     self.note(note.reason(problem.clone()));
                 }
+                self.control.set_ledger_problem(Some(problem.clone()));
                 self.billing.problem = Some(problem);
             }
         }
-    }
-
-    /// Refuses what would use more while nobody can be billed for it.
-    pub(crate) fn check_billing(&mut self) -> Answer<()> {
-        let Some(problem) = self.billing.problem.clone() else { return Ok(()) };
-        // It may be mended by now.
-        self.bill();
-        let message =
-            format!("no new service is taken while the ledger cannot be written: {problem}");
-        let help = "what runs goes on and is billed later; make room, or mend what the message says, and try again";
-        Err(error(ErrorCode::Failed, message, Some(help)))
-    }
-
-    /// The same for a state with services that are not there.
-    pub(crate) fn check_billing_of(&mut self, wanted: &DesiredState) -> Answer<()> {
-        let is_new = |name: &Name| self.node.service(name).is_none();
-        if wanted.services.keys().any(is_new) { self.check_billing() } else { Ok(()) }
     }
 
     /// The node is about to end: the last bill, and then no further.

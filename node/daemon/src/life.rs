@@ -12,12 +12,12 @@ use crate::adopt;
 use crate::associations::Neighbours;
 use crate::barrier::Barrier;
 use crate::config::NodeFile;
+use crate::control::desired::Desired;
 use crate::daemon::{Daemon, Start};
 use crate::dataplane::closing;
 use crate::http::Incoming;
 use crate::listen::{Listening, listen};
 use crate::record::{self, Record};
-use crate::state::Desired;
 use crate::{private, run_directory};
 use anyhow::{Context, Result, bail};
 use module_store::Store;
@@ -162,7 +162,7 @@ impl Found {
         let Start { file, config, .. } = start;
         let barrier = (!has_record(&file.name)).then(|| Barrier::raise(file, None));
         let store = open_store(file)?;
-        let desired = crate::apply::open(file, config, &store)?;
+        let desired = crate::control::apply::open(file, config, &store)?;
         let stays_closed = is_left(&file.name) && desired.state().has_closed_service();
         Ok(Self { store, desired, barrier, stays_closed })
     }
@@ -229,10 +229,10 @@ async fn run_locked(start: Start, prepared: Prepared, bpf: bool) -> Result<End> 
 /// Goes on with what is wanted, and with what was adopted.
 fn begin(daemon: &mut Daemon, bpf: bool) -> Result<()> {
     if !bpf {
-        daemon.bpf_allowed = false;
-        daemon.set_bpf(false)?;
+        let forbidden = daemon.control.forbid_below();
+        forbidden.map_err(|refusal| anyhow::anyhow!("{}", refusal.message))?;
     }
-    daemon.end_unknown_capabilities();
+    daemon.control.end_unknown_capabilities();
     daemon.resume();
     daemon.prepare_compiler();
     daemon.serve_associations()

@@ -8,6 +8,7 @@
 //! The first accounts are those of all sessions without a share, one for each port: what can still
 //! be promised of it. Packets look at none of this while nobody has a share of their port.
 
+use crate::control::sessions::port_rate;
 use crate::daemon::Daemon;
 use ::session::below::Terms;
 use ::session::line;
@@ -92,10 +93,10 @@ impl Daemon {
     /// What each share is in bytes, of ports that have a rate.
     fn terms_of_lines(&self) -> BTreeMap<(PortId, SessionId), Terms> {
         let mut terms = BTreeMap::new();
-        for session in self.node.sessions() {
+        for session in self.control.node().sessions() {
             for (name, share) in &session.reservation.send {
                 let port = self.plane.ports.iter().find(|port| port.port.spec.name == *name);
-                if let (Some(port), Some(rate)) = (port, self.port_rate(name)) {
+                if let (Some(port), Some(rate)) = (port, port_rate(self.control.node(), name)) {
                     let of = line::share_of(*share, rate, tick());
                     terms.insert((port.port.id, session.id), of);
                 }
@@ -107,12 +108,12 @@ impl Daemon {
     /// What those without a share have together, of ports of which somebody has one.
     fn terms_of_rest(&self) -> Vec<(PortId, Terms)> {
         let shared: BTreeSet<PortId> = self.lines.keys().map(|(port, _)| *port).collect();
-        let left = self.node.left();
+        let left = self.control.node().left();
         let of = |id: PortId| {
             let port = self.plane.ports.iter().find(|port| port.port.id == id)?;
             let name = &port.port.spec.name;
             let left = left.as_ref()?.ports.get(name)?;
-            Some((id, line::rest_of(*left, self.port_rate(name)?, tick())))
+            Some((id, line::rest_of(*left, port_rate(self.control.node(), name)?, tick())))
         };
         shared.into_iter().filter_map(of).collect()
     }

@@ -4,10 +4,10 @@
 //! Made from the documents of the API, so that it says what `tam stats` says. Nothing is counted
 //! for it: times of calls are sampled in the cell (`node/cell/src/timing.rs`).
 
-use crate::authority::Sight;
+use crate::answer::failed;
+use crate::control::authority::Sight;
 use crate::daemon::Daemon;
 use crate::http::Answer;
-use crate::views::failed;
 use api::{NodeInfo, RuleInfo, ServiceInfo, SessionStats, Stats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -38,7 +38,7 @@ impl Daemon {
             node: self.node_info(&all),
             stats: self.stats()?,
             rules: self.rule_list(&all)?.rules,
-            services: self.service_infos(self.node.services()),
+            services: self.service_infos(self.control.node().services()),
             events: self.events_told(),
         };
         text(page).map_err(failed)

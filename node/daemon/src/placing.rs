@@ -1,117 +1,16 @@
-//! Requests to move services, and the routing of the placement's actions.
+//! Routing of the placement's actions.
 
-use crate::control::movers::Mover;
 use crate::control::placement::{Action, Around, Placement};
-use crate::control::recording::Facts;
 use crate::daemon::{Daemon, Done};
 use crate::dataplane::instances::{self, BelowReport, Loaded, word_of};
-use crate::edit::Edit;
-use crate::http::Answer;
-use crate::recorded::{Ahead, Recorded};
-use crate::reply::Reply;
-use crate::views::{failed, level, name};
 use abi::Level;
-use api::SCHEMA_VERSION;
 use cell::Compiled;
 use cell::protocol::ToCell;
 use module_store::Digest;
-use node::{Command, ServiceState};
 use std::sync::Arc;
-use std::time::Instant;
-use units::{EntryId, Name};
+use units::EntryId;
 
 impl Daemon {
-    /// Begins a move of a service; answered when it has ended.
-    pub(crate) fn start_move(
-        &mut self,
-        wanted: &str,
-        request: &api::MoveRequest,
-        reply: Reply<api::Moved>,
-    ) {
-        let since = Instant::now();
-        let asked = name(wanted).and_then(|service| {
-            let to = level(&request.level)?;
-            // Beforehand: the service may be there before the command returns.
-            let from = self.find(wanted)?.level;
-            Ok((service, to, from))
-        });
-        let (service, to, from) = match asked {
-            Ok(asked) => asked,
-            Err(refusal) => return reply.refuse(refusal),
-        };
-        self.movers.push(service.clone(), Mover { reply, since, from, to });
-        match self.command(Command::Move { service: service.clone(), level: to }) {
-            Ok(_) => {
-                self.refuse_overtaken(&service, to);
-                if from == to {
-                    self.stay_at(&service, to);
-                    self.moved(&service, to);
-                }
-            }
-            Err(refusal) => {
-                let mover = self.movers.pop(&service);
-                if let Some(mover) = mover {
-                    mover.reply.refuse(refusal);
-                }
-            }
-        }
-    }
-
-    /// Records a move, and then answers those who asked for it.
-    pub(crate) fn moved(&mut self, service: &Name, level: Level) {
-        let movers = self.movers.take(service, |_| true);
-        let Some(from) = movers.first().map(|mover| mover.from) else { return };
-        let service = service.clone();
-        let answers: Vec<_> = movers
-            .into_iter()
-            .map(|mover| {
-                let answer = api::Moved {
-                    schema_version: SCHEMA_VERSION,
-                    service: service.to_string(),
-                    from: mover.from.name().to_owned(),
-                    level: level.name().to_owned(),
-                    took_us: u64::try_from(mover.since.elapsed().as_micros()).unwrap_or(u64::MAX),
-                };
-                (mover, answer)
-            })
-            .collect();
-        let facts = Facts::of(format!("move {service} to {level}"));
-        let edit = Edit::SetLevel(service.clone(), level);
-        self.record(facts, edit, Recorded::Moved { service, from, answers });
-    }
-
-    /// Answers requests for a move; one that could not be recorded is undone.
-    pub(crate) fn move_recorded(
-        &mut self,
-        service: Name,
-        from: Level,
-        answers: Vec<(Mover, api::Moved)>,
-        written: Answer<()>,
-    ) {
-        if written.is_err() {
-            // It is gone if that is refused.
-            let _ = self.command(Command::Move { service, level: from });
-        }
-        for (mover, answer) in answers {
-            mover.reply.answer(written.clone().map(|()| answer));
-        }
-    }
-
-    /// Refuses pending requests for another level, which a later one has overtaken.
-    pub(crate) fn refuse_overtaken(&mut self, service: &Name, level: Level) {
-        for mover in self.movers.take(service, |mover| mover.to != level) {
-            let message = format!("a later request moves the service '{service}' to {level}");
-            mover.reply.refuse(failed(message));
-        }
-    }
-
-    /// Refuses all pending requests to move a service.
-    pub(crate) fn refuse_movers(&mut self, service: &Name, message: &str) {
-        for mover in self.movers.take(service, |_| true) {
-            mover.reply.refuse(failed(message));
-        }
-    }
-
     /// Calls the placement, and does the actions that follow.
     pub(crate) fn place(&mut self, ask: impl FnOnce(&mut Placement, &mut Around<'_>)) {
         self.placing(ask);
@@ -127,14 +26,15 @@ impl Daemon {
 
     fn placing<T>(&mut self, ask: impl FnOnce(&mut Placement, &mut Around<'_>) -> T) -> T {
         let (now, has_cell) = (self.now(), self.cells.is_any());
-        let around = &mut Around { now, node: &self.node, plane: &mut self.plane, has_cell };
+        let around =
+            &mut Around { now, node: self.control.node(), plane: &mut self.plane, has_cell };
         ask(&mut self.placement, around)
     }
 
     fn do_placement(&mut self, action: Action) {
         match action {
             Action::Event(event) => self.event(event),
-            Action::Refuse { is_short, event } => self.refused_as(is_short, event),
+            Action::Refuse { is_short, event } => self.control.handle_event(event, is_short),
             Action::Target(entry, level) => {
                 self.cells.tell(entry, &ToCell::Target(entry, word_of(level)));
             }
@@ -143,21 +43,17 @@ impl Daemon {
             Action::Load(entry, level) => self.load(entry, level),
             Action::ClearLane(entry) => self.wait_for_packets(Done::LaneUnused(entry), true),
             Action::Spare(number) => self.when_packets_have_landed(Done::SpareReady(number)),
-            Action::RefuseMovers(service, message) => self.refuse_movers(&service, &message),
+            Action::RefuseMovers(service, message) => {
+                self.control.refuse_movers(&service, &message);
+            }
             Action::Paused(service, paused_us) => {
-                if let Some(waiting) = self.waiting.get_mut(&service) {
-                    waiting.paused_us = paused_us;
-                }
+                self.control.handle_paused(&service, paused_us);
             }
             Action::Begin(entry) => self.place(|it, around| it.handle_begin(around, entry)),
             Action::Resume { entry, had_lane } => {
                 self.place(|it, around| it.handle_resume(around, entry, had_lane));
             }
-            Action::Left(entry) => {
-                if let Some(removal) = self.leaving.remove(&entry) {
-                    self.do_ahead(removal);
-                }
-            }
+            Action::Left(entry) => self.control.handle_drained(entry),
         }
     }
 
@@ -185,8 +81,9 @@ impl Daemon {
 
     /// Returns the code of a service's module, if it is compiled for the present settings.
     fn code_of(&self, entry: EntryId) -> Option<Arc<Compiled>> {
-        let digest: Digest = self.node.service_of(entry)?.module.digest.parse().ok()?;
-        self.modules.get(&digest)?.code(self.bpf_now()).cloned()
+        let digest: Digest = self.control.node().service_of(entry)?.module.digest.parse().ok()?;
+        let bpf = self.control.state().bpf_now();
+        self.control.modules().code(&digest, bpf).cloned()
     }
 
     /// Continues with a program that the kernel has accepted or refused.
@@ -198,48 +95,26 @@ impl Daemon {
         }
     }
 
-    /// Has a service stay at the level that the node says it is at: a version that was put back may
-    /// be on its way to another one.
-    pub(crate) fn stay_at(&mut self, service: &Name, level: Level) {
-        let entry = self.node.service(service).map(|service| service.entry);
-        if let Some(entry) = entry.filter(|entry| self.placement.is_moved(*entry)) {
-            self.place(|it, around| it.handle_move(around, entry, level));
+    /// Drains a service; one that cannot be drained is removed at once.
+    pub(crate) fn drain(&mut self, entry: EntryId) {
+        let has_cell = self.cells.has_cell_of(entry);
+        match has_cell && self.placing(|it, around| it.leave(around, entry)) {
+            true => self.do_placements(),
+            false => self.control.handle_drained(entry),
         }
-    }
-
-    /// Drains a service, then removes it; at once where it cannot be drained.
-    pub(crate) fn leave_first(&mut self, removal: Ahead) {
-        let entry = match &removal.command {
-            Command::Remove { service, .. } => self.can_leave(service),
-            _ => None,
-        };
-        match entry {
-            Some(entry) if self.placing(|it, around| it.leave(around, entry)) => {
-                self.leaving.insert(entry, removal);
-                self.do_placements();
-            }
-            _ => self.do_ahead(removal),
-        }
-    }
-
-    /// Returns the entry of a service that can be drained.
-    fn can_leave(&self, service: &Name) -> Option<EntryId> {
-        let found = self.node.service(service)?;
-        let rests = found.state == ServiceState::Running && self.node.is_settled(service);
-        (rests && self.cells.has_cell_of(found.entry)).then_some(found.entry)
     }
 
     /// Cancels the draining of a service whose removal was refused.
-    pub(crate) fn come_back(&mut self, service: &Name) {
-        let found = self.node.service(service).filter(|it| it.state == ServiceState::Running);
-        let Some(found) = found else { return };
-        let (entry, level, closed) = (found.entry, found.level, self.node.is_closed(found));
+    pub(crate) fn cancel_drain(&mut self, entry: EntryId) {
+        let node = self.control.node();
+        let Some(found) = node.service_of(entry) else { return };
+        let (level, closed) = (found.level, node.is_closed(found));
         self.place(|it, around| it.come_back(around, entry, level, closed));
     }
 
     /// Moves a service of an adopted cell to the level that the node says it is at.
     pub(crate) fn stay(&mut self, entry: EntryId, cell_has: u32) {
-        let level = self.node.service_of(entry).map(|service| service.level);
+        let level = self.control.node().service_of(entry).map(|service| service.level);
         let is_elsewhere = level.is_some_and(|level| word_of(level) != cell_has);
         if is_elsewhere && !self.placement.is_moved(entry) {
             self.place(|it, around| it.handle_stray(around, entry));
@@ -277,7 +152,7 @@ impl Daemon {
         let mut is_alone =
             !self.placement.loads_at_kernel() && !self.plane.instances.is_any_at_kernel(but);
         let mut has_streams = false;
-        for service in self.node.services().filter(|service| Some(service.entry) != but) {
+        for service in self.control.node().services().filter(|service| Some(service.entry) != but) {
             has_streams |= service.module.kind == abi::check::Kind::Streams;
             is_alone &= service.level != Level::Kernel;
         }
@@ -286,19 +161,12 @@ impl Daemon {
         }
     }
 
-    /// Has the next service start at the entry of a reusable instance of its module.
-    pub(crate) fn prefer_spare(&mut self, digest: &Digest) {
-        let compiled = self.modules.get(digest).and_then(|module| module.code(self.bpf_now()));
-        let is_free = |entry| self.node.service_of(entry).is_none();
-        let entry = compiled.and_then(|code| self.plane.instances.spare_for(code, is_free));
-        self.node.prefer_entry(entry);
-    }
-
     /// Marks a reusable instance as ready.
     pub(crate) fn spare_ready(&mut self, number: u32) {
         let entry = self.plane.instances.handle_spare_ready(number);
         // What its last packets counted is nobody's.
-        if let Some(entry) = entry.filter(|entry| self.node.service_of(*entry).is_none()) {
+        if let Some(entry) = entry.filter(|entry| self.control.node().service_of(*entry).is_none())
+        {
             self.clear_counters(entry);
         }
     }

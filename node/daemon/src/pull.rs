@@ -9,9 +9,9 @@
 //! ```
 
 use crate::access::Caller;
-use crate::daemon;
 use crate::http::Incoming;
 use crate::reply::Reply;
+use crate::request;
 use axum::Router;
 use axum::body::Body;
 use axum::http::HeaderMap;
@@ -53,13 +53,13 @@ struct OfDaemon(mpsc::Sender<Incoming>);
 
 impl Access for OfDaemon {
     fn may(&self, request: &Parts, module: &Digest) -> Result<(), NotYours> {
-        self.ask(request, |reply| daemon::Request::MayPull(*module, reply))
+        self.ask(request, |reply| request::Request::MayPull(*module, reply))
     }
 
     fn want(&self, request: &Parts, module: &Digest) {
         let hops = hops_of(&request.headers);
         // Whether it came is seen by looking for it once more.
-        let _ = self.ask(request, |reply| daemon::Request::WantPull(*module, hops, reply));
+        let _ = self.ask(request, |reply| request::Request::WantPull(*module, hops, reply));
     }
 }
 
@@ -67,7 +67,7 @@ impl OfDaemon {
     fn ask(
         &self,
         request: &Parts,
-        question: impl FnOnce(Reply<()>) -> daemon::Request,
+        question: impl FnOnce(Reply<()>) -> request::Request,
     ) -> Result<(), NotYours> {
         let caller = request.extensions.get().cloned().unwrap_or(Caller::Anyone);
         let (reply, awaited) = Reply::pair();

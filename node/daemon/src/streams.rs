@@ -130,7 +130,7 @@ impl Daemon {
 
     /// A service is gone; if it had streams, nothing of them is left.
     pub(crate) fn end_streams(&mut self, entry: EntryId) {
-        let service = self.node.service_of(entry);
+        let service = self.control.node().service_of(entry);
         if service.is_some_and(|service| service.module.kind == Kind::Streams) {
             self.sweep_interceptions();
             self.settle_gro(Some(entry));

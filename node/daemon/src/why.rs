@@ -6,14 +6,14 @@
 //!                              (a thread of its own: the kernel checks the copy)
 //! ```
 
-use crate::authority::Sight;
+use crate::answer::{failed, usage};
+use crate::control::authority::Sight;
 use crate::daemon::{Daemon, Done};
 use crate::dataplane::ports::{self, LivePort, Mode};
 use crate::drops::{Place, is_drop};
 use crate::http::{Answer, error};
 use crate::reasons;
 use crate::reply::Reply;
-use crate::views::{failed, usage};
 use api::{ErrorCode, ExplainRequest, Explanation, SCHEMA_VERSION, WhyList, WhyReason};
 use bpf::front_door::{EXPLAINED_LENGTH_MAX, Explained};
 use bpf_maps::META_ROUTED;
@@ -47,7 +47,7 @@ pub(crate) struct Asked {
 impl Daemon {
     /// Every reason that counted, what happened lately first.
     pub(crate) fn why_list(&self, sight: &Sight) -> WhyList {
-        let views = self.node.all_rules();
+        let views = self.control.node().all_rules();
         let now = self.now();
         let mut reasons: Vec<WhyReason> = self
             .drops
@@ -56,7 +56,8 @@ impl Daemon {
             .filter(|(place, _)| place.reason != "drop_rule" || place.rule.is_some())
             .filter(|(place, _)| self.sees(sight, place, &views))
             .map(|(place, counted)| {
-                let service = place.service.as_ref().and_then(|name| self.node.service(name));
+                let service =
+                    place.service.as_ref().and_then(|name| self.control.node().service(name));
                 let rule = place.rule.and_then(|id| views.iter().find(|v| v.rule.id == id));
                 let (meaning, advice) = reasons::of(&place.reason);
                 let led = place.service.as_ref().map(|name| rules_to(&views, name));
@@ -87,7 +88,7 @@ impl Daemon {
 
     /// Whether a place where packets ended is somebody's business.
     fn sees(&self, sight: &Sight, place: &Place, views: &[RuleView]) -> bool {
-        let service = place.service.as_ref().and_then(|name| self.node.service(name));
+        let service = place.service.as_ref().and_then(|name| self.control.node().service(name));
         let rule = place.rule.and_then(|id| views.iter().find(|view| view.rule.id == id));
         let of = service.map(|service| (&service.session, service.owner));
         let of = of.or(rule.map(|view| (&view.rule.spec.session, view.owner)));
@@ -107,7 +108,8 @@ impl Daemon {
             Ok(explainer) => explainer,
             Err(problem) => return reply.refuse(failed(problem)),
         };
-        let rules: Vec<RuleId> = self.node.all_rules().iter().map(|view| view.rule.id).collect();
+        let rules: Vec<RuleId> =
+            self.control.node().all_rules().iter().map(|view| view.rule.id).collect();
         let done = self.done.clone();
         tokio::task::spawn_blocking(move || {
             let explained = explainer.explain(port, ifindex, &frame, &rules);
@@ -183,14 +185,15 @@ impl Daemon {
     fn explanation(&self, port: PortId, frame: &[u8], found: &Explained) -> Answer<Explanation> {
         let live = self.plane.ports.iter().find(|live| live.port.id == port);
         let live = live.ok_or_else(|| failed("the port is gone meanwhile"))?;
-        let views = self.node.all_rules();
+        let views = self.control.node().all_rules();
         let mut rules: Vec<&RuleView> =
             views.iter().filter(|view| found.rules.contains(&view.rule.id)).collect();
         rules.sort_by_key(|view| view.rule.spec.stage());
         let decides = |view: &&&RuleView| view.rule.spec.action != Action::Forward;
         let rule = rules.iter().find(decides).or(rules.first()).copied();
         let action = rule.map(|view| &view.rule.spec.action);
-        let service = action.and_then(Action::service).and_then(|name| self.node.service(name));
+        let service =
+            action.and_then(Action::service).and_then(|name| self.control.node().service(name));
         let outcome = service.map_or(found.outcome, |service| counted_as(found, service, frame));
         let (meaning, advice) = reasons::of(outcome);
         let out = self.way_out(found);

@@ -72,7 +72,7 @@ impl Daemon {
     }
 
     fn session_name(&self, id: SessionId) -> Option<String> {
-        self.node.session_of(id).map(|session| session.name.to_string())
+        self.control.node().session_of(id).map(|session| session.name.to_string())
     }
 
     fn seen_at_port(
@@ -114,7 +114,8 @@ impl Daemon {
         };
         if let Some(level) = level {
             packet.level = Some(level.to_owned());
-            packet.service = self.node.service_of(tapped.entry).map(|s| s.name.to_string());
+            packet.service =
+                self.control.node().service_of(tapped.entry).map(|s| s.name.to_string());
         }
         if let Some(module) = tapped.module {
             packet.verdict = said(module).map(|words| self.named(&words, Some(tapped.entry)));
@@ -131,7 +132,7 @@ impl Daemon {
             Seen::Leaving => Direction::Out,
             Seen::Came(_) | Seen::Ended => Direction::In,
         };
-        let service = tapped.entry.and_then(|entry| self.node.service_of(entry));
+        let service = tapped.entry.and_then(|entry| self.control.node().service_of(entry));
         let outcome = match tapped.seen {
             Seen::Came(outcome) => bpf_maps::OUTCOMES.get(usize::from(outcome)).map(|(it, _)| *it),
             Seen::Leaving | Seen::Ended => None,
@@ -176,7 +177,7 @@ impl Daemon {
     }
 
     fn session_of_rule(&self, rule: u32) -> Option<String> {
-        let rules = self.node.rules();
+        let rules = self.control.node().rules();
         let found = rules.iter().find(|view| view.rule.id.0 == rule);
         found.map(|view| view.rule.spec.session.to_string())
     }
@@ -184,7 +185,7 @@ impl Daemon {
     /// A verdict with the module's own name of its reason.
     fn named(&self, verdict: &str, entry: Option<EntryId>) -> String {
         let reason = verdict.strip_prefix("drop ").and_then(|n| n.parse::<u16>().ok());
-        let service = entry.and_then(|entry| self.node.service_of(entry));
+        let service = entry.and_then(|entry| self.control.node().service_of(entry));
         let named = service.zip(reason).and_then(|(s, n)| s.module.manifest.reasons.get(&n));
         named.map_or_else(|| verdict.to_owned(), |name| format!("drop {name}"))
     }

@@ -8,7 +8,7 @@
 //! who asked before it began to come.
 
 use super::number::CellNumber;
-use crate::authority::Sight;
+use crate::control::authority::Sight;
 use crate::reply::Reply;
 use cell::protocol::{CellReport, ServiceReport};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -7,7 +7,7 @@
 //! A change is made of the state that the change before it has left, so each waits until that is
 //! written or refused. Nothing is written here.
 
-use crate::edit::Edit;
+use super::edit::Edit;
 use node::desired::DesiredState;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -76,7 +76,7 @@ impl Daemon {
         } else if names != before.names && !is_done(close_names(self.file.name.as_str(), &names)) {
             names = before.names;
         }
-        let desired = Some(Arc::clone(self.desired.state()));
+        let desired = Some(Arc::clone(self.control.desired().state()));
         let has_begun = true;
         self.plane.closing = Closing { has_begun, has_failed, is_wanted, desired, devices, names };
     }
@@ -107,10 +107,10 @@ impl Daemon {
     /// happens: thousands of services are looked at only when one of them may have changed.
     fn is_closing_wanted(&self) -> bool {
         let known = self.plane.closing.desired.as_ref().filter(|_| !self.node_touched);
-        if known.is_some_and(|desired| Arc::ptr_eq(desired, self.desired.state())) {
+        if known.is_some_and(|desired| Arc::ptr_eq(desired, self.control.desired().state())) {
             return self.plane.closing.is_wanted;
         }
-        is_wanted(self.desired.state(), &self.node)
+        is_wanted(self.control.desired().state(), self.control.node())
     }
 
     /// Opens whatever is closed: the node ends.

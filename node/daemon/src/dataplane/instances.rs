@@ -137,13 +137,9 @@ impl Instances {
         })
     }
 
-    /// Returns the entry of a reusable instance of this code, if it is ready and the entry is free.
-    pub(crate) fn spare_for(
-        &self,
-        code: &Arc<Compiled>,
-        is_free: impl Fn(EntryId) -> bool,
-    ) -> Option<EntryId> {
-        self.spares.entry_of(code, is_free)
+    /// Returns the modules of ready reusable instances with their entries, the newest first.
+    pub(crate) fn reusable(&self) -> Vec<(Arc<Compiled>, EntryId)> {
+        self.spares.ready()
     }
 
     /// Makes the instance of a service that starts, and has the front door call what is loaded of

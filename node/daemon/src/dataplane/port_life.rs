@@ -181,11 +181,12 @@ impl Daemon {
         if self.plane.ports[index].not_at_kernel().is_none() {
             return;
         }
-        let there = self.node.services().filter(|service| service.level == abi::Level::Kernel);
+        let there =
+            self.control.node().services().filter(|service| service.level == abi::Level::Kernel);
         let names: Vec<_> = there.map(|service| service.name.clone()).collect();
         for service in names {
             let level = abi::Level::User;
-            if let Err(refusal) = self.command(node::Command::Move { service, level }) {
+            if let Err(refusal) = self.control.command(node::Command::Move { service, level }) {
                 tracing::error!(reason = refusal.message, "a service stays at kernel level");
             }
         }

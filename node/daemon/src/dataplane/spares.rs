@@ -35,19 +35,10 @@ struct Spare {
 pub(super) struct Spares(VecDeque<Spare>);
 
 impl Spares {
-    /// Returns the entry of a ready instance of this module.
-    pub(super) fn entry_of(
-        &self,
-        compiled: &Arc<Compiled>,
-        is_free: impl Fn(EntryId) -> bool,
-    ) -> Option<EntryId> {
-        let is_it = |spare: &&Spare| {
-            spare.ready
-                && !spare.shared.is_second()
-                && Arc::ptr_eq(&spare.compiled, compiled)
-                && is_free(spare.entry)
-        };
-        self.0.iter().rev().find(is_it).map(|spare| spare.entry)
+    /// Returns the modules of ready instances with their entries, the newest first.
+    pub(super) fn ready(&self) -> Vec<(Arc<Compiled>, EntryId)> {
+        let ready = self.0.iter().rev().filter(|spare| spare.ready && !spare.shared.is_second());
+        ready.map(|spare| (Arc::clone(&spare.compiled), spare.entry)).collect()
     }
 
     /// Removes and returns the ready instance of a module at this address.

@@ -1,8 +1,8 @@
 //! The endpoints of sessions.
 
 use super::{Daemon, RemoveOptions, ask, body, error, refuse};
-use crate::daemon::Request;
-use crate::sessions::SessionQuestion;
+use crate::control::change::Change;
+use crate::request::Request;
 use api::ErrorCode;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Path, Query};
@@ -21,11 +21,11 @@ pub(super) fn routes() -> Router<Requests> {
 }
 
 async fn list(state: Daemon) -> Response {
-    ask(state, |reply| Request::Session(SessionQuestion::List(reply))).await
+    ask(state, Request::Sessions).await
 }
 
 async fn show(state: Daemon, Path(name): Path<String>) -> Response {
-    ask(state, |reply| Request::Session(SessionQuestion::Show(name, reply))).await
+    ask(state, |reply| Request::Session(name, reply)).await
 }
 
 async fn create(
@@ -34,8 +34,8 @@ async fn create(
 ) -> Response {
     match body(request) {
         Ok(request) => {
-            let question = |reply| SessionQuestion::Create(Box::new(request), reply);
-            ask(state, |reply| Request::Session(question(reply))).await
+            let question = |reply| Change::CreateSession(Box::new(request), reply);
+            ask(state, |reply| Request::Change(question(reply))).await
         }
         Err(refusal) => refuse(refusal),
     }
@@ -48,8 +48,8 @@ async fn set(
 ) -> Response {
     match body(request) {
         Ok(change) => {
-            let question = |reply| SessionQuestion::Set(name, Box::new(change), reply);
-            ask(state, |reply| Request::Session(question(reply))).await
+            let question = |reply| Change::SetSession(name, Box::new(change), reply);
+            ask(state, |reply| Request::Change(question(reply))).await
         }
         Err(refusal) => refuse(refusal),
     }
@@ -62,8 +62,8 @@ async fn remove(
 ) -> Response {
     match options {
         Ok(Query(o)) => {
-            let question = |reply| SessionQuestion::Remove(name, o.cascade, reply);
-            ask(state, |reply| Request::Session(question(reply))).await
+            let question = |reply| Change::RemoveSession(name, o.cascade, reply);
+            ask(state, |reply| Request::Change(question(reply))).await
         }
         Err(rejection) => refuse(error(ErrorCode::Usage, rejection.body_text(), None)),
     }

@@ -3,10 +3,10 @@
 
 use super::files::{self, FilesError};
 use super::wall_clock_ms;
+use crate::answer::failed;
 use crate::daemon::Daemon;
 use crate::http::error;
 use crate::reply::Reply;
-use crate::views::failed;
 use api::{
     ErrorCode, ErrorInfo, LedgerReceipt, LedgerRecord, LedgerRecords, LedgerTotal, LedgerTotals,
     SCHEMA_VERSION,

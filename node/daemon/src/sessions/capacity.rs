@@ -2,14 +2,13 @@
 
 use crate::daemon::Daemon;
 use crate::dataplane::ports::LivePort;
-use crate::events::Note;
-use api::EventKind;
 use cell::PacketMemory;
 use cell::protocol::HEADER_LENGTH_MAX;
+use cell::protocol::ToCell;
 use session::PERIOD_MIN;
 use session::admission::{Capacity, ONE_CORE_PERIOD_MIN, PortCapacity};
 use std::collections::BTreeMap;
-use units::{BitsPerSecond, Bytes, Name, Nanos};
+use units::{Bytes, Name, Nanos};
 
 /// Of the machine's memory this part is for sessions: the rest is the kernel's, packet memory, the
 /// daemon's, and what compilers take for a moment.
@@ -68,18 +67,12 @@ impl Daemon {
     /// little are promised nothing, until they are tried again.
     pub(crate) fn renew_capacity(&mut self) {
         let has_front_door = self.plane.front.front().is_ok();
-        let before = self.node.capacity();
+        let before = self.control.node().capacity();
         let capacity = of(&self.plane.ports, self.guest_core, has_front_door, before);
-        if self.node.capacity() == Some(&capacity) {
+        if self.control.node().capacity() == Some(&capacity) {
             return;
         }
-        for (session, refusal) in self.node.set_capacity(capacity) {
-            let owner = self.node.session(&session).and_then(|it| it.owner);
-            let text = format!("the session '{session}' is promised nothing any more");
-            let note = Note::new(EventKind::SessionChanged, text).session(&session).owner(owner);
-            self.note(note.reason(refusal.to_string()));
-            self.desired.short.insert(session, refusal.to_string());
-        }
+        self.control.set_capacity(capacity);
         self.tell_memory();
         self.settle_accounts();
         self.settle_lines();
@@ -88,13 +81,15 @@ impl Daemon {
 
     /// The shortest period in which this node promises something.
     pub(crate) fn period_min(&self) -> Nanos {
-        let one_core = self.node.capacity().is_some_and(|capacity| capacity.one_core);
+        let one_core = self.control.node().capacity().is_some_and(|capacity| capacity.one_core);
         if one_core { ONE_CORE_PERIOD_MIN } else { PERIOD_MIN }
     }
 
-    /// The rate of a port, if the node file or its driver says it.
-    pub(crate) fn port_rate(&self, port: &Name) -> Option<BitsPerSecond> {
-        self.node.capacity()?.ports.get(port).map(|port| port.rate)
+    /// Tells cells how much memory there is for all sessions.
+    pub(crate) fn tell_memory(&self) {
+        if let Some(capacity) = self.control.node().capacity() {
+            self.cells.tell_all(&ToCell::Memory(capacity.memory), &[]);
+        }
     }
 }
 

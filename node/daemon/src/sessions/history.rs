@@ -307,7 +307,7 @@ impl Daemon {
         let begin = Instant::now();
         match self.session_counts() {
             Ok(counts) => {
-                let (node, sessions) = (&self.node, &self.sessions);
+                let (node, sessions) = (&self.control.node(), &self.sessions);
                 let memory = |name: &Name| {
                     let id: Option<SessionId> = node.session(name).map(|session| session.id);
                     sessions.memory_of(id).map_or(0, |account| account.used.0)

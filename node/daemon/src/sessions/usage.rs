@@ -9,18 +9,18 @@
 //! somebody asks, so that a window is a second or two long.
 
 use super::history::History;
-use super::memory::{self, Known};
+use crate::answer::failed;
+use crate::control::memory::used_by;
 use crate::daemon::Daemon;
 use crate::http::Answer;
-use crate::reply::Reply;
-use crate::views::failed;
+use ::session::admission::UsedBy;
 use ::session::below::Speed;
-use ::session::memory::Account;
-use api::{PeriodsKept, SendUse, SessionCounts, SessionRemoved, SessionUse};
+use ::session::memory::{Account, Use};
+use api::{MemoryUse, PeriodsKept, SendUse, SessionCounts, SessionUse};
 use cell::protocol::{DEVIATION_BOUNDS, SessionReport};
 use node::Session;
 use std::collections::{BTreeMap, VecDeque};
-use units::{Name, Nanos, SessionId};
+use units::{Bytes, Name, Nanos, SessionId};
 
 /// Shortest window: in less time a few packets would look like a rate.
 const WINDOW_MIN: Nanos = Nanos::from_millis(1_000);
@@ -34,8 +34,6 @@ const _: () = assert!(LOOK_MIN.0 * (LOOKS_MAX as u64 - 1) >= WINDOW_MIN.0, "one 
 /// What the daemon knows of sessions beside what it decides.
 #[derive(Default)]
 pub(crate) struct Sessions {
-    /// Removals whose services the cell has not stopped yet.
-    pub(crate) removing: BTreeMap<Name, (Reply<SessionRemoved>, SessionRemoved)>,
     /// What the cell said last.
     pub(super) reports: BTreeMap<SessionId, SessionReport>,
     /// What was used in cells that are gone.
@@ -45,9 +43,6 @@ pub(crate) struct Sessions {
     pub(super) history: History,
     /// The cell was asked what sessions have used, for a look.
     pub(super) is_use_asked: bool,
-    /// Whether it is known what memory is in use, and how often the cell was asked.
-    pub(super) known: Known,
-    pub(super) asked: u64,
 }
 
 struct Look {
@@ -75,6 +70,16 @@ impl Sessions {
     pub(crate) fn forget(&mut self, session: SessionId) {
         self.reports.remove(&session);
         self.before.remove(&session);
+    }
+
+    /// Releases the history of a session that is gone: another one of its name begins from zero.
+    pub(crate) fn forget_history(&mut self, session: &Name) {
+        self.history.forget(session);
+    }
+
+    /// Returns the memory that each session uses, for admission.
+    pub(crate) fn memory_used(&self) -> BTreeMap<SessionId, UsedBy> {
+        self.reports.iter().map(|(id, report)| (*id, used_by(&report.memory))).collect()
     }
 
     /// What the cell counts of a session, over all cells that there were.
@@ -175,6 +180,19 @@ fn less(total: SessionCounts, before: SessionCounts) -> SessionCounts {
     }
 }
 
+/// Returns the memory of a session in the API's words.
+fn memory_shown(account: &Account) -> MemoryUse {
+    let held = Use::ALL.into_iter().map(|what| (what, account.held.of(what)));
+    let by_use = held.filter(|(_, bytes)| *bytes > Bytes::ZERO);
+    MemoryUse {
+        used_bytes: account.used.0,
+        peak_bytes: account.peak.0,
+        refused: account.refused,
+        lows: account.lows,
+        by_use: by_use.map(|(what, bytes)| (what.name().to_owned(), bytes.0)).collect(),
+    }
+}
+
 impl Daemon {
     /// What each session used since the node started.
     pub(crate) fn session_counts(&self) -> Answer<BTreeMap<Name, SessionCounts>> {
@@ -184,14 +202,15 @@ impl Daemon {
             let counted = self.sessions.counted(session.id);
             (session.name.clone(), SessionCounts { packets, bytes, fuel, ..counted })
         };
-        let mut counts: BTreeMap<Name, SessionCounts> = self.node.sessions().map(begin).collect();
-        for (rule, session) in self.node.rule_sessions() {
+        let mut counts: BTreeMap<Name, SessionCounts> =
+            self.control.node().sessions().map(begin).collect();
+        for (rule, session) in self.control.node().rule_sessions() {
             let stats = self.plane.front.rule_stats(rule).map_err(failed)?;
             let Some(sum) = counts.get_mut(session) else { continue };
             sum.packets += stats.packets;
             sum.bytes += stats.bytes;
         }
-        for service in self.node.services() {
+        for service in self.control.node().services() {
             let Some(below) = self.below_report(service.entry) else { continue };
             let Some(sum) = counts.get_mut(&service.session) else { continue };
             sum.fuel += below.fuel;
@@ -206,7 +225,7 @@ impl Daemon {
             return;
         }
         let mut sent = BTreeMap::new();
-        for session in self.node.sessions() {
+        for session in self.control.node().sessions() {
             for line in self.sends_of(session) {
                 sent.insert((session.name.clone(), line.port), line.sent_bytes);
             }
@@ -225,7 +244,7 @@ impl Daemon {
         let (window_ms, window) = self.sessions.window(self.now(), &session.name, total);
         SessionUse {
             memory_bytes,
-            memory: self.sessions.memory_of(Some(session.id)).map(memory::shown),
+            memory: self.sessions.memory_of(Some(session.id)).map(memory_shown),
             queue_bytes: self.sessions.waiting(session.id),
             window_ms,
             window,

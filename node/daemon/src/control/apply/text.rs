@@ -24,7 +24,7 @@ pub(crate) struct Found {
 type Find<'a> = dyn Fn(&str) -> Result<Found, String> + 'a;
 
 /// Where modules are looked up.
-pub(crate) struct Modules<'a> {
+pub(crate) struct Named<'a> {
     pub(crate) store: &'a Store,
     /// Modules that the daemon has in memory, checked.
     pub(crate) held: &'a BTreeMap<Digest, Module>,
@@ -55,7 +55,7 @@ struct Spans {
 }
 
 /// Reads what is wanted.
-pub(crate) fn resolve(wanted: &Wanted, modules: &Modules<'_>) -> Result<Resolved, ConfigError> {
+pub(crate) fn resolve(wanted: &Wanted, modules: &Named<'_>) -> Result<Resolved, ConfigError> {
     let mut resolved = Resolved {
         state: DesiredState { bpf: wanted.bpf, ..DesiredState::default() },
         modules: BTreeMap::new(),
@@ -137,7 +137,7 @@ impl Resolved {
         &mut self,
         wanted: &Wanted,
         service: &toml::Spanned<crate::config::ServiceText>,
-        modules: &Modules<'_>,
+        modules: &Named<'_>,
     ) -> Result<(), ConfigError> {
         let text = service.get_ref();
         let module = modules
@@ -265,7 +265,7 @@ impl Resolved {
     }
 }
 
-impl Modules<'_> {
+impl Named<'_> {
     /// A module as a text names it.
     fn look_up(&self, module: &str) -> Result<ModuleInfo, String> {
         let digest = if is_file(module) {
@@ -305,7 +305,7 @@ mod tests {
     use super::*;
     use crate::config::NodeFile;
 
-    const PAGE: &str = include_str!("../../../../docs/node-file.md");
+    const PAGE: &str = include_str!("../../../../../docs/node-file.md");
 
     /// The example of the manual, with its modules as files.
     fn example() -> String {
@@ -338,7 +338,7 @@ mod tests {
             };
             Ok(Found { digest, unstored: Some(module) })
         };
-        let modules = Modules { store: &store, held: &BTreeMap::new(), find: &find };
+        let modules = Named { store: &store, held: &BTreeMap::new(), find: &find };
         let file = NodeFile::parse(text, "edge.toml")?;
         let wanted = file.parse_wanted(text, "edge.toml")?;
         Ok((resolve(&wanted, &modules)?, wanted, file))

@@ -93,10 +93,10 @@ impl Revoked {
 pub(crate) struct Authority {
     clock: Clock,
     anyone: Grant,
-    pub(crate) capabilities: Arc<Capabilities>,
-    pub(crate) revoked: Revoked,
-    /// The highest versions that ran here.
-    pub(crate) versions: Versions,
+    capabilities: Arc<Capabilities>,
+    revoked: Revoked,
+    /// Highest versions that ran here.
+    versions: Versions,
     next_capability: u32,
     /// Whether the wall clock was odd when that was told.
     clock_told: bool,
@@ -128,7 +128,33 @@ impl Authority {
         }
     }
 
-    /// The time by which capabilities end.
+    /// Returns the capabilities under which something runs.
+    pub(crate) const fn capabilities(&self) -> &Arc<Capabilities> {
+        &self.capabilities
+    }
+
+    /// Returns what is revoked.
+    pub(crate) const fn revoked(&self) -> &Revoked {
+        &self.revoked
+    }
+
+    /// Adds revocations.
+    pub(crate) fn revoke(&mut self, more: Revoked) {
+        self.revoked.blocks.extend(more.blocks);
+        self.revoked.keys.extend(more.keys);
+    }
+
+    /// Returns the highest versions that ran here.
+    pub(crate) const fn versions(&self) -> &Versions {
+        &self.versions
+    }
+
+    /// Returns the highest versions that ran here, to be changed.
+    pub(crate) fn versions_mut(&mut self) -> &mut Versions {
+        &mut self.versions
+    }
+
+    /// Reads the time by which capabilities end.
     pub(crate) fn read_clock(&mut self, now: Nanos) -> Reading {
         self.clock.read(now, wall())
     }
@@ -202,6 +228,12 @@ impl Authority {
     /// The key of a principal.
     pub(crate) fn key_of(&self, owner: Owner) -> Option<PublicKey> {
         self.capabilities.get(&owner.capability).map(|it| it.principal)
+    }
+
+    /// Returns an owner as documents have it.
+    pub(crate) fn shown(&self, owner: Option<Owner>) -> Option<String> {
+        let key = self.key_of(owner?);
+        Some(key.map_or_else(|| "anyone".to_owned(), |key| key.to_string()))
     }
 
     /// Capabilities that no longer count, with the reason.

@@ -1,4 +1,4 @@
-//! Whether a caller may have what a request asks for: deny by default.
+//! Checks of what requests ask for against what their clients' capabilities grant: deny by default.
 //!
 //! ```text
 //! caller, request ─▶ operation granted? ─▶ the thing there, and the caller's? ─▶ all of the rest?
@@ -9,17 +9,18 @@
 
 mod sessions;
 
+use super::authority::{EVERYBODY, Rights, Sight};
+use super::change::Change;
+use super::state::NodeState;
 use crate::access::{Caller, SEND_ONE};
-use crate::authority::{EVERYBODY, Rights, Sight};
-use crate::daemon::{Daemon, Request, refused};
+use crate::answer::{Answer, error, level, refused, session as session_name, stage, usage};
 use crate::deploy::Module;
-use crate::http::{Answer, error};
 use crate::ledger::LedgerQuestion;
-use crate::views::{level, stage, usage};
+use crate::request::Request;
 use abi::Level;
 use api::{DeployRequest, ErrorCode, ErrorInfo};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use module_store::Digest;
+use module_store::{Digest, StoredModule};
 use node::rule::Stage;
 use node::{Match, Owner, Refusal};
 use std::collections::BTreeSet;
@@ -46,156 +47,189 @@ fn denied(problem: &Denied, caller: &Caller) -> ErrorInfo {
     error(ErrorCode::Refused, message, Some(help))
 }
 
-impl Daemon {
-    /// Whether the caller may ask for this.
-    pub(crate) fn authorize(&mut self, caller: &Caller, request: &Request) -> Answer<()> {
-        if matches!(caller, Caller::Operator) {
-            return Ok(());
-        }
-        match request {
-            Request::Deploy(request, _) => {
-                self.hold_asked(caller, Operation::Deploy, &request.module)?;
-            }
-            Request::AddSignatures(wanted, ..) => {
-                self.hold_asked(caller, Operation::Store, wanted)?;
-            }
-            Request::MayPull(digest, _) => {
-                self.hold_asked(caller, Operation::Read, &digest.to_string())?;
-            }
-            _ => {}
-        }
-        let now = self.capability_time();
-        let asker = Asker { daemon: self, rights: self.authority.rights(caller, now), caller };
-        match request {
-            Request::Node(_)
-            | Request::Services(_)
-            | Request::Rules(_)
-            | Request::Modules(_)
-            | Request::Stats(_)
-            | Request::Events(..)
-            | Request::Why(_) => asker.check(&Ask::to(Operation::Read)),
-            Request::Service(name, _) => asker.service(Operation::Read, name).map(drop),
-            Request::Remove(name, cascade, _) => asker.remove(name, *cascade),
-            Request::Move(name, request, _) => asker.move_to(name, request),
-            Request::Message(name, ..) => asker.service(Operation::Message, name).map(drop),
-            Request::Deploy(request, _) => asker.deploy(request),
-            Request::AddRules(request, _) => asker.add_rules(request),
-            Request::RemoveRule(rule, _) => asker.rule(Operation::Rule, *rule).map(drop),
-            Request::PutModule(wasm, ..) => asker.put_module(wasm),
-            Request::AddSignatures(wanted, ..) => asker.add_signatures(wanted),
-            Request::MayPull(digest, _) => asker.pull(digest),
-            Request::WantPull(digest, ..) => asker.could_have(Operation::Read, digest),
-            Request::BeginCapture(request, _) => asker.capture(request),
-            Request::Captured(id, ..) | Request::EndCapture(id, _) => asker.captured(*id),
-            Request::Session(question) => asker.session_question(question),
-            Request::Ledger(LedgerQuestion::Receipt(principal, ..)) => asker.receipt(principal),
-            Request::Metrics(_)
-            | Request::Explain(..)
-            | Request::Desired(_)
-            | Request::Ledger(_) => asker.everybodys(Operation::Read),
-            Request::Bpf(..)
-            | Request::Apply(..)
-            | Request::Confirm(_)
-            | Request::Rollback(..)
-            | Request::HandOver(_)
-            | Request::Revoke(..)
-            | Request::Revocations(_)
-            | Request::Backup(_) => asker.check(&Ask::to(Operation::Administer)),
-        }
+/// Checks whether a client may have a change made.
+///
+/// # Errors
+/// The refusal, which says what is missing; a thing that is another's is one that is not there.
+pub(crate) fn check_change(state: &mut NodeState, caller: &Caller, change: &Change) -> Answer<()> {
+    if matches!(caller, Caller::Operator) {
+        return Ok(());
     }
-
-    /// Checks whether the caller may have a service deployed, without a request of the API.
-    pub(crate) fn authorize_deployment(
-        &mut self,
-        caller: &Caller,
-        request: &DeployRequest,
-    ) -> Answer<()> {
-        self.hold_asked(caller, Operation::Deploy, &request.module)?;
-        let now = self.capability_time();
-        let rights = self.authority.rights(caller, now);
-        Asker { daemon: self, rights, caller }.deploy(request)
+    if let Change::Deploy(request, _) = change {
+        load_asked(state, caller, Operation::Deploy, &request.module)?;
     }
-
-    /// Loads the module that a request names into memory, so that it can be looked at.
-    fn hold_asked(&mut self, caller: &Caller, operation: Operation, module: &str) -> Answer<()> {
-        let now = self.capability_time();
-        let may = self.authority.rights(caller, now).check(&Ask::to(operation));
-        may.map_err(|problem| denied(&problem, caller))?;
-        // What cannot be had is the same as what may not be had: the asker says so.
-        if let Ok(digest) = self.resolve(module) {
-            let _ = self.take_in(&digest);
-            let _ = self.signers_of(&digest);
+    let asker = Asker::new(state, caller);
+    match change {
+        Change::Remove(name, cascade, _) => asker.remove(name, *cascade),
+        Change::Move(name, request, _) => asker.move_to(name, request),
+        Change::Deploy(request, _) => asker.deploy(request),
+        Change::AddRules(request, _) => asker.add_rules(request),
+        Change::RemoveRule(rule, _) => asker.rule(Operation::Rule, *rule).map(drop),
+        Change::CreateSession(request, _) => asker.create_session(request),
+        Change::SetSession(name, change, _) => asker.set_session(name, change),
+        Change::RemoveSession(name, cascade, _) => asker.remove_session(name, *cascade),
+        Change::Bpf(..) | Change::Apply(..) | Change::Confirm(_) | Change::Rollback(..) => {
+            asker.check(&Ask::to(Operation::Administer))
         }
-        Ok(())
-    }
-
-    /// Whether it is worth a fetch: a module of this digest may be the caller's.
-    pub(crate) fn may_want(
-        &mut self,
-        caller: &Caller,
-        operation: Operation,
-        digest: &Digest,
-    ) -> Answer<()> {
-        let now = self.capability_time();
-        let rights = self.authority.rights(caller, now);
-        Asker { daemon: self, rights, caller }.could_have(operation, digest)
-    }
-
-    /// Whether a module that is not held yet is the caller's.
-    pub(crate) fn may_have(
-        &mut self,
-        caller: &Caller,
-        operation: Operation,
-        digest: &Digest,
-        module: &Module,
-    ) -> Answer<()> {
-        let now = self.capability_time();
-        let rights = self.authority.rights(caller, now);
-        Asker { daemon: self, rights, caller }.may_have(operation, digest, module)
-    }
-
-    /// What of the node a caller may see.
-    pub(crate) fn sight(&mut self, caller: &Caller) -> Sight {
-        if matches!(caller, Caller::Operator) {
-            return Sight::of_everything();
-        }
-        let now = self.capability_time();
-        let sessions = self.node.sessions().map(|session| session.name.to_string());
-        self.authority.rights(caller, now).sight(sessions)
-    }
-
-    /// The modules that a caller may run, of these.
-    pub(crate) fn may_read_modules(
-        &mut self,
-        caller: &Caller,
-        modules: Vec<module_store::StoredModule>,
-    ) -> Vec<module_store::StoredModule> {
-        if matches!(caller, Caller::Operator) {
-            return modules;
-        }
-        let now = self.capability_time();
-        let rights = self.authority.rights(caller, now);
-        let may = |module: &module_store::StoredModule| {
-            let module = ModuleAsk {
-                digest: *module.digest.bytes(),
-                name: module.name.clone().unwrap_or_default(),
-                signers: BTreeSet::new(),
-                kind: Some(Kind::Application),
-            };
-            rights.check(&Ask { module: Some(module), ..Ask::to(Operation::Read) }).is_ok()
-        };
-        modules.into_iter().filter(may).collect()
     }
 }
 
-/// One caller with one request.
+/// Checks whether a client may have a request answered that changes nothing that shall run.
+/// `rule_of` returns the rule of a capture.
+///
+/// # Errors
+/// The refusal, which says what is missing; a thing that is another's is one that is not there.
+pub(crate) fn check_request(
+    state: &mut NodeState,
+    caller: &Caller,
+    request: &Request,
+    rule_of: &dyn Fn(u32) -> Option<RuleId>,
+) -> Answer<()> {
+    if matches!(caller, Caller::Operator) {
+        return Ok(());
+    }
+    match request {
+        Request::AddSignatures(wanted, ..) => {
+            load_asked(state, caller, Operation::Store, wanted)?;
+        }
+        Request::MayPull(digest, _) => {
+            load_asked(state, caller, Operation::Read, &digest.to_string())?;
+        }
+        _ => {}
+    }
+    if let Request::Change(change) = request {
+        return check_change(state, caller, change);
+    }
+    let asker = Asker::new(state, caller);
+    match request {
+        Request::Node(_)
+        | Request::Services(_)
+        | Request::Rules(_)
+        | Request::Modules(_)
+        | Request::Stats(_)
+        | Request::Events(..)
+        | Request::Sessions(_)
+        | Request::Session(..)
+        | Request::Why(_) => asker.check(&Ask::to(Operation::Read)),
+        Request::Service(name, _) => asker.service(Operation::Read, name).map(drop),
+        Request::Message(name, ..) => asker.service(Operation::Message, name).map(drop),
+        Request::PutModule(wasm, ..) => asker.put_module(wasm),
+        Request::AddSignatures(wanted, ..) => asker.add_signatures(wanted),
+        Request::MayPull(digest, _) => asker.pull(digest),
+        Request::WantPull(digest, ..) => asker.could_have(Operation::Read, digest),
+        Request::BeginCapture(request, _) => asker.capture(request),
+        Request::Captured(id, ..) | Request::EndCapture(id, _) => asker.captured(*id, rule_of(*id)),
+        Request::Ledger(LedgerQuestion::Receipt(principal, ..)) => asker.receipt(principal),
+        Request::Metrics(_) | Request::Explain(..) | Request::Desired(_) | Request::Ledger(_) => {
+            asker.everybodys(Operation::Read)
+        }
+        Request::Change(_)
+        | Request::HandOver(_)
+        | Request::Revoke(..)
+        | Request::Revocations(_)
+        | Request::Backup(_) => asker.check(&Ask::to(Operation::Administer)),
+    }
+}
+
+/// Checks whether a client may have a service deployed, without a request of the API.
+pub(super) fn check_deployment(
+    state: &mut NodeState,
+    caller: &Caller,
+    request: &DeployRequest,
+) -> Answer<()> {
+    load_asked(state, caller, Operation::Deploy, &request.module)?;
+    Asker::new(state, caller).deploy(request)
+}
+
+/// Loads the module that a request names into memory, so that it can be looked at.
+fn load_asked(
+    state: &mut NodeState,
+    caller: &Caller,
+    operation: Operation,
+    module: &str,
+) -> Answer<()> {
+    let now = state.capability_time();
+    let may = state.authority.rights(caller, now).check(&Ask::to(operation));
+    may.map_err(|problem| denied(&problem, caller))?;
+    // What cannot be had is the same as what may not be had: the asker says so.
+    if let Ok(digest) = state.modules.resolve(module) {
+        let _ = state.modules.load(&digest);
+        let _ = state.modules.signers_of(&digest);
+    }
+    Ok(())
+}
+
+/// Checks whether a module is worth a fetch for a client: one of this digest may be the client's.
+pub(crate) fn check_wanted(
+    state: &mut NodeState,
+    caller: &Caller,
+    operation: Operation,
+    digest: &Digest,
+) -> Answer<()> {
+    Asker::new(state, caller).could_have(operation, digest)
+}
+
+/// Checks whether a module that is not in memory yet is a client's.
+pub(crate) fn check_new(
+    state: &mut NodeState,
+    caller: &Caller,
+    operation: Operation,
+    digest: &Digest,
+    module: &Module,
+) -> Answer<()> {
+    Asker::new(state, caller).may_have(operation, digest, module)
+}
+
+/// Checks whether packets of a client may call modules at all.
+pub(crate) fn check_calls(state: &mut NodeState, caller: &Caller) -> bool {
+    Asker::new(state, caller).check(&Ask::to(Operation::Deploy)).is_ok()
+}
+
+/// Returns what of the node a client may see.
+pub(crate) fn sight(state: &mut NodeState, caller: &Caller) -> Sight {
+    match caller {
+        Caller::Operator => Sight::of_everything(),
+        _ => Asker::new(state, caller).sight(),
+    }
+}
+
+/// Returns those of the modules that a client may run.
+pub(crate) fn readable(
+    state: &mut NodeState,
+    caller: &Caller,
+    modules: Vec<StoredModule>,
+) -> Vec<StoredModule> {
+    if matches!(caller, Caller::Operator) {
+        return modules;
+    }
+    let asker = Asker::new(state, caller);
+    let may = |module: &StoredModule| {
+        let module = ModuleAsk {
+            digest: *module.digest.bytes(),
+            name: module.name.clone().unwrap_or_default(),
+            signers: BTreeSet::new(),
+            kind: Some(Kind::Application),
+        };
+        asker.check(&Ask { module: Some(module), ..Ask::to(Operation::Read) }).is_ok()
+    };
+    modules.into_iter().filter(may).collect()
+}
+
+/// Rights of one client at one moment, and what they are compared with.
 struct Asker<'a> {
-    daemon: &'a Daemon,
+    state: &'a NodeState,
     rights: Rights<'a>,
     caller: &'a Caller,
 }
 
-impl Asker<'_> {
+impl<'a> Asker<'a> {
+    /// Creates the rights that a client has now.
+    fn new(state: &'a mut NodeState, caller: &'a Caller) -> Self {
+        let now = state.capability_time();
+        let state: &NodeState = state;
+        Self { state, rights: state.authority.rights(caller, now), caller }
+    }
+
     fn check(&self, ask: &Ask) -> Answer<()> {
         self.rights.check(ask).map_err(|problem| denied(&problem, self.caller))
     }
@@ -220,9 +254,9 @@ impl Asker<'_> {
     fn service(&self, operation: Operation, name: &str) -> Answer<(Name, Option<Owner>)> {
         self.check(&Ask::to(operation))?;
         let wanted = Name::new(name).ok();
-        let desired = &self.daemon.desired.state().services;
+        let desired = &self.state.desired.state().services;
         let there = wanted.as_ref().and_then(|name| {
-            let service = self.daemon.node.service(name);
+            let service = self.state.node.service(name);
             let runs = service.map(|service| (service.session.clone(), service.owner));
             runs.or_else(|| desired.get(name).map(|it| (it.session.clone(), it.owner)))
         });
@@ -230,17 +264,17 @@ impl Asker<'_> {
             self.rights.reach(operation, session.as_str(), *owner)
         };
         there.filter(mine).ok_or_else(|| {
-            let seen = self.daemon.node.services().filter(|service| {
+            let seen = self.state.node.services().filter(|service| {
                 self.rights.reach(Operation::Read, service.session.as_str(), service.owner)
             });
-            crate::views::no_service(name, seen.map(|service| service.name.as_str()))
+            crate::answer::no_service(name, seen.map(|service| service.name.as_str()))
         })
     }
 
     /// A rule that is there and that the caller may do this with; its owner.
     fn rule(&self, operation: Operation, rule: RuleId) -> Answer<Option<Owner>> {
         self.check(&Ask::to(operation))?;
-        let views = self.daemon.node.rules();
+        let views = self.state.node.rules();
         let found = views.iter().find(|view| view.rule.id == rule);
         let mine = found.filter(|view| {
             self.rights.reach(operation, view.rule.spec.session.as_str(), view.owner)
@@ -254,7 +288,7 @@ impl Asker<'_> {
         if !cascade {
             return Ok(());
         }
-        let views = self.daemon.node.rules();
+        let views = self.state.node.rules();
         let led = views.iter().filter(|view| {
             let to = view.rule.spec.action.service();
             to.is_some_and(|to| to.as_str() == name) && view.came_with.is_none()
@@ -278,7 +312,7 @@ impl Asker<'_> {
     }
 
     fn deploy(&self, request: &DeployRequest) -> Answer<()> {
-        let session = self.daemon.session(request.session.as_deref())?;
+        let session = session_name(request.session.as_deref())?;
         let kind = kind_of(&session);
         let (digest, module) = self.module(Operation::Deploy, &request.module)?;
         if request.allow_older {
@@ -289,7 +323,7 @@ impl Asker<'_> {
             Some(text) => Name::new(text).map_err(usage)?,
             None => manifest.name.clone(),
         };
-        let present = self.daemon.node.service(&name);
+        let present = self.state.node.service(&name);
         if let Some(service) = present
             && !self.rights.reach(Operation::Deploy, service.session.as_str(), service.owner)
         {
@@ -321,8 +355,8 @@ impl Asker<'_> {
 
     /// A module that is there and that the caller may run.
     fn module(&self, operation: Operation, wanted: &str) -> Answer<(Digest, &Module)> {
-        let found = self.daemon.resolve(wanted).ok();
-        let found = found.and_then(|digest| Some((digest, self.daemon.modules.get(&digest)?)));
+        let found = self.state.modules.resolve(wanted).ok();
+        let found = found.and_then(|digest| Some((digest, self.state.modules.get(&digest)?)));
         let mine = found.filter(|(digest, module)| self.is_granted(operation, digest, module));
         mine.ok_or_else(|| not_granted(wanted))
     }
@@ -384,7 +418,7 @@ impl Asker<'_> {
         let mut matches = Vec::with_capacity(count);
         let mut sessions = BTreeSet::new();
         for rule in &request.rules {
-            let session = self.daemon.session(rule.session.as_deref())?;
+            let session = session_name(rule.session.as_deref())?;
             stage_fits(rule.stage.as_deref(), kind_of(&session))?;
             let action: node::Action = rule.action.parse().map_err(usage)?;
             if let Some(service) = action.service() {
@@ -408,7 +442,7 @@ impl Asker<'_> {
     /// A port may be named by a rule of a session that was promised a share of it: nobody sends by
     /// one of which he was granted nothing.
     fn port_of(&self, session: &Name, port: &Name) -> Answer<()> {
-        let of = self.daemon.node.sessions().find(|it| it.name == *session);
+        let of = self.state.node.sessions().find(|it| it.name == *session);
         if of.is_some_and(|it| it.reservation.send.contains_key(port)) {
             return Ok(());
         }
@@ -428,11 +462,10 @@ impl Asker<'_> {
     }
 
     /// One that is there, and whose rule is the caller's; others are said not to be there.
-    fn captured(&self, id: u32) -> Answer<()> {
+    fn captured(&self, id: u32, rule: Option<RuleId>) -> Answer<()> {
         self.check(&Ask::to(Operation::Capture))?;
-        let rule = self.daemon.captured_rule(id).flatten();
         let mine = match rule {
-            Some(rule) => self.rule(Operation::Capture, RuleId(rule)).is_ok(),
+            Some(rule) => self.rule(Operation::Capture, rule).is_ok(),
             None => false,
         };
         match mine || self.rights.reach_everybody(Operation::Capture) {
@@ -443,7 +476,7 @@ impl Asker<'_> {
 
     /// What rules match, as far as it matters to whom packets belong: for each its source or its
     /// destination, whichever is granted.
-    fn traffic<'a>(&self, rules: impl Iterator<Item = &'a Match>) -> Answer<BTreeSet<IpNet>> {
+    fn traffic<'m>(&self, rules: impl Iterator<Item = &'m Match>) -> Answer<BTreeSet<IpNet>> {
         let mut asked = BTreeSet::new();
         for rule in rules {
             let named = [rule.destination, rule.source].into_iter().flatten().map(IpNet::from);
@@ -470,7 +503,7 @@ impl Asker<'_> {
 
     /// What the caller's principal would have in a session with this service.
     fn amounts(&self, session: &Name, name: &Name, new: &abi::Manifest) -> trust::ask::Amounts {
-        let others = self.daemon.node.services().filter(|service| {
+        let others = self.state.node.services().filter(|service| {
             service.session == *session
                 && service.name != *name
                 && self.rights.is_own(service.owner)

@@ -11,15 +11,16 @@
 //! What does not start is told and tried again; it stays desired.
 
 use super::text::Found;
-use super::{Modules, Purpose, Work, fingerprint, resolve};
+use super::{Goal, Named, Purpose, fingerprint, resolve};
 use crate::config::NodeFile;
+use crate::control::action::Action;
+use crate::control::desired::Desired;
 use crate::control::recording::Facts;
-use crate::daemon::Daemon;
+use crate::control::state::NodeState;
 use crate::demand::fetch_for_start;
 use crate::deploy::Module;
 use crate::journal::{Journal, Record};
 use crate::life::open_store;
-use crate::state::Desired;
 use anyhow::{Context, Result};
 use module_store::Store;
 use node::ModuleInfo;
@@ -28,12 +29,11 @@ use node::desired::{DesiredState, Place, check};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
-use units::Name;
+use units::{Name, Nanos};
 
 /// Pause before what did not start is tried again; it doubles up to the longest.
-const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
-const RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
+const RETRY_PAUSE_MIN: Nanos = Nanos::from_millis(1_000);
+const RETRY_PAUSE_MAX: Nanos = Nanos::from_millis(60_000);
 /// Things that are left out one by one when a node cannot have its state as it is; beyond, what
 /// is left is a new state, and an operator's.
 const UNFIT_MAX: usize = 64;
@@ -49,9 +49,9 @@ pub(crate) fn open(file: &NodeFile, config: &Path, store: &Store) -> Result<Desi
         None => None,
     };
     let mut desired = Desired::new(journal, newest);
-    desired.followed = Some(fingerprint.clone());
+    desired.follow(fingerprint.clone());
     if followed.as_ref() != Some(&fingerprint) {
-        desired.fetched = fetch_for_start(file, config, store)?;
+        desired.set_fetched(fetch_for_start(file, config, store)?);
         let wanted = wanted_by_file(file, config, store, Keep::InStore)?;
         let cause = format!("node file {}", config.display());
         if followed.is_some() {
@@ -120,7 +120,7 @@ fn wanted_by_file(
         held.borrow_mut().insert(digest, checked);
         Ok(Found { digest: digest.to_string(), unstored })
     };
-    let modules = Modules { store, held: &BTreeMap::new(), find: &put };
+    let modules = Named { store, held: &BTreeMap::new(), find: &put };
     let resolved = resolve(&file.wanted, &modules)?;
     // What the node has to give is known when its ports are there; a session for which it is too
     // little comes without a promise then.
@@ -134,97 +134,143 @@ fn wanted_by_file(
     Ok(resolved.state)
 }
 
-impl Daemon {
-    /// Starts what shall run and does not.
-    pub(crate) fn resume(&mut self) {
-        for bytes in std::mem::take(&mut self.desired.fetched) {
-            self.stored_for_node(bytes);
+/// Schedule of the tries to start what is desired and not there.
+#[derive(Debug)]
+pub(crate) struct Resumption {
+    /// Time of the next try.
+    at: Option<Nanos>,
+    /// Pause before the try after that.
+    pause: Nanos,
+}
+
+impl Default for Resumption {
+    fn default() -> Self {
+        Self { at: None, pause: RETRY_PAUSE_MIN }
+    }
+}
+
+impl Resumption {
+    /// Returns the time of the next try.
+    pub(crate) const fn poll_timeout(&self) -> Option<Nanos> {
+        self.at
+    }
+
+    /// Has the next try be made now.
+    pub(crate) fn hasten(&mut self, now: Nanos) {
+        self.at = Some(now);
+    }
+
+    /// Handles the time of a try. Returns true when it is to be made: the node is idle, and
+    /// something is missing.
+    pub(crate) fn handle_timeout(&mut self, now: Nanos, is_idle: bool, is_short: bool) -> bool {
+        self.at = (!is_idle).then(|| now + RETRY_PAUSE_MIN);
+        is_idle && is_short
+    }
+
+    /// Handles the end of a try, or of another change that left something missing if `is_short`.
+    pub(crate) fn handle_ended(&mut self, now: Nanos, is_short: bool) {
+        if !is_short {
+            return;
         }
-        self.renew_capacity();
+        self.at = Some(now + self.pause);
+        self.pause = Nanos(self.pause.0.saturating_mul(2)).min(RETRY_PAUSE_MAX);
+    }
+
+    /// Returns the goal of the work that starts what shall run and does not. What cannot start is
+    /// left out, with the reason.
+    pub(crate) fn goal(&mut self, state: &mut NodeState) -> Goal {
+        let fetched = state.desired.take_fetched();
+        if !fetched.is_empty() {
+            state.push(Action::BillFetched(fetched));
+        }
         // Also of what cannot start, and of a daemon before, which did not write that down.
-        self.node.await_rules(self.desired.state());
-        let mut target = DesiredState::clone(self.desired.state());
-        target.bpf &= self.bpf_allowed;
-        self.desired.short.clear();
-        self.desired.missing.clear();
-        self.desired.unfit.clear();
+        let desired = DesiredState::clone(state.desired.state());
+        state.with_node(|node| node.await_rules(&desired));
+        let mut target = desired.clone();
+        target.bpf &= state.below().is_allowed;
+        *state.desired.shortfall_mut() = Default::default();
         let mut modules = BTreeMap::new();
-        for (name, service) in &self.desired.state().clone().services {
-            let held = service.digest.parse().map_err(|_| "its digest is none".to_owned());
-            match held.and_then(|digest| self.hold(&digest).map_err(|problem| problem.message)) {
+        for (name, service) in &desired.services {
+            match state.hold(&service.digest) {
                 Ok(module) => drop(modules.insert(service.digest.clone(), module)),
-                Err(reason) => self.leave_out(&mut target, name, reason),
+                Err(problem) => leave_out(state, &mut target, name, problem.message),
             }
         }
-        self.want_missing();
+        if !state.desired.shortfall().services.is_empty() {
+            state.push(Action::FetchMissing);
+        }
         for _ in 0..UNFIT_MAX {
-            let checked = check(&self.file.ports, self.node.capacity(), &target, &modules);
+            let checked = check(&state.file.ports, state.node.capacity(), &target, &modules);
             let Err(fault) = checked else { break };
             let reason = fault.refusal.to_string();
             match fault.place {
-                Place::Session(name) => self.leave_short(&mut target, name, reason),
+                Place::Session(name) => leave_short(state, &mut target, name, reason),
                 Place::Service(name) | Place::Edges(name) => {
-                    self.leave_out(&mut target, &name, reason);
+                    leave_out(state, &mut target, &name, reason);
                 }
                 Place::Rule(at) => {
                     let rule = target.rules.remove(at);
                     tracing::error!(rule = %rule.spec.r#match, reason, "a rule of the desired state is left out");
-                    self.desired.unfit.push((rule, reason));
+                    state.desired.shortfall_mut().rules.push((rule, reason));
                 }
                 Place::Whole => break,
             }
         }
-        if !self.desired.is_short() {
-            self.retry_pause = RETRY_PAUSE_MIN;
+        if !state.desired.shortfall().is_any() {
+            self.pause = RETRY_PAUSE_MIN;
         }
         let (services, rules) = (target.services.len(), target.rules.len());
         if services + rules > 0 {
-            tracing::info!(
-                services,
-                rules,
-                generation = self.desired.generation(),
-                "the node resumes"
-            );
+            let generation = state.desired.generation();
+            tracing::info!(services, rules, generation, "the node resumes");
         }
         let (facts, memory) = (Facts::default(), Memory::KeptIfPossible);
-        self.begin_work(Work::new(target, facts, Purpose::Resume, memory));
+        Goal { target, facts, purpose: Purpose::Resume, memory }
     }
+}
 
-    fn leave_out(&mut self, target: &mut DesiredState, name: &Name, reason: String) {
-        tracing::error!(service = %name, reason, "a service of the desired state cannot start");
-        *target = target.restricted_to(|other| other != name);
-        self.desired.missing.insert(name.clone(), reason);
-    }
+fn leave_out(state: &mut NodeState, target: &mut DesiredState, name: &Name, reason: String) {
+    tracing::error!(service = %name, reason, "a service of the desired state cannot start");
+    *target = target.restricted_to(|other| other != name);
+    state.desired.shortfall_mut().services.insert(name.clone(), reason);
+}
 
-    /// A session that cannot be promised what it shall be comes without a promise.
-    fn leave_short(&mut self, target: &mut DesiredState, name: Name, reason: String) {
-        tracing::error!(session = %name, reason, "a session is promised nothing");
-        match target.sessions.get_mut(&name) {
-            Some(session) if session.reservation != Default::default() => {
-                session.reservation = Default::default();
-            }
-            _ => target.remove_session(&name),
+/// Leaves out the promise of a session that cannot be promised what it shall be, or else all of it.
+fn leave_short(state: &mut NodeState, target: &mut DesiredState, name: Name, reason: String) {
+    tracing::error!(session = %name, reason, "a session is promised nothing");
+    match target.sessions.get_mut(&name) {
+        Some(session) if session.reservation != Default::default() => {
+            session.reservation = Default::default();
         }
-        self.desired.short.insert(name, reason);
+        _ => target.remove_session(&name),
     }
+    state.desired.shortfall_mut().sessions.insert(name, reason);
+}
 
-    /// As much of it as is possible is there.
-    pub(crate) fn resumed(&mut self) {
-        if !self.desired.is_short() {
-            return;
-        }
-        let pause = self.retry_pause;
-        self.retry_pause = (pause * 2).min(RETRY_PAUSE_MAX);
-        self.retry_at = Some(tokio::time::Instant::now() + pause);
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// Tries again what did not start.
-    pub(crate) fn retry_missing(&mut self) {
-        self.retry_at = None;
-        if !self.is_idle() {
-            self.retry_at = Some(tokio::time::Instant::now() + RETRY_PAUSE_MIN);
-        } else if self.desired.is_short() {
-            self.resume();
+    #[test]
+    fn tries_come_at_growing_pauses_and_none_in_the_middle_of_a_change() {
+        let mut tries = Resumption::default();
+        let mut now = Nanos::ZERO;
+        tries.handle_ended(now, false);
+        assert_eq!(tries.poll_timeout(), None, "nothing is missing");
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            tries.handle_ended(now, true);
+            let at = tries.poll_timeout().unwrap();
+            pauses.push(at.saturating_sub(now).as_millis() / 1000);
+            now = at;
+            assert!(tries.handle_timeout(now, true, true));
         }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(tries.poll_timeout(), None, "the try sets the next one");
+        assert!(!tries.handle_timeout(now, false, true), "a change is under way");
+        assert_eq!(tries.poll_timeout(), Some(now + RETRY_PAUSE_MIN));
+        tries.hasten(now);
+        assert!(!tries.handle_timeout(now, true, false), "it came meanwhile");
+        assert_eq!(tries.poll_timeout(), None);
     }
 }

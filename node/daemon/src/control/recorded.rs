@@ -5,10 +5,10 @@
 //!  it cannot be undone ─▶ Edit, Recorded::Then(Ahead) ─▶ journal ─▶ done ─▶ answered
 //! ```
 
-use crate::control::movers::Mover;
-use crate::daemon::Waiting;
+use super::deployments::Waiting;
+use super::desired::Unconfirmed;
+use super::edit::Edit;
 use crate::reply::Reply;
-use crate::state::Unconfirmed;
 use abi::Level;
 use api::{Applied, BpfSet, Confirmed, Moved, Removed, RuleRemoved, RulesAdded};
 use api::{SessionPromised, SessionRemoved};
@@ -21,7 +21,7 @@ pub(crate) enum Recorded {
     /// End of capabilities: what ran under them has stopped already.
     Noted,
     /// Requests for a move that was made; it is taken back from `from` if it cannot be recorded.
-    Moved { service: Name, from: Level, answers: Vec<(Mover, Moved)> },
+    Moved { service: Name, from: Level, answers: Vec<(Reply<Moved>, Moved)> },
     /// Switch of the levels below user.
     Bpf { enabled: bool, reply: Reply<BpfSet> },
     /// Deployment whose service runs.
@@ -45,6 +45,9 @@ pub(crate) struct Ahead {
     pub(crate) command: Command,
     pub(crate) purpose: Purpose,
 }
+
+/// Command that is to be recorded first, with its cause and its change of the desired state.
+pub(super) type Prepared = (Ahead, String, Edit);
 
 /// Request behind a command that is recorded first.
 pub(crate) enum Purpose {

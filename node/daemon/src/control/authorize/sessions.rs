@@ -10,8 +10,10 @@
 //! have twice as much as the one that they are of.
 
 use super::Asker;
-use crate::http::Answer;
-use crate::sessions::{Promise, SessionQuestion, to_create};
+use crate::answer::{Answer, error};
+use crate::control::authority::Sight;
+use crate::control::sessions::{Promise, no_session, port_rate, to_create, to_set};
+use api::{ErrorCode, SessionChange, SessionRequest};
 use node::{Owner, Session};
 use session::Reservation;
 use trust::ask::Amounts;
@@ -19,31 +21,25 @@ use trust::{Ask, Operation};
 use units::Name;
 
 impl Asker<'_> {
-    pub(super) fn session_question(&self, question: &SessionQuestion) -> Answer<()> {
-        match question {
-            // What the caller does not see is left out of the answer.
-            SessionQuestion::List(_) | SessionQuestion::Show(..) => {
-                self.check(&Ask::to(Operation::Read))
+    pub(super) fn create_session(&self, request: &SessionRequest) -> Answer<()> {
+        let promise = to_create(request)?;
+        self.promise(&promise)?;
+        match self.state.node.session(&promise.session) {
+            Some(taken) if !taken.is_built_in() && !self.sees(taken) => {
+                Err(name_taken(&promise.session))
             }
-            SessionQuestion::Create(request, _) => {
-                let promise = to_create(request)?;
-                self.promise(&promise)?;
-                match self.daemon.node.session(&promise.session) {
-                    Some(taken) if !taken.is_built_in() && !self.sees(taken) => {
-                        Err(name_taken(&promise.session))
-                    }
-                    _ => Ok(()),
-                }
-            }
-            SessionQuestion::Set(name, change, _) => {
-                self.session(name)?;
-                self.promise(&self.daemon.to_set(name, change)?)
-            }
-            SessionQuestion::Remove(name, cascade, _) => {
-                let session = self.session(name)?;
-                if *cascade { self.all_in(&session.name) } else { Ok(()) }
-            }
+            _ => Ok(()),
         }
+    }
+
+    pub(super) fn set_session(&self, name: &str, change: &SessionChange) -> Answer<()> {
+        self.session(name)?;
+        self.promise(&to_set(self.state, name, change)?)
+    }
+
+    pub(super) fn remove_session(&self, name: &str, cascade: bool) -> Answer<()> {
+        let session = self.session(name)?;
+        if cascade { self.all_in(&session.name) } else { Ok(()) }
     }
 
     /// A session that is there and that the caller may change.
@@ -51,7 +47,7 @@ impl Asker<'_> {
         let operation = Operation::Session;
         self.check(&Ask::to(operation))?;
         let named = Name::new(name).ok();
-        let found = named.and_then(|name| self.daemon.node.session(&name));
+        let found = named.and_then(|name| self.state.node.session(&name));
         match found {
             Some(found) if self.rights.reach(operation, found.name.as_str(), found.owner) => {
                 Ok(found)
@@ -61,20 +57,20 @@ impl Asker<'_> {
                 self.everybodys(operation)?;
                 Ok(found)
             }
-            _ => Err(self.daemon.no_session(&self.sight(), name)),
+            _ => Err(no_session(&self.state.node, &self.sight(), name)),
         }
     }
 
     /// A session in which the caller may have services and rules, as far as it is whose it is.
     pub(super) fn usable(&self, name: &Name) -> Answer<()> {
-        let found = self.daemon.node.session(name).filter(|session| {
+        let found = self.state.node.session(name).filter(|session| {
             session.owner.is_none()
                 || self.rights.is_own(session.owner)
                 || self.rights.reach_everybody(Operation::Deploy)
         });
         match found {
             Some(_) => Ok(()),
-            None => Err(self.daemon.no_session(&self.sight(), name.as_str())),
+            None => Err(no_session(&self.state.node, &self.sight(), name.as_str())),
         }
     }
 
@@ -82,7 +78,7 @@ impl Asker<'_> {
     fn all_in(&self, session: &Name) -> Answer<()> {
         let reach =
             |operation, owner: Option<Owner>| self.rights.reach(operation, session.as_str(), owner);
-        let node = &self.daemon.node;
+        let node = &self.state.node;
         let mut services = node.services().filter(|it| it.session == *session);
         if services.any(|service| !reach(Operation::Remove, service.owner)) {
             return self.everybodys(Operation::Remove);
@@ -104,7 +100,7 @@ impl Asker<'_> {
     }
 
     fn reserved_with(&self, promise: &Promise) -> Amounts {
-        let others = self.daemon.node.sessions().filter(|session| {
+        let others = self.state.node.sessions().filter(|session| {
             session.name != promise.session && self.rights.is_of_grant(session.owner)
         });
         let all = others.map(|session| &session.reservation).chain([&promise.reservation]);
@@ -126,7 +122,7 @@ impl Asker<'_> {
         let memory = reservation.memory.or(reservation.queue).unwrap_or_default();
         let bandwidth = reservation.send.iter().map(|(port, share)| {
             // Of a port whose rate is not known nothing is promised.
-            let rate = self.daemon.port_rate(port).map_or(0, |rate| rate.0);
+            let rate = port_rate(&self.state.node, port).map_or(0, |rate| rate.0);
             let bits = u128::from(rate) * u128::from(share.parts_per_million());
             u64::try_from(bits.div_ceil(1_000_000)).unwrap_or(u64::MAX)
         });
@@ -140,8 +136,8 @@ impl Asker<'_> {
                 && self.rights.names_session(session.name.as_str())
     }
 
-    fn sight(&self) -> crate::authority::Sight {
-        let sessions = self.daemon.node.sessions().map(|session| session.name.to_string());
+    pub(super) fn sight(&self) -> Sight {
+        let sessions = self.state.node.sessions().map(|session| session.name.to_string());
         self.rights.sight(sessions)
     }
 }
@@ -149,5 +145,5 @@ impl Asker<'_> {
 fn name_taken(name: &Name) -> api::ErrorInfo {
     let message = format!("the name '{name}' is not free on this node");
     let help = "give the session another one";
-    crate::http::error(api::ErrorCode::Refused, message, Some(help))
+    error(ErrorCode::Refused, message, Some(help))
 }

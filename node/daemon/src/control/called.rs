@@ -1,0 +1,287 @@
+//! Services that active packets call: found among those of their principal, or started for them,
+//! and stopped when nobody has called them for a while.
+//!
+//! ```text
+//! cell: who runs DIGEST for ID? ─▶ is it held? ─▶ the caller's service of that module ─▶ answer
+//!                                  │ no: may it   │ none: may it be deployed? ─▶ deploy ─ runs ─▶ answer
+//!                                  │ be had?      └ no ─▶ refused, for a while
+//!                                  └▶ fetched, from the previous node first ─▶ asked again
+//! ```
+//!
+//! They are not desired: an apply does not take them away, nothing of them is written down, and a
+//! start of the node begins without them.
+
+use super::action::Action;
+use super::authorize::{check_deployment, check_wanted};
+use super::deployments::{Begun, Deployments};
+use super::state::NodeState;
+use crate::access::Caller;
+use crate::answer::{Answer, name};
+use crate::events::Note;
+use api::{DeployRequest, EventKind};
+use association::AssociationId;
+use cell::{CallAnswer, CallQuestion};
+use module_store::Digest;
+use node::{Command, Owner, ServiceState};
+use std::collections::{BTreeMap, VecDeque};
+use trust::{Operation, PublicKey};
+use units::{EntryId, Name, Nanos};
+
+/// Milliseconds for which cells answer a caller that a module does not run, without another
+/// question: each costs the daemon half a millisecond.
+const REFUSED_FOR_MS: u64 = 2_000;
+/// Time without a call after which a service is stopped.
+const IDLE: Nanos = Nanos::from_millis(60_000);
+/// Largest number of questions that wait for a change of the desired state to end.
+const QUESTIONS_MAX: usize = 1024;
+/// Least time between two events of refused packets: strangers make up digests.
+const TOLD_EVERY: Nanos = Nanos::from_millis(1_000);
+/// Prefix of the names of such services.
+const PREFIX: &str = "called-";
+/// Number of digits of the digest in a name.
+const DIGITS: usize = 12;
+
+/// Sender of active packets.
+#[derive(Clone)]
+pub(crate) struct Sender {
+    pub(crate) caller: Caller,
+    /// Principal of the association by which they came; `None` without one.
+    pub(crate) principal: Option<PublicKey>,
+}
+
+/// Call of a module that the node does not hold.
+pub(crate) struct Wanted {
+    pub(crate) question: CallQuestion,
+    pub(crate) sender: Sender,
+}
+
+/// Services that run because packets call them, and the questions that wait.
+#[derive(Default)]
+pub(super) struct Called {
+    services: BTreeMap<Name, Service>,
+    /// Questions that wait for the end of a change.
+    held: VecDeque<Wanted>,
+    /// Time of the last event of refused packets.
+    told: Option<Nanos>,
+}
+
+struct Service {
+    /// Questions that wait for its start.
+    waiting: Vec<CallQuestion>,
+    /// Time of the last call, as far as that was looked at, and the packets until then.
+    used: Nanos,
+    packets: u64,
+}
+
+impl Called {
+    /// Returns true when a service runs because packets call it.
+    pub(super) fn has(&self, service: &Name) -> bool {
+        self.services.contains_key(service)
+    }
+
+    /// Returns true when no question waits for the end of a change.
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Releases the questions of an association that has ended.
+    pub(super) fn forget(&mut self, id: AssociationId) {
+        let is_its = |question: &CallQuestion| question.association == Some(id);
+        self.held.retain(|held| !is_its(&held.question));
+        self.services.values_mut().for_each(|it| it.waiting.retain(|question| !is_its(question)));
+    }
+
+    /// Handles a question of a cell: it waits while `is_busy`, since a start in the middle of a
+    /// change of the desired state would come into its steps.
+    pub(super) fn handle_question(
+        &mut self,
+        state: &mut NodeState,
+        deployments: &Deployments,
+        is_busy: bool,
+        wanted: Wanted,
+    ) {
+        if is_busy {
+            if self.held.len() < QUESTIONS_MAX {
+                return self.held.push_back(wanted);
+            }
+            return answer(state, wanted.question, refused());
+        }
+        let Wanted { question, sender } = wanted;
+        if let Err(why) = self.find_or_start(state, deployments, question, &sender) {
+            self.refuse(state, question, &sender, &why.message);
+        }
+    }
+
+    /// Handles the end of a fetch for packets.
+    pub(super) fn handle_fetched(
+        &mut self,
+        state: &mut NodeState,
+        deployments: &Deployments,
+        is_busy: bool,
+        wanted: Wanted,
+        came: Answer<()>,
+    ) {
+        match came {
+            Ok(()) => self.handle_question(state, deployments, is_busy, wanted),
+            Err(why) => self.refuse(state, wanted.question, &wanted.sender, &why.message),
+        }
+    }
+
+    /// Handles the questions that waited for the end of a change.
+    pub(super) fn release(&mut self, state: &mut NodeState, deployments: &Deployments) {
+        for wanted in std::mem::take(&mut self.held) {
+            self.handle_question(state, deployments, false, wanted);
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        state: &mut NodeState,
+        question: CallQuestion,
+        sender: &Sender,
+        why: &str,
+    ) {
+        let now = state.now();
+        if self.told.is_none_or(|told| now.saturating_sub(told) >= TOLD_EVERY) {
+            self.told = Some(now);
+            let who = match sender.principal {
+                Some(principal) => principal.to_string(),
+                None => "somebody without an association".to_owned(),
+            };
+            let digest = Digest::from_bytes(question.digest);
+            let text = format!("packets of {who} call the module {}…: {why}", digest.short());
+            let owner = state.owner_of(&sender.caller);
+            state.note(Note::new(EventKind::CallRefused, text).module(digest).owner(owner));
+        }
+        answer(state, question, refused());
+    }
+
+    fn find_or_start(
+        &mut self,
+        state: &mut NodeState,
+        deployments: &Deployments,
+        question: CallQuestion,
+        sender: &Sender,
+    ) -> Answer<()> {
+        let caller = &sender.caller;
+        let digest = Digest::from_bytes(question.digest);
+        if !state.modules.is_there(&digest) {
+            check_wanted(state, caller, Operation::Deploy, &digest)?;
+            let wanted = Wanted { question, sender: sender.clone() };
+            state.push(Action::FetchCalled(Box::new(wanted)));
+            return Ok(());
+        }
+        state.modules.resolve(&digest.to_string())?;
+        let owner = state.owner_of(caller);
+        let found = find(state, owner, &digest);
+        let service = match &found {
+            Some((service, _)) => service.clone(),
+            None => name_for(owner, &digest)?,
+        };
+        // Also of one that runs: another capability of the same principal may not reach it.
+        let request = DeployRequest {
+            name: Some(service.to_string()),
+            module: digest.to_string(),
+            level: Some(abi::Level::User.to_string()),
+            ..DeployRequest::default()
+        };
+        check_deployment(state, caller, &request)?;
+        match found {
+            Some((_, Some(entry))) => answer(state, question, CallAnswer::Service(entry)),
+            Some((service, None)) => self.wait_for(state.now(), service, question),
+            None => {
+                let is_called = |service: &Name| self.has(service);
+                let Begun { service, .. } =
+                    deployments.begin(state, &is_called, caller, &request)?;
+                let text = format!("the service '{service}' starts: packets call it");
+                let note = Note::new(EventKind::ServiceCalled, text).service(&service);
+                state.note(note.owner(owner));
+                self.wait_for(state.now(), service, question);
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for(&mut self, now: Nanos, service: Name, question: CallQuestion) {
+        let new = || Service { waiting: Vec::new(), used: now, packets: 0 };
+        self.services.entry(service).or_insert_with(new).waiting.push(question);
+    }
+
+    /// Answers the questions that wait for a service that runs.
+    pub(super) fn handle_running(&mut self, state: &mut NodeState, service: &Name) {
+        let Some(entry) = state.node.service(service).map(|service| service.entry) else { return };
+        for question in self.take_waiting(service) {
+            answer(state, question, CallAnswer::Service(entry));
+        }
+    }
+
+    /// Refuses the questions that wait for a service that did not start, or is gone.
+    pub(super) fn handle_ended(&mut self, state: &mut NodeState, service: &Name) {
+        for question in self.take_waiting(service) {
+            answer(state, question, refused());
+        }
+        if state.node.service(service).is_none() {
+            self.services.remove(service);
+        }
+    }
+
+    fn take_waiting(&mut self, service: &Name) -> Vec<CallQuestion> {
+        let found = self.services.get_mut(service);
+        found.map_or_else(Vec::new, |found| std::mem::take(&mut found.waiting))
+    }
+
+    /// Stops services that nobody calls any more; `packets_of` is what cells have just reported.
+    pub(super) fn end_idle(&mut self, state: &mut NodeState, packets_of: &dyn Fn(EntryId) -> u64) {
+        let now = state.now();
+        let mut idle = Vec::new();
+        for (name, called) in &mut self.services {
+            let entry = state.node.service(name).map(|service| service.entry);
+            let packets = entry.map_or(0, packets_of);
+            if packets != called.packets || !called.waiting.is_empty() {
+                (called.packets, called.used) = (packets, now);
+            } else if now.saturating_sub(called.used) >= IDLE {
+                idle.push(name.clone());
+            }
+        }
+        for service in idle {
+            let gone = state.command(Command::Remove { service: service.clone(), cascade: true });
+            if gone.is_ok() {
+                let text = format!("nobody has called the service '{service}' for a minute");
+                state.note(Note::new(EventKind::ServiceCalled, text).service(&service));
+            }
+        }
+    }
+}
+
+const fn refused() -> CallAnswer {
+    CallAnswer::Refused { for_ms: REFUSED_FOR_MS }
+}
+
+fn answer(state: &mut NodeState, question: CallQuestion, answer: CallAnswer) {
+    state.push(Action::AnswerCall(question, answer));
+}
+
+/// Returns the service of this owner with this module, and its entry if it runs.
+fn find(
+    state: &NodeState,
+    owner: Option<Owner>,
+    digest: &Digest,
+) -> Option<(Name, Option<EntryId>)> {
+    let digest = digest.to_string();
+    let principal = owner.map(|owner| owner.principal);
+    let mut own = state.node.services().filter(|service| {
+        service.module.digest == digest
+            && service.owner.map(|owner| owner.principal) == principal
+            && service.state != ServiceState::Stopping
+    });
+    let found = own.next()?;
+    let runs = found.state == ServiceState::Running;
+    Some((found.name.clone(), runs.then_some(found.entry)))
+}
+
+/// Returns the name of the service that packets of one principal call by one module.
+fn name_for(owner: Option<Owner>, digest: &Digest) -> Answer<Name> {
+    let number = owner.map_or(0, |owner| owner.principal.0);
+    let digits: String = digest.hex().chars().take(DIGITS).collect();
+    name(&format!("{PREFIX}{digits}-{number}"))
+}

@@ -1,0 +1,314 @@
+//! Desired state as the daemon keeps it: in memory, and in step with the journal.
+//!
+//! ```text
+//! command ─▶ done by the node ─▶ record ─▶ JournalWrite ─▶ journal (a thread) ─▶ handle_written
+//!    └─ what cannot be undone: recorded first
+//! ```
+//!
+//! Nothing is written here but at the start of a node; a change that cannot be recorded is undone by
+//! whoever made it.
+
+use super::authority::{Authority, Capabilities, Capability, Revoked};
+use super::edit::Edit;
+use super::modules::Stored;
+use super::recorded::Recorded;
+use super::recording::{Facts, Recording, Write};
+use crate::answer::failed;
+use crate::http::Answer;
+use crate::journal::{CapabilityTexts, Journal, JournalError, Record};
+use api::ErrorInfo;
+use node::CapabilityId;
+use node::desired::{DesiredRule, DesiredState};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use trust::{ModulePattern, UnixTime, Versions};
+use units::{Name, Nanos};
+
+/// Desired state, its journal, and what of it is not there at present.
+pub(crate) struct Desired {
+    recording: Recording<Recorded>,
+    /// Digest of what the node file wanted when it was last followed.
+    followed: Option<String>,
+    journal: Arc<Mutex<Journal>>,
+    /// True while a command is recorded before it is done.
+    is_ahead: bool,
+    /// State that waits for a confirmation.
+    unconfirmed: Option<Unconfirmed>,
+    shortfall: Shortfall,
+    /// Bytes of each module that was fetched before there was a daemon.
+    fetched: Vec<u64>,
+    /// Capabilities as the journal has them, once some were written.
+    capabilities: Option<Arc<Capabilities>>,
+}
+
+/// Parts of the desired state that are not there, each with the reason.
+#[derive(Debug, Default)]
+pub(crate) struct Shortfall {
+    /// Sessions that are promised less than they shall be.
+    pub(crate) sessions: BTreeMap<Name, String>,
+    /// Services that do not run.
+    pub(crate) services: BTreeMap<Name, String>,
+    /// Rules that the node cannot have.
+    pub(crate) rules: Vec<(DesiredRule, String)>,
+}
+
+impl Shortfall {
+    /// Returns true when a service or a session's reservation is missing.
+    pub(crate) fn is_any(&self) -> bool {
+        !self.services.is_empty() || !self.sessions.is_empty()
+    }
+}
+
+/// State that is taken back unless somebody confirms it.
+#[derive(Clone, Debug)]
+pub(crate) struct Unconfirmed {
+    pub(crate) until: Instant,
+    /// Generation to go back to.
+    pub(crate) back_to: u64,
+    /// Cause of the change.
+    pub(crate) cause: String,
+}
+
+/// Write of a state to the journal, to be made beside the loop, with everything it needs.
+pub(crate) struct JournalWrite {
+    journal: Arc<Mutex<Journal>>,
+    write: Write,
+    capabilities: Option<CapabilityTexts>,
+    /// Writes of modules that must have ended before.
+    stores: Vec<Stored>,
+}
+
+impl JournalWrite {
+    /// Waits for the modules that the state may name, and writes. Blocks.
+    ///
+    /// # Errors
+    /// When a module or the state could not be written.
+    pub(crate) fn run(self) -> Answer<()> {
+        let Self { journal, write: Write { state, generation, facts }, capabilities, stores } =
+            self;
+        // One that ended without a word has no module to wait for.
+        stores.into_iter().try_for_each(|store| store.recv().unwrap_or(Ok(())))?;
+        let record = record(generation, &state, &facts);
+        let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = journal.write(&record, facts.node_file.as_deref(), capabilities.as_ref());
+        written.map_err(|error| refusal(&error))
+    }
+}
+
+impl Desired {
+    /// Creates the desired state of a journal.
+    pub(crate) fn new(journal: Journal, newest: Option<Record>) -> Self {
+        let (generation, state) =
+            newest.map_or_else(Default::default, |record| (record.generation, record.state));
+        Self {
+            recording: Recording::new(state, generation),
+            followed: None,
+            journal: Arc::new(Mutex::new(journal)),
+            is_ahead: false,
+            unconfirmed: None,
+            shortfall: Shortfall::default(),
+            fetched: Vec::new(),
+            capabilities: None,
+        }
+    }
+
+    /// Returns the state that was recorded last.
+    pub(crate) const fn state(&self) -> &Arc<DesiredState> {
+        self.recording.state()
+    }
+
+    /// Returns the generation of the state that was recorded last.
+    pub(crate) const fn generation(&self) -> u64 {
+        self.recording.generation()
+    }
+
+    /// Returns the digest of what the node file wanted when it was last followed.
+    pub(crate) fn followed(&self) -> Option<&str> {
+        self.followed.as_deref()
+    }
+
+    /// Notes that a node file is followed.
+    pub(crate) fn follow(&mut self, fingerprint: String) {
+        self.followed = Some(fingerprint);
+    }
+
+    /// Returns the state that waits for a confirmation.
+    pub(crate) const fn unconfirmed(&self) -> Option<&Unconfirmed> {
+        self.unconfirmed.as_ref()
+    }
+
+    /// Has a state wait for its confirmation, or none.
+    pub(crate) fn set_unconfirmed(&mut self, unconfirmed: Option<Unconfirmed>) {
+        self.unconfirmed = unconfirmed;
+    }
+
+    /// Ends the wait for a confirmation.
+    pub(crate) fn take_unconfirmed(&mut self) -> Option<Unconfirmed> {
+        self.unconfirmed.take()
+    }
+
+    /// Returns what of the state is not there.
+    pub(crate) const fn shortfall(&self) -> &Shortfall {
+        &self.shortfall
+    }
+
+    /// Returns what of the state is not there, to be changed.
+    pub(crate) fn shortfall_mut(&mut self) -> &mut Shortfall {
+        &mut self.shortfall
+    }
+
+    /// Notes the bytes of modules that were fetched before there was a daemon.
+    pub(crate) fn set_fetched(&mut self, bytes: Vec<u64>) {
+        self.fetched = bytes;
+    }
+
+    /// Removes and returns the bytes of each module that was fetched before there was a daemon.
+    pub(crate) fn take_fetched(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.fetched)
+    }
+
+    /// Returns true while a command is recorded before it is done.
+    pub(crate) const fn is_ahead(&self) -> bool {
+        self.is_ahead
+    }
+
+    /// Notes whether a command is recorded before it is done.
+    pub(crate) fn set_ahead(&mut self, is_ahead: bool) {
+        self.is_ahead = is_ahead;
+    }
+
+    /// Returns true while a change waits to be written, or is.
+    pub(crate) fn is_recording(&self) -> bool {
+        !self.recording.is_idle()
+    }
+
+    /// Queues a change for the journal, with its continuation.
+    pub(crate) fn push(&mut self, edit: Edit, facts: Facts, then: Recorded) {
+        self.recording.push(edit, facts, then);
+    }
+
+    /// Returns the next write of the journal, unless one is under way. `stores` gives the writes of
+    /// modules that have to end before it.
+    pub(crate) fn poll_write(
+        &mut self,
+        capabilities: &Arc<Capabilities>,
+        stores: impl FnOnce() -> Vec<Stored>,
+    ) -> Option<JournalWrite> {
+        let write = self.recording.poll_write()?;
+        if write.facts.node_file.is_some() {
+            self.followed.clone_from(&write.facts.node_file);
+        }
+        let capabilities = self.new_capabilities(capabilities);
+        Some(JournalWrite { journal: self.journal(), write, capabilities, stores: stores() })
+    }
+
+    /// Handles the end of a write. Returns the continuation of its change.
+    pub(crate) fn handle_written(&mut self, is_written: bool) -> Option<Recorded> {
+        self.recording.handle_written(is_written)
+    }
+
+    /// Writes at once, while nobody else does: when the node starts.
+    pub(crate) fn write_now(
+        &mut self,
+        state: DesiredState,
+        facts: &Facts,
+    ) -> Result<(), JournalError> {
+        let record = record(self.generation() + 1, &state, facts);
+        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        journal.write(&record, facts.node_file.as_deref(), None)?;
+        drop(journal);
+        self.recording.set(state, record.generation);
+        Ok(())
+    }
+
+    /// Returns the journal, for whoever may wait for it.
+    pub(crate) fn journal(&self) -> Arc<Mutex<Journal>> {
+        Arc::clone(&self.journal)
+    }
+
+    /// Reads the state of a generation, with the things of owners as they are now.
+    ///
+    /// # Errors
+    /// When the journal has no such generation, or cannot be read.
+    pub(crate) fn read(&self, generation: u64) -> Answer<DesiredState> {
+        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = journal.read(generation).map(|record| record.state.with_owned_of(self.state()));
+        state.map_err(|problem| match problem {
+            JournalError::NoGeneration { .. } => {
+                crate::http::error(api::ErrorCode::NotFound, problem.to_string(), None)
+            }
+            problem => failed(problem),
+        })
+    }
+
+    /// Reads what the journal has of capabilities. `now` is the node's clock.
+    pub(crate) fn authority(
+        &self,
+        now: Nanos,
+        anyone: BTreeSet<ModulePattern>,
+    ) -> Result<Authority, JournalError> {
+        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut capabilities = Capabilities::new();
+        for (number, text) in journal.capabilities()? {
+            let read: Result<Capability, _> = serde_json::from_str(&text);
+            let capability = read.map_err(|error| {
+                journal.damaged(format!("capability {number} is not understood: {error}"))
+            })?;
+            capabilities.insert(CapabilityId(number), capability);
+        }
+        let mut revoked = Revoked::default();
+        for text in journal.revoked()? {
+            let read = revoked.insert(&text);
+            read.map_err(|error| journal.damaged(format!("something revoked: {error}")))?;
+        }
+        let latest = UnixTime(journal.latest_time()?);
+        let versions = match journal.versions()? {
+            Some(text) => text
+                .parse()
+                .map_err(|error| journal.damaged(format!("the versions that ran: {error}")))?,
+            None => Versions::default(),
+        };
+        Ok(Authority::new(now, latest, anyone, capabilities, revoked, versions))
+    }
+
+    /// Returns capabilities as they are to be written, if the journal has others.
+    fn new_capabilities(&mut self, now: &Arc<Capabilities>) -> Option<CapabilityTexts> {
+        if self.capabilities.as_ref().is_some_and(|written| Arc::ptr_eq(written, now)) {
+            return None;
+        }
+        self.capabilities = Some(Arc::clone(now));
+        let text =
+            |(id, it): (&CapabilityId, &Capability)| Some((id.0, serde_json::to_string(it).ok()?));
+        Some(now.iter().filter_map(text).collect())
+    }
+}
+
+fn record(generation: u64, state: &DesiredState, facts: &Facts) -> Record {
+    let mut record = Record::new(generation, &facts.cause, state.clone());
+    record.head.unconfirmed_over = facts.unconfirmed_over;
+    record
+}
+
+/// End of the message of a change that could not be recorded.
+pub(crate) const NOTHING_CHANGED: &str = "; nothing has changed";
+
+/// Returns the refusal of a change because the journal failed, with what to do about it.
+pub(crate) fn refusal(problem: &JournalError) -> ErrorInfo {
+    let refused = failed(format!("{problem}{NOTHING_CHANGED}"));
+    let JournalError::Io { source, .. } = problem else { return refused };
+    let help = match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room on the file system of the node's state, and try again; what runs goes on"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "mount the file system of the node's state writable, and try again; what runs goes on"
+        }
+        io::ErrorKind::PermissionDenied => "the node must be allowed to write its state",
+        _ => {
+            "look at the disk (dmesg); what runs goes on, and no change is taken until the state can be written"
+        }
+    };
+    ErrorInfo { help: Some(help.to_owned()), ..refused }
+}

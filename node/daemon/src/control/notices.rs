@@ -1,0 +1,138 @@
+//! Reports of `core/node`: events for the operator, and answers to whoever waits.
+
+use super::Control;
+use super::action::Action;
+use crate::answer::error;
+use crate::events::Note;
+use api::{ErrorCode, ErrorInfo, EventKind};
+use node::Notice;
+use units::Name;
+
+/// Handles a report. Whoever is refused something by it is, if `is_short`, because there is not
+/// enough of it.
+pub(super) fn handle(control: &mut Control, notice: Notice, is_short: bool) {
+    let refusal = |message: String| {
+        let code = if is_short { ErrorCode::Limit } else { ErrorCode::Failed };
+        error(code, message, None)
+    };
+    let Control { state, work, deployments, movers, removals, called, .. } = control;
+    if let Some(work) = work {
+        work.handle_notice(state, &notice);
+    }
+    match notice {
+        Notice::ServiceRunning { service, restarts } => {
+            let again = if restarts > 0 { format!(", restart {restarts}") } else { String::new() };
+            let text = format!("the service '{service}' runs{again}");
+            state.note(Note::new(EventKind::ServiceStarted, text).service(&service));
+            deployments.handle_running(state, &service);
+            called.handle_running(state, &service);
+        }
+        Notice::ServiceReplaced { service } => {
+            let text = format!("a new version of '{service}' runs, and is watched");
+            state.note(Note::new(EventKind::ServiceReplaced, text).service(&service));
+        }
+        Notice::ServiceKept { service } => {
+            tracing::info!(%service, "the new version of the service stays");
+            state.forget_modules();
+            deployments.handle_running(state, &service);
+        }
+        Notice::ReplaceFailed { service, reason } => {
+            let text = format!("a new version of '{service}' does not run, the old one goes on");
+            let note = Note::new(EventKind::ServiceNotStarted, text).service(&service);
+            state.note(note.reason(&reason));
+            state.forget_modules();
+            let message = format!("'{service}' goes on as it was: {reason}");
+            deployments.refuse(&service, refusal(message));
+        }
+        Notice::ServicePutBack { service, reason } => {
+            let text = format!("a new version of '{service}' failed at once, the old one is back");
+            let note = Note::new(EventKind::ServicePutBack, text).service(&service);
+            state.note(note.reason(&reason));
+            state.forget_modules();
+            let message = format!(
+                "the new version of '{service}' failed at once, and the one before runs again: {reason}"
+            );
+            deployments.refuse(&service, refusal(message));
+        }
+        Notice::ServiceMoved { service, level } => {
+            let text = format!("the service '{service}' runs at {level}");
+            state.note(Note::new(EventKind::ServiceMoved, text).service(&service));
+            movers.handle_moved(state, &service, level);
+        }
+        Notice::MoveFailed { service, reason } => {
+            let text = format!("the service '{service}' did not move");
+            let note = Note::new(EventKind::MoveFailed, text).service(&service);
+            state.note(note.reason(&reason));
+            let message = format!("the service '{service}' stays where it is: {reason}");
+            movers.refuse(&service, &message);
+        }
+        Notice::ServiceNotStarted { service, reason } => {
+            let text = format!("the service '{service}' did not start");
+            let note = Note::new(EventKind::ServiceNotStarted, text).service(&service);
+            state.note(note.reason(&reason));
+            state.forget_modules();
+            let message = format!("the service '{service}' did not start: {reason}");
+            deployments.refuse(&service, refusal(message));
+            called.handle_ended(state, &service);
+        }
+        Notice::ServiceFailed { service, reason, closed, .. } => {
+            let what = if closed { "are dropped" } else { "go plainly" };
+            let text = format!("the service '{service}' failed, its packets {what}");
+            let note = Note::new(EventKind::ServiceFailed, text).service(&service);
+            state.note(note.reason(&reason));
+            let message = format!("the service '{service}' failed: {reason}");
+            refuse_all(control, &service, message, refusal);
+        }
+        Notice::ServiceBypassed { service, reason } => {
+            let text = format!(
+                "the service '{service}' has trapped too often: it is bypassed until it is deployed again"
+            );
+            let note = Note::new(EventKind::ServicePolicy, text).service(&service);
+            state.note(note.reason(&reason));
+            let message = format!("the service '{service}' is bypassed: {reason}");
+            refuse_all(control, &service, message, refusal);
+        }
+        Notice::ServiceRemoved { service } => {
+            let text = format!("the service '{service}' is gone");
+            state.note(Note::new(EventKind::ServiceRemoved, text).service(&service));
+            // Whoever hears of it may rely on it: behind the last closed service all is open.
+            state.push(Action::ClosePorts);
+            let removed = format!("the service '{service}' was removed");
+            movers.refuse(&service, &removed);
+            deployments.refuse(&service, refusal(removed));
+            called.handle_ended(state, &service);
+            removals.handle_stopped(&service);
+            state.forget_modules();
+        }
+        Notice::SessionRemoved { session } => {
+            let text = format!("the session '{session}' is gone");
+            state.note_session(EventKind::SessionRemoved, &session, text);
+            removals.handle_session_gone(&session);
+            state.push(Action::ForgetSession(session));
+        }
+        Notice::CellLost { reason, closed, .. } => {
+            let text = match closed.is_empty() {
+                true => "the cell is lost: until it is back, packets of services go plainly",
+                false => {
+                    "the cell is lost: until it is back, packets of open services go plainly, and those of closed ones are dropped"
+                }
+            };
+            state.note(Note::new(EventKind::CellLost, text).reason(&reason));
+            for service in closed {
+                let text = format!("packets of '{service}' are dropped until it runs again");
+                state.note(Note::new(EventKind::ServicePolicy, text).service(service));
+            }
+            movers.refuse_all(&format!("the cell was lost: {reason}"));
+        }
+    }
+}
+
+fn refuse_all(
+    control: &mut Control,
+    service: &Name,
+    message: String,
+    refusal: impl FnOnce(String) -> ErrorInfo,
+) {
+    control.movers.refuse(service, &message);
+    control.deployments.refuse(service, refusal(message));
+}

@@ -1,0 +1,211 @@
+//! Capabilities that count no more, and what ran under them.
+//!
+//! ```text
+//! tam token revoke ─▶ refused from now on ─▶ what ran is removed ─▶ state.redb ─▶ answer
+//! each second ─ an end has come ────────────▶ the same
+//! ```
+
+use super::action::{Action, Keep};
+use super::authority::{REVOKED_MAX, Revoked};
+use super::deployments::Deployments;
+use super::edit::Edit;
+use super::recorded::Recorded;
+use super::recording::Facts;
+use super::removals::Removals;
+use super::sessions;
+use super::state::NodeState;
+use crate::answer::{Answer, error, usage};
+use crate::events::Note;
+use crate::reply::Reply;
+use api::{ErrorCode, EventKind, RevokeRequest, SCHEMA_VERSION};
+use node::desired::DesiredState;
+use node::{CapabilityId, Command, Node, Owner, ServiceState};
+use std::collections::{BTreeMap, BTreeSet};
+use units::{Name, RuleId};
+
+/// Period in which the latest time is written down while capabilities are in use: whoever restarts
+/// a node and sets its clock back gains no more than this.
+const TIME_KEPT_EVERY_SECONDS: u64 = 60;
+/// Largest number of revocations in one request.
+const REVOKED_AT_ONCE_MAX: usize = 1024;
+
+/// Things that ran under capabilities that ended, with the reason.
+#[derive(Default)]
+struct Ended {
+    sessions: BTreeMap<Name, &'static str>,
+    services: BTreeMap<Name, &'static str>,
+    rules: Vec<RuleId>,
+}
+
+/// Returns the capabilities of which something runs, or shall run.
+pub(super) fn capabilities_in_use(node: &Node, desired: &DesiredState) -> BTreeSet<CapabilityId> {
+    let services = node.services().filter_map(|service| service.owner);
+    let rules = node.numbered_rules();
+    let rules = rules.iter().filter_map(|(_, rule)| rule.owner);
+    let sessions = node.sessions().filter_map(|session| session.owner);
+    let desired_sessions = desired.sessions.values().filter_map(|session| session.owner);
+    let desired_services = desired.services.values().filter_map(|service| service.owner);
+    let desired_rules = desired.rules.iter().filter_map(|rule| rule.owner);
+    let owners = services.chain(rules).chain(desired_services).chain(desired_rules);
+    let owners = owners.chain(sessions).chain(desired_sessions);
+    owners.map(|owner| owner.capability).collect()
+}
+
+/// Removes orphaned objects when the node starts: the previous daemon crashed before persisting
+/// their owner.
+pub(super) fn end_unknown(state: &mut NodeState, deployments: &mut Deployments) {
+    let unknown = capabilities_in_use(&state.node, state.desired.state()).into_iter();
+    let unknown = unknown.filter(|id| !state.authority.is_known(*id));
+    let reasons = unknown.map(|id| (id, "its capability is not known any more")).collect();
+    end(state, deployments, reasons);
+}
+
+/// Handles a request to revoke; answered when the services that ran under it have stopped.
+pub(super) fn handle_request(
+    state: &mut NodeState,
+    deployments: &mut Deployments,
+    removals: &mut Removals,
+    request: &RevokeRequest,
+    reply: Reply<api::Revoked>,
+) {
+    let wanted = match revocable(state, request) {
+        Ok(wanted) => wanted,
+        Err(refusal) => return reply.refuse(refusal),
+    };
+    let texts = wanted.texts();
+    state.authority.revoke(wanted);
+    // First what runs: it ends whether or not the disk has room.
+    let ended = end_capabilities(state, deployments);
+    state.push(Action::CheckAssociations);
+    let answer = api::Revoked {
+        schema_version: SCHEMA_VERSION,
+        revoked: texts.len() as u64,
+        services: ended.services.keys().map(Name::to_string).collect(),
+        rules: ended.rules.iter().map(|rule| rule.0).collect(),
+    };
+    let time = state.capability_time().0;
+    let stopping = ended.services.into_keys().filter(|it| state.node.service(it).is_some());
+    let stopped = removals.wait_for(stopping.collect());
+    state.keep(Keep::Revoked { texts, time, stopped, answer, reply });
+}
+
+fn revocable(state: &NodeState, request: &RevokeRequest) -> Answer<Revoked> {
+    let asked = request.revoke.len();
+    if asked == 0 || asked > REVOKED_AT_ONCE_MAX {
+        let message = format!("{asked} things to revoke; 1 to {REVOKED_AT_ONCE_MAX} at once");
+        return Err(usage(message));
+    }
+    let mut wanted = Revoked::default();
+    for text in &request.revoke {
+        wanted.insert(text).map_err(usage)?;
+    }
+    if state.authority.revoked().len() + wanted.len() > REVOKED_MAX {
+        let message = format!("this node remembers at most {REVOKED_MAX} revocations");
+        let help = "give its administrators new keys ([trust] administrators), and revoke the old ones: what they signed counts no more";
+        return Err(error(ErrorCode::Limit, message, Some(help)));
+    }
+    Ok(wanted)
+}
+
+/// Ends capabilities whose time has come, and has the latest time written down. Called once a
+/// second.
+pub(super) fn handle_second(state: &mut NodeState, deployments: &mut Deployments) {
+    if state.authority.capabilities().is_empty() {
+        return;
+    }
+    let now = state.now();
+    let reading = state.authority.read_clock(now);
+    if state.authority.tell_of_clock(reading.wall_ahead_by) && reading.wall_ahead_by != 0 {
+        let way = if reading.wall_ahead_by > 0 { "ahead of" } else { "behind" };
+        let by = reading.wall_ahead_by.unsigned_abs();
+        let text = format!(
+            "the machine's clock is {by} s {way} the time by which capabilities end; set it right (docs/trust.md, Time)"
+        );
+        state.note(Note::new(EventKind::ClockOdd, text));
+    }
+    end_capabilities(state, deployments);
+    if state.authority.is_time_to_keep(reading.time, TIME_KEPT_EVERY_SECONDS) {
+        state.keep(Keep::Time(reading.time.0));
+    }
+}
+
+/// Removes what runs under capabilities that count no more.
+fn end_capabilities(state: &mut NodeState, deployments: &mut Deployments) -> Ended {
+    let now = state.capability_time();
+    let reasons = state.authority.ended(now);
+    end(state, deployments, reasons.into_iter().collect())
+}
+
+/// Removes what runs under these capabilities.
+fn end(
+    state: &mut NodeState,
+    deployments: &mut Deployments,
+    reasons: BTreeMap<CapabilityId, &'static str>,
+) -> Ended {
+    let reason = |owner: Option<Owner>| reasons.get(&owner?.capability).copied();
+    let mut ended = Ended::default();
+    if reasons.is_empty() {
+        return ended;
+    }
+    for service in state.node.services() {
+        // One that stops is gone soon.
+        if let Some(why) = reason(service.owner)
+            && service.state != ServiceState::Stopping
+        {
+            ended.services.insert(service.name.clone(), why);
+        }
+    }
+    for view in state.node.rules() {
+        if reason(view.owner).is_some() && view.came_with.is_none() {
+            ended.rules.push(view.rule.id);
+        }
+    }
+    for session in state.node.sessions().filter(|session| !session.leaving) {
+        if let Some(why) = reason(session.owner) {
+            ended.sessions.insert(session.name.clone(), why);
+        }
+    }
+    let desired = state.desired.state();
+    let is_desired = desired.sessions.values().any(|it| reason(it.owner).is_some())
+        || desired.services.values().any(|it| reason(it.owner).is_some())
+        || desired.rules.iter().any(|it| reason(it.owner).is_some());
+    stop(state, deployments, &ended);
+    if is_desired {
+        // The next start does not begin them again.
+        let capabilities: BTreeSet<CapabilityId> = reasons.into_keys().collect();
+        let facts = Facts::of("capabilities that count no more");
+        state.record(facts, Edit::EndCapabilities(capabilities), Recorded::Noted);
+    }
+    ended
+}
+
+fn stop(state: &mut NodeState, deployments: &mut Deployments, ended: &Ended) {
+    let going = state.payers_of(&ended.rules);
+    for rule in &ended.rules {
+        // One that a service took along is gone already.
+        let _ = state.command(Command::RuleRemove { rule: *rule });
+    }
+    state.close_rules(going);
+    if !ended.rules.is_empty() {
+        let rules: Vec<u32> = ended.rules.iter().map(|rule| rule.0).collect();
+        state.note_rules(EventKind::RulesRemoved, &rules);
+    }
+    for (service, why) in &ended.services {
+        let owner = state.node.service(service).and_then(|it| it.owner);
+        let going = state.payers_of(&state.rules_to(service));
+        let removed = state.command(Command::Remove { service: service.clone(), cascade: true });
+        if let Err(problem) = removed {
+            tracing::error!(%service, problem = problem.message, "{why}, and it goes on");
+            continue;
+        }
+        state.close_rules(going);
+        let message = format!("the service '{service}' was stopped: {why}");
+        deployments.refuse(service, error(ErrorCode::Refused, message, None));
+        let text = format!("the service '{service}' was stopped");
+        let note = Note::new(EventKind::CapabilityEnded, text).service(service);
+        state.note(note.reason(*why).owner(owner));
+    }
+    for (session, why) in &ended.sessions {
+        sessions::end(state, session, why);
+    }
+}

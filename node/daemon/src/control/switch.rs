@@ -1,0 +1,61 @@
+//! Switch of the levels below user.
+
+use super::action::Action;
+use super::edit::Edit;
+use super::recorded::Recorded;
+use super::recording::Facts;
+use super::state::NodeState;
+use crate::answer::{Answer, failed};
+use crate::events::Note;
+use crate::reply::Reply;
+use api::{BpfSet, EventKind, SCHEMA_VERSION};
+use node::{Command, Outcome};
+use units::Name;
+
+/// Handles a request to let modules run below user level, or not: it is recorded first.
+pub(super) fn handle_request(state: &mut NodeState, enabled: bool, reply: Reply<BpfSet>) {
+    if let Err(refusal) = check(state, enabled) {
+        return reply.refuse(refusal);
+    }
+    let facts = Facts::of(if enabled { "node --bpf on" } else { "node --bpf off" });
+    state.record(facts, Edit::Bpf(enabled), Recorded::Bpf { enabled, reply });
+}
+
+/// Does and answers a request that is recorded, or refuses it.
+pub(super) fn handle_recorded(
+    state: &mut NodeState,
+    enabled: bool,
+    reply: Reply<BpfSet>,
+    written: Answer<()>,
+) {
+    let moving = written.and_then(|()| set_bpf(state, enabled));
+    if enabled && moving.is_ok() {
+        state.allow_below(true);
+    }
+    reply.answer(moving.map(|moving| {
+        let moving = moving.iter().map(Name::to_string).collect();
+        BpfSet { schema_version: SCHEMA_VERSION, enabled, moving }
+    }));
+}
+
+/// Lets modules run below user level, or takes all to user level. Returns the services that move.
+pub(super) fn set_bpf(state: &mut NodeState, enabled: bool) -> Answer<Vec<Name>> {
+    check(state, enabled)?;
+    let outcome = state.command(Command::Bpf { enabled });
+    let outcome = outcome.map_err(|refusal| failed(refusal.message))?;
+    let Outcome::Bpf { moving } = outcome else {
+        return Ok(Vec::new());
+    };
+    let may = if enabled { "may run" } else { "do not run any more" };
+    state.push(Action::ClearReusable);
+    let text = format!("modules {may} below user level");
+    state.note(Note::new(EventKind::BpfSwitched, text));
+    Ok(moving)
+}
+
+fn check(state: &NodeState, enabled: bool) -> Answer<()> {
+    match state.below().unsupported.as_ref().filter(|_| enabled) {
+        Some(reason) => Err(failed(reason)),
+        None => Ok(()),
+    }
+}
