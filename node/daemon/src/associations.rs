@@ -26,7 +26,7 @@ use association::table::{Reason, Refusal};
 use association::wire::{self, Kind};
 use association::{AssociationId, Associations, Budget, Config, Effect, Established};
 use cell::CallQuestion;
-use cell::protocol::{SecretBytes, ToCell};
+use cell::protocol::{AssociationReport, SecretBytes, ToCell};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket as StdSocket};
 use std::path::Path;
@@ -139,6 +139,42 @@ impl Neighbours {
         let given = socket.and_then(|number| self.sockets.get(number));
         if let Some(socket) = given.or_else(|| self.sockets.iter().find(fits)) {
             let _ = socket.try_send_to(datagram, to);
+        }
+    }
+
+    /// Returns the associations that there are.
+    pub(crate) fn list(&self) -> Vec<api::AssociationInfo> {
+        let now = now();
+        let info = |(id, live): (&AssociationId, &Live)| api::AssociationInfo {
+            id: id.to_string(),
+            principal: live.principal.to_string(),
+            address: live.address.to_string(),
+            age_seconds: now.saturating_sub(live.since).0 / 1_000_000_000,
+        };
+        self.live.iter().map(info).collect()
+    }
+
+    /// Returns the counters of what came for associations, with those of the cells.
+    pub(crate) fn stats(&self, cells: &AssociationReport) -> api::AssociationStats {
+        let mut dropped: BTreeMap<String, u64> =
+            cells.dropped().into_iter().map(|(why, count)| (why.to_owned(), count)).collect();
+        dropped.insert("active_past_cell".to_owned(), self.counts.past_cell);
+        dropped.retain(|_, count| *count > 0);
+        let refused = self.table.refused().iter();
+        let mut handshakes_refused: BTreeMap<String, u64> =
+            refused.map(|(why, count)| (refusal_name(*why).to_owned(), *count)).collect();
+        if self.counts.not_granted > 0 {
+            handshakes_refused.insert("not_granted".to_owned(), self.counts.not_granted);
+        }
+        api::AssociationStats {
+            live: self.live.len() as u64,
+            established: self.counts.established,
+            handshakes_refused,
+            received: cells.received,
+            calls: cells.calls,
+            to_kernel: cells.to_kernel,
+            waiting: cells.waiting,
+            dropped,
         }
     }
 }
@@ -345,45 +381,6 @@ impl Daemon {
     /// Has the front door bring what comes for associations to the cell.
     pub(crate) fn serve_associations(&mut self) -> Result<()> {
         self.control.serve_associations().context("bringing active packets to the cell")
-    }
-
-    /// What there is, for `tam show`.
-    pub(crate) fn association_list(&self) -> Vec<api::AssociationInfo> {
-        let Some(neighbours) = &self.neighbours else { return Vec::new() };
-        let now = now();
-        let info = |(id, live): (&AssociationId, &Live)| api::AssociationInfo {
-            id: id.to_string(),
-            principal: live.principal.to_string(),
-            address: live.address.to_string(),
-            age_seconds: now.saturating_sub(live.since).0 / 1_000_000_000,
-        };
-        neighbours.live.iter().map(info).collect()
-    }
-
-    /// What came for associations, and what became of it.
-    pub(crate) fn association_stats(&self) -> Option<api::AssociationStats> {
-        let neighbours = self.neighbours.as_ref()?;
-        let cell = &self.cells.report().associations;
-        let mut dropped: BTreeMap<String, u64> =
-            cell.dropped().into_iter().map(|(why, count)| (why.to_owned(), count)).collect();
-        dropped.insert("active_past_cell".to_owned(), neighbours.counts.past_cell);
-        dropped.retain(|_, count| *count > 0);
-        let refused = neighbours.table.refused().iter();
-        let mut handshakes_refused: BTreeMap<String, u64> =
-            refused.map(|(why, count)| (refusal_name(*why).to_owned(), *count)).collect();
-        if neighbours.counts.not_granted > 0 {
-            handshakes_refused.insert("not_granted".to_owned(), neighbours.counts.not_granted);
-        }
-        Some(api::AssociationStats {
-            live: neighbours.live.len() as u64,
-            established: neighbours.counts.established,
-            handshakes_refused,
-            received: cell.received,
-            calls: cell.calls,
-            to_kernel: cell.to_kernel,
-            waiting: cell.waiting,
-            dropped,
-        })
     }
 }
 

@@ -9,6 +9,10 @@ use crate::dataplane::ports::Mode;
 use crate::dataplane::{KernelWay, Queue};
 use crate::deploy::Module;
 use crate::events::Note;
+use crate::observe::counters::seen_stats;
+use crate::observe::documents::services::{find_service, seen_services};
+use crate::observe::documents::sessions::{session_details, session_list};
+use crate::observe::metrics::metrics_page;
 use abi::check::Kind;
 use abi::manifest::ParameterValue;
 use anyhow::{Context, Result};
@@ -439,13 +443,17 @@ impl Daemon {
 
     fn do_reported(&mut self, then: AfterReport) {
         match then {
-            AfterReport::Services(sight, reply) => reply.ok(self.seen_services(&sight)),
-            AfterReport::Service(wanted, reply) => reply.answer(self.find_service(&wanted)),
-            AfterReport::Stats(sight, reply) => reply.answer(self.seen_stats(&sight)),
-            AfterReport::Metrics(reply) => reply.answer(self.metrics_page()),
-            AfterReport::Sessions(sight, reply) => reply.answer(self.session_list(&sight)),
+            AfterReport::Services(sight, reply) => reply.ok(seen_services(&self.view(), &sight)),
+            AfterReport::Service(wanted, reply) => {
+                reply.answer(find_service(&self.view(), &wanted))
+            }
+            AfterReport::Stats(sight, reply) => reply.answer(seen_stats(&self.view(), &sight)),
+            AfterReport::Metrics(reply) => {
+                reply.answer(metrics_page(&self.view(), self.events_told()))
+            }
+            AfterReport::Sessions(sight, reply) => reply.answer(session_list(&self.view(), &sight)),
             AfterReport::Session(sight, wanted, reply) => {
-                reply.answer(self.session_details(&sight, &wanted));
+                reply.answer(session_details(&self.view(), &sight, &wanted));
             }
             AfterReport::CaptureEnds(id, reply) => reply.answer(self.capture_ended(id)),
             AfterReport::CountDrops => self.count_drops(),

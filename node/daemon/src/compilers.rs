@@ -17,6 +17,7 @@ use crate::code_cache::CodeCache;
 use crate::control::authorize::readable;
 use crate::daemon::{Daemon, Done};
 use crate::deploy::{self, Module};
+use crate::observe::documents::modules as documents;
 use crate::reply::Reply;
 use api::{ModuleList, ModuleStored, SCHEMA_VERSION};
 use cell::Compiled;
@@ -309,15 +310,7 @@ impl Daemon {
     pub(crate) fn module_list(&mut self, caller: &Caller) -> Answer<ModuleList> {
         let listing = self.control.modules().store().list().map_err(failed)?;
         let modules = readable(self.control.state_mut(), caller, listing.modules);
-        let stored = |module: module_store::StoredModule| ModuleStored {
-            schema_version: SCHEMA_VERSION,
-            digest: module.digest.to_string(),
-            name: module.name.unwrap_or_default(),
-            version: module.version.unwrap_or_default(),
-            size_bytes: module.bytes,
-        };
-        let modules = modules.into_iter().map(stored).collect();
-        Ok(ModuleList { schema_version: SCHEMA_VERSION, modules })
+        Ok(documents::module_list(modules))
     }
 
     /// Takes in what a compiler has made, for the levels below user too if `bpf` says so. Who

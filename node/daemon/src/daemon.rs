@@ -26,6 +26,7 @@ use crate::drops::{self, Drops};
 use crate::events::{Journal, Note};
 use crate::ledger::Billing;
 use crate::life::Found;
+use crate::observe::view::View;
 use crate::record::{self, Record, RecordView, Recorder};
 use crate::reply::Reply;
 use crate::request::Incoming;
@@ -330,6 +331,28 @@ impl Daemon {
     /// The node's clock.
     pub(crate) fn now(&self) -> Nanos {
         Nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Returns what there is, for reading.
+    pub(crate) fn view(&self) -> View<'_> {
+        View {
+            now: self.now(),
+            file: &self.file,
+            node_key: &self.node_key,
+            node: self.control.node(),
+            state: self.control.state(),
+            plane: &self.plane,
+            cells: &self.cells,
+            neighbours: self.neighbours.as_ref(),
+            billing: &self.billing,
+            demand: &self.demand,
+            compilers: &self.compilers,
+            sessions: &self.sessions,
+            closed: &self.closed,
+            fuel_closed: &self.fuel_closed,
+            payers: &self.lines,
+            speed: self.speed(),
+        }
     }
 
     pub(crate) async fn serve(

@@ -8,7 +8,10 @@
 use crate::cells::AfterReport;
 use crate::daemon::Daemon;
 use crate::events::{Note, wall_clock_ms};
-use crate::reasons;
+use crate::observe::counters::{
+    association_stats, queue_session, service_stats, socket_drops, stack_drops,
+};
+use crate::observe::reasons;
 use api::EventKind;
 use bpf::front_door::Arrival;
 use node::Action;
@@ -136,11 +139,6 @@ pub(crate) fn is_drop(reason: &str) -> bool {
     !reason.starts_with("kernel_")
 }
 
-/// Reasons of the kernel's drops, by name.
-pub(crate) fn stack_drops(drops: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
-    drops.into_iter().map(|(name, count)| (format!("{}{name}", reasons::STACK), count)).collect()
-}
-
 impl Daemon {
     /// What the front door has counted so far is nothing new.
     pub(crate) fn begin_drops(&mut self) {
@@ -204,7 +202,7 @@ impl Daemon {
         if let Some(port) = place.port {
             let live = self.plane.ports.iter().find(|live| live.port.spec.name == port);
             if let Some(live) = live.filter(|_| place.reason.starts_with("socket_")) {
-                note = note.session(self.queue_session(live));
+                note = note.session(queue_session(&self.view(), live));
             }
             note = note.port(port);
         }
@@ -222,17 +220,6 @@ impl Daemon {
         self.note(note);
     }
 
-    /// The numbers of the rules that lead to each service, best first.
-    pub(crate) fn rules_by_service(&self) -> BTreeMap<Name, Vec<u32>> {
-        let mut all: BTreeMap<Name, Vec<u32>> = BTreeMap::new();
-        for view in self.control.node().rules() {
-            if let Action::Service(service) = view.rule.spec.action {
-                all.entry(service).or_default().push(view.rule.id.0);
-            }
-        }
-        all
-    }
-
     fn port_readings(&self) -> Vec<(Place, u64)> {
         let mut readings = Vec::new();
         for port in &self.plane.ports {
@@ -247,7 +234,7 @@ impl Daemon {
                 let lost = |name: &str| name.starts_with("drop_") || name.starts_with("kernel_");
                 named.filter(|((name, _), _)| lost(name)).for_each(|((name, _), n)| add(name, n));
             }
-            let (full, dropped) = self.socket_drops(port);
+            let (full, dropped) = socket_drops(&self.view(), port);
             add("socket_ring_full", full);
             add("socket_dropped", dropped);
             let stack = self.plane.front.stack_drops(Arrival::Port(port.port.id));
@@ -296,7 +283,7 @@ impl Daemon {
 
     fn add_services(&self, readings: &mut Vec<(Place, u64)>) {
         for service in self.control.node().services() {
-            for (reason, count) in self.service_stats(service).dropped {
+            for (reason, count) in service_stats(&self.view(), service).dropped {
                 let service = Some(service.name.clone());
                 readings.push((Place { reason, service, ..Place::default() }, count));
             }
@@ -313,7 +300,7 @@ impl Daemon {
         ] {
             readings.push((Place { reason: reason.to_owned(), ..Place::default() }, count));
         }
-        let active = self.association_stats().map(|it| it.dropped).unwrap_or_default();
+        let active = association_stats(&self.view()).map(|it| it.dropped).unwrap_or_default();
         let active = active.into_iter();
         readings.extend(active.map(|(reason, n)| (Place { reason, ..Place::default() }, n)));
     }

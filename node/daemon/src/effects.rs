@@ -2,6 +2,7 @@
 
 use crate::control::action::{Action, DeployedAnswer, Keep};
 use crate::daemon::{Daemon, Done};
+use crate::observe::documents::services::find_service;
 use crate::replace::way_of;
 use api::ErrorInfo;
 use api::{Deployed, ErrorCode, SCHEMA_VERSION};
@@ -79,7 +80,7 @@ impl Daemon {
             Action::AnswerDeployed(answer) => {
                 let DeployedAnswer { service, took_ms, shadowed, lacks, replaced, reply } = *answer;
                 let schema_version = SCHEMA_VERSION;
-                let service = self.find_service(service.as_str());
+                let service = find_service(&self.view(), service.as_str());
                 reply.answer(service.map(|service| Deployed {
                     schema_version,
                     service,

@@ -12,10 +12,8 @@ use crate::control::sessions::port_rate;
 use crate::daemon::Daemon;
 use ::session::below::Terms;
 use ::session::line;
-use api::SendUse;
-use bpf_maps::{LINES_MAX, Line, PORT_SHARES, PORTS_MAX};
+use bpf_maps::{LINES_MAX, PORT_SHARES, PORTS_MAX};
 use cell::protocol::ToCell;
-use node::Session;
 use std::collections::{BTreeMap, BTreeSet};
 use units::{Nanos, PortId, SessionId};
 
@@ -138,32 +136,6 @@ impl Daemon {
                 tracing::error!(port = %name, %error, "the front door was not told of shares");
             }
         }
-    }
-
-    /// What a session sent by each port of which it has a share.
-    pub(crate) fn sends_of(&self, session: &Session) -> Vec<SendUse> {
-        let Ok(front) = self.plane.front.front() else { return Vec::new() };
-        let use_of = |port: &units::Name| {
-            let id = self.plane.ports.iter().find(|it| it.port.spec.name == *port)?.port.id;
-            let account = *self.lines.get(&(id, session.id))?;
-            let Line { account, up, dropped, sent_up, sent_above, .. } = front.line(account)?;
-            let [nic, kernel] = account.sent;
-            let kernel = kernel.saturating_add(sent_up);
-            Some(SendUse {
-                port: port.to_string(),
-                nic: "policed".to_owned(),
-                kernel: "queued".to_owned(),
-                user: "queued".to_owned(),
-                sent_bytes: nic.saturating_add(kernel).saturating_add(sent_above),
-                sent_nic_bytes: nic,
-                sent_kernel_bytes: kernel,
-                dropped_nic: dropped[0],
-                dropped_kernel: dropped[1],
-                waited_kernel: up[0].saturating_add(up[1]),
-                window_bytes: 0,
-            })
-        };
-        session.reservation.send.keys().filter_map(use_of).collect()
     }
 }
 

@@ -2,22 +2,18 @@
 
 use crate::access::Caller;
 use crate::answer::{Answer, error, failed, usage};
-use crate::cells::{AfterReport, CellNumber};
+use crate::cells::AfterReport;
 use crate::control::apply::{generations, shown_desired};
-use crate::control::authority::Sight;
 use crate::control::authorize;
-use crate::control::deployments::numbers;
 use crate::control::signatures::SignatureWrite;
 use crate::daemon::Daemon;
-use crate::dataplane::ports;
+use crate::observe::documents::node::node_info;
+use crate::observe::documents::rules::rule_list;
+use crate::observe::documents::trust::revocations;
 use crate::reply::Reply;
 use crate::request::{Incoming, Request};
-use api::{
-    DesiredInfo, ErrorCode, NodeInfo, PortInfo, RevocationList, RuleInfo, RuleList, SCHEMA_VERSION,
-    ServiceInfo, ServiceList, SessionInfo,
-};
-use node::state::CellState;
-use node::{Service, ServiceState};
+use api::{DesiredInfo, ErrorCode, SCHEMA_VERSION};
+use node::ServiceState;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -50,13 +46,13 @@ impl Daemon {
         match request {
             // Control handles them.
             Request::Change(change) => self.control.handle_change(caller, change),
-            Request::Node(reply) => reply.ok(self.node_info(&sight)),
+            Request::Node(reply) => reply.ok(node_info(&self.view(), &sight)),
             Request::Services(reply) => self.after_report(AfterReport::Services(sight, reply)),
             Request::Service(wanted, reply) => {
                 self.after_report(AfterReport::Service(wanted, reply));
             }
             Request::Message(wanted, message, reply) => self.message(&wanted, &message, reply),
-            Request::Rules(reply) => reply.answer(self.rule_list(&sight)),
+            Request::Rules(reply) => reply.answer(rule_list(&self.view(), &sight)),
             Request::Events(since, wait, reply) => self.events(since, wait, sight, reply),
             Request::BeginCapture(request, reply) => reply.answer(self.begin_capture(&request)),
             Request::Captured(id, wait, reply) => self.captured(id, wait, reply),
@@ -75,11 +71,7 @@ impl Daemon {
             }
             Request::Stats(reply) => self.after_report(AfterReport::Stats(sight, reply)),
             Request::Revoke(request, reply) => self.control.handle_revocation(&request, reply),
-            Request::Revocations(reply) => {
-                let revoked = self.control.state().authority().revoked().texts();
-                let revoked = revoked.into_iter().collect();
-                reply.ok(RevocationList { schema_version: SCHEMA_VERSION, revoked });
-            }
+            Request::Revocations(reply) => reply.ok(revocations(self.control.state().authority())),
             Request::Backup(reply) => self.backup(reply),
             Request::Desired(reply) => self.desired_info(reply),
             Request::Ledger(question) => self.ask_ledger(question),
@@ -130,43 +122,6 @@ impl Daemon {
         reply.ok(api::HandedOver { schema_version: SCHEMA_VERSION, node, pid });
     }
 
-    pub(crate) fn node_info(&self, sight: &Sight) -> NodeInfo {
-        NodeInfo {
-            schema_version: SCHEMA_VERSION,
-            name: self.file.name.to_string(),
-            node_key: self.node_key.public().to_string(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-            uptime_seconds: self.started.elapsed().as_secs(),
-            fast_path: self.file.fast_path.name().to_owned(),
-            bpf: match &self.plane.no_bpf {
-                Some(reason) => format!("off: {reason}"),
-                None if self.control.node().bpf() => "on".to_owned(),
-                None => "off: it was switched off".to_owned(),
-            },
-            ledger: self.billing.state(),
-            below_fuel_per_ms: self.speed().map(session::below::Speed::per_ms),
-            period_min_ms: self.period_min().as_millis(),
-            ports: self.plane.ports.iter().map(|port| port_info(port, &self.plane.ports)).collect(),
-            sessions: self
-                .control
-                .node()
-                .sessions()
-                .filter(|session| sight.has_session(session))
-                .map(|s| SessionInfo { id: s.id.0, name: s.name.to_string() })
-                .collect(),
-            cell: match self.control.node().cell().0 {
-                CellState::Starting => "starting",
-                CellState::Ready if self.cells.is_silent() => "silent",
-                CellState::Ready => "ready",
-                CellState::Lost { .. } => "lost",
-            }
-            .to_owned(),
-            cell_pid: self.cells.pid(CellNumber::FIRST),
-            associations: if sight.everything { self.association_list() } else { Vec::new() },
-        }
-    }
-
     /// Gives a message to a service that runs; the cell's answer goes to `reply`.
     fn message(
         &mut self,
@@ -186,133 +141,6 @@ impl Daemon {
             }
             Err(refusal) => reply.refuse(refusal),
         }
-    }
-
-    /// Returns the services that a client may see.
-    pub(crate) fn seen_services(&self, sight: &Sight) -> ServiceList {
-        let seen =
-            self.control.node().services().filter(|s| sight.has(s.session.as_str(), s.owner));
-        let services = self.service_infos(seen);
-        ServiceList { schema_version: SCHEMA_VERSION, services }
-    }
-
-    pub(crate) fn find_service(&self, wanted: &str) -> Answer<ServiceInfo> {
-        self.control
-            .state()
-            .find(wanted)
-            .map(|it| self.service_info(it, numbers(&self.control.state().rules_to(&it.name))))
-    }
-
-    pub(crate) fn service_infos<'a>(
-        &self,
-        services: impl Iterator<Item = &'a Service>,
-    ) -> Vec<ServiceInfo> {
-        let mut rules = self.rules_by_service();
-        let info = |it: &Service| self.service_info(it, rules.remove(&it.name).unwrap_or_default());
-        services.map(info).collect()
-    }
-
-    fn service_info(&self, service: &Service, rules: Vec<u32>) -> ServiceInfo {
-        let manifest = &service.module.manifest;
-        let values = manifest.values(&service.parameters).unwrap_or_default();
-        let (state, reason) = match &service.state {
-            ServiceState::Starting => ("starting", None),
-            ServiceState::Running => ("running", None),
-            ServiceState::Failed { reason } => ("failed", Some(reason.clone())),
-            ServiceState::Bypassed { reason } => ("bypassed", Some(reason.clone())),
-            ServiceState::Stopping => ("stopping", None),
-        };
-        ServiceInfo {
-            name: service.name.to_string(),
-            digest: service.module.digest.clone(),
-            module: manifest.name.to_string(),
-            version: manifest.version.clone(),
-            description: manifest.description.clone(),
-            session: service.session.to_string(),
-            owner: self.control.state().authority().shown(service.owner),
-            level: service.level.name().to_owned(),
-            level_reason: service.level_reason.clone(),
-            state: state.to_owned(),
-            reason,
-            restarts: service.restarts,
-            entry: service.entry.0,
-            lanes: match manifest.lanes {
-                abi::Lanes::Count(count) => count,
-                abi::Lanes::PerCore => 1,
-            },
-            parameters: values.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
-            rules,
-            budget: (service.budget != node::budget::Budget::default())
-                .then(|| shown(&service.budget)),
-            on_failure: service.on_failure.to_string(),
-            then: service.then.iter().map(|(edge, next)| (*edge, next.to_string())).collect(),
-            stats: self.service_stats(service),
-        }
-    }
-
-    pub(crate) fn rule_list(&self, sight: &Sight) -> Answer<RuleList> {
-        let rules = self
-            .control
-            .node()
-            .all_rules()
-            .into_iter()
-            .filter(|view| sight.has(view.rule.spec.session.as_str(), view.owner))
-            .map(|view| {
-                let stats = self.plane.front.rule_stats(view.rule.id).map_err(failed)?;
-                Ok(RuleInfo {
-                    id: view.rule.id.0,
-                    r#match: view.rule.spec.r#match.to_string(),
-                    flows: view.rule.spec.flows.as_ref().map(|flows| flows.count() as u64),
-                    action: view.rule.spec.action.to_string(),
-                    priority: view.rule.spec.priority,
-                    session: view.rule.spec.session.to_string(),
-                    stage: view.rule.spec.stage().to_string(),
-                    came_with: view.came_with.map(|name| name.to_string()),
-                    owner: self.control.state().authority().shown(view.owner),
-                    reach: api::reach_text(&view.reach),
-                    packets: stats.packets,
-                    bytes: stats.bytes,
-                })
-            })
-            .collect::<Answer<_>>()?;
-        Ok(RuleList { schema_version: SCHEMA_VERSION, rules })
-    }
-}
-
-fn shown(budget: &node::budget::Budget) -> api::Budget {
-    let over = match budget.over {
-        node::budget::OverBudget::Drop => "drop",
-        node::budget::OverBudget::Raise => "raise",
-    };
-    let (fuel, packets, bytes) = (budget.fuel, budget.packets, budget.bytes);
-    api::Budget { fuel, packets, bytes, over: Some(over.to_owned()) }
-}
-
-fn port_info(port: &ports::LivePort, all: &[ports::LivePort]) -> PortInfo {
-    let other = all.iter().find(|other| Some(other.port.id) == port.bridge);
-    let mac = port.config.mac.map(|byte| format!("{byte:02x}")).join(":");
-    PortInfo {
-        id: port.port.id.0,
-        name: port.port.spec.name.to_string(),
-        device: port.port.spec.device.clone(),
-        ifindex: port.config.ifindex,
-        mac,
-        mtu: port.config.mtu,
-        driver: port.driver.clone(),
-        kind: match port.port.spec.kind {
-            node::PortKind::Device => "device",
-            node::PortKind::Tun => "tun",
-        }
-        .to_owned(),
-        mode: port.mode.name().to_owned(),
-        mode_reason: port.mode_reason.clone(),
-        mode_cost: port.mode.cost().to_owned(),
-        state: if port.away.is_none() { "up" } else { "away" }.to_owned(),
-        bridge: other.map(|other| other.port.spec.name.to_string()),
-        away_reason: port.away.as_ref().map(|away| away.reason.clone()),
-        queues: port.queues,
-        slow_reasons: ports::slow_reasons_of(port),
-        offloads_off: port.offloads_off.clone(),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::daemon::{Daemon, Done};
 use crate::dataplane::ports::{self, LivePort, Mode};
 use crate::drops::{Place, is_drop};
 use crate::http::{Answer, error};
-use crate::reasons;
+use crate::observe::reasons;
 use crate::reply::Reply;
 use api::{ErrorCode, ExplainRequest, Explanation, SCHEMA_VERSION, WhyList, WhyReason};
 use bpf::front_door::{EXPLAINED_LENGTH_MAX, Explained};

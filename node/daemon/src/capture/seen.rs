@@ -4,7 +4,7 @@ use super::{Capture, Direction, TURN, WAITING_MAX};
 use crate::daemon::Daemon;
 use crate::dataplane::ports::{KERNEL_DEVICE, device_name};
 use crate::events::wall_clock_ns;
-use crate::reasons::STACK;
+use crate::observe::reasons::STACK;
 use abi::Verdict;
 use api::CapturedPacket;
 use bpf::front_door::capture::{Module, Tapped};

@@ -46,6 +46,13 @@ pub(crate) struct PacketQueue {
     before: u64,
 }
 
+impl PacketQueue {
+    /// Returns the frames that found the socket full.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.socket.counted().map_or(0, |counted| counted.dropped)
+    }
+}
+
 /// The devices by which frames go back: the cell's end, and the one that they come in by.
 fn pair_names(port_index: u32) -> [String; 2] {
     ["tpa", "tpb"].map(|end| format!("{end}-{port_index}"))
@@ -197,12 +204,6 @@ impl Daemon {
         self.cells.send_all(&ToCell::Taken(id), &[taken.as_fd()])?;
         queue.taken = Some(taken);
         Ok(())
-    }
-
-    /// Frames for which a packet port's socket had no room.
-    pub(crate) fn packets_dropped(&self, id: PortId) -> u64 {
-        let counted = self.plane.packets.get(&id).map(|queue| queue.socket.counted());
-        counted.and_then(Result::ok).map_or(0, |counted| counted.dropped)
     }
 
     /// The kernel has a port's frames again. Gives those that waited for the cell.

@@ -5,10 +5,9 @@ use crate::dataplane::ports::LivePort;
 use cell::PacketMemory;
 use cell::protocol::HEADER_LENGTH_MAX;
 use cell::protocol::ToCell;
-use session::PERIOD_MIN;
-use session::admission::{Capacity, ONE_CORE_PERIOD_MIN, PortCapacity};
+use session::admission::{Capacity, PortCapacity};
 use std::collections::BTreeMap;
-use units::{Bytes, Name, Nanos};
+use units::{Bytes, Name};
 
 /// Of the machine's memory this part is for sessions: the rest is the kernel's, packet memory, the
 /// daemon's, and what compilers take for a moment.
@@ -77,12 +76,6 @@ impl Daemon {
         self.settle_accounts();
         self.settle_lines();
         self.recorder.mark();
-    }
-
-    /// The shortest period in which this node promises something.
-    pub(crate) fn period_min(&self) -> Nanos {
-        let one_core = self.control.node().capacity().is_some_and(|capacity| capacity.one_core);
-        if one_core { ONE_CORE_PERIOD_MIN } else { PERIOD_MIN }
     }
 
     /// Tells cells how much memory there is for all sessions.

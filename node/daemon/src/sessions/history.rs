@@ -10,7 +10,7 @@
 //! again. It is in the daemon's memory only, and begins anew with each daemon.
 
 use crate::daemon::Daemon;
-use crate::events::wall_clock_ms;
+use crate::observe::documents::sessions::{sent_bytes, session_counts};
 use api::{SessionCounts, SessionHistory, SessionStep};
 use cell::protocol::ToCell;
 use std::collections::BTreeMap;
@@ -243,7 +243,7 @@ impl History {
 
     /// What a session used over time; `at` is now, on the node's clock and in milliseconds since
     /// 1970. None where it never did anything.
-    fn shown(&self, name: &Name, at: (Nanos, u64)) -> Option<SessionHistory> {
+    pub(super) fn shown(&self, name: &Name, at: (Nanos, u64)) -> Option<SessionHistory> {
         let (end, rings) = (self.looked?, self.sessions.get(name)?.rings.as_ref()?);
         let (now, wall_ms) = at;
         let since_1970 = |second: u64| {
@@ -305,7 +305,7 @@ impl Daemon {
     fn note_use(&mut self) {
         let now = self.now();
         let begin = Instant::now();
-        match self.session_counts() {
+        match session_counts(&self.view()) {
             Ok(counts) => {
                 let (node, sessions) = (&self.control.node(), &self.sessions);
                 let memory = |name: &Name| {
@@ -316,15 +316,14 @@ impl Daemon {
                 let all = counts.iter().zip(memory);
                 let all = all.map(|((name, counts), memory)| (name, counts, memory));
                 self.sessions.history.look(now, all);
-                self.begin_window(now, counts);
+                if self.sessions.is_due(now) {
+                    let sent = sent_bytes(&self.view());
+                    self.sessions.look(now, counts, sent);
+                }
             }
             Err(error) => tracing::debug!(error = error.message, "sessions cannot be looked at"),
         }
         self.sessions.history.rest(now, begin.elapsed());
-    }
-
-    pub(super) fn history_of(&self, name: &Name) -> Option<SessionHistory> {
-        self.sessions.history.shown(name, (self.now(), wall_clock_ms()))
     }
 }
 

@@ -9,18 +9,13 @@
 //! somebody asks, so that a window is a second or two long.
 
 use super::history::History;
-use crate::answer::failed;
 use crate::control::memory::used_by;
-use crate::daemon::Daemon;
-use crate::http::Answer;
 use ::session::admission::UsedBy;
-use ::session::below::Speed;
-use ::session::memory::{Account, Use};
-use api::{MemoryUse, PeriodsKept, SendUse, SessionCounts, SessionUse};
+use ::session::memory::Account;
+use api::{PeriodsKept, SessionCounts, SessionHistory};
 use cell::protocol::{DEVIATION_BOUNDS, SessionReport};
-use node::Session;
 use std::collections::{BTreeMap, VecDeque};
-use units::{Bytes, Name, Nanos, SessionId};
+use units::{Name, Nanos, SessionId};
 
 /// Shortest window: in less time a few packets would look like a rate.
 const WINDOW_MIN: Nanos = Nanos::from_millis(1_000);
@@ -83,13 +78,13 @@ impl Sessions {
     }
 
     /// What the cell counts of a session, over all cells that there were.
-    fn counted(&self, session: SessionId) -> SessionCounts {
+    pub(crate) fn counted(&self, session: SessionId) -> SessionCounts {
         let before = self.before.get(&session).copied().unwrap_or_default();
         self.reports.get(&session).map_or(before, |report| plus(before, report))
     }
 
     /// How promised time was kept in the cell that runs; nothing where none has ended.
-    fn kept(&self, session: SessionId) -> Vec<PeriodsKept> {
+    pub(crate) fn kept(&self, session: SessionId) -> Vec<PeriodsKept> {
         let deviations = self.reports.get(&session).map(|report| report.deviations);
         let Some(deviations) = deviations.filter(|all| all.iter().any(|&count| count > 0)) else {
             return Vec::new();
@@ -104,12 +99,18 @@ impl Sessions {
         Some(&self.reports.get(&session?)?.memory)
     }
 
-    fn waiting(&self, session: SessionId) -> Option<u64> {
+    pub(crate) fn waiting(&self, session: SessionId) -> Option<u64> {
         self.reports.get(&session).map(|report| report.queue.0)
     }
 
+    /// Returns what a session used over time; `at` is now, on the node's clock and in milliseconds
+    /// since 1970. `None` where it never did anything.
+    pub(crate) fn history_of(&self, name: &Name, at: (Nanos, u64)) -> Option<SessionHistory> {
+        self.history.shown(name, at)
+    }
+
     /// Takes note of how much was used until now.
-    fn look(
+    pub(crate) fn look(
         &mut self,
         at: Nanos,
         counts: BTreeMap<Name, SessionCounts>,
@@ -122,7 +123,7 @@ impl Sessions {
     }
 
     /// Returns true when the last look was so long ago that another one is a beginning, too.
-    fn is_due(&self, at: Nanos) -> bool {
+    pub(crate) fn is_due(&self, at: Nanos) -> bool {
         self.looks.back().is_none_or(|look| at.saturating_sub(look.at) >= LOOK_MIN)
     }
 
@@ -133,12 +134,17 @@ impl Sessions {
     }
 
     /// What a session had sent by a port at the look before this one.
-    fn sent_before(&self, now: Nanos, name: &Name, port: &str) -> Option<u64> {
+    pub(crate) fn sent_before(&self, now: Nanos, name: &Name, port: &str) -> Option<u64> {
         self.look_before(now)?.sent.get(&(name.clone(), port.to_owned())).copied()
     }
 
     /// How long ago the look before this one was, in milliseconds, and what was used since.
-    fn window(&self, now: Nanos, name: &Name, total: SessionCounts) -> (u64, SessionCounts) {
+    pub(crate) fn window(
+        &self,
+        now: Nanos,
+        name: &Name,
+        total: SessionCounts,
+    ) -> (u64, SessionCounts) {
         let Some(look) = self.look_before(now) else {
             return (0, SessionCounts::default());
         };
@@ -157,13 +163,6 @@ fn plus(one: SessionCounts, report: &SessionReport) -> SessionCounts {
     }
 }
 
-/// What its fuel is in time, and all levels together: one account.
-fn add_below(counts: &mut SessionCounts, speed: Option<Speed>) {
-    counts.below_ns = speed.map(|speed| speed.time_of(counts.fuel).0);
-    let of = [counts.cpu_ns, counts.below_ns];
-    counts.all_levels_ns = of.into_iter().flatten().reduce(|sum, more| sum.saturating_add(more));
-}
-
 fn less(total: SessionCounts, before: SessionCounts) -> SessionCounts {
     let rest = |total: Option<u64>, before: Option<u64>| {
         total.map(|total| total.saturating_sub(before.unwrap_or(0)))
@@ -177,94 +176,6 @@ fn less(total: SessionCounts, before: SessionCounts) -> SessionCounts {
         bytes: total.bytes.saturating_sub(before.bytes),
         sent_bytes: rest(total.sent_bytes, before.sent_bytes),
         queue_dropped: rest(total.queue_dropped, before.queue_dropped),
-    }
-}
-
-/// Returns the memory of a session in the API's words.
-fn memory_shown(account: &Account) -> MemoryUse {
-    let held = Use::ALL.into_iter().map(|what| (what, account.held.of(what)));
-    let by_use = held.filter(|(_, bytes)| *bytes > Bytes::ZERO);
-    MemoryUse {
-        used_bytes: account.used.0,
-        peak_bytes: account.peak.0,
-        refused: account.refused,
-        lows: account.lows,
-        by_use: by_use.map(|(what, bytes)| (what.name().to_owned(), bytes.0)).collect(),
-    }
-}
-
-impl Daemon {
-    /// What each session used since the node started.
-    pub(crate) fn session_counts(&self) -> Answer<BTreeMap<Name, SessionCounts>> {
-        let begin = |session: &Session| {
-            let (packets, bytes) = self.closed.get(&session.name).copied().unwrap_or_default();
-            let fuel = self.fuel_closed.get(&session.name).copied().unwrap_or_default();
-            let counted = self.sessions.counted(session.id);
-            (session.name.clone(), SessionCounts { packets, bytes, fuel, ..counted })
-        };
-        let mut counts: BTreeMap<Name, SessionCounts> =
-            self.control.node().sessions().map(begin).collect();
-        for (rule, session) in self.control.node().rule_sessions() {
-            let stats = self.plane.front.rule_stats(rule).map_err(failed)?;
-            let Some(sum) = counts.get_mut(session) else { continue };
-            sum.packets += stats.packets;
-            sum.bytes += stats.bytes;
-        }
-        for service in self.control.node().services() {
-            let Some(below) = self.below_report(service.entry) else { continue };
-            let Some(sum) = counts.get_mut(&service.session) else { continue };
-            sum.fuel += below.fuel;
-        }
-        counts.values_mut().for_each(|counts| add_below(counts, self.speed()));
-        Ok(counts)
-    }
-
-    /// Takes note of counters, which the cell has just told, as the beginning of a window.
-    pub(super) fn begin_window(&mut self, now: Nanos, counts: BTreeMap<Name, SessionCounts>) {
-        if !self.sessions.is_due(now) {
-            return;
-        }
-        let mut sent = BTreeMap::new();
-        for session in self.control.node().sessions() {
-            for line in self.sends_of(session) {
-                sent.insert((session.name.clone(), line.port), line.sent_bytes);
-            }
-        }
-        self.sessions.look(now, counts, sent);
-    }
-
-    /// What a session uses; `counts` are of this moment.
-    pub(super) fn session_use(
-        &self,
-        session: &Session,
-        memory_bytes: u64,
-        counts: &BTreeMap<Name, SessionCounts>,
-    ) -> SessionUse {
-        let total = counts.get(&session.name).copied().unwrap_or_default();
-        let (window_ms, window) = self.sessions.window(self.now(), &session.name, total);
-        SessionUse {
-            memory_bytes,
-            memory: self.sessions.memory_of(Some(session.id)).map(memory_shown),
-            queue_bytes: self.sessions.waiting(session.id),
-            window_ms,
-            window,
-            total,
-            kept: self.sessions.kept(session.id),
-            send: self.sends_in_window(session),
-            // Only of one that is looked at by itself.
-            history: None,
-        }
-    }
-
-    fn sends_in_window(&self, session: &Session) -> Vec<SendUse> {
-        let now = self.now();
-        let mut sends = self.sends_of(session);
-        for line in &mut sends {
-            let before = self.sessions.sent_before(now, &session.name, &line.port);
-            // A share that is newer than the look has sent all of it since.
-            line.window_bytes = line.sent_bytes.saturating_sub(before.unwrap_or(0));
-        }
-        sends
     }
 }
 
@@ -291,21 +202,6 @@ mod tests {
         assert_eq!(sessions.waiting(SessionId(2)), Some(1500));
         sessions.forget(SessionId(2));
         assert_eq!(sessions.counted(SessionId(2)), SessionCounts::default());
-    }
-
-    #[test]
-    fn all_levels_are_one_account() {
-        let speed = Speed::measured(2_000, Nanos(1_000)).unwrap();
-        for (cpu_ns, speed, below, all) in [
-            (Some(300), Some(speed), Some(50), Some(350)),
-            (None, Some(speed), Some(50), Some(50)),
-            (Some(300), None, None, Some(300)),
-            (None, None, None, None),
-        ] {
-            let mut counts = SessionCounts { cpu_ns, fuel: 100, ..SessionCounts::default() };
-            add_below(&mut counts, speed);
-            assert_eq!((counts.below_ns, counts.all_levels_ns), (below, all));
-        }
     }
 
     #[test]

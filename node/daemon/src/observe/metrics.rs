@@ -4,10 +4,13 @@
 //! Made from the documents of the API, so that it says what `tam stats` says. Nothing is counted
 //! for it: times of calls are sampled in the cell (`node/cell/src/timing.rs`).
 
-use crate::answer::failed;
+use crate::answer::{Answer, failed};
 use crate::control::authority::Sight;
-use crate::daemon::Daemon;
-use crate::http::Answer;
+use crate::observe::counters::stats;
+use crate::observe::documents::node::node_info;
+use crate::observe::documents::rules::rule_list;
+use crate::observe::documents::services::service_infos;
+use crate::observe::view::View;
 use api::{NodeInfo, RuleInfo, ServiceInfo, SessionStats, Stats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -30,19 +33,20 @@ struct Page {
 
 type Labels = Vec<(&'static str, String)>;
 
-impl Daemon {
-    /// Returns the counters as OpenMetrics text.
-    pub(crate) fn metrics_page(&self) -> Answer<String> {
-        let all = Sight::of_everything();
-        let page = Page {
-            node: self.node_info(&all),
-            stats: self.stats()?,
-            rules: self.rule_list(&all)?.rules,
-            services: self.service_infos(self.control.node().services()),
-            events: self.events_told(),
-        };
-        text(page).map_err(failed)
-    }
+/// Returns the counters as OpenMetrics text; `events` is the number of events that were told.
+///
+/// # Errors
+/// When a counter cannot be read.
+pub(crate) fn metrics_page(view: &View<'_>, events: u64) -> Answer<String> {
+    let all = Sight::of_everything();
+    let page = Page {
+        node: node_info(view, &all),
+        stats: stats(view)?,
+        rules: rule_list(view, &all)?.rules,
+        services: service_infos(view, view.node.services()),
+        events,
+    };
+    text(page).map_err(failed)
 }
 
 fn text(page: Page) -> Result<String, Error> {
