@@ -449,7 +449,7 @@ impl Daemon {
             }
             AfterReport::Stats(sight, reply) => reply.answer(seen_stats(&self.view(), &sight)),
             AfterReport::Metrics(reply) => {
-                reply.answer(metrics_page(&self.view(), self.events_told()))
+                reply.answer(metrics_page(&self.view(), self.observe.events_told()))
             }
             AfterReport::Sessions(sight, reply) => reply.answer(session_list(&self.view(), &sight)),
             AfterReport::Session(sight, wanted, reply) => {

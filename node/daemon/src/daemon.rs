@@ -23,9 +23,10 @@ use crate::demand::Demand;
 use crate::deploy;
 pub(crate) use crate::done::Done;
 use crate::drops::{self, Drops};
-use crate::events::{Journal, Note};
+use crate::events::Note;
 use crate::ledger::Billing;
 use crate::life::Found;
+use crate::observe::Observe;
 use crate::observe::view::View;
 use crate::record::{self, Record, RecordView, Recorder};
 use crate::reply::Reply;
@@ -91,8 +92,8 @@ pub(crate) struct Daemon {
     /// What sessions use.
     pub(crate) sessions: Sessions,
     pub(crate) closed: BTreeMap<Name, (u64, u64)>,
-    /// What happened.
-    pub(crate) journal: Journal,
+    /// Events.
+    pub(crate) observe: Observe,
     pub(crate) drops: Drops,
     /// Captures that go on, and the number of the last one.
     pub(crate) captures: Vec<Capture>,
@@ -271,7 +272,7 @@ impl Daemon {
             fuel_closed: BTreeMap::new(),
             sessions: Sessions::default(),
             closed: BTreeMap::new(),
-            journal: Journal::new(),
+            observe: Observe::new(),
             drops: Drops::default(),
             captures: Vec::new(),
             capture_id: 0,
@@ -402,7 +403,8 @@ impl Daemon {
                 Some(done) = done.recv() => self.finish(done),
                 _ = heartbeat.tick() => {
                     self.plane.front.heartbeat()?;
-                    self.settle_journal();
+                    let now = self.now();
+                    self.observe.handle_heartbeat(now);
                 }
                 _ = drops.tick() => self.look_at_drops(),
                 _ = look.tick() => self.look_at_kernel()?,
@@ -485,6 +487,12 @@ impl Daemon {
             Done::Fetched(fetched) => self.fetched(*fetched),
             Done::Codec(number, news) => self.cells.handle_codec_news(number, news),
         }
+    }
+
+    /// Writes down an event.
+    pub(crate) fn note(&mut self, note: Note) {
+        let note = note.completed(self.control.node());
+        self.observe.note(self.now(), note);
     }
 
     pub(crate) fn stop(&mut self) {

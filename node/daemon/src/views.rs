@@ -53,7 +53,9 @@ impl Daemon {
             }
             Request::Message(wanted, message, reply) => self.message(&wanted, &message, reply),
             Request::Rules(reply) => reply.answer(rule_list(&self.view(), &sight)),
-            Request::Events(since, wait, reply) => self.events(since, wait, sight, reply),
+            Request::Events(since, wait, reply) => {
+                self.observe.handle_events(self.now(), (since, wait), sight, reply);
+            }
             Request::BeginCapture(request, reply) => reply.answer(self.begin_capture(&request)),
             Request::Captured(id, wait, reply) => self.captured(id, wait, reply),
             Request::EndCapture(id, reply) => self.end_capture(id, reply),
