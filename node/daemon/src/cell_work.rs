@@ -456,7 +456,10 @@ impl Daemon {
                 reply.answer(session_details(&self.view(), &sight, &wanted));
             }
             AfterReport::CaptureEnds(id, reply) => reply.answer(self.capture_ended(id)),
-            AfterReport::CountDrops => self.count_drops(),
+            AfterReport::CountDrops => {
+                let (observe, view) = self.observe();
+                observe.count_drops(&view);
+            }
             AfterReport::EndIdleCalls => {
                 let packets_of =
                     |entry| self.cells.report_of(entry).map_or(0, |report| report.packets);

@@ -22,19 +22,19 @@ use crate::dataplane::{self, DataPlane};
 use crate::demand::Demand;
 use crate::deploy;
 pub(crate) use crate::done::Done;
-use crate::drops::{self, Drops};
 use crate::events::Note;
 use crate::ledger::Billing;
 use crate::life::Found;
-use crate::observe::Observe;
+use crate::observe::explain::{Asked, Explaining};
 use crate::observe::view::View;
+use crate::observe::{Observe, drops};
 use crate::record::{self, Record, RecordView, Recorder};
 use crate::reply::Reply;
 use crate::request::Incoming;
 use crate::sessions::{self, Sessions};
 use crate::streams::end_interceptions;
 use anyhow::{Context, Result};
-use api::EventKind;
+use api::{EventKind, ExplainRequest, Explanation};
 use bpf::FrontDoor;
 use cell::protocol::{FromCell, ToCell};
 use module_store::Store;
@@ -92,14 +92,11 @@ pub(crate) struct Daemon {
     /// What sessions use.
     pub(crate) sessions: Sessions,
     pub(crate) closed: BTreeMap<Name, (u64, u64)>,
-    /// Events.
+    /// Events and drops.
     pub(crate) observe: Observe,
-    pub(crate) drops: Drops,
     /// Captures that go on, and the number of the last one.
     pub(crate) captures: Vec<Capture>,
     pub(crate) capture_id: u32,
-    /// Notices of the cell that were left out, as last read.
-    pub(crate) notices_lost: u64,
     /// What is billed, and the ledger that it goes to.
     pub(crate) billing: Billing,
     /// Schedule of the record of what runs.
@@ -149,7 +146,8 @@ impl Daemon {
         let mut desired = Some(desired);
         match Self::adopt(&start, &store, &mut desired, &done) {
             Ok(Some(mut daemon)) => {
-                daemon.begin_drops();
+                let (observe, view) = daemon.observe();
+                observe.begin_drops(&view);
                 let (name, ports) = (&daemon.file.name, daemon.plane.ports.len());
                 let text = format!("the node '{name}' goes on with {ports} ports: adopted");
                 daemon.note(Note::new(EventKind::NodeStarted, text));
@@ -220,7 +218,8 @@ impl Daemon {
         let mut daemon = Self::join(start, parts, done)?;
         daemon.renew_capacity();
         daemon.changed(Change::Lost)?;
-        daemon.begin_drops();
+        let (observe, view) = daemon.observe();
+        observe.begin_drops(&view);
         let text =
             format!("the node '{}' runs with {} ports", daemon.file.name, daemon.plane.ports.len());
         daemon.note(Note::new(EventKind::NodeStarted, text));
@@ -273,10 +272,8 @@ impl Daemon {
             sessions: Sessions::default(),
             closed: BTreeMap::new(),
             observe: Observe::new(),
-            drops: Drops::default(),
             captures: Vec::new(),
             capture_id: 0,
-            notices_lost: 0,
             billing,
             node_due: None,
             node_touched: true,
@@ -356,6 +353,30 @@ impl Daemon {
         }
     }
 
+    /// Returns the observations to be changed, beside what there is, for reading.
+    pub(crate) fn observe(&mut self) -> (&mut Observe, View<'_>) {
+        let (now, speed) = (self.now(), self.speed());
+        let view = View {
+            now,
+            file: &self.file,
+            node_key: &self.node_key,
+            node: self.control.node(),
+            state: self.control.state(),
+            plane: &self.plane,
+            cells: &self.cells,
+            neighbours: self.neighbours.as_ref(),
+            billing: &self.billing,
+            demand: &self.demand,
+            compilers: &self.compilers,
+            sessions: &self.sessions,
+            closed: &self.closed,
+            fuel_closed: &self.fuel_closed,
+            payers: &self.lines,
+            speed,
+        };
+        (&mut self.observe, view)
+    }
+
     pub(crate) async fn serve(
         &mut self,
         mut monitor: Monitor,
@@ -406,7 +427,11 @@ impl Daemon {
                     let now = self.now();
                     self.observe.handle_heartbeat(now);
                 }
-                _ = drops.tick() => self.look_at_drops(),
+                _ = drops.tick() => {
+                    if self.observe.start_drops() {
+                        self.after_report(AfterReport::CountDrops);
+                    }
+                }
                 _ = look.tick() => self.look_at_kernel()?,
                 _ = tidy.tick() => self.tidy()?,
                 _ = uses.tick() => self.look_at_use(),
@@ -479,7 +504,10 @@ impl Daemon {
                 self.go_on_reported();
             }
             Done::MemoryOverdue(number) => self.control.handle_memory_overdue(number),
-            Done::Explained(asked, explained) => self.explained(*asked, explained),
+            Done::Explained(asked, explained) => {
+                let Asked { question, reply } = *asked;
+                reply.answer(self.observe.explained(&self.view(), &question, explained));
+            }
             Done::Recorded(written) => self.control.handle_recorded(written),
             Done::CodeRead(digest, bpf, code) => self.code_read(digest, bpf, code),
             Done::CompileTook(digest, took) => self.compiler_ended(digest, took),
@@ -493,6 +521,23 @@ impl Daemon {
     pub(crate) fn note(&mut self, note: Note) {
         let note = note.completed(self.control.node());
         self.observe.note(self.now(), note);
+    }
+
+    /// Answers `POST /v1/why`, now or when the kernel has run a copy of the front door.
+    pub(crate) fn explain(&self, request: &ExplainRequest, reply: Reply<Explanation>) {
+        match self.observe.explain(&self.view(), request) {
+            Ok(Explaining::Done(explanation)) => reply.ok(*explanation),
+            Ok(Explaining::Run(run)) => {
+                let done = self.done.clone();
+                tokio::task::spawn_blocking(move || {
+                    let (question, explained) = run.run();
+                    let asked = Box::new(Asked { question, reply });
+                    // The daemon is gone when nobody receives: nothing is left to do.
+                    let _ = done.send(Done::Explained(asked, explained));
+                });
+            }
+            Err(refusal) => reply.refuse(refusal),
+        }
     }
 
     pub(crate) fn stop(&mut self) {

@@ -34,7 +34,6 @@ mod dataplane;
 mod demand;
 mod deploy;
 mod done;
-mod drops;
 mod effects;
 mod events;
 mod housekeeping;
@@ -61,7 +60,6 @@ mod sessions;
 mod streams;
 mod token_file;
 mod views;
-mod why;
 
 pub use config::{ConfigError, NodeFile, SAMPLE_CONFIG, Wanted};
 pub use journal::JournalError;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  owners ─ Daemon::view ─▶ View ─┬▶ documents ─▶ GET /v1/…
-//!                                 └▶ counters ─▶ metrics
+//!                                 └▶ counters ─▶ metrics, Observe: drops
 //!  Note ─▶ Observe: event log
 //! ```
 //!
@@ -10,28 +10,39 @@
 
 pub(crate) mod counters;
 pub(crate) mod documents;
+pub(crate) mod drops;
 mod event_log;
+pub(crate) mod explain;
 pub(crate) mod exposition;
 pub(crate) mod metrics;
 pub(crate) mod reasons;
 pub(crate) mod view;
+mod why;
 
+use crate::answer::Answer;
 use crate::control::authority::Sight;
 use crate::events::{Note, wall_clock_ms};
 use crate::reply::Reply;
-use api::EventList;
+use api::{EventKind, EventList, ExplainRequest, Explanation, WhyList};
+use bpf::front_door::Explained;
+use counters::queue_session;
+use drops::Drops;
+use drops::readings::{self, Place};
 use event_log::EventLog;
+use explain::{Explaining, Question};
 use units::Nanos;
+use view::View;
 
-/// Observations of a node: its events.
+/// Observations of a node: its events and its drops.
 pub(crate) struct Observe {
     events: EventLog,
+    drops: Drops,
 }
 
 impl Observe {
     /// Creates the empty observations of a node that starts now.
     pub(crate) fn new() -> Self {
-        Self { events: EventLog::new(wall_clock_ms()) }
+        Self { events: EventLog::new(wall_clock_ms()), drops: Drops::default() }
     }
 
     /// Writes down an event.
@@ -59,4 +70,84 @@ impl Observe {
     ) {
         self.events.ask(now, since, wait_seconds, sight, reply);
     }
+
+    /// Takes everything that the front door has counted so far as nothing new.
+    pub(crate) fn begin_drops(&mut self, view: &View<'_>) {
+        self.drops.begin(view.now, readings::of_ports(view));
+    }
+
+    /// Begins a comparison of drop counters; returns false when one is under way. The next report of
+    /// the cells is to be followed by [`Observe::count_drops`].
+    pub(crate) fn start_drops(&mut self) -> bool {
+        self.drops.start()
+    }
+
+    /// Compares all drop counters with their previous values, and tells of those that grew.
+    pub(crate) fn count_drops(&mut self, view: &View<'_>) {
+        let with_devices = self.drops.handle_report();
+        let all = readings::of_all(view, with_devices);
+        let rules = || readings::of_rules(view);
+        let is_gone = |name: &_| view.node.service(name).is_none();
+        let grown = self.drops.compare((view.now, wall_clock_ms()), all, rules, is_gone);
+        for (place, count) in grown {
+            self.note(view.now, note_of(view, place, count).completed(view.node));
+        }
+        let more = self.drops.handle_notices_lost(view.cells.report().notices_dropped);
+        if more > 0 {
+            let text = "events of modules and notices of traps were left out of a storm";
+            self.note(view.now, Note::new(EventKind::NoticesLost, text).count(more));
+        }
+    }
+
+    /// Answers `GET /v1/why` for a client that may see so much.
+    pub(crate) fn why_list(&self, view: &View<'_>, sight: &Sight) -> WhyList {
+        why::why_list(view, &self.drops, sight)
+    }
+
+    /// Begins the answer to `POST /v1/why`.
+    ///
+    /// # Errors
+    /// When the request has a mistake, or the front door cannot be copied.
+    pub(crate) fn explain(&self, view: &View<'_>, request: &ExplainRequest) -> Answer<Explaining> {
+        explain::begin(view, &self.drops, request)
+    }
+
+    /// Returns the explanation of a frame that the kernel has run the front door over.
+    ///
+    /// # Errors
+    /// When the kernel did not run it, or the port is gone.
+    pub(crate) fn explained(
+        &self,
+        view: &View<'_>,
+        question: &Question,
+        explained: Result<Explained, String>,
+    ) -> Answer<Explanation> {
+        explain::finish(view, &self.drops, question, explained)
+    }
+}
+
+/// Returns the event of packets that were dropped.
+fn note_of(view: &View<'_>, place: Place, count: u64) -> Note {
+    let meaning = reasons::of(&place.reason).0;
+    let text = format!("packets were dropped: {meaning}");
+    let mut note = Note::new(EventKind::Drops, text).count(count).reason(&place.reason);
+    if let Some(port) = place.port {
+        let live = view.plane.ports.iter().find(|live| live.port.spec.name == port);
+        if let Some(live) = live.filter(|_| place.reason.starts_with("socket_")) {
+            note = note.session(queue_session(view, live));
+        }
+        note = note.port(port);
+    }
+    if let Some(service) = place.service {
+        let rules = view.state.rules_to(&service);
+        note = note.service(service);
+        // With several it is not known which one a packet came by.
+        if let [rule] = rules[..] {
+            note = note.rule(rule);
+        }
+    }
+    if let Some(rule) = place.rule {
+        note = note.rule(rule);
+    }
+    note
 }

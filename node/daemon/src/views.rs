@@ -60,7 +60,7 @@ impl Daemon {
             Request::Captured(id, wait, reply) => self.captured(id, wait, reply),
             Request::EndCapture(id, reply) => self.end_capture(id, reply),
             Request::Metrics(reply) => self.after_report(AfterReport::Metrics(reply)),
-            Request::Why(reply) => reply.ok(self.why_list(&sight)),
+            Request::Why(reply) => reply.ok(self.observe.why_list(&self.view(), &sight)),
             Request::Explain(request, reply) => self.explain(&request, reply),
             Request::Modules(reply) => reply.answer(self.module_list(&caller)),
             Request::PutModule(wasm, early, reply) => self.put_module(wasm, early, reply),
