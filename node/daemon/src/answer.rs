@@ -67,3 +67,9 @@ pub(crate) fn no_service<'a>(wanted: &str, known: impl Iterator<Item = &'a str>)
         Some("'tam list' shows the services"),
     )
 }
+
+/// Returns the refusal for a capture that is not there, or is not the client's: they are one.
+pub(crate) fn no_capture(id: u32) -> ErrorInfo {
+    let help = Some("a capture ends when nobody asks for its packets for 10 s");
+    error(ErrorCode::NotFound, format!("there is no capture {id}"), help)
+}

@@ -78,8 +78,8 @@ impl Daemon {
         tracing::info!(pid = cell.pid(), core = self.guest_core, "the cell starts");
         self.cells.insert(number, cell);
         self.tell_lines();
-        if !self.captures.is_empty() {
-            self.tap_cell();
+        if let Some(tap) = self.observe.first_tap() {
+            self.cells.tell_cell(number, &tap, &[]);
         }
         self.begin_packets()?;
         (0..self.plane.ports.len()).try_for_each(|index| self.open_queues(index))?;
@@ -322,7 +322,10 @@ impl Daemon {
             }
             FromCell::Associated(id) => self.associated(id),
             FromCell::Calls(question) => self.packets_call(question),
-            FromCell::Tapped(tapped) => self.tapped(&tapped),
+            FromCell::Tapped(tapped) => {
+                let (observe, view) = self.observe();
+                observe.handle_tapped(&view, &tapped);
+            }
             FromCell::Reported(report) => {
                 let (rest, by) = (report.memory_rest, self.sessions.memory_used());
                 self.control.set_memory_used(MemoryUsed { rest, by });
@@ -455,7 +458,12 @@ impl Daemon {
             AfterReport::Session(sight, wanted, reply) => {
                 reply.answer(session_details(&self.view(), &sight, &wanted));
             }
-            AfterReport::CaptureEnds(id, reply) => reply.answer(self.capture_ended(id)),
+            AfterReport::CaptureEnds(id, reply) => {
+                let (observe, view) = self.observe();
+                let ended = observe.end_capture(&view, id);
+                self.tell_taps();
+                reply.answer(ended);
+            }
             AfterReport::CountDrops => {
                 let (observe, view) = self.observe();
                 observe.count_drops(&view);

@@ -4,7 +4,6 @@ use crate::adopt;
 use crate::associations::Neighbours;
 use crate::barrier::Barrier;
 use crate::budgets;
-use crate::capture::{self, Capture};
 use crate::cells::{AfterReport, CellNumber, Cells};
 use crate::compilers::Compilers;
 use crate::completion::Completion;
@@ -27,7 +26,7 @@ use crate::ledger::Billing;
 use crate::life::Found;
 use crate::observe::explain::{Asked, Explaining};
 use crate::observe::view::View;
-use crate::observe::{Observe, drops};
+use crate::observe::{Observe, capture, drops};
 use crate::record::{self, Record, RecordView, Recorder};
 use crate::reply::Reply;
 use crate::request::Incoming;
@@ -92,11 +91,8 @@ pub(crate) struct Daemon {
     /// What sessions use.
     pub(crate) sessions: Sessions,
     pub(crate) closed: BTreeMap<Name, (u64, u64)>,
-    /// Events and drops.
+    /// Events, drops and captures.
     pub(crate) observe: Observe,
-    /// Captures that go on, and the number of the last one.
-    pub(crate) captures: Vec<Capture>,
-    pub(crate) capture_id: u32,
     /// What is billed, and the ledger that it goes to.
     pub(crate) billing: Billing,
     /// Schedule of the record of what runs.
@@ -272,8 +268,6 @@ impl Daemon {
             sessions: Sessions::default(),
             closed: BTreeMap::new(),
             observe: Observe::new(),
-            captures: Vec::new(),
-            capture_id: 0,
             billing,
             node_due: None,
             node_touched: true,
@@ -443,7 +437,11 @@ impl Daemon {
                 _ = moves.tick(), if self.placement.is_moving() => {
                     self.place(|it, around| it.handle_tick(around));
                 }
-                _ = captures.tick(), if !self.captures.is_empty() => self.look_at_captures(),
+                _ = captures.tick(), if self.observe.is_capturing() => {
+                    let (observe, view) = self.observe();
+                    observe.handle_capture_tick(&view);
+                    self.tell_taps();
+                }
                 () = after(resumes_in) => {
                     self.control.set_now(self.now());
                     if self.control.handle_resumption() {
@@ -521,6 +519,13 @@ impl Daemon {
     pub(crate) fn note(&mut self, note: Note) {
         let note = note.completed(self.control.node());
         self.observe.note(self.now(), note);
+    }
+
+    /// Tells cells what captures want of them, if that has changed.
+    pub(crate) fn tell_taps(&mut self) {
+        if let Some(tap) = self.observe.poll_tap() {
+            self.cells.tell_all(&tap, &[]);
+        }
     }
 
     /// Answers `POST /v1/why`, now or when the kernel has run a copy of the front door.

@@ -21,7 +21,6 @@ mod associations;
 pub mod backup;
 mod barrier;
 mod budgets;
-mod capture;
 mod cell_work;
 mod cells;
 mod code_cache;

@@ -4,10 +4,12 @@
 //!  owners ─ Daemon::view ─▶ View ─┬▶ documents ─▶ GET /v1/…
 //!                                 └▶ counters ─▶ metrics, Observe: drops
 //!  Note ─▶ Observe: event log
+//!  taps ─▶ Observe: captures ─▶ GET /v1/captures/N, poll_tap ─▶ cells
 //! ```
 //!
 //! Nothing of a node can be changed by way of a [`view::View`].
 
+pub(crate) mod capture;
 pub(crate) mod counters;
 pub(crate) mod documents;
 pub(crate) mod drops;
@@ -23,26 +25,33 @@ use crate::answer::Answer;
 use crate::control::authority::Sight;
 use crate::events::{Note, wall_clock_ms};
 use crate::reply::Reply;
-use api::{EventKind, EventList, ExplainRequest, Explanation, WhyList};
+use api::{
+    CaptureEnded, CaptureRequest, CaptureStarted, CapturedPackets, EventKind, EventList,
+    ExplainRequest, Explanation, WhyList,
+};
 use bpf::front_door::Explained;
+use capture::Captures;
+use cell::protocol::{Tapped, ToCell};
 use counters::queue_session;
 use drops::Drops;
 use drops::readings::{self, Place};
 use event_log::EventLog;
 use explain::{Explaining, Question};
-use units::Nanos;
+use units::{Nanos, RuleId};
 use view::View;
 
-/// Observations of a node: its events and its drops.
+/// Observations of a node: its events, drops and captures.
 pub(crate) struct Observe {
     events: EventLog,
     drops: Drops,
+    captures: Captures,
 }
 
 impl Observe {
     /// Creates the empty observations of a node that starts now.
     pub(crate) fn new() -> Self {
-        Self { events: EventLog::new(wall_clock_ms()), drops: Drops::default() }
+        let events = EventLog::new(wall_clock_ms());
+        Self { events, drops: Drops::default(), captures: Captures::default() }
     }
 
     /// Writes down an event.
@@ -123,6 +132,76 @@ impl Observe {
         explained: Result<Explained, String>,
     ) -> Answer<Explanation> {
         explain::finish(view, &self.drops, question, explained)
+    }
+
+    /// Returns true while there is a capture.
+    pub(crate) fn is_capturing(&self) -> bool {
+        self.captures.is_any()
+    }
+
+    /// Returns the rule whose packets a capture has, if there is the capture and it is one rule's.
+    pub(crate) fn rule_of_capture(&self, id: u32) -> Option<RuleId> {
+        self.captures.rule_of(id)
+    }
+
+    /// Returns the message to a cell that begins, if it is to have taps.
+    pub(crate) fn first_tap(&self) -> Option<ToCell> {
+        self.captures.is_any().then(|| self.captures.tap())
+    }
+
+    /// Returns the message to all cells, if captures came or went since it was last asked for.
+    pub(crate) fn poll_tap(&mut self) -> Option<ToCell> {
+        self.captures.poll_tap()
+    }
+
+    /// Begins a capture.
+    ///
+    /// # Errors
+    /// When there is one already, the request names what is not there, or the ports cannot be
+    /// tapped.
+    pub(crate) fn begin_capture(
+        &mut self,
+        view: &View<'_>,
+        request: &CaptureRequest,
+    ) -> Answer<CaptureStarted> {
+        self.captures.begin(view, request)
+    }
+
+    /// Answers `GET /v1/captures/N`, now or when there is a packet, for which so many seconds are
+    /// waited.
+    pub(crate) fn handle_captured(
+        &mut self,
+        view: &View<'_>,
+        (id, wait_seconds): (u32, u32),
+        reply: Reply<CapturedPackets>,
+    ) {
+        self.captures.ask(view, (id, wait_seconds), reply);
+    }
+
+    /// Checks that there is a capture, which ends when the cells have handed over its packets.
+    ///
+    /// # Errors
+    /// When there is no such capture.
+    pub(crate) fn check_capture(&self, id: u32) -> Answer<()> {
+        self.captures.check(id)
+    }
+
+    /// Ends a capture; returns the packets that no client has fetched yet.
+    ///
+    /// # Errors
+    /// When there is no such capture.
+    pub(crate) fn end_capture(&mut self, view: &View<'_>, id: u32) -> Answer<CaptureEnded> {
+        self.captures.end(view, id)
+    }
+
+    /// Takes the packets that taps have seen, and ends captures that nobody asks for.
+    pub(crate) fn handle_capture_tick(&mut self, view: &View<'_>) {
+        self.captures.handle_tick(view);
+    }
+
+    /// Takes a packet that the cell has seen.
+    pub(crate) fn handle_tapped(&mut self, view: &View<'_>, tapped: &Tapped) {
+        self.captures.handle_tapped(view, tapped);
     }
 }
 

@@ -28,8 +28,8 @@ impl Daemon {
         match request {
             Request::Change(change) => self.control.handle_change(caller, change),
             request => {
-                let captures = &self.captures;
-                let rule_of = |id| crate::capture::rule_of(captures, id);
+                let observe = &self.observe;
+                let rule_of = |id| observe.rule_of_capture(id);
                 let state = self.control.state_mut();
                 match authorize::check_request(state, &caller, &request, &rule_of) {
                     Ok(()) => self.answer(caller, request),
@@ -56,9 +56,21 @@ impl Daemon {
             Request::Events(since, wait, reply) => {
                 self.observe.handle_events(self.now(), (since, wait), sight, reply);
             }
-            Request::BeginCapture(request, reply) => reply.answer(self.begin_capture(&request)),
-            Request::Captured(id, wait, reply) => self.captured(id, wait, reply),
-            Request::EndCapture(id, reply) => self.end_capture(id, reply),
+            Request::BeginCapture(request, reply) => {
+                let (observe, view) = self.observe();
+                let begun = observe.begin_capture(&view, &request);
+                self.tell_taps();
+                reply.answer(begun);
+            }
+            Request::Captured(id, wait, reply) => {
+                let (observe, view) = self.observe();
+                observe.handle_captured(&view, (id, wait), reply);
+                self.tell_taps();
+            }
+            Request::EndCapture(id, reply) => match self.observe.check_capture(id) {
+                Ok(()) => self.after_report(AfterReport::CaptureEnds(id, reply)),
+                Err(refusal) => reply.refuse(refusal),
+            },
             Request::Metrics(reply) => self.after_report(AfterReport::Metrics(reply)),
             Request::Why(reply) => reply.ok(self.observe.why_list(&self.view(), &sight)),
             Request::Explain(request, reply) => self.explain(&request, reply),

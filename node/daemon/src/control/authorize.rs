@@ -13,7 +13,9 @@ use super::authority::{EVERYBODY, Rights, Sight};
 use super::change::Change;
 use super::state::NodeState;
 use crate::access::{Caller, SEND_ONE};
-use crate::answer::{Answer, error, level, refused, session as session_name, stage, usage};
+use crate::answer::{
+    Answer, error, level, no_capture, refused, session as session_name, stage, usage,
+};
 use crate::deploy::Module;
 use crate::ledger::LedgerQuestion;
 use crate::request::Request;
@@ -470,7 +472,7 @@ impl<'a> Asker<'a> {
         };
         match mine || self.rights.reach_everybody(Operation::Capture) {
             true => Ok(()),
-            false => Err(crate::capture::unknown(id)),
+            false => Err(no_capture(id)),
         }
     }
 
