@@ -14,27 +14,25 @@ use crate::cells::{self, CellLink, CellNumber};
 use crate::config::NodeFile;
 use crate::control::apply::check_wanted;
 use crate::control::desired::Desired;
-use crate::control::placement::Plane as _;
 use crate::daemon::{Daemon, Done, Parts, Start};
+use crate::dataplane::cell_devices::CellDevices;
 use crate::dataplane::door::Door;
-use crate::dataplane::instances;
-use crate::dataplane::packets;
-use crate::dataplane::ports::{self, LivePort};
-use crate::dataplane::{self, KernelWay, Queue};
+use crate::dataplane::live_port::LivePort;
+use crate::dataplane::{self, DataPlane, requirements, undo, way_back};
 use crate::record::{self, Record};
 use crate::run_directory;
 use anyhow::{Context, Result, bail, ensure};
 use bpf::FrontDoor;
-use cell::protocol::{Adopted, Given, ToCell};
+use cell::protocol::{Adopted, Given};
 use module_store::Store;
-use netlink::Netlink;
+use netlink::{Change, Netlink};
 use node::Node;
 use node::state::CellState;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use tokio::sync::mpsc;
-use units::{EntryId, Name, PortId, SessionId};
+use units::{EntryId, Name, PortId};
 
 /// A cell is through with a call of each lane, and answers, within this.
 const ANSWER_WITHIN_MS: u64 = 5000;
@@ -95,44 +93,30 @@ impl Daemon {
             _ => Err(anyhow::anyhow!("it was not ready")),
         };
         end_cells(&file.name, cell.as_ref().ok().map(|cell| cell.serves.link.pid()))?;
-        let (cell, kernel, up_ifindex, up) = match cell {
+        let (cell, devices) = match cell {
             Ok(Cell { serves, kernel, up }) => {
-                let up_ifindex = ports::up_index(&netlink, &file.name)?;
-                (Ok(serves), kernel, up_ifindex, up)
+                (Ok(serves), CellDevices::adopt(&netlink, &file.name, kernel, up)?)
             }
             Err(error) => {
-                let kernel = ports::kernel_device(&netlink, &file.name)?;
-                let (up_ifindex, up) = ports::up_device(&netlink, &file.name)?;
-                (Err(format!("{error:#}")), kernel, up_ifindex, up)
+                let devices = CellDevices::make(&netlink, &file.name, true)?;
+                (Err(format!("{error:#}")), devices)
             }
         };
-        let mut front = Door::of(front);
-        let kernel_ifindex = ports::kernel_index(&netlink, &file.name)?;
-        front.set_devices(up_ifindex, kernel_ifindex)?;
-        front.count_stack_drops(&ports, kernel_ifindex);
+        let front = Door::of(front);
         let parts = Parts {
             started,
             desired: desired.take().context("it has no desired state")?,
             node,
             store: store.clone(),
-            plane: dataplane::Parts {
-                front,
-                netlink,
-                ports,
-                kernel: KernelWay::Tun(kernel),
-                up: Some(up),
-                up_ifindex,
-            },
+            plane: DataPlane::adopt(file, dataplane::Parts { front, netlink, ports, devices })?,
         };
         let mut daemon = Self::join(start.clone(), parts, done.clone())?;
         (daemon.closed, daemon.fuel_closed) = (record.closed, record.fuel_closed);
-        daemon.plane.lost_with_cells = record.lost_with_cells;
+        daemon.plane.resume(record.lost_with_cells, record.speed);
         daemon.sessions.before = record.sessions_before;
-        daemon.speed = record.speed;
         daemon.billing.meters = record.meters;
-        daemon.lines = daemon.plane.front.payers_of_lines();
         daemon.renew_capacity();
-        daemon.settle_lines();
+        daemon.with_plane(|plane, around| plane.promises().settle_shares(around.node));
         daemon.take_up(cell)?;
         Ok(Some(daemon))
     }
@@ -151,10 +135,6 @@ impl Daemon {
         self.control.set_now(self.now());
         match cell {
             Ok(Serves { link, answer, sockets }) => {
-                let session = SessionId::BEST_EFFORT;
-                let queues = sockets.into_iter();
-                self.plane.sockets =
-                    queues.map(|(at, socket)| (at, Queue { socket, session })).collect();
                 let runs: BTreeSet<EntryId> =
                     answer.services.iter().map(|(entry, _)| *entry).collect();
                 tracing::info!(
@@ -164,7 +144,7 @@ impl Daemon {
                 );
                 self.cells.insert(CellNumber::FIRST, link);
                 self.tell_memory();
-                self.adopt_queues()?;
+                self.try_with_plane(|plane, around| plane.adopt_queues(around, sockets))?;
                 self.end_all_below_but(&runs);
                 self.adopt_meters(&runs);
                 self.control.adopt(Ok(&runs));
@@ -181,37 +161,11 @@ impl Daemon {
                 self.adopt_meters(&BTreeSet::new());
                 self.control.adopt(Err(reason));
                 self.settle();
-                self.sweep_interceptions();
+                self.with_plane(|plane, _| plane.sweep_interceptions());
             }
         }
         self.compile_what_runs();
-        self.changed(netlink::Change::Lost)
-    }
-
-    /// Ports whose devices went meanwhile have no sockets; those that had none yet get them.
-    fn adopt_queues(&mut self) -> Result<()> {
-        for index in 0..self.plane.ports.len() {
-            let (port, is_away) =
-                (self.plane.ports[index].port.id, self.plane.ports[index].away.is_some());
-            let queues: Vec<_> =
-                self.plane.sockets.keys().filter(|(of, _)| *of == port).copied().collect();
-            if queues.is_empty() {
-                self.open_queues(index)?;
-            }
-            for at in queues {
-                let queue = if is_away { self.plane.sockets.remove(&at).map(drop) } else { None };
-                let socket = self.plane.sockets.get(&at).map(|queue| queue.socket.as_fd());
-                let set = self.plane.front.set_socket(port, at.1, socket);
-                // That of a port which is away has gone with its device.
-                if let (Err(error), None) = (set, queue) {
-                    tracing::error!(%port, queue = at.1, %error, "a queue has no socket");
-                }
-            }
-            if is_away {
-                self.cells.tell_all(&ToCell::RemovePort(port), &[]);
-            }
-        }
-        Ok(())
+        self.with_plane(|plane, around| plane.handle_change(around, Change::Lost))
     }
 
     /// Has the modules of all services in memory; the store has them.
@@ -233,12 +187,11 @@ impl Daemon {
 
     /// Lets go of what is kept for services that no longer run.
     fn end_all_below_but(&mut self, runs: &BTreeSet<EntryId>) {
-        for &entry in instances::kept(&self.plane.front).difference(runs) {
-            if self.plane.instances.is_shared(entry) {
+        for &entry in self.plane.pinned().difference(runs) {
+            if self.plane.instances().is_shared(entry) {
                 self.end_below(entry);
             } else {
-                instances::clear_entry(&self.plane.front, entry);
-                self.clear_counters(entry);
+                self.plane.services().clear_entry(entry);
             }
         }
     }
@@ -253,11 +206,7 @@ impl Daemon {
             .get(&digest)
             .map(|module| module.wasm.clone())
             .unwrap_or_default();
-        if self.plane.instances.adopt(&self.plane.front, service, wasm)? {
-            // The daemon before may have died while it held the lane.
-            self.plane.hold(entry, false);
-        }
-        Ok(())
+        self.plane.services().adopt_instance(service, wasm)
     }
 }
 
@@ -294,7 +243,7 @@ pub(crate) fn check_place(file: &NodeFile, config: &Path) -> Result<()> {
             return Ok(());
         }
     }
-    ports::check_there(&file.ports)
+    requirements::check_there(&file.ports)
 }
 
 /// Returns true when a front door is at one of the ports' devices here.
@@ -322,7 +271,7 @@ fn adopt_ports(
     node: &Node,
     ends: &BTreeMap<PortId, PortId>,
 ) -> Result<(Vec<LivePort>, Vec<PortId>)> {
-    let mut before = ports::remembered(node.name())?;
+    let mut before = undo::remembered(node.name())?;
     let devices: BTreeSet<&str> =
         node.ports().iter().map(|port| port.spec.device.as_str()).collect();
     let (mut live, mut gone) = (Vec::new(), Vec::new());
@@ -336,7 +285,7 @@ fn adopt_ports(
             let until = at + 1 + below.count();
             before.drain(at..until).collect()
         });
-        let is_there = |live: &LivePort| front.device_of(id) == Some(live.config.ifindex);
+        let is_there = |live: &LivePort| front.device_of(id) == Some(live.config().ifindex);
         let adopted = undo.map(|undo| LivePort::adopt(netlink, port.clone(), end, undo));
         match adopted.and_then(Result::ok).filter(is_there) {
             Some(mut port) => {
@@ -396,11 +345,11 @@ pub(crate) fn take_down(node: &Name) -> Result<Vec<String>> {
     let ended = end_cells(node, None)?;
     let mut removed: Vec<String> = ended.iter().map(|pid| format!("cell {pid}")).collect();
     removed.extend(bpf::front_door::remove(node)?);
-    removed.extend(ports::restore_left_over(node)?);
+    removed.extend(undo::restore_left_over(node)?);
     let netlink = Netlink::open().context("opening netlink")?;
     let left = netlink.end_left_interceptions().context("removing rules of interceptions")?;
     removed.extend(left.iter().map(|port| format!("rules for connections to port {port}")));
-    if packets::remove_entry(&netlink, node) {
+    if way_back::remove_entry(&netlink, node) {
         removed.push("the way into the kernel".to_owned());
     }
     Ok(removed)

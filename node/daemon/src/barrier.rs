@@ -10,7 +10,6 @@
 //! all. It is made of nftables tables that go with this process, however that ends.
 
 use crate::config::NodeFile;
-use crate::daemon::Daemon;
 use crate::journal::Journal;
 use netlink::{Netlink, Taken};
 use node::desired::DesiredState;
@@ -20,7 +19,7 @@ use sockets::frame_socket::TAKEN_MARK;
 pub(crate) struct Barrier(Vec<Taken>);
 
 impl Barrier {
-    /// Raises it at the ports of a node, if something that shall run there is closed. The journal is
+    /// Raises the barrier at the ports of a node, if something that shall run there is closed. The journal is
     /// read for that, unless somebody has it open and knows the `state`.
     pub(crate) fn raise(file: &NodeFile, state: Option<&DesiredState>) -> Self {
         let is_closed = match state {
@@ -42,16 +41,14 @@ impl Barrier {
         Self(file.ports.iter().filter_map(|port| take(&port.device)).collect())
     }
 
-    /// Lets the kernel have what the node leaves to it, once the ports that have no front door in
-    /// the kernel are closed as the node's services want it.
-    pub(crate) fn lower(self, mut daemon: Daemon) -> Daemon {
-        daemon.close_ports();
+    /// Lets the kernel have what the node leaves to it: the ports that have no front door in the
+    /// kernel are closed by now as the node's services want it.
+    pub(crate) fn lower(self) {
         drop(self.0);
-        daemon
     }
 }
 
-/// Returns whether a service of the node's state, or of its file, is closed.
+/// Returns true when a service of the node's state, or of its file, is closed.
 fn wants_closed(file: &NodeFile) -> anyhow::Result<bool> {
     if file.wanted.services.iter().any(|service| service.get_ref().on_failure.is_closed()) {
         return Ok(true);

@@ -5,8 +5,7 @@ use crate::control::memory::used_by;
 use crate::control::placement::Candidates;
 use crate::daemon::{Daemon, Done};
 use crate::dataplane::instances::Make;
-use crate::dataplane::ports::Mode;
-use crate::dataplane::{KernelWay, Queue};
+use crate::dataplane::interceptions::make_sockets;
 use crate::deploy::Module;
 use crate::events::Note;
 use crate::observe::counters::seen_stats;
@@ -26,7 +25,7 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use tokio::time::Duration;
-use units::{EntryId, Name, PortId, SessionId};
+use units::{EntryId, Name, PortId};
 
 /// A cell that does not report within this time is shown as it was.
 const REPORT_WITHIN: Duration = Duration::from_secs(2);
@@ -67,68 +66,24 @@ impl Daemon {
     }
 
     fn try_start_cell(&mut self, number: CellNumber) -> Result<()> {
-        let queues = self.plane.ports.iter().map(|p| p.queues).sum();
+        let queues = self.plane.ports().iter().map(|p| p.queues()).sum();
         let directory = crate::run_directory(&self.file.name);
         let cell = CellLink::spawn(&directory, queues, self.guest_core)?;
-        self.give_devices(&cell)?;
+        for (message, fds) in self.plane.device_messages() {
+            cell.send(&message, &fds)?;
+        }
         if let Some(capacity) = self.control.node().capacity() {
             cell.send(&ToCell::Memory(capacity.memory), &[])?;
         }
         cell.send(&ToCell::Codecs(self.cells.codec_facts()), &[])?;
         tracing::info!(pid = cell.pid(), core = self.guest_core, "the cell starts");
         self.cells.insert(number, cell);
-        self.tell_lines();
         if let Some(tap) = self.observe.first_tap() {
             self.cells.tell_cell(number, &tap, &[]);
         }
-        self.begin_packets()?;
-        (0..self.plane.ports.len()).try_for_each(|index| self.open_queues(index))?;
+        self.try_with_plane(|plane, around| plane.handle_cell_started(around))?;
         if self.cells.is_bound(number) {
             self.cell_ready(number);
-        }
-        Ok(())
-    }
-
-    /// Sends a cell the devices and maps that all its services share.
-    fn give_devices(&self, cell: &CellLink) -> Result<()> {
-        match &self.plane.kernel {
-            KernelWay::Tun(device) => cell.send(&ToCell::Kernel, &[device.as_fd()])?,
-            KernelWay::Frames(socket) => cell.send(&ToCell::KernelFrames, &[socket.as_fd()])?,
-        }
-        if let Some(up) = &self.plane.up {
-            cell.send(&ToCell::Up, &[up.as_fd()])?;
-        }
-        if let Ok(front) = self.plane.front.front() {
-            cell.send(&ToCell::Lanes, &[front.lanes_map().as_fd()])?;
-            cell.send(&ToCell::Rooms, &[front.rooms_map().as_fd()])?;
-            cell.send(&ToCell::Lines, &[front.lines_map().as_fd()])?;
-            cell.send(&ToCell::RuleFacts, &[front.facts_map().as_fd()])?;
-            if let Some(up) = &self.plane.up {
-                cell.send(&ToCell::Answers, &[up.as_fd(), front.answers_map().as_fd()])?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives the cell a socket for each queue of a port that is there.
-    pub(crate) fn open_queues(&mut self, index: usize) -> Result<()> {
-        let port = &self.plane.ports[index];
-        if !self.cells.is_any() || port.away.is_some() {
-            return Ok(());
-        }
-        if port.mode == Mode::Packet {
-            return self.open_packets(index);
-        }
-        for queue in 0..port.queues {
-            use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-            let flags = SocketFlags::CLOEXEC;
-            let socket = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)
-                .context("opening an AF_XDP socket")?;
-            let message = ToCell::AddPort(port.facts(queue));
-            self.cells.send_queue(CellNumber::FIRST, &message, &[socket.as_fd()])?;
-            // Nobody has a reservation yet, and so a queue of its own.
-            let session = SessionId::BEST_EFFORT;
-            self.plane.sockets.insert((port.port.id, queue), Queue { socket, session });
         }
         Ok(())
     }
@@ -149,7 +104,7 @@ impl Daemon {
         }
         let pending = match module.checked.kind {
             Kind::Streams => Pending {
-                facts: Facts::Streams(crate::streams::facts(start, module)),
+                facts: Facts::Streams(stream_facts(start, module)),
                 levels: vec![abi::Level::User],
                 replaces,
             },
@@ -202,14 +157,77 @@ impl Daemon {
         let candidates = Candidates { levels, unfit: compiled.refused() };
         self.place(|it, around| it.handle_given(around, entry, candidates));
         // While the cell works.
-        self.plane.instances.keep(&self.plane.front, entry);
+        self.plane.keep_instance(entry);
+    }
+
+    /// Starts a service of streams, now that its module is compiled.
+    fn begin_streams(&mut self, facts: StreamFacts, compiled: &Arc<Compiled>) {
+        let entry = facts.entry;
+        self.begin_meters(entry);
+        match self.try_start_streams(facts, compiled) {
+            Ok(Some(port)) => {
+                self.event(Event::ServiceListens { entry, port });
+                self.settle_gro(None);
+            }
+            // Its loss has been told; another one starts the service anew.
+            Ok(None) => {}
+            Err(error) => self.not_begun(entry, None, format!("{error:#}")),
+        }
+    }
+
+    /// Gives the cell a new version of a service of streams, now that its module is compiled.
+    fn replace_streams(&mut self, mut facts: StreamFacts, compiled: &Arc<Compiled>) {
+        let entry = facts.entry;
+        facts.kept.code = compiled.code_length();
+        self.plane.services().begin_next(entry);
+        let message = ToCell::ReplaceStreams(Box::new(facts));
+        match self.cells.send(entry, &message, &[compiled.code.as_fd()]) {
+            Ok(()) => self.place(|it, _| {
+                let levels = vec![abi::Level::User];
+                let candidates = Candidates { levels, unfit: Vec::new() };
+                it.handle_version_given(entry, candidates);
+            }),
+            Err(error) => {
+                self.plane.services().forget_next(entry);
+                self.event_later(Event::ReplaceFailed { entry, reason: format!("{error:#}") })
+            }
+        }
+    }
+
+    fn try_start_streams(
+        &mut self,
+        mut facts: StreamFacts,
+        compiled: &Arc<Compiled>,
+    ) -> Result<Option<u16>> {
+        let entry = facts.entry;
+        if !self.cells.has_cell_of(entry) {
+            return Ok(None);
+        }
+        facts.kept.code = compiled.code_length();
+        let intercepted = self.plane.intercept()?;
+        let fds: Vec<_> = [compiled.code.as_fd()].into_iter().chain(intercepted.fds()).collect();
+        if let Err(error) = self.cells.send(entry, &ToCell::StartStreams(Box::new(facts)), &fds) {
+            drop(intercepted);
+            self.with_plane(|plane, _| plane.sweep_interceptions());
+            return Err(error);
+        }
+        Ok(Some(intercepted.port()))
+    }
+
+    /// Ends what a service had of streams, if it had some.
+    fn end_streams(&mut self, entry: EntryId) {
+        let service = self.control.node().service_of(entry);
+        if service.is_some_and(|service| service.module.kind == Kind::Streams) {
+            self.with_plane(|plane, _| plane.sweep_interceptions());
+            self.settle_gro(Some(entry));
+        }
     }
 
     /// Returns the parameters of the instance that a service or a version runs on.
     pub(crate) fn make_for<'a>(&self, facts: &ServiceFacts, code: &'a Arc<Compiled>) -> Make<'a> {
         let entry = facts.entry;
         let session = self.control.node().service_of(entry).map(|service| service.session.clone());
-        let ports = self.plane.ports.iter().map(|port| port.port.id).collect();
+        let ports = self.plane.ports().iter().map(|port| port.id()).collect();
         Make { entry, window: facts.window, code, session, ports }
     }
 
@@ -219,22 +237,22 @@ impl Daemon {
         compiled: &Arc<Compiled>,
     ) -> Result<()> {
         let entry = facts.entry;
-        if let Some(lane) = self.plane.front.lane(entry) {
+        if let Some(lane) = self.plane.front().lane(entry) {
             lane.set_session(facts.session);
         }
         // Before the cell has answered, and packets come below.
-        self.accounts_unsettled = true;
+        self.plane.promises().mark_unsettled();
         self.begin_meters(entry);
         facts.kept.code = compiled.code_length();
         let make = self.make_for(&facts, compiled);
         facts.shared = self
             .plane
-            .instances
-            .share(&self.plane.front, make)
+            .services()
+            .share(make)
             .map_err(anyhow::Error::msg)
             .context("making the memory that it shares with the kernel")?;
         let mut fds = vec![compiled.code.as_fd()];
-        fds.extend(self.plane.instances.fds(entry));
+        fds.extend(self.plane.instances().fds(entry));
         // Without one its loss has been told; it starts the service anew when it is back.
         if self.cells.has_cell_of(entry) {
             self.cells.send(entry, &ToCell::Start(Box::new(facts)), &fds)?;
@@ -257,7 +275,12 @@ impl Daemon {
             FromCell::PortFailed(port, queue, reason) => self.bound(cell, port, queue, Err(reason)),
             FromCell::Started(entry) => self.place(|it, around| it.handle_begin(around, entry)),
             FromCell::StartFailed(entry, failure) => self.start_failed(entry, failure),
-            FromCell::WantsSockets(wants) => self.make_sockets(cell, wants),
+            FromCell::WantsSockets(wants) => {
+                for (message, fds) in make_sockets(wants) {
+                    let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+                    self.cells.tell_cell(cell, &message, &fds);
+                }
+            }
             FromCell::WantsCodec(number, wish) => {
                 self.cells.handle_codec_wish(cell, number, &wish);
             }
@@ -354,13 +377,7 @@ impl Daemon {
     }
 
     fn bound(&mut self, cell: CellNumber, port: PortId, queue: u32, result: Result<(), String>) {
-        let result = result.and_then(|()| {
-            if self.plane.packets.contains_key(&port) {
-                return self.take_frames(port).map_err(|error| format!("{error:#}"));
-            }
-            let socket = self.plane.sockets.get(&(port, queue)).map(|queue| queue.socket.as_fd());
-            self.plane.front.set_socket(port, queue, socket).map_err(|error| error.to_string())
-        });
+        let result = result.and_then(|()| self.with_plane(|plane, _| plane.bind(port, queue)));
         if let Err(reason) = result {
             tracing::error!(%port, queue, reason, "a queue has no socket: its packets go plainly");
         }
@@ -393,18 +410,8 @@ impl Daemon {
 
     fn cell_lost(&mut self, cell: CellNumber, why: String) {
         let ended = self.cells.remove(cell).unwrap_or_default();
-        let sockets = std::mem::take(&mut self.plane.sockets);
-        for (port, queue) in sockets.keys() {
-            // A socket that was not bound yet is not in the map.
-            let _ = self.plane.front.set_socket(*port, *queue, None);
-        }
-        let packets: Vec<PortId> = self.plane.packets.keys().copied().collect();
-        self.plane.lost_with_cells +=
-            packets.into_iter().map(|port| self.close_packets(port)).sum::<u64>();
-        // One that was not bound yet has nothing, either.
-        let left = sockets.values().filter_map(|q| cell::left_behind(q.socket.as_fd()).ok());
-        self.plane.lost_with_cells += left.sum::<u64>();
-        let shared: Vec<EntryId> = self.plane.instances.entries().collect();
+        self.plane.handle_cell_lost();
+        let shared: Vec<EntryId> = self.plane.instances().entries().collect();
         shared.iter().for_each(|entry| self.end_below(*entry));
         self.compilers.forget_all_pending();
         self.cells.end_codecs();
@@ -412,7 +419,7 @@ impl Daemon {
         self.cells.forget_reports(cell);
         self.sessions.cell_lost();
         self.placement.handle_cells_lost();
-        self.plane.instances.forget_versions();
+        self.plane.services().forget_versions();
         self.end_associations();
         self.control.handle_memory(None);
         self.go_on_reported();
@@ -422,7 +429,7 @@ impl Daemon {
         self.settle();
         // What closed services dropped until their rules said so.
         shared.into_iter().for_each(|entry| self.clear_counters(entry));
-        self.sweep_interceptions();
+        self.with_plane(|plane, _| plane.sweep_interceptions());
     }
 
     /// Runs an action after the next report of all cells.
@@ -507,8 +514,21 @@ fn packet_facts(start: ServiceStart, module: &Module) -> ServiceFacts {
     }
 }
 
+/// Returns what a cell is told of a service of streams.
+fn stream_facts(start: ServiceStart, module: &Module) -> StreamFacts {
+    StreamFacts {
+        entry: start.entry,
+        name: start.service.to_string(),
+        session: start.session,
+        memory_pages_max: module.checked.memory.pages_max,
+        parameters: bytes_of(start.parameters),
+        closed: start.closed,
+        kept: KeptFacts { module: module.wasm.len() as u32, code: 0 },
+    }
+}
+
 /// Returns the values of parameters as a module gets them.
-pub(crate) fn bytes_of(parameters: BTreeMap<Name, ParameterValue>) -> BTreeMap<String, Vec<u8>> {
+fn bytes_of(parameters: BTreeMap<Name, ParameterValue>) -> BTreeMap<String, Vec<u8>> {
     parameters.iter().map(|(name, value)| (name.to_string(), value.to_bytes())).collect()
 }
 

@@ -3,7 +3,6 @@
 use crate::adopt;
 use crate::associations::Neighbours;
 use crate::barrier::Barrier;
-use crate::budgets;
 use crate::cells::{AfterReport, CellNumber, Cells};
 use crate::compilers::Compilers;
 use crate::completion::Completion;
@@ -13,10 +12,8 @@ use crate::control::desired::Desired;
 use crate::control::modules::Modules;
 use crate::control::placement::Placement;
 use crate::control::state::{self, Below, NodeState};
-use crate::dataplane::door::Door;
+use crate::dataplane::budgets;
 use crate::dataplane::kernel_settings;
-use crate::dataplane::packets;
-use crate::dataplane::ports;
 use crate::dataplane::{self, DataPlane};
 use crate::demand::Demand;
 use crate::deploy;
@@ -31,16 +28,14 @@ use crate::record::{self, Record, RecordView, Recorder};
 use crate::reply::Reply;
 use crate::request::Incoming;
 use crate::sessions::{self, Sessions};
-use crate::streams::end_interceptions;
 use anyhow::{Context, Result};
 use api::{EventKind, ExplainRequest, Explanation};
-use bpf::FrontDoor;
 use cell::protocol::{FromCell, ToCell};
 use module_store::Store;
-use netlink::{Change, Monitor, Netlink};
-use node::budget::Meter;
-use node::{Event, Node};
+use netlink::{Change, Monitor};
+use node::{Command, Event, Node};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -48,7 +43,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, MissedTickBehavior, interval};
 use trust::SecretKey;
-use units::{EntryId, Name, Nanos};
+use units::{Name, Nanos};
 
 /// How often the front door is told that this daemon listens; the lease is ten
 /// times as long on the fastest clock.
@@ -80,12 +75,6 @@ pub(crate) struct Daemon {
     pub(crate) demand: Demand,
     /// Associations, where the node has any.
     pub(crate) neighbours: Option<Neighbours>,
-    /// Accounts of services with a budget below user level.
-    pub(crate) meters: BTreeMap<EntryId, Meter>,
-    /// What a unit of fuel takes here; none while it has not been measured.
-    pub(crate) speed: Option<session::below::Speed>,
-    /// Who pays from which account for what is sent by ports.
-    pub(crate) lines: crate::lines::Payers,
     /// Fuel that services of each session used which are no longer there.
     pub(crate) fuel_closed: BTreeMap<Name, u64>,
     /// What sessions use.
@@ -101,8 +90,6 @@ pub(crate) struct Daemon {
     node_due: Option<Nanos>,
     /// Something happened in the node after which that may be another time.
     pub(crate) node_touched: bool,
-    /// Something was promised, or a service has begun, and the front door does not know it yet.
-    pub(crate) accounts_unsettled: bool,
     /// It ends without taking anything down.
     pub(crate) hands_over: bool,
     /// Request to hand over that waits for new versions to settle, and its deadline.
@@ -129,7 +116,7 @@ pub(crate) struct Parts {
     pub(crate) desired: Desired,
     pub(crate) node: Node,
     pub(crate) store: Store,
-    pub(crate) plane: dataplane::Parts,
+    pub(crate) plane: DataPlane,
 }
 
 impl Daemon {
@@ -144,10 +131,10 @@ impl Daemon {
             Ok(Some(mut daemon)) => {
                 let (observe, view) = daemon.observe();
                 observe.begin_drops(&view);
-                let (name, ports) = (&daemon.file.name, daemon.plane.ports.len());
+                let (name, ports) = (&daemon.file.name, daemon.plane.ports().len());
                 let text = format!("the node '{name}' goes on with {ports} ports: adopted");
                 daemon.note(Note::new(EventKind::NodeStarted, text));
-                daemon.note_uncounted();
+                daemon.with_plane(|plane, _| plane.note_uncounted());
                 return Ok(daemon);
             }
             Ok(None) => {}
@@ -169,7 +156,10 @@ impl Daemon {
         for what in adopt::take_down(&start.file.name)? {
             tracing::info!(what, "took down what a dead node of this name had left");
         }
-        Self::start(start, store, desired, done).map(|daemon| barrier.lower(daemon))
+        let mut daemon = Self::start(start, store, desired, done)?;
+        daemon.with_plane(|plane, around| plane.close_ports(around));
+        barrier.lower();
+        Ok(daemon)
     }
 
     fn start(
@@ -180,46 +170,25 @@ impl Daemon {
     ) -> Result<Self> {
         let Start { file, config, .. } = &start;
         let mut node = Node::new(file.name.clone(), file.ports.clone())?;
-        let netlink = Netlink::open().context("opening netlink")?;
         // An adoption that has failed late had it.
         let desired =
             desired.map_or_else(|| crate::control::apply::open(file, config, &store), Ok)?;
-        let mut front = Door::open(&file.ports, || {
-            FrontDoor::create(&file.name, crate::dataplane::door::hash_keys()?, file.flow_cache.0)
-                .context("making the front door")
-        })?;
-        let ends = node::other_ends(node.ports(), &file.bridge.0)?;
-        front.close(file, desired.state())?;
-        let ports = ports::bring_up(&netlink, &mut front, &node, &ends)?;
-        front.settle();
-        ports::remember(&file.name, &ports)?;
-        let (kernel, up_ifindex, up) = match front.front() {
-            Ok(_) => {
-                let kernel = ports::kernel_device(&netlink, &file.name)?;
-                let (up_ifindex, up) = ports::up_device(&netlink, &file.name)?;
-                (dataplane::KernelWay::Tun(kernel), up_ifindex, Some(up))
-            }
-            Err(_) => {
-                (dataplane::KernelWay::Frames(packets::make_entry(&netlink, &file.name)?), 0, None)
-            }
-        };
-        let kernel_ifindex = ports::kernel_index(&netlink, &file.name)?;
-        front.set_devices(up_ifindex, kernel_ifindex)?;
-        front.count_stack_drops(&ports, kernel_ifindex);
-        front.heartbeat()?;
+        let plane = DataPlane::start(file, &node, desired.state())?;
         node.handle_timeout(Nanos::ZERO);
         let started = Instant::now();
-        let plane = dataplane::Parts { front, netlink, ports, kernel, up, up_ifindex };
         let parts = Parts { started, desired, node, store, plane };
         let mut daemon = Self::join(start, parts, done)?;
         daemon.renew_capacity();
-        daemon.changed(Change::Lost)?;
+        daemon.with_plane(|plane, around| plane.handle_change(around, Change::Lost))?;
         let (observe, view) = daemon.observe();
         observe.begin_drops(&view);
-        let text =
-            format!("the node '{}' runs with {} ports", daemon.file.name, daemon.plane.ports.len());
+        let text = format!(
+            "the node '{}' runs with {} ports",
+            daemon.file.name,
+            daemon.plane.ports().len()
+        );
         daemon.note(Note::new(EventKind::NodeStarted, text));
-        daemon.note_modes();
+        daemon.with_plane(|plane, _| plane.note_modes());
         Ok(daemon)
     }
 
@@ -237,8 +206,9 @@ impl Daemon {
             // The daemon is gone when nobody receives: nothing is left to do.
             let _ = codec_done.send(Done::Codec(number, news));
         });
-        let plane = DataPlane::new(parts.plane);
-        let below = Below { unsupported: plane.no_bpf.clone(), is_allowed: true };
+        let plane = parts.plane;
+        let unsupported = plane.unsupported().map(str::to_owned);
+        let below = Below { unsupported, is_allowed: true };
         let state = NodeState::new(state::Parts {
             file: Arc::clone(&start.file),
             config: start.config.clone(),
@@ -261,9 +231,6 @@ impl Daemon {
             plane,
             cells: Cells::new(start.guest_core, codec_news),
             neighbours: None,
-            meters: BTreeMap::new(),
-            speed: None,
-            lines: crate::lines::Payers::new(),
             fuel_closed: BTreeMap::new(),
             sessions: Sessions::default(),
             closed: BTreeMap::new(),
@@ -271,7 +238,6 @@ impl Daemon {
             billing,
             node_due: None,
             node_touched: true,
-            accounts_unsettled: false,
             hands_over: false,
             handing_over: None,
             recorder: Recorder::new(record::fingerprint()?, Instant::now()),
@@ -305,11 +271,11 @@ impl Daemon {
                 node,
                 closed: &self.closed,
                 fuel_closed: &self.fuel_closed,
-                lost_with_cells: self.plane.lost_with_cells,
+                lost_with_cells: self.plane.lost_with_cells(),
                 sessions_before: &self.sessions.before,
-                speed: self.speed,
+                speed: self.plane.measured_speed(),
                 meters: &self.billing.meters,
-                has_packet_ports: self.plane.front.packets().is_some(),
+                has_packet_ports: self.plane.front().packets().is_some(),
             };
             record.write(&self.file.name)
         });
@@ -342,14 +308,12 @@ impl Daemon {
             sessions: &self.sessions,
             closed: &self.closed,
             fuel_closed: &self.fuel_closed,
-            payers: &self.lines,
-            speed: self.speed(),
         }
     }
 
     /// Returns the observations to be changed, beside what there is, for reading.
     pub(crate) fn observe(&mut self) -> (&mut Observe, View<'_>) {
-        let (now, speed) = (self.now(), self.speed());
+        let now = self.now();
         let view = View {
             now,
             file: &self.file,
@@ -365,8 +329,6 @@ impl Daemon {
             sessions: &self.sessions,
             closed: &self.closed,
             fuel_closed: &self.fuel_closed,
-            payers: &self.lines,
-            speed,
         };
         (&mut self.observe, view)
     }
@@ -379,7 +341,11 @@ impl Daemon {
     ) -> Result<()> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        self.measure_speed();
+        let measured = self.done.clone();
+        self.plane.measure_speed(Completion::new(move |speed| {
+            // The daemon is gone when nobody receives: nothing is left to do.
+            let _ = measured.send(Done::SpeedMeasured(speed));
+        }));
         // No other event restarts them; ticks that were missed come as one.
         let every = |period| {
             let mut ticks = interval(period);
@@ -410,14 +376,15 @@ impl Daemon {
                 _ = terminate.recv() => self.end_billing(),
                 () = until(self.billing.ends_at()) => return Ok(()),
                 change = monitor.next() => {
-                    self.changed(change.context("listening for changes")?)?;
+                    let change = change.context("listening for changes")?;
+                    self.with_plane(|plane, around| plane.handle_change(around, change))?;
                 }
                 (cell, message) = self.cells.receive() => self.hear_all(cell, message),
                 news = Neighbours::news(&mut self.neighbours) => self.hear_neighbours(news),
                 Some(incoming) = requests.recv() => self.handle(incoming, BTreeSet::new()),
                 Some(done) = done.recv() => self.finish(done),
                 _ = heartbeat.tick() => {
-                    self.plane.front.heartbeat()?;
+                    self.plane.heartbeat()?;
                     let now = self.now();
                     self.observe.handle_heartbeat(now);
                 }
@@ -426,14 +393,17 @@ impl Daemon {
                         self.after_report(AfterReport::CountDrops);
                     }
                 }
-                _ = look.tick() => self.look_at_kernel()?,
+                _ = look.tick() => self.with_plane(|plane, around| plane.handle_look(around))?,
                 _ = tidy.tick() => self.tidy()?,
                 _ = uses.tick() => self.look_at_use(),
                 _ = bills.tick() => {
                     self.bill();
                     self.after_report(AfterReport::EndIdleCalls);
                 }
-                _ = budgets.tick(), if self.has_budgets() => self.look_at_budgets(),
+                _ = budgets.tick(), if self.plane.has_budgets(self.control.node()) => {
+                    let now = self.now();
+                    self.plane.services().look_at_budgets(self.control.node(), now);
+                }
                 _ = moves.tick(), if self.placement.is_moving() => {
                     self.place(|it, around| it.handle_tick(around));
                 }
@@ -456,6 +426,109 @@ impl Daemon {
                 () = until(record_due) => {}
             }
         }
+    }
+
+    /// Looks at what nothing depends on at once. Called once a second.
+    fn tidy(&mut self) -> Result<()> {
+        self.with_plane(|plane, around| plane.handle_second(around))?;
+        self.watch_cells();
+        self.place(|it, around| it.handle_second(around));
+        self.control.set_now(self.now());
+        self.control.handle_second();
+        self.end_associations_without_right();
+        self.look_at_demand();
+        Ok(())
+    }
+
+    /// Calls the data plane, and does the actions that follow.
+    pub(crate) fn with_plane<T>(
+        &mut self,
+        ask: impl FnOnce(&mut DataPlane, &dataplane::Around<'_>) -> T,
+    ) -> T {
+        let answer = self.ask_plane(ask);
+        // What cells were not given was logged.
+        let _ = self.do_plane_actions();
+        answer
+    }
+
+    /// Calls the data plane, and does the actions that follow.
+    ///
+    /// # Errors
+    /// When the call fails, or cells are not given what they need.
+    pub(crate) fn try_with_plane(
+        &mut self,
+        ask: impl FnOnce(&mut DataPlane, &dataplane::Around<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let answer = self.ask_plane(ask);
+        let given = self.do_plane_actions();
+        answer.and(given)
+    }
+
+    fn ask_plane<T>(&mut self, ask: impl FnOnce(&mut DataPlane, &dataplane::Around<'_>) -> T) -> T {
+        let around = dataplane::Around {
+            node: self.control.node(),
+            desired: self.control.desired().state(),
+            node_changed: self.node_touched,
+            has_cell: self.cells.is_any(),
+            loads_at_kernel: self.placement.loads_at_kernel(),
+        };
+        ask(&mut self.plane, &around)
+    }
+
+    /// Does all pending actions of the data plane. Returns the first failure to give cells what they
+    /// need.
+    fn do_plane_actions(&mut self) -> Result<()> {
+        let mut failed = Ok(());
+        while let Some(action) = self.plane.poll_action() {
+            let done = self.do_plane_action(action);
+            failed = failed.and(done);
+        }
+        failed
+    }
+
+    fn do_plane_action(&mut self, action: dataplane::Action) -> Result<()> {
+        use dataplane::Action;
+        match action {
+            Action::Note(note) => self.note(note),
+            Action::Tell(message) => self.cells.tell_all(&message, &[]),
+            Action::Give(message, fds) => {
+                let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+                self.cells.send_all(&message, &fds).inspect_err(|error| {
+                    tracing::error!(error = format!("{error:#}"), "the cell was not told");
+                })?;
+            }
+            Action::GiveQueue { port, message, fds } => {
+                let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+                let given = self.cells.send_queue(CellNumber::FIRST, &message, &fds);
+                given.inspect_err(|error| {
+                    let error = format!("{error:#}");
+                    tracing::error!(%port, error, "its services get no packets");
+                })?;
+            }
+            Action::UseRules(number, memory) => {
+                match self.cells.send_all(&ToCell::Rules(number), &[memory.as_fd()]) {
+                    Ok(()) => self.plane.await_rules(),
+                    Err(error) => {
+                        let error = format!("{error:#}");
+                        tracing::error!(error, "the cell does not know the rules");
+                    }
+                }
+            }
+            Action::LeaveKernel(service) => {
+                let level = abi::Level::User;
+                if let Err(refusal) = self.control.command(Command::Move { service, level }) {
+                    tracing::error!(reason = refusal.message, "a service stays at kernel level");
+                }
+            }
+            Action::SweepAfter(after) => {
+                let done = self.done.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(after).await;
+                    let _ = done.send(Done::InterceptionsLeft);
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Hears a message of the cell, and those that are there, too: what follows from a thousand
@@ -492,9 +565,14 @@ impl Daemon {
             Done::Stored(digest, stored, reply) => self.stored(digest, stored, reply),
             Done::Loaded(loaded) => self.loaded(*loaded),
             Done::Landed(entry) => self.cells.tell(entry, &ToCell::Settle(entry)),
-            Done::SpeedMeasured(speed) => self.speed_measured(speed),
+            Done::SpeedMeasured(speed) => {
+                let is_known = self.plane.promises().handle_speed(self.control.node(), speed);
+                if is_known {
+                    self.recorder.mark();
+                }
+            }
             Done::LaneUnused(entry) => self.lane_unused(entry),
-            Done::InterceptionsLeft => end_interceptions(&self.plane.netlink),
+            Done::InterceptionsLeft => self.plane.end_interceptions(),
             Done::Happened(event) => self.control.handle_late_event(event),
             Done::SpareReady(number) => self.spare_ready(number),
             Done::ReportOverdue(number) => {
@@ -553,18 +631,10 @@ impl Daemon {
         if let Err(error) = bpf::front_door::remove(&self.file.name) {
             tracing::error!(%error, "the pins were not removed");
         }
-        for port in &self.plane.ports {
-            if let Err(error) = self.plane.front.detach(port.port.id, port.config.ifindex) {
-                tracing::debug!(%error, "the port was not detached");
-            }
-        }
         // Before the cell: without it a frame that was taken would be lost.
-        self.plane.packets.clear();
+        self.plane.detach();
         self.cells.remove(CellNumber::FIRST);
-        end_interceptions(&self.plane.netlink);
-        self.open_ports();
-        ports::restore(&self.plane.netlink, &self.plane.ports);
-        packets::remove_entry(&self.plane.netlink, &self.file.name);
+        self.plane.restore();
     }
 }
 

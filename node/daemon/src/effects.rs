@@ -33,7 +33,7 @@ impl Daemon {
 
     /// Does everything that is pending.
     pub(crate) fn do_actions(&mut self) {
-        self.close_ports();
+        self.with_plane(|plane, around| plane.close_ports(around));
         self.do_placements();
         while let Some(action) = self.control.poll_action() {
             self.do_action(action);
@@ -46,10 +46,7 @@ impl Daemon {
 
     /// Updates the accounts of the front door, if sessions or services changed since that was done.
     pub(crate) fn settle_promises(&mut self) {
-        if std::mem::take(&mut self.accounts_unsettled) {
-            self.settle_accounts();
-            self.settle_lines();
-        }
+        self.with_plane(|plane, around| plane.promises().settle_changed(around.node));
     }
 
     fn do_action(&mut self, action: Action) {
@@ -66,7 +63,7 @@ impl Daemon {
             Action::Keep(keep) => self.keep_in_journal(keep),
             Action::Compile(digest, below) => self.compile(digest, below),
             Action::CloseRules(rules) => self.close(rules),
-            Action::SettleAccounts => self.settle_accounts(),
+            Action::SettleAccounts => self.plane.promises().settle_accounts(self.control.node()),
             Action::ExpectService => self.cells.tell_all(&ToCell::Expect, &[]),
             Action::Stay(entry, level) => {
                 if self.placement.is_moved(entry) {
@@ -75,7 +72,7 @@ impl Daemon {
             }
             Action::Drain(entry) => self.drain(entry),
             Action::CancelDrain(entry) => self.cancel_drain(entry),
-            Action::ClearReusable => self.plane.instances.clear_spares(),
+            Action::ClearReusable => self.plane.services().clear_spares(),
             Action::AskMemory(number, session) => self.ask_memory(number, session),
             Action::AnswerDeployed(answer) => {
                 let DeployedAnswer { service, took_ms, shadowed, lacks, replaced, reply } = *answer;
@@ -104,7 +101,7 @@ impl Daemon {
                 self.fuel_closed.remove(&session);
                 self.sessions.forget_history(&session);
             }
-            Action::ClosePorts => self.close_ports(),
+            Action::ClosePorts => self.with_plane(|plane, around| plane.close_ports(around)),
             Action::Bill => self.bill(),
             Action::FetchCalled(wanted) => self.want_for_packets(*wanted),
         }
@@ -123,13 +120,13 @@ impl Daemon {
                 self.place(|it, around| it.handle_move(around, entry, level));
             }
             Effect::SetEdges { entry, edges } => {
-                if let Some(lane) = self.plane.front.lane(entry) {
+                if let Some(lane) = self.plane.front().lane(entry) {
                     lane.set_edges(edges);
                 }
                 self.cells.tell(entry, &ToCell::Edges(entry, edges));
             }
             Effect::SetClosed { entry, closed } => {
-                if let Some(lane) = self.plane.front.lane(entry) {
+                if let Some(lane) = self.plane.front().lane(entry) {
                     lane.set_closed(closed);
                 }
                 self.cells.tell(entry, &ToCell::Closed(entry, closed));
@@ -140,22 +137,19 @@ impl Daemon {
                 self.remember();
                 let facts = SessionFacts { id: session, reservation };
                 self.cells.tell_all(&ToCell::Session(Box::new(facts)), &[]);
-                self.accounts_unsettled = true;
+                self.plane.promises().mark_unsettled();
             }
             Effect::RemoveSession { session } => {
                 self.forget_session(session);
-                self.accounts_unsettled = true;
+                self.plane.promises().mark_unsettled();
             }
             Effect::ClearRuleCounters { rule } => {
-                if let Err(error) = self.plane.front.clear_rule_stats(rule) {
+                if let Err(error) = self.plane.front().clear_rule_stats(rule) {
                     tracing::error!(%rule, %error, "a rule's counters were not cleared");
                 }
             }
             Effect::InstallRules { rules, .. } => {
-                if let Err(error) = self.plane.front.install(&rules) {
-                    tracing::error!(%error, "the rules were not installed");
-                }
-                self.tell_rules();
+                self.with_plane(|plane, around| plane.install(&rules, around.has_cell));
             }
             // Control handles them, in their order.
             Effect::Report(_) => {}
@@ -208,7 +202,7 @@ impl Daemon {
     /// Adds what rules counted that are gone to what their sessions have used.
     fn close(&mut self, rules: Vec<(units::RuleId, units::Name)>) {
         for (rule, session) in rules {
-            if let Ok(stats) = self.plane.front.rule_stats(rule) {
+            if let Ok(stats) = self.plane.front().rule_stats(rule) {
                 self.recorder.mark();
                 let sum = self.closed.entry(session).or_default();
                 sum.0 += stats.packets;

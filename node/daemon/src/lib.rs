@@ -14,13 +14,11 @@
 #![forbid(unsafe_code)]
 
 mod access;
-mod accounts;
 mod adopt;
 mod answer;
 mod associations;
 pub mod backup;
 mod barrier;
-mod budgets;
 mod cell_work;
 mod cells;
 mod code_cache;
@@ -35,12 +33,10 @@ mod deploy;
 mod done;
 mod effects;
 mod events;
-mod housekeeping;
 mod http;
 pub mod journal;
 pub mod ledger;
 mod life;
-mod lines;
 mod listen;
 mod mounts;
 mod node_key;
@@ -56,7 +52,6 @@ mod reply;
 mod request;
 mod server;
 mod sessions;
-mod streams;
 mod token_file;
 mod views;
 

@@ -211,7 +211,7 @@ fn note_of(view: &View<'_>, place: Place, count: u64) -> Note {
     let text = format!("packets were dropped: {meaning}");
     let mut note = Note::new(EventKind::Drops, text).count(count).reason(&place.reason);
     if let Some(port) = place.port {
-        let live = view.plane.ports.iter().find(|live| live.port.spec.name == port);
+        let live = view.plane.ports().iter().find(|live| *live.name() == port);
         if let Some(live) = live.filter(|_| place.reason.starts_with("socket_")) {
             note = note.session(queue_session(view, live));
         }

@@ -2,7 +2,7 @@
 
 use crate::control::placement::{Action, Around, Placement};
 use crate::daemon::{Daemon, Done};
-use crate::dataplane::instances::{self, BelowReport, Loaded, word_of};
+use crate::dataplane::instances::{BelowReport, Loaded, word_of};
 use abi::Level;
 use cell::Compiled;
 use cell::protocol::ToCell;
@@ -65,7 +65,7 @@ impl Daemon {
             self.settle_gro(None);
         }
         let code = self.code_of(entry);
-        match self.plane.instances.loader(&self.plane.front, entry, level, code) {
+        match self.plane.loader(entry, level, code) {
             Ok(load) => {
                 let done = self.done.clone();
                 tokio::task::spawn_blocking(move || {
@@ -89,7 +89,7 @@ impl Daemon {
     /// Continues with a program that the kernel has accepted or refused.
     pub(crate) fn loaded(&mut self, loaded: Loaded) {
         let (entry, level) = (loaded.entry, loaded.level);
-        let result = self.plane.instances.handle_loaded(&self.plane.front, loaded);
+        let result = self.plane.services().handle_loaded(loaded);
         if let Some(result) = result {
             self.place(|it, around| it.handle_loaded(around, entry, level, result));
         }
@@ -124,14 +124,11 @@ impl Daemon {
     /// Releases a service that has ended: meters, placement, instance.
     pub(crate) fn end_below(&mut self, entry: EntryId) {
         self.end_meters(entry);
-        self.end_budget(entry);
         self.place(|it, around| it.forget(around, entry));
-        let fuel = self.below_report(entry).map_or(0, |below| below.fuel);
-        let Some(ended) = self.plane.instances.end(&self.plane.front, entry) else { return };
+        let Some(ended) = self.plane.services().end(entry) else { return };
         if let Some(session) = ended.session {
-            *self.fuel_closed.entry(session).or_default() += fuel;
+            *self.fuel_closed.entry(session).or_default() += ended.fuel;
         }
-        self.plane.lost_with_cells += ended.dropped;
         if ended.was_at_kernel {
             self.settle_gro(Some(entry));
         }
@@ -142,28 +139,20 @@ impl Daemon {
 
     /// Returns the counters of a service below user level.
     pub(crate) fn below_report(&self, entry: EntryId) -> Option<BelowReport> {
-        self.plane.instances.report(&self.plane.front, entry)
+        self.plane.below_report(entry)
     }
 
     /// Sets GRO at the ports. It is on while there are services of streams, for it saves most of
     /// the cost of receiving intercepted connections, and off while a service is at kernel level,
     /// which has to see each frame by itself. `but` is the entry of a service that has ended.
     pub(crate) fn settle_gro(&mut self, but: Option<EntryId>) {
-        let mut is_alone =
-            !self.placement.loads_at_kernel() && !self.plane.instances.is_any_at_kernel(but);
-        let mut has_streams = false;
-        for service in self.control.node().services().filter(|service| Some(service.entry) != but) {
-            has_streams |= service.module.kind == abi::check::Kind::Streams;
-            is_alone &= service.level != Level::Kernel;
-        }
-        for port in &mut self.plane.ports {
-            port.set_gro(has_streams && is_alone);
-        }
+        let loads_at_kernel = self.placement.loads_at_kernel();
+        self.plane.settle_gro(self.control.node(), loads_at_kernel, but);
     }
 
     /// Marks a reusable instance as ready.
     pub(crate) fn spare_ready(&mut self, number: u32) {
-        let entry = self.plane.instances.handle_spare_ready(number);
+        let entry = self.plane.services().handle_spare_ready(number);
         // What its last packets counted is nobody's.
         if let Some(entry) = entry.filter(|entry| self.control.node().service_of(*entry).is_none())
         {
@@ -174,7 +163,7 @@ impl Daemon {
     /// Clears the counters of an entry. What was dropped there because its service is closed and
     /// its program gone stays counted.
     pub(crate) fn clear_counters(&mut self, entry: EntryId) {
-        self.plane.lost_with_cells += instances::take_counters(&self.plane.front, entry);
+        self.plane.services().clear_counters(entry);
     }
 
     /// Sends a completion when no packet is left in the front door and programs of now; nothing if
@@ -201,7 +190,7 @@ impl Daemon {
 
     /// Clears the counters of an unused lane.
     pub(crate) fn lane_unused(&mut self, entry: EntryId) {
-        if self.plane.instances.is_shared(entry) {
+        if self.plane.instances().is_shared(entry) {
             return;
         }
         self.begin_meter_below(entry);

@@ -44,7 +44,7 @@ impl Daemon {
                 self.place(|it, _| it.handle_version_given(entry, candidates));
             }
             Err(error) => {
-                self.plane.instances.forget_next(entry);
+                self.plane.services().forget_next(entry);
                 self.event_later(Event::ReplaceFailed { entry, reason: format!("{error:#}") });
             }
         }
@@ -57,13 +57,14 @@ impl Daemon {
         compiled: &Arc<Compiled>,
     ) -> anyhow::Result<()> {
         let entry = facts.entry;
-        let made = self.plane.instances.share_next(self.make_for(&facts, compiled));
+        let make = self.make_for(&facts, compiled);
+        let made = self.plane.services().share_next(make);
         facts.shared = made
             .map_err(anyhow::Error::msg)
             .context("making the memory that it shares with the kernel")?;
         facts.kept.code = compiled.code_length();
         let mut fds = vec![compiled.code.as_fd()];
-        fds.extend(self.plane.instances.next_fds(entry));
+        fds.extend(self.plane.instances().next_fds(entry));
         self.cells.send(entry, &ToCell::Replace(Box::new(facts), way), &fds)
     }
 }

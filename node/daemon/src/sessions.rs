@@ -15,7 +15,7 @@ impl Daemon {
     /// The cell may give the number's part to others.
     pub(crate) fn forget_session(&mut self, session: SessionId) {
         self.sessions.forget(session);
-        if let Ok(front) = self.plane.front.front() {
+        if let Ok(front) = self.plane.front_door() {
             front.clear_account(session.0);
         }
         self.cells.tell_all(&ToCell::ForgetSession(session), &[]);

@@ -24,7 +24,7 @@ impl Daemon {
     /// Handles a request for which the modules that it names have been looked for.
     pub(crate) fn handle_fetched(&mut self, Incoming { caller, request }: Incoming) {
         self.control.set_now(self.now());
-        self.control.set_reusable(self.plane.instances.reusable());
+        self.control.set_reusable(self.plane.instances().reusable());
         match request {
             Request::Change(change) => self.control.handle_change(caller, change),
             request => {

@@ -11,16 +11,12 @@
 //! Known is what the kernel says of devices of the node's own namespace. A cable between two
 //! network cards, or by way of another namespace or machine, is not seen.
 
-use crate::daemon::Daemon;
-use bpf_maps::PORT_CABLED;
-use cell::protocol::ToCell;
 use netlink::Link;
 
-/// What devices share that are cabled to each other: a number of the node's namespace, or of
-/// another one.
+/// Link that cabled devices share: true for one of another namespace, and its number there.
 type Segment = (bool, u32);
 
-/// The segment that a port's device is on.
+/// Returns the segment that a port's device is on.
 fn segment(link: &Link, links: &[Link]) -> Option<Segment> {
     let elsewhere = link.parent_elsewhere;
     match link.kind.as_deref()? {
@@ -34,8 +30,8 @@ fn segment(link: &Link, links: &[Link]) -> Option<Segment> {
     }
 }
 
-/// Of devices by number: which are on a segment with another of them.
-fn cabled(devices: &[u32], links: &[Link]) -> Vec<bool> {
+/// Returns which of some devices, by number, are on a segment with another of them.
+pub(super) fn cabled(devices: &[u32], links: &[Link]) -> Vec<bool> {
     let on = |device: &u32| {
         links.iter().find(|link| link.index == *device).and_then(|link| segment(link, links))
     };
@@ -46,56 +42,10 @@ fn cabled(devices: &[u32], links: &[Link]) -> Vec<bool> {
     segments.iter().map(is_shared).collect()
 }
 
-impl Daemon {
-    /// Tells the front door and the cell which ports are cabled to each other.
-    pub(crate) fn mark_cabled(&mut self, links: &[Link]) {
-        let served = |index: &usize| self.plane.ports[*index].away.is_none();
-        let served: Vec<usize> = (0..self.plane.ports.len()).filter(served).collect();
-        let devices: Vec<u32> =
-            served.iter().map(|index| self.plane.ports[*index].config.ifindex).collect();
-        for (index, is_cabled) in served.into_iter().zip(cabled(&devices, links)) {
-            let port = &mut self.plane.ports[index];
-            if (port.config.flags & PORT_CABLED != 0) == is_cabled {
-                continue;
-            }
-            port.config.flags ^= PORT_CABLED;
-            let name = &port.port.spec.name;
-            tracing::info!(port = %name, is_cabled, "the port's cable leads to the node itself");
-            if let Err(error) = self.plane.front.configure(port.port.id, &port.config) {
-                tracing::error!(port = %name, %error, "the front door was not told");
-            }
-            let facts = port.facts(0);
-            self.cells.tell_all(&ToCell::ChangePort(facts), &[]);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use netlink::LinkStats;
-
-    fn link(index: u32, kind: &str, parent: u32, master: u32) -> Link {
-        let number = |number: u32| (number != 0).then_some(number);
-        Link {
-            index,
-            name: format!("device{index}"),
-            mac: None,
-            mtu: 1500,
-            up: true,
-            promiscuous: false,
-            running: true,
-            kind: (!kind.is_empty()).then(|| kind.to_owned()),
-            master: number(master),
-            parent: number(parent),
-            parent_elsewhere: false,
-            vlan: None,
-            rx_queues: 1,
-            qdisc: None,
-            settings: netlink::DeviceSettings::default(),
-            stats: LinkStats::default(),
-        }
-    }
+    use crate::dataplane::fake::link;
 
     #[test]
     fn ports_of_one_cable_bridge_or_device_are_cabled_and_others_are_not() {

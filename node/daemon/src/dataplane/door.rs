@@ -9,8 +9,9 @@
 //! A node has one of the two, or both. Without a front door nothing of BPF is there: what would
 //! be told to it is left out, and no service is below user level.
 
+use super::mode::may_be_packets;
+use super::port_shares::Payers;
 use crate::config::NodeFile;
-use crate::dataplane::ports::LivePort;
 use anyhow::{Context, Result, bail};
 use bpf::front_door::{Arrival, Explainer, FlowsOfRule, FrontDoorError, StackCounter, StackDrops};
 use bpf::{FrontDoor, Lane, VlanDevice, XdpMode};
@@ -20,7 +21,7 @@ use node::classifier::RuleSet;
 use node::desired::DesiredState;
 use node::door::{Door as Decider, OwnSources};
 use node::{Effect, Node, PortMode, PortSpec};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use units::{EntryId, PortId, RuleId};
 
 /// Why a node with packet ports keeps services at user level.
@@ -68,7 +69,7 @@ impl Door {
         } else {
             match make() {
                 Ok(front) => (Some(front), None),
-                Err(error) if ports.iter().all(LivePort::may_be_packets) => {
+                Err(error) if ports.iter().all(may_be_packets) => {
                     (None, Some(format!("{error:#}")))
                 }
                 Err(error) => return Err(error),
@@ -240,14 +241,17 @@ impl Door {
     }
 
     /// Has what the kernel drops of what it is left counted, where that can be
-    /// ([`Door::uncounted`]). Without a front door these are the ports, and `device` the one by
-    /// which the cell hands packets to the kernel.
-    pub(crate) fn count_stack_drops(&mut self, ports: &[LivePort], device: u32) {
+    /// ([`Door::uncounted`]). Without a front door `served` has the ports that are there, and
+    /// `device` is the one by which the cell hands packets to the kernel.
+    pub(crate) fn count_stack_drops<'a>(
+        &mut self,
+        mut served: impl Iterator<Item = (PortId, &'a PortConfig)>,
+        device: u32,
+    ) {
         let counted = match &mut self.front {
             Some(front) => front.count_stack_drops(),
             None => StackCounter::start(device).and_then(|counter| {
-                let mut there = ports.iter().filter(|port| port.away.is_none());
-                there.try_for_each(|port| counter.know(port.port.id, &port.config))?;
+                served.try_for_each(|(port, config)| counter.know(port, config))?;
                 self.counter = Some(counter);
                 Ok(())
             }),
@@ -289,7 +293,7 @@ impl Door {
     }
 
     /// Who pays from which account for what is sent by ports, as a daemon before has left it.
-    pub(crate) fn payers_of_lines(&self) -> crate::lines::Payers {
+    pub(crate) fn payers_of_lines(&self) -> Payers {
         let payers = self.front.as_ref().map(FrontDoor::payers_of_lines);
         let payers = payers.and_then(Result::ok).unwrap_or_default();
         payers.into_iter().map(|(port, session, account)| ((port, session), account)).collect()
@@ -373,6 +377,15 @@ impl Door {
 }
 
 impl PacketDoor {
+    /// Returns the rules in memory that nobody can change any more.
+    ///
+    /// # Errors
+    /// When the kernel does not make it.
+    pub(crate) fn sealed_rules(&self) -> Result<OwnedFd> {
+        sandbox::fd_passing::sealed_memory("tam-rules", &self.rules)
+            .context("putting the rules into memory")
+    }
+
     fn create() -> Result<Self> {
         let counts = DoorCounts::create().context("making the counters of packet ports")?;
         let decider = Decider::default();

@@ -65,6 +65,8 @@ pub(crate) struct Make<'a> {
 pub(crate) struct Ended {
     /// Session that pays.
     pub(crate) session: Option<Name>,
+    /// Fuel that it used below user level.
+    pub(crate) fuel: u64,
     pub(crate) was_at_kernel: bool,
     /// Map ID of the arena that may be reused for the same module, when no packet is in its
     /// programs.
@@ -435,8 +437,9 @@ impl Instances {
     }
 
     /// Releases a service that has ended, with all its versions. Returns `None` of one that
-    /// could not leave user level. What it counted there is to be read before.
+    /// could not leave user level.
     pub(crate) fn end(&mut self, front: &Door, entry: EntryId) -> Option<Ended> {
+        let fuel = self.report(front, entry).map_or(0, |report| report.fuel);
         self.next.remove(&entry);
         self.before.remove(&entry);
         let shared = self.current.remove(&entry)?;
@@ -445,7 +448,7 @@ impl Instances {
         let was_at_kernel = shared.loaded.contains_key(&Level::Kernel);
         let session = shared.session.clone();
         let spare = self.spares.keep(entry, shared);
-        Some(Ended { session, was_at_kernel, spare, dropped })
+        Some(Ended { session, fuel, was_at_kernel, spare, dropped })
     }
 
     /// Marks a reusable instance as ready: no packet is in its programs. Returns the entry whose

@@ -46,9 +46,9 @@ const STRICT: i32 = 1;
 /// The one that counts for IPv6, whatever that of a device says (`ip6_forward`, Linux).
 const V6_FORWARDING: &str = "net/ipv6/conf/all/forwarding";
 
-/// What was read last.
-#[derive(Debug, Default)]
-pub(crate) struct KernelSettings {
+/// Settings as they were last read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KernelSettings {
     namespace: Vec<Option<String>>,
     devices: BTreeMap<u32, DeviceSettings>,
     /// VLAN devices above ports: the port's device, the VLAN, its device.
@@ -56,13 +56,13 @@ pub(crate) struct KernelSettings {
 }
 
 impl KernelSettings {
-    /// VLAN devices above a port's device.
-    pub(crate) fn above(&self, port: u32) -> impl Iterator<Item = u32> + '_ {
+    /// Returns the VLAN devices above a port's device.
+    pub(super) fn above(&self, port: u32) -> impl Iterator<Item = u32> + '_ {
         self.vlans.iter().filter(move |(below, ..)| *below == port).map(|(.., device)| *device)
     }
 
     /// Names the devices that packets of the node come and leave by, as they are now.
-    pub(crate) fn watch(&mut self, links: &[Link], vlans: Vec<(u32, u16, u32)>, ports: &[u32]) {
+    pub(super) fn watch(&mut self, links: &[Link], vlans: Vec<(u32, u16, u32)>, ports: &[u32]) {
         let is_watched =
             |index: &u32| ports.contains(index) || vlans.iter().any(|(.., device)| device == index);
         let watched = links.iter().filter(|link| is_watched(&link.index));
@@ -70,52 +70,69 @@ impl KernelSettings {
         self.vlans = vlans;
     }
 
-    /// Reads everything that nobody tells of; whether any of it changed.
-    pub(crate) fn look(&mut self, netlink: &Netlink) -> bool {
-        let namespace: Vec<_> = NAMESPACE.iter().map(|key| sysctl::read(key).ok()).collect();
+    /// Reads the settings that the kernel sends no notification of. Returns true when one changed.
+    pub(super) fn look(&mut self, netlink: &Netlink) -> bool {
+        let namespace = NAMESPACE.iter().map(|key| sysctl::read(key).ok()).collect();
+        // Of a device that is gone netlink tells.
+        self.compare(namespace, |index| Some(netlink.link_at(index).ok()?.settings))
+    }
+
+    /// Stores settings that were read, of the namespace and of watched devices. Returns true when
+    /// one changed since the last time; a device of which nothing is known keeps its settings.
+    fn compare(
+        &mut self,
+        namespace: Vec<Option<String>>,
+        of_device: impl Fn(u32) -> Option<DeviceSettings>,
+    ) -> bool {
         // What is read first is how the node began.
         let mut changed = !self.namespace.is_empty() && self.namespace != namespace;
         self.namespace = namespace;
         for (index, settings) in &mut self.devices {
-            // Of a device that is gone netlink tells.
-            let Ok(link) = netlink.link_at(*index) else { continue };
-            changed |= *settings != link.settings;
-            *settings = link.settings;
+            let Some(found) = of_device(*index) else { continue };
+            changed |= *settings != found;
+            *settings = found;
         }
         changed
+    }
+}
+
+/// Sets what a kernel need not have.
+pub(super) fn set_if_there(key: &str, value: &str) {
+    if let Err(error) = sysctl::write(key, value) {
+        tracing::debug!(%error, "no such setting");
     }
 }
 
 /// Lets the kernel take what a cell gives it by a device, from whatever source it came:
 /// sources are judged at the ports. Where the namespace's filter is strict the device's has to be
 /// loose, as the larger number counts.
-pub(crate) fn let_in_sources(device: &str) {
+pub(super) fn let_in_sources(device: &str) {
     let key = format!("net/ipv4/conf/{device}/rp_filter");
     let wanted = if of_all("net/ipv4/conf/all/rp_filter") == STRICT { "2" } else { "0" };
     match sysctl::read(&key) {
-        Ok(now) if now.trim() != wanted => crate::dataplane::ports::set_if_there(&key, wanted),
+        Ok(now) if now.trim() != wanted => set_if_there(&key, wanted),
         _ => {}
     }
 }
 
-/// Value of the setting of `all`; 0 when there is none.
+/// Returns the value of the setting of `all`; 0 when there is none.
 fn of_all(key: &str) -> i32 {
     sysctl::read(key).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
 /// Returns the reverse path filter that counts for IPv4 packets that come in by a device: the
 /// stricter of the namespace's and the device's setting, as its number.
-pub(crate) fn reverse_path_filter(settings: &DeviceSettings) -> i32 {
+pub(super) fn reverse_path_filter(settings: &DeviceSettings) -> i32 {
     of_all("net/ipv4/conf/all/rp_filter").max(settings.v4_rp_filter)
 }
 
 /// Returns whether IPv4 packets from this machine's own addresses may come in by a device.
-pub(crate) fn accepts_own(settings: &DeviceSettings) -> bool {
+pub(super) fn accepts_own(settings: &DeviceSettings) -> bool {
     of_all(ACCEPT_LOCAL) != 0 || settings.v4_accept_local != 0
 }
 
-/// Whether the kernel forwards IPv6 packets that come in by a device.
-pub(crate) fn forwards_v6(settings: &DeviceSettings) -> bool {
+/// Returns true when the kernel forwards IPv6 packets that come in by a device.
+pub(super) fn forwards_v6(settings: &DeviceSettings) -> bool {
     let forwards = of_all(V6_FORWARDING) != 0 || settings.v6_force_forwarding != 0;
     forwards && settings.v6_disabled == 0
 }
@@ -123,6 +140,38 @@ pub(crate) fn forwards_v6(settings: &DeviceSettings) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dataplane::fake::link;
+
+    fn said(word: &str) -> Vec<Option<String>> {
+        vec![Some(word.to_owned()), None]
+    }
+
+    #[test]
+    fn a_change_is_noticed_once_and_the_first_reading_is_none() {
+        let mut settings = KernelSettings::default();
+        assert!(!settings.compare(said("0"), |_| None));
+        assert!(!settings.compare(said("0"), |_| None));
+        assert!(settings.compare(said("1"), |_| None));
+        assert!(!settings.compare(said("1"), |_| None));
+        assert!(settings.compare(vec![None, None], |_| None), "one that is gone is a change, too");
+    }
+
+    #[test]
+    fn settings_of_ports_and_of_vlan_devices_above_them_are_compared_and_others_are_not() {
+        let mut settings = KernelSettings::default();
+        let links = [link(1, "", 0, 0), link(2, "vlan", 1, 0), link(3, "", 0, 0)];
+        settings.watch(&links, vec![(1, 7, 2)], &[1]);
+        assert_eq!(settings.above(1).collect::<Vec<_>>(), [2]);
+        assert_eq!(settings.above(2).count(), 0);
+        let strict = DeviceSettings { v4_rp_filter: 1, ..DeviceSettings::default() };
+        for (changed, is_watched) in [(1, true), (2, true), (3, false)] {
+            let now = |index| Some(if index == changed { strict } else { Default::default() });
+            let mut settings = settings.clone();
+            assert_eq!(settings.compare(said("0"), now), is_watched, "device {changed}");
+            assert!(!settings.compare(said("0"), now));
+            assert!(!settings.compare(said("0"), |_| None), "a device that is gone is no change");
+        }
+    }
 
     #[test]
     fn ipv6_is_forwarded_where_the_kernel_does() {

@@ -1,4 +1,4 @@
-//! Ports whose devices vanish, come back, or become others.
+//! Next step of a port whose device vanishes, comes back, or becomes another one.
 //!
 //! ```text
 //!           gone, renamed, unfit (MTU)
@@ -10,191 +10,111 @@
 //!
 //! A port is the device of its name; its number, rules and counters stay while it is away.
 
-use crate::daemon::Daemon;
-use crate::dataplane::packets;
-use crate::dataplane::ports::{self, Away, LivePort, Mode};
-use crate::events::Note;
-use anyhow::Result;
-use api::EventKind;
-use cell::protocol::ToCell;
+use super::live_port::{LivePort, Tried};
+use super::requirements;
 use netlink::Link;
-use sockets::socket::xdp_drops;
-use std::os::fd::AsFd;
 
-impl Daemon {
-    /// Looks at the device of a port, as the kernel has just described all.
-    pub(crate) fn refresh_port(&mut self, index: usize, links: &[Link]) {
-        let port = &mut self.plane.ports[index];
-        let device = &port.port.spec.device;
-        let link = links.iter().find(|link| link.name == *device);
-        let here = (port.away.is_none(), port.config.ifindex);
-        match link {
-            None if here.0 => {
-                let reason = match links.iter().find(|link| link.index == here.1) {
-                    Some(link) => format!("the device {device} is called {} now", link.name),
-                    None => format!("the device {device} is gone"),
-                };
-                self.take_away(index, reason, None, links);
+/// Step that follows from what the kernel says of devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing has changed.
+    Stay,
+    /// Its device is served, and may have another address or MTU.
+    Refresh,
+    /// It goes away, for this reason; its device is there and unfit if `tried` says which.
+    Leave { reason: String, tried: Tried },
+    /// It goes away, and another device of its name is tried at once.
+    Replace { reason: String },
+    /// A device of its name is there, and has not been tried.
+    Return,
+}
+
+/// Returns the step of a port, and the device that has its name.
+pub(super) fn step<'a>(port: &LivePort, links: &'a [Link]) -> (Step, Option<&'a Link>) {
+    let device = &port.spec().device;
+    let link = links.iter().find(|link| link.name == *device);
+    (next(port, link, links), link)
+}
+
+fn next(port: &LivePort, link: Option<&Link>, links: &[Link]) -> Step {
+    let (is_served, index) = (!port.is_away(), port.config().ifindex);
+    let device = &port.spec().device;
+    match link {
+        None if is_served => {
+            let reason = match links.iter().find(|link| link.index == index) {
+                Some(link) => format!("the device {device} is called {} now", link.name),
+                None => format!("the device {device} is gone"),
+            };
+            Step::Leave { reason, tried: None }
+        }
+        None => Step::Stay,
+        Some(link) if is_served && link.index == index => {
+            match requirements::unfit(link, port.spec().kind) {
+                Some(reason) => Step::Leave { reason, tried: Some((link.index, link.mtu)) },
+                None => Step::Refresh,
             }
-            None => {}
-            Some(link) if here == (true, link.index) => {
-                if let Some(reason) = ports::unfit(link, port.port.spec.kind) {
-                    self.take_away(index, reason, Some((link.index, link.mtu)), links);
-                } else if port.refresh(link) {
-                    self.changed_port(index);
-                }
-            }
-            Some(link) => {
-                if here.0 {
-                    let reason = format!("the device {device} is another one now");
-                    self.take_away(index, reason, None, links);
-                }
-                let tried = self.plane.ports[index].away.as_ref().and_then(|away| away.tried);
-                if tried != Some((link.index, link.mtu)) {
-                    self.bring_back(index, link);
-                }
-            }
+        }
+        Some(_) if is_served => {
+            Step::Replace { reason: format!("the device {device} is another one now") }
+        }
+        Some(link) if port.tried() == Some((link.index, link.mtu)) => Step::Stay,
+        Some(_) => Step::Return,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataplane::fake::{absent, link, served};
+
+    fn leaves(step: &Step) -> &str {
+        match step {
+            Step::Leave { reason, .. } | Step::Replace { reason } => reason,
+            other => panic!("it does not leave: {other:?}"),
         }
     }
 
-    /// Tries ports once more that are away although there is a device: what stood against
-    /// it may have gone without an event.
-    pub(crate) fn try_again(&mut self) -> Result<()> {
-        let mut any = false;
-        for port in &mut self.plane.ports {
-            if let Some(away) = &mut port.away {
-                any |= away.tried.take().is_some();
-            }
-        }
-        if any {
-            let links = self.plane.netlink.links()?;
-            (0..self.plane.ports.len()).for_each(|index| self.refresh_port(index, &links));
-            self.mark_cabled(&links);
-        }
-        Ok(())
+    #[test]
+    fn a_served_port_stays_while_its_device_is_there_and_fit() {
+        assert_eq!(step(&served(3), &[link(3, "", 0, 0)]).0, Step::Refresh);
+        let mut wide = link(3, "", 0, 0);
+        wide.mtu = 9001;
+        let (found, _) = step(&served(3), &[wide]);
+        assert!(leaves(&found).contains("9001"), "{found:?}");
+        let Step::Leave { tried, .. } = found else { panic!("{found:?}") };
+        assert_eq!(tried, Some((3, 9001)), "its device is not tried again as it is");
     }
 
-    /// The device has another address or MTU.
-    fn changed_port(&mut self, index: usize) {
-        let port = &self.plane.ports[index];
-        let (id, config) = (port.port.id, port.config);
-        let name = port.port.spec.name.clone();
-        let mac = config.mac.map(|byte| format!("{byte:02x}")).join(":");
-        let text = format!(
-            "the port's device or its settings changed: MTU {}, MAC {mac}, rp_filter {}",
-            config.mtu, config.rpf
-        );
-        self.note(Note::new(EventKind::PortChanged, text).port(&name));
-        if let Err(error) = self.plane.front.configure(id, &config) {
-            tracing::error!(port = %name, %error, "the front door was not told");
-        }
-        self.cells.tell_all(&ToCell::ChangePort(self.plane.ports[index].facts(0)), &[]);
-        if self.plane.ports[index].mode == Mode::Packet
-            && let Err(error) = packets::readdress(&self.plane.netlink, config.ifindex, config.mac)
-        {
-            let error = format!("{error:#}");
-            tracing::error!(port = %name, error, "frames do not find back into the kernel");
-        }
+    #[test]
+    fn a_device_that_is_gone_or_renamed_takes_its_port_away() {
+        assert_eq!(leaves(&step(&served(3), &[]).0), "the device device3 is gone");
+        let mut renamed = link(3, "", 0, 0);
+        renamed.name = "wan".to_owned();
+        let (found, link) = step(&served(3), std::slice::from_ref(&renamed));
+        assert_eq!(leaves(&found), "the device device3 is called wan now");
+        assert!(link.is_none());
     }
 
-    /// Nothing of the node is on the port's device any more.
-    fn take_away(
-        &mut self,
-        index: usize,
-        reason: String,
-        tried: Option<(u32, u32)>,
-        links: &[Link],
-    ) {
-        let (id, ifindex) =
-            (self.plane.ports[index].port.id, self.plane.ports[index].config.ifindex);
-        self.plane.ports[index].away = Some(Away { reason: reason.clone(), tried });
-        // While the front door still decides: behind it the kernel would have each packet.
-        self.close_ports();
-        if let Err(error) = self.plane.front.detach(id, ifindex) {
-            tracing::error!(port = %self.plane.ports[index].port.spec.name, %error, "not detached");
-        }
-        for queue in 0..self.plane.ports[index].queues {
-            let Some(closed) = self.plane.sockets.remove(&(id, queue)) else { continue };
-            // One that was not bound yet is not in the map.
-            let _ = self.plane.front.set_socket(id, queue, None);
-            if let Ok(drops) = xdp_drops(closed.socket.as_fd()) {
-                let sum = &mut self.plane.ports[index].socket_drops;
-                *sum = (sum.0 + drops.ring_full, sum.1 + drops.other);
-            }
-        }
-        self.close_packets(id);
-        self.cells.tell_all(&ToCell::RemovePort(id), &[]);
-        let port = &mut self.plane.ports[index];
-        if let Some(link) = links.iter().find(|link| link.index == ifindex) {
-            port.restore_as(&self.plane.netlink, &link.name);
-        } else {
-            port.remove_made(&self.plane.netlink);
-        }
-        let text = "the port is away: packets routed to it are the kernel's";
-        let name = port.port.spec.name.clone();
-        let note = Note::new(EventKind::PortGone, text).port(name).reason(&reason);
-        port.leave(reason, tried);
-        self.note(note);
-        self.remember_ports();
+    #[test]
+    fn another_device_of_the_name_takes_the_place_at_once() {
+        let mut other = link(9, "", 0, 0);
+        other.name = "device3".to_owned();
+        let (found, link) = step(&served(3), std::slice::from_ref(&other));
+        assert!(matches!(found, Step::Replace { .. }), "{found:?}");
+        assert_eq!(link.map(|link| link.index), Some(9));
     }
 
-    /// The port's device is there, perhaps for the first time.
-    fn bring_back(&mut self, index: usize, link: &Link) {
-        let tried = Some((link.index, link.mtu));
-        let port = self.plane.ports[index].port.clone();
-        let (name, bridge) = (port.spec.name.clone(), self.plane.ports[index].bridge);
-        let attached = LivePort::attach(&self.plane.netlink, &mut self.plane.front, port, bridge);
-        let old = &mut self.plane.ports[index];
-        match attached {
-            Ok(port) => {
-                let queues = port.queues;
-                let socket_drops = old.socket_drops;
-                *old = port;
-                old.socket_drops = socket_drops;
-                let text = format!("the port is served: device {}, queues {queues}", link.name);
-                self.note(Note::new(EventKind::PortBack, text).port(&name));
-                self.remember_ports();
-                if let Some(note) = packets::fallback(&self.plane.ports[index]) {
-                    self.note(note);
-                }
-                self.leave_kernel(index);
-                self.settle_gro(None);
-                self.mark_shared();
-                if let Err(error) = self.open_queues(index) {
-                    let error = format!("{error:#}");
-                    tracing::error!(port = %name, error, "its services get no packets");
-                }
-            }
-            Err(error) => {
-                let reason = format!("{error:#}");
-                let known = old.away.as_ref().is_some_and(|away| away.reason == reason);
-                if !known {
-                    tracing::warn!(port = %name, reason, "the port stays away");
-                }
-                old.leave(reason, tried);
-            }
-        }
-    }
-
-    /// Services leave kernel level, if they cannot run there any more.
-    fn leave_kernel(&mut self, index: usize) {
-        if self.plane.ports[index].not_at_kernel().is_none() {
-            return;
-        }
-        let there =
-            self.control.node().services().filter(|service| service.level == abi::Level::Kernel);
-        let names: Vec<_> = there.map(|service| service.name.clone()).collect();
-        for service in names {
-            let level = abi::Level::User;
-            if let Err(refusal) = self.control.command(node::Command::Move { service, level }) {
-                tracing::error!(reason = refusal.message, "a service stays at kernel level");
-            }
-        }
-    }
-
-    fn remember_ports(&self) {
-        if let Err(error) = ports::remember(&self.file.name, &self.plane.ports) {
-            tracing::error!(%error, "what is to be restored is not written down");
-        }
+    #[test]
+    fn a_port_that_is_away_tries_each_device_once() {
+        let mut port = absent(3);
+        assert_eq!(step(&port, &[]).0, Step::Stay);
+        let here = link(3, "", 0, 0);
+        assert_eq!(step(&port, std::slice::from_ref(&here)).0, Step::Return);
+        port.leave("it is busy".to_owned(), Some((3, 1500)));
+        assert_eq!(step(&port, std::slice::from_ref(&here)).0, Step::Stay);
+        let smaller = Link { mtu: 1400, ..here.clone() };
+        assert_eq!(step(&port, &[smaller]).0, Step::Return, "another MTU may do");
+        assert!(port.try_again() && !port.try_again());
+        assert_eq!(step(&port, &[here]).0, Step::Return);
     }
 }

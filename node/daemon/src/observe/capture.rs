@@ -212,8 +212,8 @@ impl Captures {
         let own = request.ports.is_empty();
         let xdp = taps::tap_xdp(view, &filter.ports, own, spec)?;
         let watches = taps::watch_packets(view, &filter.ports, spec)?;
-        let named = view.plane.ports.iter().filter(|it| filter.ports.contains(&it.port.id));
-        let ports = named.map(|port| port.port.spec.name.to_string()).collect();
+        let named = view.plane.ports().iter().filter(|it| filter.ports.contains(&it.id()));
+        let ports = named.map(|port| port.name().to_string()).collect();
         filter.ports.extend(own.then_some(PortId(CAPTURED_NO_PORT)));
         let id = self.add(Capture {
             filter,

@@ -4,8 +4,7 @@ use crate::answer::{Answer, failed};
 use crate::cells::CellNumber;
 use crate::control::authority::Sight;
 use crate::dataplane::instances::BelowReport;
-use crate::dataplane::packets::{self, PacketQueue};
-use crate::dataplane::ports::LivePort;
+use crate::dataplane::live_port::LivePort;
 use crate::observe::documents::sessions::session_counts;
 use crate::observe::reasons::STACK;
 use crate::observe::view::View;
@@ -18,8 +17,7 @@ use cell::protocol::{CellReport, ServiceReport, StreamReport};
 use netlink::Link;
 use node::Service;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::AsFd;
-use units::{EntryId, Name, PortId, SessionId};
+use units::{EntryId, Name};
 
 const fn message_stats(cell: &CellReport) -> MessageStats {
     MessageStats {
@@ -34,8 +32,8 @@ const fn message_stats(cell: &CellReport) -> MessageStats {
 /// # Errors
 /// When one cannot be read.
 pub(crate) fn stats(view: &View<'_>) -> Answer<Stats> {
-    let links = view.plane.netlink.links().map_err(failed)?;
-    let ports = view.plane.ports.iter().map(|port| port_stats(view, port, &links));
+    let links = view.plane.netlink().links().map_err(failed)?;
+    let ports = view.plane.ports().iter().map(|port| port_stats(view, port, &links));
     let ports = ports.collect::<Answer<_>>()?;
     let services = view.node.services();
     let services = services.map(|it| (it.name.to_string(), service_stats(view, it))).collect();
@@ -50,9 +48,9 @@ pub(crate) fn stats(view: &View<'_>) -> Answer<Stats> {
             no_service: cell.no_service,
             no_service_dropped: cell.no_service_dropped,
             oversized: cell.oversized,
-            lost_with_cells: view.plane.lost_with_cells,
+            lost_with_cells: view.plane.lost_with_cells(),
             egress_gone: cell.egress_gone,
-            stack_dropped: stack_drops(view.plane.front.stack_drops(Arrival::Own).reasons),
+            stack_dropped: stack_drops(view.plane.front().stack_drops(Arrival::Own).reasons),
             up_dropped: cell.up_dropped + up_full(view, &links),
             no_metadata: cell.no_metadata,
             notices_dropped: cell.notices_dropped,
@@ -62,7 +60,7 @@ pub(crate) fn stats(view: &View<'_>) -> Answer<Stats> {
             frames_total: cell.frames_total,
         },
         associations: association_stats(view),
-        generation: view.plane.front.generation(),
+        generation: view.plane.front().generation(),
         demand: view.demand.stats(),
         compilers: view.compilers.stats(),
     })
@@ -93,21 +91,21 @@ pub(crate) fn seen_stats(view: &View<'_>, sight: &Sight) -> Answer<Stats> {
 }
 
 fn port_stats(view: &View<'_>, port: &LivePort, links: &[Link]) -> Answer<PortStatsInfo> {
-    let counted = view.plane.front.port_stats(port.port.id).map_err(failed)?;
+    let counted = view.plane.front().port_stats(port.id()).map_err(failed)?;
     let named = bpf_maps::OUTCOMES.iter().zip(counted.outcomes);
-    let device = links.iter().find(|link| link.index == port.config.ifindex);
-    let (full, dropped) = socket_drops(view, port);
-    let stack = view.plane.front.stack_drops(Arrival::Port(port.port.id));
+    let device = links.iter().find(|link| link.index == port.config().ifindex);
+    let (full, dropped) = view.plane.socket_drops(port);
+    let stack = view.plane.front().stack_drops(Arrival::Port(port.id()));
     let at_device = device.map_or(0, |link| link.stats.rx_packets_dropped.0);
     Ok(PortStatsInfo {
-        port: port.port.spec.name.to_string(),
+        port: port.name().to_string(),
         rx_packets: counted.rx_packets,
         rx_bytes: counted.rx_bytes,
         outcomes: named.map(|((name, _), n)| ((*name).to_owned(), n)).collect(),
         cache_hits: counted.cache_hits,
         socket_session: queue_session(view, port),
         socket_ring_full: full,
-        socket_dropped: dropped + packets::lost_on_way_back(port, links),
+        socket_dropped: dropped + port.lost_on_way_back(links),
         device_tx_dropped: device.map_or(0, |link| link.stats.tx_packets_dropped.0),
         device_rx_dropped: at_device.saturating_sub(stack.device),
         stack_dropped: stack_drops(stack.reasons),
@@ -126,32 +124,14 @@ pub(crate) fn association_stats(view: &View<'_>) -> Option<AssociationStats> {
 
 /// Returns the packets from kernel level that the device to the cell dropped, being full.
 fn up_full(view: &View<'_>, links: &[Link]) -> u64 {
-    let device = links.iter().find(|link| link.index == view.plane.up_ifindex);
+    let device = links.iter().find(|link| link.index == view.plane.up_index());
     device.map_or(0, |device| device.stats.tx_packets_dropped.0)
-}
-
-/// Returns the frames that the kernel dropped in front of a port's sockets: those that found the
-/// ring full, and the others.
-pub(crate) fn socket_drops(view: &View<'_>, port: &LivePort) -> (u64, u64) {
-    let queues = (0..port.queues).filter_map(|q| view.plane.sockets.get(&(port.port.id, q)));
-    let counted = queues.filter_map(|q| sockets::socket::xdp_drops(q.socket.as_fd()).ok());
-    let (full, other) = port.socket_drops;
-    let before = (full + packets_dropped(view, port.port.id), other);
-    counted.fold(before, |sum, one| (sum.0 + one.ring_full, sum.1 + one.other))
-}
-
-/// Returns the frames that found the socket of a packet port full.
-fn packets_dropped(view: &View<'_>, port: PortId) -> u64 {
-    view.plane.packets.get(&port).map_or(0, PacketQueue::dropped)
 }
 
 /// Returns the name of the session whose packets wait in a port's queues; empty while there is
 /// none.
 pub(crate) fn queue_session(view: &View<'_>, port: &LivePort) -> String {
-    let session = view.plane.sockets.get(&(port.port.id, 0)).map(|queue| queue.session);
-    // Nobody has a reservation yet, and so a queue of its own.
-    let shared = view.plane.packets.contains_key(&port.port.id).then_some(SessionId::BEST_EFFORT);
-    let session = session.or(shared);
+    let session = view.plane.queue_session(port.id());
     let named = session.and_then(|session| view.node.session_of(session));
     named.map(|session| session.name.to_string()).unwrap_or_default()
 }
@@ -159,17 +139,13 @@ pub(crate) fn queue_session(view: &View<'_>, port: &LivePort) -> String {
 /// Returns the counters of a service since it started, at all levels together.
 pub(crate) fn service_stats(view: &View<'_>, service: &Service) -> ServiceStats {
     let report = view.cells.report_of(service.entry).cloned().unwrap_or_default();
-    let below = below_report(view, service.entry).unwrap_or_default();
+    let below = view.plane.below_report(service.entry).unwrap_or_default();
     sum_of_levels(report, below, &service.module.manifest.reasons)
 }
 
 /// Returns the fuel that a service has used below user level; `None` where it cannot run there.
 pub(crate) fn fuel_below(view: &View<'_>, entry: EntryId) -> Option<u64> {
-    below_report(view, entry).map(|report| report.fuel)
-}
-
-fn below_report(view: &View<'_>, entry: EntryId) -> Option<BelowReport> {
-    view.plane.instances.report(&view.plane.front, entry)
+    view.plane.below_report(entry).map(|report| report.fuel)
 }
 
 fn session_stats(view: &View<'_>) -> Answer<BTreeMap<String, SessionStats>> {

@@ -9,7 +9,9 @@ use super::drops::Drops;
 use super::reasons;
 use super::view::View;
 use crate::answer::{Answer, error, failed, quoted, usage};
-use crate::dataplane::ports::{self, LivePort, Mode};
+use crate::dataplane::live_port::LivePort;
+use crate::dataplane::mode::Mode;
+use crate::dataplane::slow;
 use crate::reply::Reply;
 use api::{ErrorCode, ExplainRequest, Explanation, SCHEMA_VERSION};
 use bpf::front_door::{EXPLAINED_LENGTH_MAX, Explained, Explainer};
@@ -84,7 +86,7 @@ pub(super) fn begin(
         let explanation = explanation(view, drops, &question, &found)?;
         return Ok(Explaining::Done(Box::new(explanation)));
     }
-    let explainer = view.plane.front.explainer().map_err(failed)?;
+    let explainer = view.plane.front().explainer().map_err(failed)?;
     let rules = view.node.all_rules().iter().map(|view| view.rule.id).collect();
     Ok(Explaining::Run(Run { explainer, question, ifindex, rules }))
 }
@@ -109,9 +111,9 @@ pub(super) fn finish(
 /// Returns what the cell would do with a frame that comes in by a packet port.
 fn explain_packets(view: &View<'_>, question: &Question) -> Option<Explained> {
     let Question { port, frame } = question;
-    let live = view.plane.ports.iter().find(|live| live.port.id == *port)?;
-    let packets = view.plane.front.packets().filter(|_| live.mode == Mode::Packet)?;
-    let door = DoorPort { id: *port, mac: live.config.mac, bridge: live.bridge };
+    let live = view.plane.port(*port)?;
+    let packets = view.plane.front().packets().filter(|_| live.mode() == Mode::Packet)?;
+    let door = DoorPort { id: *port, mac: live.config().mac, bridge: live.bridge() };
     let decision = packets.decider.explain(&door, frame);
     let (outcome, rules) = (decision.outcome_name(), decision.rules().collect());
     Some(Explained { outcome, rules, meta: Some(decision.meta), frame: frame.clone() })
@@ -128,21 +130,21 @@ fn question_of(view: &View<'_>, request: &ExplainRequest) -> Answer<(Question, u
         (None, Some(digits)) => (request.port.clone(), None, bytes_of(digits)?),
         _ => return Err(usage("one of 'packet' and 'frame_hex' says which packet")),
     };
-    let known = || view.plane.ports.iter().map(|port| port.port.spec.name.to_string());
+    let known = || view.plane.ports().iter().map(|port| port.name().to_string());
     let Some(named) = named else {
         let ports: Vec<String> = known().collect();
         let message = "it is not said by which port the packet comes in";
         let help = format!("add 'in PORT'; the ports are {}", ports.join(", "));
         return Err(error(ErrorCode::Usage, message, Some(&help)));
     };
-    let Some(port) = view.plane.ports.iter().find(|p| p.port.spec.name.as_str() == named) else {
+    let Some(port) = view.plane.ports().iter().find(|p| p.name().as_str() == named) else {
         let ports: Vec<String> = known().collect();
         let message = format!("this node has no port '{}'", quoted(&named));
         let help = format!("the ports are {}", ports.join(", "));
         return Err(error(ErrorCode::NotFound, message, Some(&help)));
     };
     let frame = match packet {
-        Some(packet) => build(&packet, port.config.mac).map_err(usage)?,
+        Some(packet) => build(&packet, port.config().mac).map_err(usage)?,
         None => frame,
     };
     if !(FRAME_LENGTH_MIN..=EXPLAINED_LENGTH_MAX).contains(&frame.len()) {
@@ -151,7 +153,7 @@ fn question_of(view: &View<'_>, request: &ExplainRequest) -> Answer<(Question, u
             frame.len()
         )));
     }
-    Ok((Question { port: port.port.id, frame }, port.config.ifindex))
+    Ok((Question { port: port.id(), frame }, port.config().ifindex))
 }
 
 fn explanation(
@@ -161,7 +163,7 @@ fn explanation(
     found: &Explained,
 ) -> Answer<Explanation> {
     let Question { port, frame } = question;
-    let live = view.plane.ports.iter().find(|live| live.port.id == *port);
+    let live = view.plane.port(*port);
     let live = live.ok_or_else(|| failed("the port is gone meanwhile"))?;
     let views = view.node.all_rules();
     let mut rules: Vec<&RuleView> =
@@ -205,7 +207,7 @@ fn explanation(
         (Some((egress, hop)), _) if given => {
             format!("when the module passes it, it leaves by port '{egress}' to {hop}")
         }
-        (None, _) if given && live.bridge.is_some() => {
+        (None, _) if given && live.bridge().is_some() => {
             "when the module passes it, it leaves by the other end of the bridge".into()
         }
         (None, _) if given => {
@@ -216,18 +218,18 @@ fn explanation(
     });
     if found.outcome == "kernel_slow" || (given && out.is_none()) {
         let slow = |p: &LivePort| {
-            let words = ports::slow_reasons_of(p).join("; ");
-            (!words.is_empty()).then(|| format!("port '{}' is slow: {words}", p.port.spec.name))
+            let words = slow::reasons_of(p).join("; ");
+            (!words.is_empty()).then(|| format!("port '{}' is slow: {words}", p.name()))
         };
-        steps.extend(view.plane.ports.iter().filter_map(slow));
+        steps.extend(view.plane.ports().iter().filter_map(slow));
     }
     if found.outcome.starts_with("kernel_") {
-        steps.extend(dropped_lately(view, drops, &live.port.spec.name));
+        steps.extend(dropped_lately(view, drops, live.name()));
     }
     let (egress_port, next_hop) = out.unzip();
     Ok(Explanation {
         schema_version: SCHEMA_VERSION,
-        port: live.port.spec.name.to_string(),
+        port: live.name().to_string(),
         frame_hex: frame.iter().map(|byte| format!("{byte:02x}")).collect(),
         outcome: outcome.to_owned(),
         meaning,
@@ -265,19 +267,19 @@ fn dropped_lately(view: &View<'_>, drops: &Drops, port: &Name) -> Option<String>
 fn way_out(view: &View<'_>, found: &Explained) -> Option<(String, String)> {
     let (port, hop) = match found.meta {
         Some(meta) if meta.flags & META_ROUTED != 0 => {
-            (view.plane.ports.iter().find(|p| p.port.id.0 == meta.egress_port)?, meta.next_hop)
+            (view.plane.ports().iter().find(|p| p.id().0 == meta.egress_port)?, meta.next_hop)
         }
         Some(_) => return None,
         None if matches!(found.outcome, "forwarded" | "cut_through") => {
             // Its addresses are those of the way out by now.
             let (hop, rest) = found.frame.split_first_chunk::<6>()?;
             let own = rest.first_chunk::<6>()?;
-            (view.plane.ports.iter().find(|p| p.config.mac == *own)?, *hop)
+            (view.plane.ports().iter().find(|p| p.config().mac == *own)?, *hop)
         }
         None => return None,
     };
     let hop = hop.map(|byte| format!("{byte:02x}")).join(":");
-    Some((port.port.spec.name.to_string(), hop))
+    Some((port.name().to_string(), hop))
 }
 
 /// Returns the outcome as the port counts it: in the copy of the front door every service is at user level.
@@ -303,7 +305,7 @@ fn down(service: &Service) -> String {
 }
 
 fn arrival(port: &LivePort, frame: &[u8]) -> String {
-    let (name, device) = (&port.port.spec.name, &port.port.spec.device);
+    let (name, device) = (port.name(), &port.spec().device);
     let what = match wire::parse_frame(frame) {
         Ok(packet) => {
             let protocol = Protocol(packet.protocol);

@@ -8,10 +8,8 @@ use crate::control::state::NodeState;
 use crate::dataplane::DataPlane;
 use crate::demand::Demand;
 use crate::ledger::Billing;
-use crate::lines::Payers;
 use crate::sessions::Sessions;
 use node::Node;
-use session::below::Speed;
 use std::collections::BTreeMap;
 use trust::SecretKey;
 use units::{Name, Nanos};
@@ -39,8 +37,4 @@ pub(crate) struct View<'a> {
     pub(crate) closed: &'a BTreeMap<Name, (u64, u64)>,
     /// Fuel that removed services had used, by session.
     pub(crate) fuel_closed: &'a BTreeMap<Name, u64>,
-    /// Sessions that pay for what is sent by ports, and their accounts.
-    pub(crate) payers: &'a Payers,
-    /// Speed of modules below user level; `None` where nothing runs there.
-    pub(crate) speed: Option<Speed>,
 }

@@ -1,7 +1,7 @@
 //! What a node has to give to sessions, as the machine says it.
 
 use crate::daemon::Daemon;
-use crate::dataplane::ports::LivePort;
+use crate::dataplane::live_port::LivePort;
 use cell::PacketMemory;
 use cell::protocol::HEADER_LENGTH_MAX;
 use cell::protocol::ToCell;
@@ -26,9 +26,9 @@ fn of(
     has_front_door: bool,
     before: Option<&Capacity>,
 ) -> Capacity {
-    let queues = ports.iter().map(|port| port.queues).sum();
+    let queues = ports.iter().map(|port| port.queues()).sum();
     let mut known = before.map_or_else(BTreeMap::new, |before| before.ports.clone());
-    known.extend(ports.iter().filter(|port| port.away.is_none()).filter_map(port_capacity));
+    known.extend(ports.iter().filter(|port| !port.is_away()).filter_map(port_capacity));
     Capacity {
         guest_cores: GUEST_CORES,
         packet_cores: sandbox::cores::count(),
@@ -42,9 +42,9 @@ fn of(
 }
 
 fn port_capacity(port: &LivePort) -> Option<(Name, PortCapacity)> {
-    let spec = &port.port.spec;
+    let spec = port.spec();
     let rate = port.rate()?;
-    let packet_max = Bytes(u64::from(port.config.mtu + HEADER_LENGTH_MAX));
+    let packet_max = Bytes(u64::from(port.config().mtu + HEADER_LENGTH_MAX));
     Some((spec.name.clone(), PortCapacity { rate, packet_max }))
 }
 
@@ -65,16 +65,15 @@ impl Daemon {
     /// Says anew what the node has to give: devices came and went. Sessions for which that is too
     /// little are promised nothing, until they are tried again.
     pub(crate) fn renew_capacity(&mut self) {
-        let has_front_door = self.plane.front.front().is_ok();
+        let has_front_door = self.plane.front_door().is_ok();
         let before = self.control.node().capacity();
-        let capacity = of(&self.plane.ports, self.guest_core, has_front_door, before);
+        let capacity = of(self.plane.ports(), self.guest_core, has_front_door, before);
         if self.control.node().capacity() == Some(&capacity) {
             return;
         }
         self.control.set_capacity(capacity);
         self.tell_memory();
-        self.settle_accounts();
-        self.settle_lines();
+        self.with_plane(|plane, around| plane.promises().settle_promises(around.node));
         self.recorder.mark();
     }
 

@@ -1,7 +1,7 @@
 //! Packets that taps have seen, in the words of the API.
 
 use super::{Capture, Direction, TURN, WAITING_MAX};
-use crate::dataplane::ports::{KERNEL_DEVICE, device_name};
+use crate::dataplane::devices::{KERNEL_DEVICE, device_name};
 use crate::events::wall_clock_ns;
 use crate::observe::reasons::STACK;
 use crate::observe::view::View;
@@ -68,8 +68,8 @@ fn port_name(view: &View<'_>, port: PortId) -> String {
     if port.0 == CAPTURED_NO_PORT {
         return device_name(KERNEL_DEVICE, &view.file.name);
     }
-    let found = view.plane.ports.iter().find(|live| live.port.id == port);
-    found.map_or_else(|| port.to_string(), |live| live.port.spec.name.to_string())
+    let found = view.plane.port(port);
+    found.map_or_else(|| port.to_string(), |live| live.name().to_string())
 }
 
 fn session_name(view: &View<'_>, id: SessionId) -> Option<String> {
@@ -84,8 +84,8 @@ fn seen_at_port(
 ) -> CapturedPacket {
     let by_stack = [WAY_LEFT_KERNEL, WAY_STACK_DROPPED].contains(&tapped.way)
         || tapped.module.is_some_and(|module| module.level != LEVEL_NIC);
-    let live = view.plane.ports.iter().find(|live| live.port.id == tapped.port);
-    if direction == Direction::Out && live.is_some_and(|l| l.config.flags & PORT_RAW != 0) {
+    let live = view.plane.port(tapped.port);
+    if direction == Direction::Out && live.is_some_and(|l| l.config().flags & PORT_RAW != 0) {
         put_ethernet(&mut tapped);
     }
     if tapped.is_bare {
@@ -165,7 +165,7 @@ pub(super) fn of_cell(view: &View<'_>, tapped: &CellTapped) -> (CapturedPacket, 
 /// Returns the kernel's reason for dropping a packet, as it is counted.
 fn stack_reason(view: &View<'_>, tapped: &Tapped) -> String {
     let named = |front: &bpf::FrontDoor| Ok(front.stack_reason(tapped.stack_reason).to_owned());
-    format!("{STACK}{}", view.plane.front.with_front(named).unwrap_or_default())
+    format!("{STACK}{}", view.plane.front().with_front(named).unwrap_or_default())
 }
 
 fn session_of_rule(view: &View<'_>, rule: u32) -> Option<String> {

@@ -1,7 +1,8 @@
 //! Taps of a capture: on ports with XDP and behind them, and sockets at packet ports.
 
 use crate::answer::{Answer, error, failed, quoted};
-use crate::dataplane::ports::{LivePort, Mode};
+use crate::dataplane::live_port::LivePort;
+use crate::dataplane::mode::Mode;
 use crate::observe::view::View;
 use api::ErrorCode;
 use bpf::front_door::capture::{ModuleTap, Tap, TapRing, TapSpec};
@@ -36,13 +37,12 @@ impl XdpTaps {
 /// When one is not there, or is not served.
 pub(super) fn ports_of(view: &View<'_>, names: &[String]) -> Answer<Vec<PortId>> {
     if names.is_empty() {
-        return Ok(served(view).map(|port| port.port.id).collect());
+        return Ok(served(view).map(|port| port.id()).collect());
     }
     let find = |name: &String| {
-        let found = served(view).find(|port| port.port.spec.name.as_str() == name);
-        found.map(|port| port.port.id).ok_or_else(|| {
-            let known: Vec<String> =
-                served(view).map(|port| port.port.spec.name.to_string()).collect();
+        let found = served(view).find(|port| port.name().as_str() == name);
+        found.map(|port| port.id()).ok_or_else(|| {
+            let known: Vec<String> = served(view).map(|port| port.name().to_string()).collect();
             let help = format!("the ports that are served are {}", known.join(", "));
             let message = format!("there is no port '{}' to capture at", quoted(name));
             error(ErrorCode::NotFound, message, Some(&help))
@@ -52,7 +52,7 @@ pub(super) fn ports_of(view: &View<'_>, names: &[String]) -> Answer<Vec<PortId>>
 }
 
 fn served<'a>(view: &View<'a>) -> impl Iterator<Item = &'a LivePort> {
-    view.plane.ports.iter().filter(|port| port.away.is_none())
+    view.plane.ports().iter().filter(|port| !port.is_away())
 }
 
 /// Taps ports that have XDP, if any has; `own` taps what comes in by no port, too. Taps go with
@@ -66,8 +66,8 @@ pub(super) fn tap_xdp(
     own: bool,
     spec: TapSpec,
 ) -> Answer<Option<XdpTaps>> {
-    let mut served = served(view).filter(|port| port.mode != Mode::Packet).peekable();
-    let Ok(front) = view.plane.front.front() else { return Ok(None) };
+    let mut served = served(view).filter(|port| port.mode() != Mode::Packet).peekable();
+    let Ok(front) = view.plane.front_door() else { return Ok(None) };
     if served.peek().is_none() {
         return Ok(None);
     }
@@ -81,11 +81,11 @@ pub(super) fn tap_xdp(
     let stack = spec.arriving.then(|| front.tap_stack(&wanted, &spec, &ring)).transpose();
     let stack = stack.map_err(untapped)?.flatten();
     // What leaves by a port is seen where it came in: by any.
-    let tapped = served.filter(|port| spec.leaving || ports.contains(&port.port.id));
+    let tapped = served.filter(|port| spec.leaving || ports.contains(&port.id()));
     let taps = tapped.map(|port| {
-        let arriving = spec.arriving && ports.contains(&port.port.id);
+        let arriving = spec.arriving && ports.contains(&port.id());
         let spec = TapSpec { arriving, ..spec };
-        front.tap(port.port.id, port.config.ifindex, &spec, &ring)
+        front.tap(port.id(), port.config().ifindex, &spec, &ring)
     });
     let ports = taps.collect::<Result<Vec<_>, _>>().map_err(untapped)?;
     Ok(Some(XdpTaps { ring, ports, modules, stack }))
@@ -101,10 +101,10 @@ pub(super) fn watch_packets(
     spec: TapSpec,
 ) -> Answer<Vec<(PortId, FrameSocket)>> {
     let watched = served(view)
-        .filter(|port| port.mode == Mode::Packet && ports.contains(&port.port.id) && spec.leaving);
+        .filter(|port| port.mode() == Mode::Packet && ports.contains(&port.id()) && spec.leaving);
     let watches = watched.map(|port| {
-        let watch = FrameSocket::watch(port.config.ifindex);
-        Ok((port.port.id, watch.map_err(failed)?))
+        let watch = FrameSocket::watch(port.config().ifindex);
+        Ok((port.id(), watch.map_err(failed)?))
     });
     watches.collect()
 }

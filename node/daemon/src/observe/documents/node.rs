@@ -3,7 +3,8 @@
 use crate::associations::Neighbours;
 use crate::cells::CellNumber;
 use crate::control::authority::Sight;
-use crate::dataplane::ports::{self, LivePort};
+use crate::dataplane::live_port::LivePort;
+use crate::dataplane::slow;
 use crate::observe::view::View;
 use ::node::PortKind;
 use ::node::state::CellState;
@@ -26,15 +27,15 @@ pub(crate) fn node_info(view: &View<'_>, sight: &Sight) -> NodeInfo {
         pid: std::process::id(),
         uptime_seconds: view.now.as_millis() / 1000,
         fast_path: view.file.fast_path.name().to_owned(),
-        bpf: match &view.plane.no_bpf {
+        bpf: match view.plane.unsupported() {
             Some(reason) => format!("off: {reason}"),
             None if view.node.bpf() => "on".to_owned(),
             None => "off: it was switched off".to_owned(),
         },
         ledger: view.billing.state(),
-        below_fuel_per_ms: view.speed.map(Speed::per_ms),
+        below_fuel_per_ms: view.plane.speed().map(Speed::per_ms),
         period_min_ms: period_min(view).as_millis(),
-        ports: view.plane.ports.iter().map(|port| port_info(port, &view.plane.ports)).collect(),
+        ports: view.plane.ports().iter().map(|port| port_info(port, view.plane.ports())).collect(),
         sessions,
         cell: cell_state(view).to_owned(),
         cell_pid: view.cells.pid(CellNumber::FIRST),
@@ -58,29 +59,29 @@ fn period_min(view: &View<'_>) -> Nanos {
 }
 
 fn port_info(port: &LivePort, all: &[LivePort]) -> PortInfo {
-    let other = all.iter().find(|other| Some(other.port.id) == port.bridge);
-    let mac = port.config.mac.map(|byte| format!("{byte:02x}")).join(":");
+    let other = all.iter().find(|other| Some(other.id()) == port.bridge());
+    let mac = port.config().mac.map(|byte| format!("{byte:02x}")).join(":");
     PortInfo {
-        id: port.port.id.0,
-        name: port.port.spec.name.to_string(),
-        device: port.port.spec.device.clone(),
-        ifindex: port.config.ifindex,
+        id: port.id().0,
+        name: port.name().to_string(),
+        device: port.spec().device.clone(),
+        ifindex: port.config().ifindex,
         mac,
-        mtu: port.config.mtu,
-        driver: port.driver.clone(),
-        kind: match port.port.spec.kind {
+        mtu: port.config().mtu,
+        driver: port.driver().to_owned(),
+        kind: match port.spec().kind {
             PortKind::Device => "device",
             PortKind::Tun => "tun",
         }
         .to_owned(),
-        mode: port.mode.name().to_owned(),
-        mode_reason: port.mode_reason.clone(),
-        mode_cost: port.mode.cost().to_owned(),
-        state: if port.away.is_none() { "up" } else { "away" }.to_owned(),
-        bridge: other.map(|other| other.port.spec.name.to_string()),
-        away_reason: port.away.as_ref().map(|away| away.reason.clone()),
-        queues: port.queues,
-        slow_reasons: ports::slow_reasons_of(port),
-        offloads_off: port.offloads_off.clone(),
+        mode: port.mode().name().to_owned(),
+        mode_reason: port.mode_reason().map(str::to_owned),
+        mode_cost: port.mode().cost().to_owned(),
+        state: if port.is_away() { "away" } else { "up" }.to_owned(),
+        bridge: other.map(|other| other.name().to_string()),
+        away_reason: port.away_reason().map(str::to_owned),
+        queues: port.queues(),
+        slow_reasons: slow::reasons_of(port),
+        offloads_off: port.offloads_off().to_vec(),
     }
 }

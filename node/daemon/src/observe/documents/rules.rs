@@ -16,7 +16,7 @@ pub(crate) fn rule_list(view: &View<'_>, sight: &Sight) -> Answer<RuleList> {
     let rules = view.node.all_rules().into_iter();
     let seen = rules.filter(|it| sight.has(it.rule.spec.session.as_str(), it.owner));
     let rules = seen.map(|it| {
-        let stats = view.plane.front.rule_stats(it.rule.id).map_err(failed)?;
+        let stats = view.plane.front().rule_stats(it.rule.id).map_err(failed)?;
         let spec = &it.rule.spec;
         Ok(RuleInfo {
             id: it.rule.id.0,

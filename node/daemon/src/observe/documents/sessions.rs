@@ -75,7 +75,7 @@ pub(crate) fn session_counts(view: &View<'_>) -> Answer<Counts> {
     };
     let mut counts: Counts = view.node.sessions().map(begin).collect();
     for (rule, session) in view.node.rule_sessions() {
-        let stats = view.plane.front.rule_stats(rule).map_err(failed)?;
+        let stats = view.plane.front().rule_stats(rule).map_err(failed)?;
         let Some(sum) = counts.get_mut(session) else { continue };
         sum.packets += stats.packets;
         sum.bytes += stats.bytes;
@@ -85,7 +85,7 @@ pub(crate) fn session_counts(view: &View<'_>) -> Answer<Counts> {
         let Some(sum) = counts.get_mut(&service.session) else { continue };
         sum.fuel += fuel;
     }
-    counts.values_mut().for_each(|counts| add_below(counts, view.speed));
+    counts.values_mut().for_each(|counts| add_below(counts, view.plane.speed()));
     Ok(counts)
 }
 
@@ -179,28 +179,26 @@ fn sends_in_window(view: &View<'_>, session: &Session) -> Vec<SendUse> {
 
 /// Returns the bytes that a session sent by each port of which it has a share.
 fn sends_of(view: &View<'_>, session: &Session) -> Vec<SendUse> {
-    let Ok(front) = view.plane.front.front() else { return Vec::new() };
-    let use_of = |port: &Name| {
-        let id = view.plane.ports.iter().find(|it| it.port.spec.name == *port)?.port.id;
-        let account = *view.payers.get(&(id, session.id))?;
-        let Line { account, up, dropped, sent_up, sent_above, .. } = front.line(account)?;
-        let [nic, kernel] = account.sent;
-        let kernel = kernel.saturating_add(sent_up);
-        Some(SendUse {
-            port: port.to_string(),
-            nic: "policed".to_owned(),
-            kernel: "queued".to_owned(),
-            user: "queued".to_owned(),
-            sent_bytes: nic.saturating_add(kernel).saturating_add(sent_above),
-            sent_nic_bytes: nic,
-            sent_kernel_bytes: kernel,
-            dropped_nic: dropped[0],
-            dropped_kernel: dropped[1],
-            waited_kernel: up[0].saturating_add(up[1]),
-            window_bytes: 0,
-        })
-    };
-    session.reservation.send.keys().filter_map(use_of).collect()
+    view.plane.lines_of(view.node, session).into_iter().map(send_use).collect()
+}
+
+fn send_use((port, line): (&Name, Line)) -> SendUse {
+    let Line { account, up, dropped, sent_up, sent_above, .. } = line;
+    let [nic, kernel] = account.sent;
+    let kernel = kernel.saturating_add(sent_up);
+    SendUse {
+        port: port.to_string(),
+        nic: "policed".to_owned(),
+        kernel: "queued".to_owned(),
+        user: "queued".to_owned(),
+        sent_bytes: nic.saturating_add(kernel).saturating_add(sent_above),
+        sent_nic_bytes: nic,
+        sent_kernel_bytes: kernel,
+        dropped_nic: dropped[0],
+        dropped_kernel: dropped[1],
+        waited_kernel: up[0].saturating_add(up[1]),
+        window_bytes: 0,
+    }
 }
 
 /// Returns a session's memory in the API's words.

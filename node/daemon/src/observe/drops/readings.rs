@@ -1,6 +1,6 @@
 //! Readings of all counters of packets that did not go the fast way.
 
-use crate::observe::counters::{association_stats, service_stats, socket_drops, stack_drops};
+use crate::observe::counters::{association_stats, service_stats, stack_drops};
 use crate::observe::view::View;
 use bpf::front_door::Arrival;
 use node::Action;
@@ -48,23 +48,23 @@ pub(in crate::observe) struct Readings {
 /// Reads the counters of ports and of the kernel's stack.
 pub(in crate::observe) fn of_ports(view: &View<'_>) -> Readings {
     let mut readings = Readings::default();
-    for port in &view.plane.ports {
-        let name = &port.port.spec.name;
+    for port in view.plane.ports() {
+        let name = port.name();
         let mut add = |reason: &str, count: u64| {
             readings.ports.push((Place::at_port(reason, name.clone()), count));
         };
-        if let Ok(counted) = view.plane.front.port_stats(port.port.id) {
+        if let Ok(counted) = view.plane.front().port_stats(port.id()) {
             let named = bpf_maps::OUTCOMES.iter().zip(counted.outcomes);
             let lost = |name: &str| name.starts_with("drop_") || name.starts_with("kernel_");
             named.filter(|((name, _), _)| lost(name)).for_each(|((name, _), n)| add(name, n));
         }
-        let (full, dropped) = socket_drops(view, port);
+        let (full, dropped) = view.plane.socket_drops(port);
         add("socket_ring_full", full);
         add("socket_dropped", dropped);
-        let stack = view.plane.front.stack_drops(Arrival::Port(port.port.id));
+        let stack = view.plane.front().stack_drops(Arrival::Port(port.id()));
         stack_drops(stack.reasons).iter().for_each(|(reason, count)| add(reason, *count));
     }
-    let own = stack_drops(view.plane.front.stack_drops(Arrival::Own).reasons);
+    let own = stack_drops(view.plane.front().stack_drops(Arrival::Own).reasons);
     readings.ports.extend(own.into_iter().map(|(reason, n)| (Place::of_node(reason), n)));
     readings
 }
@@ -85,7 +85,7 @@ pub(in crate::observe) fn of_rules(view: &View<'_>) -> Readings {
     let rules = view.node.rules();
     let dropping = rules.iter().filter(|it| it.rule.spec.action == Action::Drop);
     let readings = dropping.filter_map(|it| {
-        let counted = view.plane.front.rule_stats(it.rule.id).ok()?;
+        let counted = view.plane.front().rule_stats(it.rule.id).ok()?;
         let place = Place { rule: Some(it.rule.id), ..Place::of_node("drop_rule".to_owned()) };
         Some((place, counted.packets))
     });
@@ -93,14 +93,14 @@ pub(in crate::observe) fn of_rules(view: &View<'_>) -> Readings {
 }
 
 fn add_devices(view: &View<'_>, readings: &mut Readings) {
-    let Ok(links) = view.plane.netlink.links() else { return };
-    for port in &view.plane.ports {
-        let link = links.iter().find(|link| link.index == port.config.ifindex);
+    let Ok(links) = view.plane.netlink().links() else { return };
+    for port in view.plane.ports() {
+        let link = links.iter().find(|link| link.index == port.config().ifindex);
         readings.devices.extend(link.map(|link| DeviceReading {
-            port: port.port.spec.name.clone(),
+            port: port.name().clone(),
             sent_dropped: link.stats.tx_packets_dropped.0,
             received_dropped: link.stats.rx_packets_dropped.0,
-            by_stack: view.plane.front.stack_drops(Arrival::Port(port.port.id)).device,
+            by_stack: view.plane.front().stack_drops(Arrival::Port(port.id())).device,
         }));
     }
 }

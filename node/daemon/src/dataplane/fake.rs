@@ -1,0 +1,52 @@
+//! Devices and ports for unit tests: nothing of them is in the kernel.
+
+use super::live_port::LivePort;
+use bpf_maps::PortConfig;
+use netlink::{DeviceSettings, Link, LinkStats};
+use node::{Port, PortKind, PortMode, PortSpec};
+use units::PortId;
+
+/// Address of every device here.
+pub(super) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// Returns a device of this kind; 0 stands for no parent, and for no master.
+pub(super) fn link(index: u32, kind: &str, parent: u32, master: u32) -> Link {
+    let number = |number: u32| (number != 0).then_some(number);
+    Link {
+        index,
+        name: format!("device{index}"),
+        mac: Some(MAC),
+        mtu: 1500,
+        up: true,
+        promiscuous: false,
+        running: true,
+        kind: (!kind.is_empty()).then(|| kind.to_owned()),
+        master: number(master),
+        parent: number(parent),
+        parent_elsewhere: false,
+        vlan: None,
+        rx_queues: 1,
+        qdisc: None,
+        settings: DeviceSettings::default(),
+        stats: LinkStats::default(),
+    }
+}
+
+/// Returns a port that is away, on the device of this number.
+pub(super) fn absent(number: u16) -> LivePort {
+    let spec = PortSpec {
+        name: format!("p{number}").parse().unwrap(),
+        device: format!("device{number}"),
+        kind: PortKind::Device,
+        mode: PortMode::Auto,
+        rate: None,
+    };
+    let port = Port { id: PortId(number), spec };
+    LivePort::absent(port, None, "it was never there".to_owned())
+}
+
+/// Returns a port that is served, on the device of this number.
+pub(super) fn served(number: u16) -> LivePort {
+    let config = PortConfig { ifindex: number.into(), mac: MAC, mtu: 1500, ..Default::default() };
+    absent(number).served(config)
+}

@@ -1,0 +1,52 @@
+//! Ways by which packets come in at a port, and what each costs.
+
+use bpf::XdpMode;
+use node::{PortKind, PortMode, PortSpec};
+
+/// Way by which packets come in at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Native,
+    Generic,
+    Tc,
+    Packet,
+}
+
+impl Mode {
+    /// Returns the name that the API and the log use.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+            Self::Tc => "tc",
+            Self::Packet => "packet",
+        }
+    }
+
+    /// Returns the price of the mode, for a reader.
+    pub(crate) const fn cost(self) -> &'static str {
+        match self {
+            Self::Native => "nothing",
+            Self::Generic => "each packet has a socket buffer, and often a copy, before it is seen",
+            Self::Tc => "services of streams only, and no fast path",
+            Self::Packet => {
+                "each packet is copied to the cell, and back into the kernel if no service has it; there is no fast path and no flow cache, and services run at user level only"
+            }
+        }
+    }
+}
+
+impl From<XdpMode> for Mode {
+    fn from(mode: XdpMode) -> Self {
+        match mode {
+            XdpMode::Native => Self::Native,
+            XdpMode::Generic => Self::Generic,
+        }
+    }
+}
+
+/// Returns true when a port may be served by packet sockets.
+pub(crate) fn may_be_packets(spec: &PortSpec) -> bool {
+    let asked = matches!(spec.mode, PortMode::Auto | PortMode::Packet);
+    asked && spec.kind == PortKind::Device
+}

@@ -1,0 +1,223 @@
+//! Shares of ports below user level: accounts in the kernel, and who pays from which.
+//!
+//! ```text
+//!  sessions, ports' rates ─▶ terms ─▶ tam_lines ◀─ pay ─┬─ modules at nic and kernel
+//!           which account ─▶ tam_line_of, the cell      └─ the cell, and what waits there
+//! ```
+//!
+//! The first accounts are those of all sessions without a share, one for each port: what can still
+//! be promised of it. Packets look at none of this while nobody has a share of their port.
+
+use ::session::below::Terms;
+use ::session::line;
+use bpf::FrontDoor;
+use bpf_maps::{LINES_MAX, Line, PORTS_MAX};
+use cell::protocol::ToCell;
+use node::{Node, Session};
+use std::collections::{BTreeMap, BTreeSet};
+use units::{BitsPerSecond, Name, Nanos, PortId, SessionId};
+
+/// Accounts by payer, beside those that all without a share pay from.
+pub(super) type Payers = BTreeMap<(PortId, SessionId), u32>;
+
+/// Accounts of shares of ports.
+#[derive(Debug, Default)]
+pub(super) struct PortShares {
+    payers: Payers,
+}
+
+/// Difference between the accounts of two moments.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Changes {
+    /// Payers that have no account any more, or another one, with the account.
+    gone: Vec<((PortId, SessionId), u32)>,
+    /// Payers that have begun to pay from an account.
+    begun: BTreeSet<(PortId, SessionId)>,
+}
+
+impl PortShares {
+    /// Takes over the payers that a previous daemon has left in the front door.
+    pub(super) fn adopt(&mut self, payers: Payers) {
+        self.payers = payers;
+    }
+
+    /// Returns the ports of which somebody has a share.
+    pub(super) fn ports(&self) -> BTreeSet<PortId> {
+        self.payers.keys().map(|(port, _)| *port).collect()
+    }
+
+    /// Gives each payer an account; those of before keep theirs.
+    fn assign(&mut self, wanted: impl Iterator<Item = (PortId, SessionId)>) -> Changes {
+        let after = payers(wanted, &self.payers);
+        let before = std::mem::replace(&mut self.payers, after);
+        let is_same = |one: &Payers, payer, account| one.get(payer) == Some(account);
+        let gone = before.iter().filter(|(payer, account)| !is_same(&self.payers, payer, account));
+        let begun = self.payers.iter().filter(|(payer, account)| !is_same(&before, payer, account));
+        let gone = gone.map(|(payer, account)| (*payer, *account)).collect();
+        Changes { gone, begun: begun.map(|(payer, _)| *payer).collect() }
+    }
+
+    /// Settles what sessions may send by ports below user level, with the front door. What somebody
+    /// has or owes he keeps. Returns what cells are to be told.
+    pub(super) fn settle(&mut self, front: Option<&FrontDoor>, node: &Node) -> Vec<ToCell> {
+        let terms = terms(node);
+        let Changes { gone, begun } = self.assign(terms.keys().copied());
+        let Some(front) = front else { return Vec::new() };
+        let mut told = Vec::new();
+        let mut failed = None;
+        for ((port, session), account) in gone {
+            failed = front.pay_for_line(port, session, None).err().or(failed);
+            front.clear_line(account);
+            told.push(ToCell::Line(port, session, None));
+        }
+        for (&(port, session), &account) in &self.payers {
+            let Terms { per_tick, full } = terms[&(port, session)];
+            front.set_line(account, per_tick, full);
+            if begun.contains(&(port, session)) {
+                failed = front.pay_for_line(port, session, Some(account)).err().or(failed);
+                told.push(ToCell::Line(port, session, Some(account)));
+            }
+        }
+        for (port, Terms { per_tick, full }) in self.terms_of_rest(node) {
+            front.set_line(u32::from(port.0), per_tick, full);
+        }
+        if let Some(error) = failed {
+            tracing::error!(%error, "not all shares of ports are held to below user level");
+        }
+        if self.payers.len() < terms.len() {
+            let missing = terms.len() - self.payers.len();
+            tracing::error!(missing, "there are not so many accounts of shares of ports");
+        }
+        told
+    }
+
+    /// Returns the messages by which another cell hears who pays from which account.
+    pub(super) fn messages(&self) -> impl Iterator<Item = ToCell> {
+        let line = |(&(port, session), &account)| ToCell::Line(port, session, Some(account));
+        self.payers.iter().map(line)
+    }
+
+    /// Returns the terms of those without a share together, of ports of which somebody has one.
+    fn terms_of_rest(&self, node: &Node) -> Vec<(PortId, Terms)> {
+        let left = node.left();
+        let of = |id: PortId| {
+            let name = &node.ports().iter().find(|port| port.id == id)?.spec.name;
+            let left = left.as_ref()?.ports.get(name)?;
+            Some((id, line::rest_of(*left, rate_of(node, name)?, tick())))
+        };
+        self.ports().into_iter().filter_map(of).collect()
+    }
+
+    /// Returns the accounts of a session's shares, with their counters, by port.
+    pub(super) fn lines_of<'a>(
+        &self,
+        front: &FrontDoor,
+        node: &Node,
+        session: &'a Session,
+    ) -> Vec<(&'a Name, Line)> {
+        let line_of = |port: &'a Name| {
+            let account = *self.payers.get(&(id_of(node, port)?, session.id))?;
+            Some((port, front.line(account)?))
+        };
+        session.reservation.send.keys().filter_map(line_of).collect()
+    }
+}
+
+/// Returns the accounts that nobody pays from.
+fn free_accounts(payers: &Payers) -> impl Iterator<Item = u32> {
+    let used: BTreeSet<u32> = payers.values().copied().collect();
+    (PORTS_MAX as u32..LINES_MAX as u32).filter(move |number| !used.contains(number))
+}
+
+/// Returns the accounts of payers; those of before go on.
+fn payers(wanted: impl Iterator<Item = (PortId, SessionId)>, before: &Payers) -> Payers {
+    let mut after = Payers::new();
+    let mut new = Vec::new();
+    for payer in wanted {
+        match before.get(&payer) {
+            Some(account) => drop(after.insert(payer, *account)),
+            None => new.push(payer),
+        }
+    }
+    if !new.is_empty() {
+        let free: Vec<u32> = free_accounts(&after).take(new.len()).collect();
+        after.extend(new.into_iter().zip(free));
+    }
+    after
+}
+
+/// Returns what each share is in bytes, of ports that have a rate.
+fn terms(node: &Node) -> BTreeMap<(PortId, SessionId), Terms> {
+    let mut terms = BTreeMap::new();
+    for session in node.sessions() {
+        for (name, share) in &session.reservation.send {
+            if let (Some(port), Some(rate)) = (id_of(node, name), rate_of(node, name)) {
+                terms.insert((port, session.id), line::share_of(*share, rate, tick()));
+            }
+        }
+    }
+    terms
+}
+
+fn id_of(node: &Node, port: &Name) -> Option<PortId> {
+    node.ports().iter().find(|it| it.spec.name == *port).map(|port| port.id)
+}
+
+/// Returns the rate of a port, if the node file or its driver says it.
+fn rate_of(node: &Node, port: &Name) -> Option<BitsPerSecond> {
+    node.capacity()?.ports.get(port).map(|port| port.rate)
+}
+
+/// Returns the period by which the kernel fills accounts.
+fn tick() -> Nanos {
+    Nanos(u64::from(bpf::front_door::tick_ns()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(port: u16, session: u16) -> (PortId, SessionId) {
+        (PortId(port), SessionId(session))
+    }
+
+    #[test]
+    fn accounts_go_on_and_those_given_up_become_others() {
+        let first = payers([at(0, 2), at(1, 2)].into_iter(), &Payers::new());
+        assert_eq!(first, [(at(0, 2), 64), (at(1, 2), 65)].into());
+        let second = payers([at(1, 2), at(1, 3)].into_iter(), &first);
+        assert_eq!(second, [(at(1, 2), 65), (at(1, 3), 64)].into());
+        let many = (0..20_000).map(|number| at(0, number));
+        assert_eq!(payers(many, &second).len(), LINES_MAX - PORTS_MAX);
+    }
+
+    #[test]
+    fn only_those_who_come_and_go_are_told() {
+        let mut shares = PortShares::default();
+        let changes = shares.assign([at(0, 2), at(1, 2)].into_iter());
+        assert_eq!(changes, Changes { gone: vec![], begun: [at(0, 2), at(1, 2)].into() });
+        assert_eq!(shares.assign([at(0, 2), at(1, 2)].into_iter()), Changes::default());
+        let changes = shares.assign([at(1, 2), at(1, 3)].into_iter());
+        assert_eq!(changes, Changes { gone: vec![(at(0, 2), 64)], begun: [at(1, 3)].into() });
+        assert_eq!(shares.ports(), [PortId(1)].into());
+    }
+
+    #[test]
+    fn another_cell_hears_of_all_payers() {
+        let mut shares = PortShares::default();
+        shares.adopt([(at(0, 2), 70), (at(3, 5), 64)].into());
+        let told: Vec<String> = shares.messages().map(|it| format!("{it:?}")).collect();
+        assert_eq!(told.len(), 2);
+        assert!(told[0].contains("Some(70)") && told[1].contains("Some(64)"), "{told:?}");
+        assert_eq!(shares.assign([at(0, 2), at(3, 5)].into_iter()), Changes::default());
+    }
+
+    #[test]
+    fn a_node_without_sessions_has_no_terms() {
+        let mut shares = PortShares::default();
+        shares.adopt([(at(0, 2), 70)].into());
+        let node = Node::new("edge".parse().unwrap(), Vec::new()).unwrap();
+        assert!(shares.settle(None, &node).is_empty());
+        assert!(shares.ports().is_empty() && shares.terms_of_rest(&node).is_empty());
+    }
+}
