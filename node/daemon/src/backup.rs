@@ -11,18 +11,13 @@ mod archive;
 
 pub use archive::{Archive, ArchiveError, Contents, ENTRIES_MAX, Entry, FILE_LENGTH_MAX, read};
 
-use crate::control::desired::refusal;
-use crate::daemon::Daemon;
 use crate::journal::{Journal, JournalError, Record};
 use crate::private;
-use crate::reply::Reply;
-use api::{NodeBackup, SCHEMA_VERSION};
 use node::desired::DesiredState;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use units::Name;
 
 /// The node's key in a state directory.
@@ -55,46 +50,6 @@ pub enum RestoreError {
     /// The new state cannot be written.
     #[error(transparent)]
     Journal(#[from] JournalError),
-}
-
-impl Daemon {
-    /// Answers `GET /v1/backup`.
-    pub(crate) fn backup(&mut self, reply: Reply<NodeBackup>) {
-        let latest = self.control.state_mut().capability_time().0;
-        let journal = self.control.desired().journal();
-        let (node, version) = (self.file.name.to_string(), env!("CARGO_PKG_VERSION").to_owned());
-        let path = |path: &Path| path.display().to_string();
-        let (state, store) =
-            (path(&self.file.state), path(self.control.modules().store().directory()));
-        tokio::task::spawn_blocking(move || {
-            let journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
-            let read = || {
-                let newest = journal.newest()?;
-                let held = (journal.node_file()?, journal.capabilities()?);
-                Ok((newest, held, journal.revoked()?))
-            };
-            let read: Result<_, JournalError> = read();
-            let answer =
-                read.map_err(|problem| refusal(&problem)).map(|(newest, held, revoked)| {
-                    let (generation, desired) =
-                        newest.map_or_else(Default::default, |it| (it.generation, it.state));
-                    NodeBackup {
-                        schema_version: SCHEMA_VERSION,
-                        node,
-                        version,
-                        generation,
-                        state: serde_json::to_value(desired).unwrap_or_default(),
-                        node_file: held.0,
-                        capabilities: held.1,
-                        revoked: revoked.into_iter().collect(),
-                        latest_time: latest,
-                        state_directory: state,
-                        store_directory: store,
-                    }
-                });
-            reply.answer(answer);
-        });
-    }
 }
 
 /// Where a backup is restored to.

@@ -21,6 +21,7 @@ pub(crate) use crate::done::Done;
 use crate::events::Note;
 use crate::ledger::Billing;
 use crate::life::Found;
+use crate::observe::documents::sessions::usage;
 use crate::observe::explain::{Asked, Explaining};
 use crate::observe::view::View;
 use crate::observe::{Observe, capture, drops};
@@ -597,6 +598,33 @@ impl Daemon {
     pub(crate) fn note(&mut self, note: Note) {
         let note = note.completed(self.control.node());
         self.observe.note(self.now(), note);
+    }
+
+    /// Asks cells what sessions have used; the look follows when they have told. One that has not
+    /// answered for a second is not waited for.
+    fn look_at_use(&mut self) {
+        let Some(is_overdue) = self.sessions.start_look(self.now()) else { return };
+        if is_overdue || !self.cells.is_any() {
+            self.note_use();
+        }
+        self.cells.tell_all(&ToCell::ReportSessions, &[]);
+    }
+
+    /// Takes note of what sessions have used, if cells were asked for it, which have told now.
+    pub(crate) fn sessions_reported(&mut self) {
+        if self.sessions.handle_told() {
+            self.note_use();
+        }
+    }
+
+    fn note_use(&mut self) {
+        let (now, begin) = (self.now(), Instant::now());
+        let usage = usage(&self.view());
+        match usage {
+            Ok(usage) => self.sessions.handle_usage(now, usage),
+            Err(error) => tracing::debug!(error = error.message, "sessions cannot be looked at"),
+        }
+        self.sessions.rest(now, begin.elapsed());
     }
 
     /// Tells cells what captures want of them, if that has changed.

@@ -5,7 +5,7 @@ mod history;
 mod usage;
 
 pub(crate) use history::LOOK_EVERY;
-pub(crate) use usage::Sessions;
+pub(crate) use usage::{Sessions, Usage};
 
 use crate::daemon::Daemon;
 use cell::protocol::ToCell;

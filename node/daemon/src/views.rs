@@ -7,6 +7,7 @@ use crate::control::apply::{generations, shown_desired};
 use crate::control::authorize;
 use crate::control::signatures::SignatureWrite;
 use crate::daemon::Daemon;
+use crate::observe::documents::backup::BackupRead;
 use crate::observe::documents::node::node_info;
 use crate::observe::documents::rules::rule_list;
 use crate::observe::documents::trust::revocations;
@@ -86,7 +87,11 @@ impl Daemon {
             Request::Stats(reply) => self.after_report(AfterReport::Stats(sight, reply)),
             Request::Revoke(request, reply) => self.control.handle_revocation(&request, reply),
             Request::Revocations(reply) => reply.ok(revocations(self.control.state().authority())),
-            Request::Backup(reply) => self.backup(reply),
+            Request::Backup(reply) => {
+                let latest = self.control.state_mut().capability_time().0;
+                let read = BackupRead::new(&self.view(), latest);
+                drop(tokio::task::spawn_blocking(move || reply.answer(read.run())));
+            }
             Request::Desired(reply) => self.desired_info(reply),
             Request::Ledger(question) => self.ask_ledger(question),
             Request::Sessions(reply) => self.after_report(AfterReport::Sessions(sight, reply)),

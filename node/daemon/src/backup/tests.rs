@@ -1,6 +1,7 @@
 //! Backups that are whole, and all that are not.
 
 use super::*;
+use api::{NodeBackup, SCHEMA_VERSION};
 use proptest::prelude::*;
 use std::os::unix::fs::PermissionsExt;
 

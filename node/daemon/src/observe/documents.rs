@@ -1,5 +1,6 @@
 //! Documents of the API that show what there is, by subject.
 
+pub(crate) mod backup;
 pub(crate) mod modules;
 pub(crate) mod node;
 pub(crate) mod rules;

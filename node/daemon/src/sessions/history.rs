@@ -9,14 +9,10 @@
 //! is missing since its last step is filled in when somebody asks, or when it does something
 //! again. It is in the daemon's memory only, and begins anew with each daemon.
 
-use crate::daemon::Daemon;
-use crate::observe::documents::sessions::{sent_bytes, session_counts};
 use api::{SessionCounts, SessionHistory, SessionStep};
-use cell::protocol::ToCell;
 use std::collections::BTreeMap;
-use std::time::Instant;
 use tokio::time::Duration;
-use units::{Name, Nanos, SessionId};
+use units::{Name, Nanos};
 
 /// How often is looked: the shorter of the two steps.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -187,13 +183,13 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Whether the last look was in a second before this one, and not too dear.
-    fn is_due(&self, now: Nanos) -> bool {
+    /// Returns true when the last look was in a second before this one, and not too dear.
+    pub(super) fn is_due(&self, now: Nanos) -> bool {
         self.looked.is_none_or(|looked| now.0 / SECOND > looked) && now >= self.rests_until
     }
 
     /// Takes note of counters, and of bytes of memory, as they are now.
-    fn look<'a>(
+    pub(super) fn look<'a>(
         &mut self,
         now: Nanos,
         all: impl Iterator<Item = (&'a Name, &'a SessionCounts, u64)>,
@@ -231,7 +227,7 @@ impl History {
     }
 
     /// The look took so long.
-    fn rest(&mut self, now: Nanos, took: Duration) {
+    pub(super) fn rest(&mut self, now: Nanos, took: Duration) {
         let rest = u64::try_from((took * LOOK_PART).as_nanos()).unwrap_or(u64::MAX);
         self.rests_until = now + Nanos(rest);
     }
@@ -277,53 +273,6 @@ fn shown(at_ms: u64, seconds: u64, step: &Step) -> SessionStep {
         queue_dropped: u64::from(step.dropped),
         sent_bytes: step.sent_bytes,
         bytes: step.bytes,
-    }
-}
-
-impl Daemon {
-    /// Asks the cell what sessions have used; the look follows when it has told. One that has not
-    /// answered for a second is not waited for.
-    pub(crate) fn look_at_use(&mut self) {
-        if !self.sessions.history.is_due(self.now()) {
-            return;
-        }
-        let is_overdue = std::mem::replace(&mut self.sessions.is_use_asked, true);
-        if is_overdue || !self.cells.is_any() {
-            self.note_use();
-        }
-        self.cells.tell_all(&ToCell::ReportSessions, &[]);
-    }
-
-    /// The cell has told what sessions have used: takes note of it, if that was asked for.
-    pub(crate) fn sessions_reported(&mut self) {
-        if std::mem::take(&mut self.sessions.is_use_asked) {
-            self.note_use();
-        }
-    }
-
-    /// Takes note of what sessions used since the look before.
-    fn note_use(&mut self) {
-        let now = self.now();
-        let begin = Instant::now();
-        match session_counts(&self.view()) {
-            Ok(counts) => {
-                let (node, sessions) = (&self.control.node(), &self.sessions);
-                let memory = |name: &Name| {
-                    let id: Option<SessionId> = node.session(name).map(|session| session.id);
-                    sessions.memory_of(id).map_or(0, |account| account.used.0)
-                };
-                let memory: Vec<u64> = counts.keys().map(memory).collect();
-                let all = counts.iter().zip(memory);
-                let all = all.map(|((name, counts), memory)| (name, counts, memory));
-                self.sessions.history.look(now, all);
-                if self.sessions.is_due(now) {
-                    let sent = sent_bytes(&self.view());
-                    self.sessions.look(now, counts, sent);
-                }
-            }
-            Err(error) => tracing::debug!(error = error.message, "sessions cannot be looked at"),
-        }
-        self.sessions.history.rest(now, begin.elapsed());
     }
 }
 

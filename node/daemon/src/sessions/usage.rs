@@ -15,6 +15,7 @@ use ::session::memory::Account;
 use api::{PeriodsKept, SessionCounts, SessionHistory};
 use cell::protocol::{DEVIATION_BOUNDS, SessionReport};
 use std::collections::{BTreeMap, VecDeque};
+use tokio::time::Duration;
 use units::{Name, Nanos, SessionId};
 
 /// Shortest window: in less time a few packets would look like a rate.
@@ -30,14 +31,25 @@ const _: () = assert!(LOOK_MIN.0 * (LOOKS_MAX as u64 - 1) >= WINDOW_MIN.0, "one 
 #[derive(Default)]
 pub(crate) struct Sessions {
     /// What the cell said last.
-    pub(super) reports: BTreeMap<SessionId, SessionReport>,
+    reports: BTreeMap<SessionId, SessionReport>,
     /// What was used in cells that are gone.
     pub(crate) before: BTreeMap<SessionId, SessionCounts>,
     looks: VecDeque<Look>,
     /// What they used over time.
-    pub(super) history: History,
+    history: History,
     /// The cell was asked what sessions have used, for a look.
-    pub(super) is_use_asked: bool,
+    is_use_asked: bool,
+}
+
+/// Usage of all sessions at one moment.
+pub(crate) struct Usage {
+    /// Counters since the node started.
+    pub(crate) counts: BTreeMap<Name, SessionCounts>,
+    /// Bytes of memory, in the order of the counters.
+    pub(crate) memory: Vec<u64>,
+    /// Bytes that sessions sent by ports of which they have a share, if that begins a window
+    /// ([`Sessions::is_due`]).
+    pub(crate) sent: Option<BTreeMap<(Name, String), u64>>,
 }
 
 struct Look {
@@ -77,13 +89,13 @@ impl Sessions {
         self.reports.iter().map(|(id, report)| (*id, used_by(&report.memory))).collect()
     }
 
-    /// What the cell counts of a session, over all cells that there were.
+    /// Returns the counters of a session in all cells that there were.
     pub(crate) fn counted(&self, session: SessionId) -> SessionCounts {
         let before = self.before.get(&session).copied().unwrap_or_default();
         self.reports.get(&session).map_or(before, |report| plus(before, report))
     }
 
-    /// How promised time was kept in the cell that runs; nothing where none has ended.
+    /// Returns how promised time was kept in the cell that runs; nothing where no period has ended.
     pub(crate) fn kept(&self, session: SessionId) -> Vec<PeriodsKept> {
         let deviations = self.reports.get(&session).map(|report| report.deviations);
         let Some(deviations) = deviations.filter(|all| all.iter().any(|&count| count > 0)) else {
@@ -94,13 +106,40 @@ impl Sessions {
         points.zip(deviations).map(|(points, periods)| PeriodsKept { points, periods }).collect()
     }
 
-    /// The memory of a session, as the cell said last.
+    /// Returns the memory of a session, as the cell said last.
     pub(crate) fn memory_of(&self, session: Option<SessionId>) -> Option<&Account> {
         Some(&self.reports.get(&session?)?.memory)
     }
 
+    /// Returns the bytes of packets that wait in the queue of a session.
     pub(crate) fn waiting(&self, session: SessionId) -> Option<u64> {
         self.reports.get(&session).map(|report| report.queue.0)
+    }
+
+    /// Begins a look at what sessions use, which follows when cells have told. Returns true when the
+    /// look before is overdue: they have not answered for a second. `None` while no look is due.
+    pub(crate) fn start_look(&mut self, now: Nanos) -> Option<bool> {
+        self.history.is_due(now).then(|| std::mem::replace(&mut self.is_use_asked, true))
+    }
+
+    /// Returns true when a look waits for cells, which have told now.
+    pub(crate) fn handle_told(&mut self) -> bool {
+        std::mem::take(&mut self.is_use_asked)
+    }
+
+    /// Takes note of what sessions used since the look before.
+    pub(crate) fn handle_usage(&mut self, now: Nanos, usage: Usage) {
+        let Usage { counts, memory, sent } = usage;
+        let all = counts.iter().zip(memory);
+        self.history.look(now, all.map(|((name, counts), memory)| (name, counts, memory)));
+        if let Some(sent) = sent {
+            self.look(now, counts, sent);
+        }
+    }
+
+    /// Puts the next look off by a multiple of the time that one took.
+    pub(crate) fn rest(&mut self, now: Nanos, took: Duration) {
+        self.history.rest(now, took);
     }
 
     /// Returns what a session used over time; `at` is now, on the node's clock and in milliseconds
@@ -110,7 +149,7 @@ impl Sessions {
     }
 
     /// Takes note of how much was used until now.
-    pub(crate) fn look(
+    fn look(
         &mut self,
         at: Nanos,
         counts: BTreeMap<Name, SessionCounts>,
@@ -127,18 +166,18 @@ impl Sessions {
         self.looks.back().is_none_or(|look| at.saturating_sub(look.at) >= LOOK_MIN)
     }
 
-    /// The last look that is so old that a window since then says something.
+    /// Returns the last look that is so old that a window since then says something.
     fn look_before(&self, now: Nanos) -> Option<&Look> {
         let is_old = |look: &&Look| now.saturating_sub(look.at) >= WINDOW_MIN;
         self.looks.iter().rev().find(is_old)
     }
 
-    /// What a session had sent by a port at the look before this one.
+    /// Returns the bytes that a session had sent by a port at the look before this one.
     pub(crate) fn sent_before(&self, now: Nanos, name: &Name, port: &str) -> Option<u64> {
         self.look_before(now)?.sent.get(&(name.clone(), port.to_owned())).copied()
     }
 
-    /// How long ago the look before this one was, in milliseconds, and what was used since.
+    /// Returns the milliseconds since the look before this one, and what was used since.
     pub(crate) fn window(
         &self,
         now: Nanos,

@@ -6,6 +6,7 @@ use crate::control::sessions::{no_session, shown};
 use crate::events::wall_clock_ms;
 use crate::observe::counters::fuel_below;
 use crate::observe::view::View;
+use crate::sessions::Usage;
 use ::node::Session;
 use ::session::admission::Left;
 use ::session::below::Speed;
@@ -89,8 +90,23 @@ pub(crate) fn session_counts(view: &View<'_>) -> Answer<Counts> {
     Ok(counts)
 }
 
+/// Returns what all sessions use.
+///
+/// # Errors
+/// When a counter cannot be read.
+pub(crate) fn usage(view: &View<'_>) -> Answer<Usage> {
+    let counts = session_counts(view)?;
+    let memory = |name: &Name| {
+        let session = view.node.session(name).map(|session| session.id);
+        view.sessions.memory_of(session).map_or(0, |account| account.used.0)
+    };
+    let memory = counts.keys().map(memory).collect();
+    let sent = view.sessions.is_due(view.now).then(|| sent_bytes(view));
+    Ok(Usage { counts, memory, sent })
+}
+
 /// Returns the bytes that sessions have sent by ports of which they have a share.
-pub(crate) fn sent_bytes(view: &View<'_>) -> BTreeMap<(Name, String), u64> {
+fn sent_bytes(view: &View<'_>) -> BTreeMap<(Name, String), u64> {
     let sends = |session: &Session| {
         let name = session.name.clone();
         sends_of(view, session).into_iter().map(move |it| ((name.clone(), it.port), it.sent_bytes))
