@@ -17,7 +17,7 @@ mod event_log;
 pub(crate) mod explain;
 pub(crate) mod exposition;
 pub(crate) mod metrics;
-pub(crate) mod reasons;
+mod reasons;
 pub(crate) mod view;
 mod why;
 

@@ -21,7 +21,7 @@ use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
 use std::fmt::Error;
 
-/// Everything that is told, at one moment.
+/// Documents of one moment, as metrics.
 #[derive(Debug)]
 struct Page {
     node: NodeInfo,
@@ -172,7 +172,7 @@ impl Page {
         counters(encoder, ("rule", Some(Unit::Bytes), "Their bytes"), rows)
     }
 
-    /// One value of each service.
+    /// Returns one value of each service.
     fn each<'a>(
         &'a self,
         value: impl Fn(&api::ServiceStats) -> u64 + 'a,
@@ -180,7 +180,7 @@ impl Page {
         self.services.iter().map(move |service| (of(service), value(&service.stats)))
     }
 
-    /// Several values of each service, named by one more label.
+    /// Returns several values of each service, named by one more label.
     fn several<'a, I: IntoIterator<Item = (String, u64)>>(
         &'a self,
         label: &'static str,
@@ -381,13 +381,13 @@ impl Page {
     }
 }
 
-/// Sessions that have metrics of their own: each is five series, and a Prometheus keeps every
+/// Sessions that have metrics of their own, at most: each is five series, and a Prometheus keeps every
 /// series that it ever saw.
 const SESSIONS_SHOWN_MAX: usize = 256;
-/// What all others are told under: no session can have this name.
+/// Name that all others have together: no session can have it.
 const OTHER_SESSIONS: &str = "(others)";
 
-/// The sessions with the most packets, by name, and the sum of the others.
+/// Returns the sessions with the most packets, by name, and the sum of the others.
 fn shown_sessions(all: &BTreeMap<String, SessionStats>) -> Vec<(&str, SessionStats)> {
     let mut shown: Vec<_> = all.iter().map(|(name, stats)| (name.as_str(), *stats)).collect();
     if shown.len() <= SESSIONS_SHOWN_MAX {

@@ -1,35 +1,34 @@
-//! Every reason for which a packet leaves the fast path or is dropped: what it means, and what
-//! to do about it. docs/troubleshooting.md has more words for the same.
+//! Meaning of, and advice on, every reason for which a packet leaves the fast path or is dropped. docs/troubleshooting.md has more words for the same.
 
-/// What is known of a reason.
+/// Explanation of a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reason {
-    /// The counter's name.
-    pub(crate) name: &'static str,
-    /// What it says of a packet.
-    pub(crate) meaning: &'static str,
-    /// What to do; empty when nothing is to be done.
-    pub(crate) advice: &'static str,
+struct Reason {
+    /// Name of its counter.
+    name: &'static str,
+    /// Sentence on what became of a packet.
+    meaning: &'static str,
+    /// Advice; empty when nothing is to be done.
+    advice: &'static str,
 }
 
 const fn reason(name: &'static str, meaning: &'static str, advice: &'static str) -> Reason {
     Reason { name, meaning, advice }
 }
 
-/// Where a module's own reasons are: `module.NAME`.
+/// Prefix of a module's own reasons: `module.NAME`.
 const MODULE: &str = "module.";
 
-/// Of a module's own reasons.
+/// Explanation of a module's own reasons.
 const OWN: Reason = reason(
     "module",
     "the module dropped it, for a reason of its own",
     "the module's documentation says what the reason means; `tam show SERVICE` has its counters",
 );
 
-/// The prefix of the kernel's own reasons: `stack.REASON`.
-pub(crate) const STACK: &str = "stack.";
+/// Prefix of the kernel's own reasons: `stack.REASON`.
+pub(super) const STACK: &str = "stack.";
 
-/// Texts of the kernel's own reasons, without the prefix (Linux 6.18, dropreason-core.h).
+/// Explanations of the kernel's own reasons, without the prefix (Linux 6.18, dropreason-core.h).
 /// Others mean what their name says.
 const OF_STACK: &[Reason] = &[
     reason(
@@ -65,8 +64,8 @@ const OF_STACK: &[Reason] = &[
     reason("frag_reasm_timeout", "is of a datagram of which fragments are missing", ""),
 ];
 
-/// Returns whether packets end so wherever there is a network, so that it is no event.
-pub(crate) fn is_common(name: &str) -> bool {
+/// Returns true for a reason for which packets end wherever there is a network: it is no event.
+pub(super) fn is_common(name: &str) -> bool {
     const COMMON: [&str; 2] = ["otherhost", "unhandled_proto"];
     name.strip_prefix(STACK).is_some_and(|name| COMMON.contains(&name) || name.starts_with("tcp_"))
 }
@@ -81,7 +80,7 @@ fn of_stack(name: &str) -> (String, String) {
     (meaning, advice.to_owned())
 }
 
-/// What to do about outcomes of the front door; their meaning is in `bpf_maps::OUTCOMES`.
+/// Advice on outcomes of the front door; their meaning is in `bpf_maps::OUTCOMES`.
 const ADVICE: &[(&str, &str)] = &[
     (
         "kernel_not_for_us",
@@ -139,7 +138,7 @@ const ADVICE: &[(&str, &str)] = &[
     ("drop_cycle", "two rules or modules send to each other: `tam rule list`"),
 ];
 
-/// Reasons outside the front door.
+/// Explanations of reasons outside the front door.
 const OTHERS: &[Reason] = &[
     reason("trap", "its module trapped on it", "`tam show SERVICE` has the last trap in words"),
     reason(
@@ -252,8 +251,8 @@ const OTHERS: &[Reason] = &[
     reason("up_dropped", "the way from kernel level up to the cell had no room", ""),
 ];
 
-/// What is known of a reason; the name alone when it is a newer one.
-pub(crate) fn of(name: &str) -> (String, String) {
+/// Returns meaning and advice of a reason; both are empty for one that is not known.
+pub(super) fn of(name: &str) -> (String, String) {
     let advice = |name: &str| {
         ADVICE.iter().find(|(known, _)| *known == name).map_or("", |(_, advice)| *advice)
     };

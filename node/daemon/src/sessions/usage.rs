@@ -1,4 +1,4 @@
-//! What sessions use: now, lately and since the node started.
+//! Usage of sessions: now, lately and since the node started.
 //!
 //! ```text
 //! rules, lanes ─ packets, bytes, fuel ─┐
@@ -27,17 +27,17 @@ const LOOKS_MAX: usize = 3;
 
 const _: () = assert!(LOOK_MIN.0 * (LOOKS_MAX as u64 - 1) >= WINDOW_MIN.0, "one is old enough");
 
-/// What the daemon knows of sessions beside what it decides.
+/// Usage of all sessions, as cells report it and over time.
 #[derive(Default)]
 pub(crate) struct Sessions {
-    /// What the cell said last.
+    /// Last reports of cells.
     reports: BTreeMap<SessionId, SessionReport>,
-    /// What was used in cells that are gone.
+    /// Usage in cells that are gone.
     pub(crate) before: BTreeMap<SessionId, SessionCounts>,
     looks: VecDeque<Look>,
-    /// What they used over time.
+    /// Usage over time.
     history: History,
-    /// The cell was asked what sessions have used, for a look.
+    /// True while a look waits for the answer of cells.
     is_use_asked: bool,
 }
 
@@ -52,6 +52,7 @@ pub(crate) struct Usage {
     pub(crate) sent: Option<BTreeMap<(Name, String), u64>>,
 }
 
+/// Usage at an earlier moment.
 struct Look {
     at: Nanos,
     counts: BTreeMap<Name, SessionCounts>,
@@ -60,12 +61,12 @@ struct Look {
 }
 
 impl Sessions {
-    /// The cell told.
+    /// Takes reports of a cell.
     pub(crate) fn heard(&mut self, reports: Vec<SessionReport>) {
         self.reports.extend(reports.into_iter().map(|report| (report.session, report)));
     }
 
-    /// Another cell begins from zero.
+    /// Keeps what was used in a cell that is lost: another one begins from zero.
     pub(crate) fn cell_lost(&mut self) {
         for (session, report) in std::mem::take(&mut self.reports) {
             let before = self.before.entry(session).or_default();
@@ -73,7 +74,7 @@ impl Sessions {
         }
     }
 
-    /// The number may become another session's.
+    /// Forgets a session's number, which may become another one's.
     pub(crate) fn forget(&mut self, session: SessionId) {
         self.reports.remove(&session);
         self.before.remove(&session);

@@ -27,7 +27,7 @@ pub(crate) fn find_service(view: &View<'_>, wanted: &str) -> Answer<ServiceInfo>
 }
 
 /// Returns the documents of services.
-pub(crate) fn service_infos<'a>(
+pub(in crate::observe) fn service_infos<'a>(
     view: &View<'_>,
     services: impl Iterator<Item = &'a Service>,
 ) -> Vec<ServiceInfo> {

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use units::{Bytes, Name};
 
 /// Counters of all sessions since the node started.
-pub(crate) type Counts = BTreeMap<Name, SessionCounts>;
+pub(in crate::observe) type Counts = BTreeMap<Name, SessionCounts>;
 
 /// Services and rules of a session that a client may see.
 #[derive(Default)]
@@ -67,7 +67,7 @@ pub(crate) fn session_details(
 ///
 /// # Errors
 /// When a counter cannot be read.
-pub(crate) fn session_counts(view: &View<'_>) -> Answer<Counts> {
+pub(in crate::observe) fn session_counts(view: &View<'_>) -> Answer<Counts> {
     let begin = |session: &Session| {
         let (packets, bytes) = view.closed.get(&session.name).copied().unwrap_or_default();
         let fuel = view.fuel_closed.get(&session.name).copied().unwrap_or_default();
