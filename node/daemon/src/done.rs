@@ -5,7 +5,7 @@ use crate::dataplane::instances::Loaded;
 use crate::demand::Fetched;
 use crate::http::Answer;
 use crate::ledger::Billed;
-use crate::observe::explain::Asked;
+use crate::observe::question::Asked;
 use crate::reply::Reply;
 use cell::Compiled;
 use module_store::Digest;

@@ -17,6 +17,7 @@ mod event_log;
 pub(crate) mod explain;
 pub(crate) mod exposition;
 pub(crate) mod metrics;
+pub(crate) mod question;
 mod reasons;
 pub(crate) mod view;
 mod why;
@@ -36,7 +37,8 @@ use counters::queue_session;
 use drops::Drops;
 use drops::readings::{self, Place};
 use event_log::EventLog;
-use explain::{Explaining, Question};
+use explain::Explaining;
+use question::Question;
 use units::{Nanos, RuleId};
 use view::View;
 

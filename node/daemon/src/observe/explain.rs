@@ -6,13 +6,13 @@
 //! ```
 
 use super::drops::Drops;
+use super::question::Question;
 use super::reasons;
 use super::view::View;
 use crate::answer::{Answer, error, failed, quoted, usage};
 use crate::dataplane::live_port::LivePort;
 use crate::dataplane::mode::Mode;
 use crate::dataplane::slow;
-use crate::reply::Reply;
 use api::{ErrorCode, ExplainRequest, Explanation, SCHEMA_VERSION};
 use bpf::front_door::{EXPLAINED_LENGTH_MAX, Explained, Explainer};
 use bpf_maps::META_ROUTED;
@@ -23,7 +23,7 @@ use node::rule::{Match, VlanMatch};
 use node::state::RuleView;
 use node::{Action, Service, ServiceState};
 use std::net::IpAddr;
-use units::{Name, PortId, RuleId};
+use units::{Name, RuleId};
 use wire::FrameBuilder;
 
 /// Length of an Ethernet header.
@@ -34,18 +34,6 @@ const TTL: u8 = 64;
 const L4_PORT: u16 = 49_152;
 /// Source address of a frame that is made here: locally administered.
 const SENDER: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
-
-/// Question with the client that waits for its answer.
-pub(crate) struct Asked {
-    pub(crate) question: Question,
-    pub(crate) reply: Reply<Explanation>,
-}
-
-/// Frame that is asked about, and the port by which it comes in.
-pub(crate) struct Question {
-    port: PortId,
-    frame: Vec<u8>,
-}
 
 /// First step of an explanation.
 pub(crate) enum Explaining {
