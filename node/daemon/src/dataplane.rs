@@ -727,3 +727,6 @@ impl DataPlane {
         way_back::remove_entry(&self.netlink, &self.name);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -80,3 +80,28 @@ impl CellDevices {
         messages
     }
 }
+
+#[cfg(test)]
+impl CellDevices {
+    /// Returns devices that are none.
+    pub(super) fn fake() -> Self {
+        let open = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        Self { kernel: KernelDevice::Tun(open()), up: Some(open()), up_ifindex: 7 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_front_door_a_cell_gets_the_devices_alone() {
+        let devices = CellDevices::fake();
+        let messages = devices.messages(None);
+        let words: Vec<_> =
+            messages.iter().map(|(message, fds)| (format!("{message:?}"), fds.len())).collect();
+        assert_eq!(words, [("Kernel".to_owned(), 1), ("Up".to_owned(), 1)]);
+        let frames = CellDevices { up: None, ..CellDevices::fake() };
+        assert_eq!((frames.messages(None).len(), devices.up_index()), (1, 7));
+    }
+}

@@ -413,3 +413,6 @@ pub(crate) fn hash_keys() -> Result<[u64; bpf_maps::HASH_KEYS]> {
     getrandom::fill(bytes.as_flattened_mut()).context("drawing the factors of a hash")?;
     Ok(bytes.map(u64::from_ne_bytes))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! Devices and ports for unit tests: nothing of them is in the kernel.
 
+use super::door::Door;
 use super::live_port::LivePort;
 use bpf_maps::PortConfig;
 use netlink::{DeviceSettings, Link, LinkStats};
@@ -8,6 +9,12 @@ use units::PortId;
 
 /// Address of every device here.
 pub(super) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// Returns the door of a node without XDP.
+pub(super) fn door() -> Door {
+    let ports = [PortSpec { mode: PortMode::Packet, ..served(1).spec().clone() }];
+    Door::open(&ports, || anyhow::bail!("no XDP here")).unwrap()
+}
 
 /// Returns a device of this kind; 0 stands for no parent, and for no master.
 pub(super) fn link(index: u32, kind: &str, parent: u32, master: u32) -> Link {

@@ -85,3 +85,18 @@ pub(super) fn end_left(netlink: &Netlink) {
         tracing::warn!(%error, "rules of interceptions may be left");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_that_wants_no_sockets_gets_no_message() {
+        assert!(make_sockets([0, 0]).is_empty());
+    }
+
+    #[test]
+    fn searches_for_remains_are_ever_later() {
+        assert!(SWEEPS.is_sorted() && SWEEPS[0] > Duration::ZERO);
+    }
+}

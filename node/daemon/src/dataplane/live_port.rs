@@ -519,19 +519,4 @@ impl LivePort {
 }
 
 #[cfg(test)]
-impl LivePort {
-    /// Returns the port as it is while it is served.
-    pub(super) fn served(self, config: PortConfig) -> Self {
-        Self { config, queues: 1, away: None, ..self }
-    }
-
-    /// Returns the port as one end of a bridge.
-    pub(super) fn bridged(self, other: PortId) -> Self {
-        Self { bridge: Some(other), ..self }
-    }
-
-    /// Returns the port in another mode.
-    pub(super) fn in_mode(self, mode: Mode) -> Self {
-        Self { mode, ..self }
-    }
-}
+mod tests;

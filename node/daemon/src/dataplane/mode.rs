@@ -50,3 +50,31 @@ pub(crate) fn may_be_packets(spec: &PortSpec) -> bool {
     let asked = matches!(spec.mode, PortMode::Auto | PortMode::Packet);
     asked && spec.kind == PortKind::Device
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataplane::fake::served;
+
+    #[test]
+    fn packet_sockets_serve_devices_whose_mode_allows_it() {
+        let with = |mode, kind| PortSpec { mode, kind, ..served(1).spec().clone() };
+        for (mode, may) in [
+            (PortMode::Auto, true),
+            (PortMode::Packet, true),
+            (PortMode::Native, false),
+            (PortMode::Generic, false),
+            (PortMode::Tc, false),
+        ] {
+            assert_eq!(may_be_packets(&with(mode, PortKind::Device)), may, "{mode:?}");
+            assert!(!may_be_packets(&with(mode, PortKind::Tun)), "{mode:?}");
+        }
+    }
+
+    #[test]
+    fn modes_of_xdp_keep_their_names() {
+        assert_eq!(Mode::from(XdpMode::Native).name(), "native");
+        assert_eq!(Mode::from(XdpMode::Generic).name(), "generic");
+        assert_eq!([Mode::Tc, Mode::Packet].map(Mode::name), ["tc", "packet"]);
+    }
+}

@@ -183,15 +183,8 @@ impl Ports {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataplane::fake::{absent, link, served};
+    use crate::dataplane::fake::{absent, door, link, served};
     use bpf_maps::{PORT_CABLED, PORT_SHARES, SLOW_NO_REDIRECT, SLOW_QDISC};
-    use node::{PortMode, PortSpec};
-
-    /// Of a node without XDP: nothing in the kernel is told.
-    fn door() -> Door {
-        let ports = [PortSpec { mode: PortMode::Packet, ..served(1).spec().clone() }];
-        Door::open(&ports, || anyhow::bail!("no XDP here")).unwrap()
-    }
 
     fn flags(ports: &Ports, flag: u8) -> Vec<bool> {
         ports.all().iter().map(|port| port.config().flags & flag != 0).collect()

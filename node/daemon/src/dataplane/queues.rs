@@ -204,3 +204,61 @@ fn drops_of(queue: &Queue) -> (u64, u64) {
 const fn sum(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
     (one.0 + other.0, one.1 + other.1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataplane::fake::{absent, door, served};
+
+    const AT: (PortId, u32) = (PortId(1), 0);
+
+    /// Queues with a descriptor that is no socket: the kernel counts nothing there.
+    fn adopted() -> Queues {
+        let mut queues = Queues::default();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        queues.adopt(vec![(AT, file.into())]);
+        queues
+    }
+
+    #[test]
+    fn adopted_sockets_stay_where_the_port_does() {
+        let mut queues = adopted();
+        assert_eq!(queues.session(PortId(1)), Some(SessionId::BEST_EFFORT));
+        assert!(queues.resume(&door(), &served(1)));
+        assert_eq!(queues.session(PortId(1)), Some(SessionId::BEST_EFFORT));
+        assert!(!queues.resume(&door(), &served(2)), "it has none: they are to be opened");
+    }
+
+    #[test]
+    fn sockets_of_a_port_that_went_meanwhile_are_closed() {
+        let mut queues = adopted();
+        assert!(queues.resume(&door(), &absent(1)));
+        assert_eq!(queues.session(PortId(1)), None);
+    }
+
+    #[test]
+    fn drops_of_closed_sockets_count_and_sockets_are_closed_once() {
+        let mut port = served(1);
+        port.add_drops((3, 1));
+        let mut queues = adopted();
+        assert_eq!(queues.drops(&port), (3, 1));
+        assert_eq!(queues.close(&door(), &port), (0, 0));
+        assert_eq!(queues.session(PortId(1)), None);
+        assert_eq!(queues.close(&door(), &port), (0, 0));
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_lost_cell() {
+        let mut queues = adopted();
+        assert_eq!(queues.end(&door(), &mut [served(1)]), 0);
+        assert_eq!(queues.session(PortId(1)), None);
+    }
+
+    #[test]
+    fn a_port_without_queues_has_nothing_to_open() {
+        let mut actions = Actions::default();
+        let netlink = Netlink::open().unwrap();
+        Queues::default().open(&door(), &netlink, &absent(1), &mut actions).unwrap();
+        assert_eq!(actions.words(), [""; 0]);
+    }
+}

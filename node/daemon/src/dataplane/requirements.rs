@@ -90,3 +90,45 @@ pub(crate) fn check_there(ports: &[PortSpec]) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataplane::fake::{MAC, link};
+    use netlink::DeviceSettings;
+
+    #[test]
+    fn a_device_is_fit_by_its_kind_and_its_mtu() {
+        let device = link(3, "", 0, 0);
+        let tun = Link { mac: None, ..device.clone() };
+        assert_eq!(unfit(&device, PortKind::Device), None);
+        assert_eq!(unfit(&tun, PortKind::Tun), None);
+        let reason = unfit(&tun, PortKind::Device).unwrap();
+        assert!(reason.contains("kind = \"tun\""), "{reason}");
+        let reason = unfit(&device, PortKind::Tun).unwrap();
+        assert!(reason.contains("is no TUN device"), "{reason}");
+        assert_eq!(unfit(&Link { mtu: MTU_MAX, ..device.clone() }, PortKind::Device), None);
+        let reason = unfit(&Link { mtu: MTU_MAX + 1, ..device }, PortKind::Device).unwrap();
+        assert!(reason.contains("mtu 9000' sets it"), "{reason}");
+    }
+
+    #[test]
+    fn a_device_is_described_for_the_front_door_as_it_is_now() {
+        let device = Link { mtu: 1400, ..link(3, "", 0, 0) };
+        let config = describe(&device, Some(PortId(4)), PortKind::Device);
+        assert_eq!((config.ifindex, config.mac, config.mtu), (3, MAC, 1400));
+        assert_eq!((config.bridge, config.flags & PORT_RAW), (5, 0));
+        let tun = Link { mac: None, ..device };
+        let config = describe(&tun, None, PortKind::Tun);
+        assert_eq!((config.mac, config.bridge, config.flags & PORT_RAW), ([0; 6], 0, PORT_RAW));
+    }
+
+    #[test]
+    fn the_stricter_filter_counts_and_ipv6_that_is_off_at_the_device() {
+        let with = |settings| judged_there(&Link { settings, ..link(3, "", 0, 0) });
+        let strictest = DeviceSettings { v4_rp_filter: 2, ..DeviceSettings::default() };
+        assert_eq!(with(strictest).0, RPF_LOOSE, "2 is the largest number, and so counts");
+        let off = DeviceSettings { v6_disabled: 1, v4_accept_local: 1, ..strictest };
+        assert_eq!(with(off).1, PORT_NO_V6 | PORT_ACCEPTS_OWN);
+    }
+}

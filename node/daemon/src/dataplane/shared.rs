@@ -116,3 +116,20 @@ pub(super) fn unsupported() -> Option<String> {
     let made = bpf::Arena::create("tam_trial", 1, ARENAS_AT);
     made.err().map(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arenas_of_all_entries_lie_apart_and_their_half_is_known() {
+        let last = EntryId(u16::try_from(BELOW_MAX - 1).unwrap());
+        let of = |entry| [false, true].map(|second| address_of(entry, second));
+        let [[first, second], [last_first, last_second]] = [of(EntryId(0)), of(last)];
+        assert_eq!(first, ARENAS_AT);
+        assert_eq!(last_first + ARENA_STRIDE, second, "the halves meet and do not overlap");
+        assert!([second, last_second].into_iter().all(is_second));
+        assert!(![first, last_first].into_iter().any(is_second));
+        assert_eq!(address_of(EntryId(1), false) - first, ARENA_STRIDE);
+    }
+}

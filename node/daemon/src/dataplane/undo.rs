@@ -153,3 +153,41 @@ pub(crate) fn restore_left_over(node: &Name) -> Result<Vec<String>> {
     std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
     Ok(restored)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataplane::fake::link;
+
+    #[test]
+    fn changes_that_an_older_daemon_wrote_down_are_read() {
+        let text = r#"{"device": "wan", "features": ["rx-gro"], "on": true}"#;
+        let undo: Undo = serde_json::from_str(text).unwrap();
+        assert!(undo.did("rx-gro") && !undo.did("rx-lro") && !undo.is_made());
+        assert_eq!((undo.device(), undo.features()), ("wan", &["rx-gro".to_owned()][..]));
+        let text = serde_json::to_string(&Undo { made: true, closes: Some(3), ..undo }).unwrap();
+        let undo: Undo = serde_json::from_str(&text).unwrap();
+        assert!(undo.is_made() && !undo.promiscuous && undo.closes == Some(3));
+    }
+
+    #[test]
+    fn frames_are_made_whole_at_every_device_whose_packets_come_here() {
+        let mut elsewhere = link(6, "macvlan", 2, 0);
+        elsewhere.parent_elsewhere = true;
+        let links = [
+            link(1, "bridge", 0, 0),
+            link(2, "", 0, 1),
+            link(3, "veth", 4, 1),
+            link(4, "veth", 3, 0),
+            link(5, "vlan", 2, 0),
+            elsewhere,
+        ];
+        let below = |at: usize| -> Vec<u32> {
+            below(&links[at], &links).iter().map(|link| link.index).collect()
+        };
+        assert_eq!(below(0), [2, 3], "the members of a bridge");
+        assert_eq!(below(4), [2], "the device that a VLAN device lies on");
+        assert_eq!(below(2), [0; 0], "the other end of a veth is another device");
+        assert_eq!(below(5), [0; 0], "one of another namespace is not seen");
+    }
+}

@@ -104,3 +104,16 @@ pub(super) fn readdress(netlink: &Netlink, port: u32, mac: [u8; 6]) -> Result<()
     let [_, theirs] = pair_names(port);
     Ok(netlink.set_mac(netlink.link(&theirs)?.index, mac)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_pairs_tell_ports_and_nodes_apart() {
+        assert_eq!(pair_names(12), ["tpa-12", "tpb-12"]);
+        let edge: Name = "edge".parse().unwrap();
+        assert_eq!(entry_names(&edge), ["tpi-edge", "tam-edge"]);
+        assert_eq!(entry_names(&edge)[1], devices::device_name(devices::KERNEL_DEVICE, &edge));
+    }
+}
