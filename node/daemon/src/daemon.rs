@@ -29,7 +29,7 @@ use crate::observe::{Observe, capture, drops};
 use crate::record::{self, Record, RecordView, Recorder};
 use crate::reply::Reply;
 use crate::request::Incoming;
-use crate::sessions::{self, Sessions};
+use crate::sessions::{self, Sessions, capacity_of};
 use anyhow::{Context, Result};
 use api::{EventKind, ExplainRequest, Explanation};
 use cell::protocol::{FromCell, ToCell};
@@ -599,6 +599,28 @@ impl Daemon {
     pub(crate) fn note(&mut self, note: Note) {
         let note = note.completed(self.control.node());
         self.observe.note(self.now(), note);
+    }
+
+    /// Computes the node's capacity anew: devices came or went. Sessions for which it is too little
+    /// are promised nothing, until they are tried again.
+    pub(crate) fn renew_capacity(&mut self) {
+        let has_front_door = self.plane.front_door().is_ok();
+        let before = self.control.node().capacity();
+        let capacity = capacity_of(self.plane.ports(), self.guest_core, has_front_door, before);
+        if self.control.node().capacity() == Some(&capacity) {
+            return;
+        }
+        self.control.set_capacity(capacity);
+        self.tell_memory();
+        self.with_plane(|plane, around| plane.promises().settle_promises(around.node));
+        self.recorder.mark();
+    }
+
+    /// Tells cells how much memory there is for all sessions.
+    pub(crate) fn tell_memory(&self) {
+        if let Some(capacity) = self.control.node().capacity() {
+            self.cells.tell_all(&ToCell::Memory(capacity.memory), &[]);
+        }
     }
 
     /// Asks cells what sessions have used; the look follows when they have told. One that has not

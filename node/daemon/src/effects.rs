@@ -140,7 +140,12 @@ impl Daemon {
                 self.plane.promises().mark_unsettled();
             }
             Effect::RemoveSession { session } => {
-                self.forget_session(session);
+                // Cells may give the number's part to others.
+                self.sessions.forget(session);
+                if let Ok(front) = self.plane.front_door() {
+                    front.clear_account(session.0);
+                }
+                self.cells.tell_all(&ToCell::ForgetSession(session), &[]);
                 self.plane.promises().mark_unsettled();
             }
             Effect::ClearRuleCounters { rule } => {

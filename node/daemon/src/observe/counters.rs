@@ -31,7 +31,7 @@ const fn message_stats(cell: &CellReport) -> MessageStats {
 ///
 /// # Errors
 /// When one cannot be read.
-pub(crate) fn stats(view: &View<'_>) -> Answer<Stats> {
+pub(super) fn stats(view: &View<'_>) -> Answer<Stats> {
     let links = view.plane.netlink().links().map_err(failed)?;
     let ports = view.plane.ports().iter().map(|port| port_stats(view, port, &links));
     let ports = ports.collect::<Answer<_>>()?;
@@ -113,12 +113,12 @@ fn port_stats(view: &View<'_>, port: &LivePort, links: &[Link]) -> Answer<PortSt
 }
 
 /// Returns the kernel's own drops by the names of their reasons here.
-pub(crate) fn stack_drops(drops: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+pub(super) fn stack_drops(drops: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     drops.into_iter().map(|(name, count)| (format!("{STACK}{name}"), count)).collect()
 }
 
 /// Returns the counters of associations, where the node has any.
-pub(crate) fn association_stats(view: &View<'_>) -> Option<AssociationStats> {
+pub(super) fn association_stats(view: &View<'_>) -> Option<AssociationStats> {
     Some(view.neighbours?.stats(&view.cells.report().associations))
 }
 
@@ -130,21 +130,21 @@ fn up_full(view: &View<'_>, links: &[Link]) -> u64 {
 
 /// Returns the name of the session whose packets wait in a port's queues; empty while there is
 /// none.
-pub(crate) fn queue_session(view: &View<'_>, port: &LivePort) -> String {
+pub(super) fn queue_session(view: &View<'_>, port: &LivePort) -> String {
     let session = view.plane.queue_session(port.id());
     let named = session.and_then(|session| view.node.session_of(session));
     named.map(|session| session.name.to_string()).unwrap_or_default()
 }
 
 /// Returns the counters of a service since it started, at all levels together.
-pub(crate) fn service_stats(view: &View<'_>, service: &Service) -> ServiceStats {
+pub(super) fn service_stats(view: &View<'_>, service: &Service) -> ServiceStats {
     let report = view.cells.report_of(service.entry).cloned().unwrap_or_default();
     let below = view.plane.below_report(service.entry).unwrap_or_default();
     sum_of_levels(report, below, &service.module.manifest.reasons)
 }
 
 /// Returns the fuel that a service has used below user level; `None` where it cannot run there.
-pub(crate) fn fuel_below(view: &View<'_>, entry: EntryId) -> Option<u64> {
+pub(super) fn fuel_below(view: &View<'_>, entry: EntryId) -> Option<u64> {
     view.plane.below_report(entry).map(|report| report.fuel)
 }
 

@@ -1,26 +1,25 @@
-//! What a node has to give to sessions, as the machine says it.
+//! Capacity of a node for sessions, as the machine says it.
 
-use crate::daemon::Daemon;
 use crate::dataplane::live_port::LivePort;
 use cell::PacketMemory;
 use cell::protocol::HEADER_LENGTH_MAX;
-use cell::protocol::ToCell;
 use session::admission::{Capacity, PortCapacity};
 use std::collections::BTreeMap;
 use units::{Bytes, Name};
 
-/// Of the machine's memory this part is for sessions: the rest is the kernel's, packet memory, the
+/// Divisor that gives the part of the machine's memory for sessions: the rest is the kernel's, packet memory, the
 /// daemon's, and what compilers take for a moment.
 const MEMORY_DIVISOR: u64 = 2;
-/// What is less than a mebibyte.
+/// Bits of what is less than a mebibyte.
 const MEBIBYTE_REST: u64 = (1 << 20) - 1;
 /// Cells of a node, each on a guest core of its own.
 const GUEST_CORES: u16 = 1;
 
-/// What a node with these ports has to give. `before` has what was known of ports that are away.
+/// Returns the capacity of a node with these ports. `before` has what was known of ports that are
+/// away.
 /// The daemon has left the guest core to the cell, if there was another.
 /// Without a front door nobody knows by which port the kernel sends what services leave to it.
-fn of(
+pub(crate) fn capacity_of(
     ports: &[LivePort],
     guest_core: usize,
     has_front_door: bool,
@@ -48,41 +47,17 @@ fn port_capacity(port: &LivePort) -> Option<(Name, PortCapacity)> {
     Some((spec.name.clone(), PortCapacity { rate, packet_max }))
 }
 
-/// All memory of the machine; none where the kernel does not say.
+/// Returns the memory of the machine; none where the kernel does not say.
 fn memory_total() -> Bytes {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     Bytes(total_in(&text))
 }
 
-/// `MemTotal:       16374372 kB` (proc_meminfo(5)), in bytes.
+/// Returns the bytes of `MemTotal:       16374372 kB` (proc_meminfo(5)).
 fn total_in(meminfo: &str) -> u64 {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let number = line.and_then(|rest| rest.split_whitespace().next());
     number.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1024)
-}
-
-impl Daemon {
-    /// Says anew what the node has to give: devices came and went. Sessions for which that is too
-    /// little are promised nothing, until they are tried again.
-    pub(crate) fn renew_capacity(&mut self) {
-        let has_front_door = self.plane.front_door().is_ok();
-        let before = self.control.node().capacity();
-        let capacity = of(self.plane.ports(), self.guest_core, has_front_door, before);
-        if self.control.node().capacity() == Some(&capacity) {
-            return;
-        }
-        self.control.set_capacity(capacity);
-        self.tell_memory();
-        self.with_plane(|plane, around| plane.promises().settle_promises(around.node));
-        self.recorder.mark();
-    }
-
-    /// Tells cells how much memory there is for all sessions.
-    pub(crate) fn tell_memory(&self) {
-        if let Some(capacity) = self.control.node().capacity() {
-            self.cells.tell_all(&ToCell::Memory(capacity.memory), &[]);
-        }
-    }
 }
 
 #[cfg(test)]
