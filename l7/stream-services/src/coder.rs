@@ -15,8 +15,8 @@ pub(crate) struct Coder {
     /// Bytes until the level is chosen again.
     until_choice: usize,
     has_unflushed: bool,
-    /// What it has given out, until it is sent.
-    pub(crate) out: Vec<u8>,
+    /// Coded bytes that are not sent yet.
+    out: Vec<u8>,
 }
 
 /// The level for what is known of the load.
@@ -54,7 +54,22 @@ impl Coder {
         self.encoder.write(bytes, &mut self.out)
     }
 
-    /// Whether something has come since the last flush.
+    /// Returns the number of coded bytes that are not sent yet.
+    pub(crate) const fn unsent(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Takes the coded bytes to send them.
+    pub(crate) fn take_out(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// Gives back the memory of [`Self::take_out`], emptied.
+    pub(crate) fn reuse_out(&mut self, out: Vec<u8>) {
+        self.out = out;
+    }
+
+    /// Returns true when something has come since the last flush.
     pub(crate) const fn has_unflushed(&self) -> bool {
         self.has_unflushed
     }

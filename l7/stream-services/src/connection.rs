@@ -23,6 +23,14 @@ pub enum Side {
 impl Side {
     /// Both.
     pub const BOTH: [Self; 2] = [Self::Downstream, Self::Upstream];
+
+    /// Returns the other one.
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Downstream => Self::Upstream,
+            Self::Upstream => Self::Downstream,
+        }
+    }
 }
 
 /// What becomes of streams while their module is down.

@@ -5,132 +5,131 @@
 //!              └ gathers: the head waits for its first bytes, or for all of them
 //! ```
 
-use super::Http;
-use super::way::Head;
-use crate::coder::Coder;
-use crate::connection::Fate;
+use super::direction::Head;
+use super::relay::Relay;
 use crate::limits::SEND_LENGTH_MAX;
 use crate::module::Module;
-use content_coding::Load;
+use content_coding::{Failed, Load};
 use http1::{Body, Framing};
 use units::Nanos;
 
-impl Http {
-    /// Whether the body of the first response is coded. It is decided when its head would go.
-    pub(super) fn is_coded(&mut self, module: &mut dyn Module) -> bool {
-        let Some(message) = self.messages.front_mut() else { return false };
-        if message.coder.is_some() {
-            return true;
+/// Decides, when the head of the first response would be sent, whether its body is coded; returns
+/// true when it is.
+pub(super) fn begin(relay: &mut Relay, module: &mut dyn Module) -> bool {
+    let client = relay.exchange().client();
+    let Some(message) = relay.front_mut() else { return false };
+    if message.coder().is_some() {
+        return true;
+    }
+    let Some(order) = message.take_order() else { return false };
+    let (Some((head, _)), Some((asked, version))) = (message.response_parts(), client) else {
+        return false;
+    };
+    match Framing::for_response(head, asked, version, Body::Unknown) {
+        Framing::Tunnel => false,
+        Framing::None => {
+            // A length would be that of a body which is not coded.
+            head.headers.remove(b"content-length");
+            false
         }
-        let Some(order) = message.order.take() else { return false };
-        let (Some(head), Some((asked, version))) =
-            (message.response_head.as_mut(), self.exchange.client())
-        else {
-            return false;
-        };
-        match Framing::for_response(head, asked, version, Body::Unknown) {
-            Framing::Tunnel => false,
-            Framing::None => {
-                // A length would be that of a body which is not coded.
-                head.headers.remove(b"content-length");
-                false
-            }
-            Framing::Length(_) | Framing::Chunked | Framing::UntilClose => {
-                message.coder = Some(Coder::new(order, module.pool()));
-                module.count(|it| it.responses_coded += 1);
-                true
-            }
+        Framing::Length(_) | Framing::Chunked | Framing::UntilClose => {
+            message.begin_coding(order, module.pool());
+            module.count(|it| it.responses_coded += 1);
+            true
         }
     }
+}
 
-    /// What is known of the client's link and of the processor.
-    fn load(&self, module: &dyn Module) -> Option<Load> {
-        let now = Nanos(module.now().monotonic_ns);
-        let drained_bytes_per_second = Some(self.meter.bytes_per_second(now)?);
-        Some(Load { drained_bytes_per_second, busy_permille: module.busy_permille()? })
+/// Returns the load of the client's link and of the processor, where both are known.
+fn load(relay: &Relay, module: &dyn Module) -> Option<Load> {
+    let now = Nanos(module.now().monotonic_ns);
+    let drained_bytes_per_second = Some(relay.wire().drained_bytes_per_second(now)?);
+    Some(Load { drained_bytes_per_second, busy_permille: module.busy_permille()? })
+}
+
+/// Writes a part of the first response's body through its encoder.
+pub(super) fn write(relay: &mut Relay, bytes: &[u8], module: &mut dyn Module) {
+    let load = load(relay, module);
+    let coder = relay.front_mut().and_then(|front| front.coder_mut());
+    match coder.map(|coder| coder.write(bytes, load)) {
+        None => {}
+        Some(Ok(())) => {
+            module.count_coded(bytes.len(), 0);
+            send(relay, Body::Unknown, module);
+        }
+        Some(Err(error)) => fail(relay, &error, module),
     }
+}
 
-    /// A part of the first response's body goes on, through its encoder.
-    pub(super) fn code(&mut self, bytes: &[u8], module: &mut dyn Module) {
-        let load = self.load(module);
-        let coder = self.messages.front_mut().and_then(|front| front.coder.as_mut());
-        match coder.map(|coder| coder.write(bytes, load)) {
-            None => {}
-            Some(Ok(())) => {
-                module.count_coded(bytes.len(), 0);
-                self.send_coded(Body::Unknown, module);
-            }
-            Some(Err(error)) => self.fail_coding(&error, module),
-        }
+fn fail(relay: &mut Relay, error: &Failed, module: &mut dyn Module) {
+    module.count(|it| it.codings_failed += 1);
+    module.warn(&format!("a coded response was broken off: {error}"));
+    relay.reset(module);
+}
+
+/// Writes what has been coded to the client, behind the head; returns true when the response goes
+/// on.
+fn send(relay: &mut Relay, body: Body, module: &mut dyn Module) -> bool {
+    let Some(front) = relay.front_mut() else { return false };
+    let is_gone = front.response().head() == Head::Gone;
+    let Some(coder) = front.coder_mut() else { return false };
+    if coder.unsent() == 0 {
+        return true;
     }
-
-    fn fail_coding(&mut self, error: &content_coding::Failed, module: &mut dyn Module) {
-        module.count(|it| it.codings_failed += 1);
-        module.warn(&format!("a coded response was broken off: {error}"));
-        self.reset(module);
+    let mut coded = coder.take_out();
+    module.count_coded(0, coded.len());
+    if !is_gone && !relay.write_response_head(body, module) {
+        return false;
     }
+    relay.write_body(0, false, &coded, module);
+    coded.clear();
+    coded.shrink_to(SEND_LENGTH_MAX);
+    let coder = relay.front_mut().and_then(|front| front.coder_mut());
+    coder.map(|coder| coder.reuse_out(coded)).is_some()
+}
 
-    /// What has been coded goes to the client, behind the head; whether the response goes on.
-    fn send_coded(&mut self, body: Body, module: &mut dyn Module) -> bool {
-        let Some(front) = self.messages.front_mut() else { return false };
-        let Some(coder) = &mut front.coder else { return false };
-        if coder.out.is_empty() {
-            return true;
-        }
-        let mut coded = std::mem::take(&mut coder.out);
-        module.count_coded(0, coded.len());
-        let is_gone = front.response.head == Head::Gone;
-        if !is_gone && !self.send_response_head(body, module) {
-            return false;
-        }
-        self.write_plain(0, false, &coded, module);
-        coded.clear();
-        coded.shrink_to(SEND_LENGTH_MAX);
-        let coder = self.messages.front_mut().and_then(|front| front.coder.as_mut());
-        coder.map(|coder| coder.out = coded).is_some()
+/// Writes what the encoder has left at the end of the body; a body that was gathered as a whole has
+/// its length. Returns true when the response goes on.
+pub(super) fn finish(relay: &mut Relay, module: &mut dyn Module) -> bool {
+    let Some(front) = relay.front_mut() else { return false };
+    let has_trailers = !front.response().trailers().is_empty();
+    let Some(coder) = front.coder_mut() else { return true };
+    if let Err(error) = coder.finish() {
+        fail(relay, &error, module);
+        return false;
     }
-
-    /// The body has ended: what is left of it goes. A body that was gathered as a whole has its
-    /// length. Whether the response goes on.
-    pub(super) fn finish_coded(&mut self, module: &mut dyn Module) -> bool {
-        let Some(front) = self.messages.front_mut() else { return false };
-        let Some(coder) = &mut front.coder else { return true };
-        if let Err(error) = coder.finish() {
-            self.fail_coding(&error, module);
-            return false;
-        }
-        let body = match front.response.trailers.is_empty() {
-            true => Body::Known(coder.out.len() as u64),
-            false => Body::Unknown,
-        };
-        let goes_on = self.send_coded(body, module);
-        if let Some(front) = self.messages.front_mut() {
-            front.coder = None;
-        }
-        goes_on
+    let body = match has_trailers {
+        false => Body::Known(coder.unsent() as u64),
+        true => Body::Unknown,
+    };
+    let goes_on = send(relay, body, module);
+    if let Some(front) = relay.front_mut() {
+        front.end_coding();
     }
+    goes_on
+}
 
-    /// Whether a head or an encoder has something that its client could have had already.
-    pub(super) fn has_unflushed(&self) -> bool {
-        let front = self.messages.front().filter(|_| self.fate == Fate::Open);
-        front.is_some_and(|front| {
-            let is_head_here = front.response.head == Head::Ready;
-            front.coder.as_ref().is_some_and(|coder| is_head_here || coder.has_unflushed())
-        })
+/// Returns true when a head or an encoder has something that its client could have had already.
+pub(super) fn has_unflushed(relay: &Relay) -> bool {
+    let front = relay.message(0).filter(|_| relay.is_open());
+    front.is_some_and(|front| {
+        let is_head_here = front.response().head() == Head::Ready;
+        front.coder().is_some_and(|coder| is_head_here || coder.has_unflushed())
+    })
+}
+
+/// Writes what has come of a server that has paused.
+pub(super) fn flush(relay: &mut Relay, module: &mut dyn Module) {
+    if !has_unflushed(relay) {
+        return;
     }
-
-    /// The server has paused: what it has sent arrives.
-    pub(super) fn flush_coded(&mut self, module: &mut dyn Module) {
-        if !self.has_unflushed() {
-            return;
-        }
-        let Some(front) = self.messages.front_mut() else { return };
-        let Some(coder) = &mut front.coder else { return };
-        if let Err(error) = coder.flush() {
-            return self.fail_coding(&error, module);
-        }
-        if front.response.head == Head::Gone || self.send_response_head(Body::Unknown, module) {
-            self.send_coded(Body::Unknown, module);
-        }
+    let Some(front) = relay.front_mut() else { return };
+    let is_gone = front.response().head() == Head::Gone;
+    let Some(coder) = front.coder_mut() else { return };
+    if let Err(error) = coder.flush() {
+        return fail(relay, &error, module);
+    }
+    if is_gone || relay.write_response_head(Body::Unknown, module) {
+        send(relay, Body::Unknown, module);
     }
 }

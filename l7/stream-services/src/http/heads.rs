@@ -2,7 +2,7 @@
 //!
 //! A head that a module has not changed goes on as it came.
 
-use http1::{EditError, Headers, Reason, RequestHead, ResponseHead, Target};
+use http1::{Body, EditError, Headers, Reason, RequestHead, ResponseHead, Target};
 use proxy_wasm::{HeaderMap, MapError};
 
 /// Why an edited head is none. The module's author's fault.
@@ -179,6 +179,28 @@ pub(crate) fn trailers(map: &HeaderMap) -> Result<Headers, EditError> {
 pub(crate) fn trailers_map(trailers: &Headers) -> HeaderMap {
     // There are fewer of them than a map may have, by `http1::limits`.
     trailers.iter().collect()
+}
+
+/// Fields of a head that describe the body that came, and do not hold of pictures.
+const OF_THE_BODY: [&[u8]; 10] = [
+    b"content-length",
+    b"content-range",
+    b"accept-ranges",
+    b"etag",
+    b"last-modified",
+    b"content-md5",
+    b"digest",
+    b"content-digest",
+    b"repr-digest",
+    b"content-encoding",
+];
+
+/// Takes out of a head what does not hold of pictures; returns how their body is framed.
+pub(super) fn describe_pictures(head: &mut ResponseHead) -> Body {
+    for name in OF_THE_BODY {
+        head.headers.remove(name);
+    }
+    Body::Unknown
 }
 
 const _: () = assert!(http1::limits::TRAILERS_COUNT_MAX <= proxy_wasm::HEADERS_MAX);

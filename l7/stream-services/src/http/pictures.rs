@@ -5,186 +5,141 @@
 //!             └ codecs, whose ends the filter has
 //! ```
 //!
-//! A picture is taken when all that was written before has gone to the kernel, so that none waits
-//! here and grows old.
+//! A picture is taken when all that was written before has been given to the kernel, so that none
+//! waits here and grows old.
 
-use super::Http;
+use super::direction::Head;
+use super::forward;
 use super::message::{Context, Own};
-use super::way::Head;
-use crate::connection::Fate;
+use super::relay::Relay;
+use crate::connection::Side;
 use crate::desk::{Commission, PictureOrder};
 use crate::limits::READ_LENGTH;
 use crate::module::Module;
-use crate::transcoder::Transcoder;
-use http1::{Body, ResponseHead};
 use mpeg2::Ended;
 use units::Nanos;
 
-/// What a head says of the body that came, and does not hold of pictures.
-const OF_THE_BODY: [&[u8]; 10] = [
-    b"content-length",
-    b"content-range",
-    b"accept-ranges",
-    b"etag",
-    b"last-modified",
-    b"content-md5",
-    b"digest",
-    b"content-digest",
-    b"repr-digest",
-    b"content-encoding",
-];
-
-/// Takes out of a head what does not hold of pictures, and says how their body is framed.
-pub(super) fn describe(head: &mut ResponseHead) -> Body {
-    for name in OF_THE_BODY {
-        head.headers.remove(name);
-    }
-    Body::Unknown
+/// Begins to turn the body of a response into pictures.
+pub(super) fn begin(
+    relay: &mut Relay,
+    index: usize,
+    commission: Commission,
+    module: &mut dyn Module,
+) {
+    let Some(message) = relay.message_mut(index) else { return };
+    let Context::Made(context) = message.context() else { return };
+    message.begin_pictures(commission);
+    module.desk().begin_pictures(context);
+    module.count(|it| it.transcoded += 1);
 }
 
-impl Http {
-    /// The body of a response is to come as pictures.
-    pub(super) fn begin_pictures(
-        &mut self,
-        index: usize,
-        commission: Commission,
-        module: &mut dyn Module,
-    ) {
-        let message = &mut self.messages[index];
-        let Context::Made(context) = message.context else { return };
-        message.response.is_pictures = true;
-        message.transcoder = Some(Box::new(Transcoder::new(commission)));
-        module.desk().begin_pictures(context);
-        module.count(|it| it.transcoded += 1);
+/// Notes that a response which its module holds can still become pictures: nothing was shown.
+pub(super) fn hold(relay: &Relay, index: usize, is_request: bool, module: &dyn Module) {
+    let Some(message) = relay.message(index) else { return };
+    let response = message.response();
+    if let Context::Made(context) = message.context()
+        && !is_request
+        && response.head() == Head::Held
+        && response.has_body()
+        && !message.is_pictures()
+    {
+        module.desk().hold(context);
     }
+}
 
-    /// A response that its module holds can still become pictures, as long as nothing was shown.
-    pub(super) fn hold_pictures(&self, index: usize, is_request: bool, module: &dyn Module) {
-        let message = &self.messages[index];
-        let response = &message.response;
-        if let Context::Made(context) = message.context
-            && !is_request
-            && response.head == Head::Held
-            && response.has_body()
-            && !response.is_pictures
-        {
-            module.desk().hold(context);
-        }
-    }
-
-    /// What a call of another context wants of a stream's pictures.
-    pub(super) fn order_pictures(
-        &mut self,
-        context: u32,
-        order: PictureOrder,
-        module: &mut dyn Module,
-    ) {
-        let Some(index) = self.index_of(context) else { return };
-        match order {
-            PictureOrder::Begin(commission) => {
-                if self.messages[index].response.head == Head::Held {
-                    self.begin_pictures(index, commission, module);
-                }
+/// Does what a call of another context wants of a stream's pictures.
+pub(super) fn order(relay: &mut Relay, context: u32, order: PictureOrder, module: &mut dyn Module) {
+    let Some(index) = relay.index_of(context) else { return };
+    let Some(message) = relay.message_mut(index) else { return };
+    match order {
+        PictureOrder::Begin(commission) => {
+            if message.response().head() == Head::Held {
+                begin(relay, index, commission, module);
             }
-            PictureOrder::Change(wish) => {
-                if let Some(transcoder) = &mut self.messages[index].transcoder {
-                    transcoder.transcoding.change(wish);
-                }
+        }
+        PictureOrder::Change(wish) => {
+            if let Some(transcoder) = message.transcoder_mut() {
+                transcoder.transcoding.change(wish);
             }
         }
     }
+}
 
-    /// Whether the next picture waits for the client to take what was written, and it has.
-    pub(super) fn awaits_client(&self) -> bool {
-        let front = self.messages.front();
-        front.is_some_and(|front| front.transcoder.is_some()) && self.to_client.is_empty()
+/// Returns true when the next picture waited for the client to take what was written, and it has.
+pub(super) fn are_awaited(relay: &Relay) -> bool {
+    let front = relay.message(0);
+    front.is_some_and(|front| front.transcoder().is_some())
+        && relay.wire().is_empty(Side::Downstream)
+}
+
+/// Returns the context of the message whose next picture can be taken.
+pub(super) fn context_due(relay: &Relay) -> Option<Context> {
+    let front = relay.message(0)?;
+    let response = front.response();
+    let is_stopped = response.head() < Head::Ready
+        || response.has_fresh()
+        || response.is_held()
+        || response.has_ended();
+    (are_awaited(relay) && !is_stopped && relay.is_open()).then(|| front.context())
+}
+
+/// Gives the module, or the client where that wants to see none, the pictures that are there; only
+/// when they are due. Returns true when something has changed.
+pub(super) fn take(relay: &mut Relay, module: &mut dyn Module) -> bool {
+    let now = Nanos(module.now().monotonic_ns);
+    let mut pictures = Vec::new();
+    let Some(front) = relay.front_mut() else { return false };
+    let context = front.context();
+    let Some(transcoder) = front.transcoder_mut() else { return false };
+    let mut count = 0;
+    while pictures.len() < READ_LENGTH && transcoder.transcoding.take(now, &mut pictures) {
+        count += 1;
     }
-
-    /// The server has sent the whole body.
-    pub(super) fn end_body(&mut self) {
-        let Some(front) = self.messages.front_mut() else { return };
-        match &mut front.transcoder {
-            Some(transcoder) => transcoder.transcoding.handle_server_end(),
-            None => front.response.has_ended = true,
-        }
-    }
-
-    /// Gives the module, or the client where that wants to see none, the pictures that are there;
-    /// whether something has changed.
-    pub(super) fn take_pictures(&mut self, module: &mut dyn Module) -> bool {
-        let Some(front) = self.messages.front() else { return false };
-        let (context, way) = (front.context, &front.response);
-        let is_stopped = way.head < Head::Ready || way.has_fresh || way.is_held || way.has_ended;
-        if front.transcoder.is_none() || is_stopped || !self.to_client.is_empty() {
-            return false;
-        }
-        if self.fate != Fate::Open || !self.may_go_on(context, module) {
-            return false;
-        }
-        let now = Nanos(module.now().monotonic_ns);
-        let mut pictures = Vec::new();
-        let Some(front) = self.messages.front_mut() else { return false };
-        let Some(transcoder) = &mut front.transcoder else { return false };
-        let mut count = 0;
-        while pictures.len() < READ_LENGTH && transcoder.transcoding.take(now, &mut pictures) {
-            count += 1;
-        }
-        if count == 0 {
-            return match transcoder.transcoding.ended() {
-                Some(ended) => {
-                    self.end_pictures(ended, module);
-                    true
-                }
-                None => false,
-            };
-        }
-        module.count_pictures(count);
-        transcoder.count(count, 0);
-        transcoder.share.show(transcoder.transcoding.shown());
-        if let Context::Made(context) = context
-            && Self::parts(false, module).body
-            && let Some(stream) = module.stream(context)
-        {
-            match stream.upstream.body.is_empty() {
-                true => std::mem::swap(&mut stream.upstream.body, &mut pictures),
-                false => stream.upstream.body.append(&mut pictures),
+    if count == 0 {
+        return match transcoder.transcoding.ended() {
+            Some(ended) => {
+                end(relay, ended, module);
+                true
             }
-            front.response.has_fresh = true;
-        } else if self.write_head(0, false, None, module) {
-            self.write_body(0, false, &pictures, module);
-        }
-        true
-    }
-
-    /// Bytes for the client were written of pictures.
-    pub(super) fn count_written(&mut self, bytes: usize) {
-        let transcoder = self.messages.front_mut().and_then(|front| front.transcoder.as_mut());
-        if let Some(transcoder) = transcoder {
-            transcoder.count(0, bytes);
-        }
-    }
-
-    /// There are no more pictures.
-    fn end_pictures(&mut self, ended: Ended, module: &mut dyn Module) {
-        let Some(front) = self.messages.front_mut() else { return };
-        let has_begun = front.transcoder.take().is_some_and(|it| it.transcoding.has_begun());
-        if let Context::Made(context) = front.context {
-            module.desk().end_pictures(context);
-        }
-        let why = match ended {
-            Ended::Whole if has_begun => {
-                front.response.has_ended = true;
-                return;
-            }
-            Ended::Whole => "the codec has found no picture".to_owned(),
-            ended => ended.to_string(),
+            None => false,
         };
-        module.count(|it| it.transcodings_failed += 1);
-        module.warn(&format!("a response could not be made into pictures: {why}"));
-        if front.response.head == Head::Gone {
-            // Nobody shall take it for whole.
-            return self.reset(module);
-        }
-        self.answer(0, Own::text(502, &format!("no pictures can be made of it: {why}")), module);
     }
+    module.count_pictures(count);
+    transcoder.count(count, 0);
+    transcoder.share.show(transcoder.transcoding.shown());
+    if let Context::Made(context) = context
+        && forward::parts(false, module).body
+        && let Some(stream) = module.stream(context)
+    {
+        match stream.upstream.body.is_empty() {
+            true => std::mem::swap(&mut stream.upstream.body, &mut pictures),
+            false => stream.upstream.body.append(&mut pictures),
+        }
+        front.direction_mut(false).handle_fresh();
+    } else if forward::write_head(relay, 0, false, None, module) {
+        forward::write_body(relay, 0, false, &pictures, module);
+    }
+    true
+}
+
+/// Ends a response that has no more pictures.
+fn end(relay: &mut Relay, ended: Ended, module: &mut dyn Module) {
+    let Some(front) = relay.front_mut() else { return };
+    let has_begun = front.end_pictures().is_some_and(|it| it.transcoding.has_begun());
+    if let Context::Made(context) = front.context() {
+        module.desk().end_pictures(context);
+    }
+    let why = match ended {
+        Ended::Whole if has_begun => return front.direction_mut(false).handle_end(),
+        Ended::Whole => "the codec has found no picture".to_owned(),
+        ended => ended.to_string(),
+    };
+    let is_gone = front.response().head() == Head::Gone;
+    module.count(|it| it.transcodings_failed += 1);
+    module.warn(&format!("a response could not be made into pictures: {why}"));
+    if is_gone {
+        // Nobody shall take it for whole.
+        return relay.reset(module);
+    }
+    relay.answer(0, Own::text(502, &format!("no pictures can be made of it: {why}")), module);
 }

@@ -1,0 +1,602 @@
+//! Messages of one HTTP connection on their way between client and server: the queue of requests
+//! with their responses, what is written of them, answers in the server's place, and the end.
+//!
+//! ```text
+//!             ┌─────────── Relay ────────────┐
+//!  client ─▶ wire ─▶ RequestDecoder ─▶ messages ─▶ Encoder ─▶ wire ─▶ server
+//!         ◀─ wire ◀─ Encoder ◀─ messages ◀─ ResponseDecoder ◀─ wire ◀─
+//! ```
+//!
+//! It makes no call of the module: it knows messages that were let go.
+
+use super::direction::Head;
+use super::heads;
+use super::message::{Context, Message, Own};
+use super::origin::Origin;
+use super::wire::Wire;
+use crate::connection::{Addresses, Fate, Given, Side};
+use crate::module::{Last, Module};
+use fanout::Key;
+use http1::connection::{authenticates_connection, set_close, unset_close};
+use http1::{
+    Asked, AskedBy, Body, Encoder, Error, Exchange, Framing, Headers, Next, RequestDecoder,
+    RequestEvent, RequestHead, ResponseDecoder, ResponseEvent, ResponseHead, Step, Version,
+};
+use std::collections::VecDeque;
+
+/// The messages of a connection, with all that they are read from and written to.
+pub(super) struct Relay {
+    addresses: Addresses,
+    exchange: Exchange,
+    requests: RequestDecoder,
+    responses: ResponseDecoder,
+    wire: Wire,
+    origin: Origin,
+    /// The last one is being read, the first one being answered.
+    messages: VecDeque<Message>,
+    /// Number of the last message.
+    last_message: u64,
+    /// The client has sent something that is no request: nothing more of it is read.
+    is_refused: bool,
+    /// A request that somebody else is to answer, before it is taken.
+    given: Option<Box<Given>>,
+    fate: Fate,
+}
+
+impl Relay {
+    pub(super) fn new(addresses: Addresses) -> Self {
+        Self {
+            addresses,
+            exchange: Exchange::new(),
+            requests: RequestDecoder::new(),
+            responses: ResponseDecoder::new(),
+            wire: Wire::default(),
+            origin: Origin::default(),
+            messages: VecDeque::new(),
+            last_message: 0,
+            is_refused: false,
+            given: None,
+            fate: Fate::Open,
+        }
+    }
+
+    pub(super) const fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    pub(super) const fn fate(&self) -> Fate {
+        self.fate
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.fate == Fate::Open
+    }
+
+    pub(super) const fn wire(&self) -> &Wire {
+        &self.wire
+    }
+
+    pub(super) const fn wire_mut(&mut self) -> &mut Wire {
+        &mut self.wire
+    }
+
+    pub(super) const fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    pub(super) const fn origin_mut(&mut self) -> &mut Origin {
+        &mut self.origin
+    }
+
+    pub(super) const fn exchange(&self) -> &Exchange {
+        &self.exchange
+    }
+
+    /// Returns true when nothing more of the client is read: it has sent what is no request.
+    pub(super) const fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
+    /// Returns the number of the last request.
+    pub(super) const fn last_message(&self) -> u64 {
+        self.last_message
+    }
+
+    pub(super) const fn messages(&self) -> &VecDeque<Message> {
+        &self.messages
+    }
+
+    pub(super) fn message(&self, index: usize) -> Option<&Message> {
+        self.messages.get(index)
+    }
+
+    pub(super) fn message_mut(&mut self, index: usize) -> Option<&mut Message> {
+        self.messages.get_mut(index)
+    }
+
+    pub(super) fn front_mut(&mut self) -> Option<&mut Message> {
+        self.messages.front_mut()
+    }
+
+    /// Returns the index of the message whose request, or whose response, is under way.
+    pub(super) fn current(&self, is_request: bool) -> Option<usize> {
+        if is_request {
+            self.messages.len().checked_sub(1)
+        } else {
+            (!self.messages.is_empty()).then_some(0)
+        }
+    }
+
+    /// Returns the index of the message with a context.
+    pub(super) fn index_of(&self, context: u32) -> Option<usize> {
+        self.messages.iter().position(|it| it.context() == Context::Made(context))
+    }
+
+    /// Returns the index of the message with a number.
+    pub(super) fn place_of(&self, number: u64) -> Option<usize> {
+        self.messages.iter().position(|it| it.number() == number)
+    }
+
+    /// Shares the connection to the server with clients before and behind this one.
+    pub(super) const fn keep_server(&mut self) {
+        self.origin.keep();
+        self.exchange.keep_server();
+    }
+
+    pub(super) fn decode_request<'b>(
+        &mut self,
+        bytes: &'b [u8],
+    ) -> Result<Step<RequestEvent<'b>>, Error> {
+        self.requests.decode(bytes)
+    }
+
+    pub(super) fn decode_response<'b>(
+        &mut self,
+        bytes: &'b [u8],
+    ) -> Result<Step<ResponseEvent<'b>>, Error> {
+        self.responses.decode(bytes)
+    }
+
+    /// Decodes the end of what the client sends.
+    pub(super) fn decode_client_end(&mut self) -> Result<(), Error> {
+        self.requests.eof()
+    }
+
+    /// Decodes the end of what the server sends.
+    pub(super) fn decode_server_end(&mut self) -> Result<Option<ResponseEvent<'static>>, Error> {
+        self.responses.eof()
+    }
+
+    /// Has the decoder await the response to the first request, which has been sent.
+    pub(super) fn await_response(&mut self) {
+        if let Some(asked) = self.exchange.awaited()
+            && self.responses.expect(asked)
+        {
+            self.origin.await_response(self.responses.offset());
+        }
+    }
+
+    /// Returns true when nothing has come of the response that is awaited.
+    pub(super) fn is_response_awaited(&self) -> bool {
+        self.origin.is_response_at(self.responses.offset()) || self.responses.awaits_request()
+    }
+
+    /// Handles a request's head; returns the index of its message, or none when the connection is
+    /// reset for it.
+    pub(super) fn handle_request_head(
+        &mut self,
+        head: RequestHead,
+        framing: Framing,
+        context: Context,
+        module: &mut dyn Module,
+    ) -> Option<usize> {
+        if self.exchange.handle_request(&head, framing).is_err() {
+            self.reset(module);
+            return None;
+        }
+        module.count(|it| it.requests += 1);
+        self.last_message += 1;
+        let mut message = Message::new(self.last_message, head, framing, module.now());
+        message.set_context(context);
+        self.messages.push_back(message);
+        Some(self.messages.len() - 1)
+    }
+
+    pub(super) fn handle_request_body(&mut self) {
+        self.exchange.handle_request_body();
+    }
+
+    /// Handles the end of the last request's body.
+    pub(super) fn handle_request_end(&mut self, module: &mut dyn Module) {
+        let Some(message) = self.messages.back_mut() else { return };
+        let request = message.direction_mut(true);
+        request.handle_end();
+        if request.is_dropped() {
+            request.end_unsent();
+            self.end_request(module);
+        }
+    }
+
+    /// Handles an interim response: passes it on to a client that awaits one.
+    pub(super) fn handle_interim(&mut self, head: &ResponseHead, module: &mut dyn Module) {
+        let Some((asked, _)) = self.exchange.client() else { return };
+        match self.exchange.handle_interim(head) {
+            Ok(true) => {
+                let out = self.wire.out(Side::Downstream).end();
+                if Encoder::response(head, asked, Framing::None, out).is_err() {
+                    self.reset(module);
+                }
+            }
+            Ok(false) => {}
+            Err(_) => self.reset(module),
+        }
+    }
+
+    /// Handles the head of the first message's response, and shows it to the module.
+    pub(super) fn handle_response_head(
+        &mut self,
+        head: ResponseHead,
+        framing: Framing,
+        module: &mut dyn Module,
+    ) {
+        match self.exchange.handle_response(&head, framing) {
+            Ok(Some(switch)) => self.requests.switch(switch),
+            Ok(None) => {}
+            Err(_) => return self.reset(module),
+        }
+        let Some(message) = self.messages.front_mut() else { return };
+        if let Context::Made(context) = message.context()
+            && let Some(stream) = module.stream(context)
+        {
+            match heads::response_map(&head) {
+                Ok(map) => stream.upstream.set_headers(map),
+                Err(error) => return self.refuse_edit(0, &error.to_string(), module),
+            }
+        }
+        if authenticates_connection(&head.headers) {
+            self.origin.handle_authentication();
+        }
+        message.handle_response_head(head, framing);
+    }
+
+    /// Writes the head of a request; returns false when that was not possible.
+    pub(super) fn write_request_head(
+        &mut self,
+        index: usize,
+        whole: Option<u64>,
+        module: &mut dyn Module,
+    ) -> bool {
+        let Some(message) = self.messages.get_mut(index) else { return false };
+        let Some(mut head) = message.take_request_head() else { return false };
+        let body = message.request().body(&head.headers, whole);
+        if self.exchange.must_unsay_close() && unset_close(&mut head.headers).is_err() {
+            self.origin.claim();
+        }
+        // Nobody can say in HTTP/1.0 that a body's length is not known: it stays what it was.
+        let framing =
+            Framing::for_request(head.version(), body).unwrap_or(message.request().framing());
+        let out = self.wire.out(Side::Upstream);
+        let before = out.len();
+        let sent = self.exchange.handle_request_sent(&head).map_err(|error| error.to_string());
+        let written = sent.and_then(|()| {
+            Encoder::request(&head, framing, out.end()).map_err(|error| error.to_string())
+        });
+        match written {
+            Ok(encoder) => {
+                message.handle_request_sent(encoder);
+                if authenticates_connection(&head.headers) {
+                    self.origin.handle_authentication();
+                }
+                let is_whole = matches!(framing, Framing::None | Framing::Length(0));
+                let is_harmless = matches!(head.method(), b"GET" | b"HEAD" | b"OPTIONS");
+                let is_first = before == 0 && is_whole && is_harmless;
+                self.origin.handle_request(is_first.then_some(out.bytes()));
+                true
+            }
+            Err(error) => {
+                debug_assert_eq!(out.len(), before, "a head is checked, then written");
+                self.refuse_edit(index, &error, module);
+                false
+            }
+        }
+    }
+
+    /// Writes the head of the first response to the client; returns false when its body is not to
+    /// follow.
+    pub(super) fn write_response_head(&mut self, body: Body, module: &mut dyn Module) -> bool {
+        let Some(message) = self.messages.front_mut() else { return false };
+        let Some(mut head) = message.take_response_head() else { return false };
+        let Some((asked, version)) = self.exchange.client() else { return false };
+        let framing = Framing::for_response(&head, asked, version, body);
+        let closes = self.exchange.must_say_close();
+        let said = if closes { set_close(&mut head.headers) } else { Ok(()) };
+        let written = said.map_err(|error| error.to_string()).and_then(|()| {
+            let out = self.wire.out(Side::Downstream).end();
+            Encoder::response(&head, asked, framing, out).map_err(|error| error.to_string())
+        });
+        let encoder = match written {
+            Ok(encoder) => encoder,
+            Err(error) => {
+                self.refuse_edit(0, &error, module);
+                return false;
+            }
+        };
+        // A status without a body has none, whatever the server sends.
+        let encoder = (framing != Framing::None).then_some(encoder);
+        message.direction_mut(false).handle_sent(encoder);
+        if self.exchange.handle_response_sent(&head, framing).is_err() {
+            self.reset(module);
+            return false;
+        }
+        if framing == Framing::Tunnel {
+            self.open_tunnel(module);
+            return false;
+        }
+        true
+    }
+
+    /// Hands the connections to another protocol, of which the module sees nothing.
+    fn open_tunnel(&mut self, module: &mut dyn Module) {
+        self.wire.cross();
+        self.fate = Fate::Joined;
+        self.forget(module);
+    }
+
+    /// Writes a part of a body as it is.
+    pub(super) fn write_body(
+        &mut self,
+        index: usize,
+        is_request: bool,
+        bytes: &[u8],
+        module: &mut dyn Module,
+    ) {
+        let Some(message) = self.messages.get_mut(index) else { return };
+        let out = self.wire.out(side_of(is_request)).end();
+        if let Err(error) = message.direction_mut(is_request).write_body(bytes, out) {
+            self.break_off(&error.to_string(), module);
+        }
+    }
+
+    /// Writes the end of a message.
+    pub(super) fn write_end(&mut self, index: usize, is_request: bool, module: &mut dyn Module) {
+        let Some(message) = self.messages.get_mut(index) else { return };
+        let out = self.wire.out(side_of(is_request)).end();
+        if let Err(error) = message.direction_mut(is_request).write_end(out) {
+            return self.break_off(&error.to_string(), module);
+        }
+        if is_request {
+            self.end_request(module);
+        } else {
+            self.end_response(module);
+        }
+    }
+
+    /// Ends the last request: it has been sent, or is dropped.
+    fn end_request(&mut self, module: &mut dyn Module) {
+        if self.exchange.handle_request_end() == Next::Close {
+            return self.close(module);
+        }
+        self.settle(module);
+    }
+
+    /// Ends the first response, which has been sent.
+    fn end_response(&mut self, module: &mut dyn Module) {
+        self.origin.handle_response_sent();
+        match self.exchange.handle_response_end() {
+            Ok(Next::Stay) => self.settle(module),
+            Ok(Next::Close) => self.close(module),
+            Err(_) => self.reset(module),
+        }
+    }
+
+    /// Forgets messages that are over in both directions; the next one may have its answer.
+    fn settle(&mut self, module: &mut dyn Module) {
+        while let Some(front) = self.messages.pop_front_if(|front| front.is_over()) {
+            end_context(&front, module);
+        }
+        if self.messages.is_empty() && self.wire.is_empty(Side::Upstream) {
+            self.origin.handle_rest();
+        }
+        self.try_answer(module);
+    }
+
+    /// Answers with 500: the module has made no message of one.
+    pub(super) fn refuse_edit(&mut self, index: usize, why: &str, module: &mut dyn Module) {
+        module.count(|it| it.edits_refused += 1);
+        module.warn(&format!("what the filter has made is no message: {why}"));
+        let own = Own::text(500, "the service's filter has made no valid message");
+        self.answer(index, own, module);
+    }
+
+    /// Gives a message an answer; where its response is on its way already, the connection is reset.
+    pub(super) fn answer(&mut self, index: usize, own: Own, module: &mut dyn Module) {
+        let Some(message) = self.messages.get_mut(index) else { return };
+        if message.response().head() == Head::Gone {
+            return self.reset(module);
+        }
+        if message.has_answer() {
+            return;
+        }
+        message.set_answer(own);
+        self.try_answer(module);
+    }
+
+    /// Answers what is no request: the client is told so in its turn, and nothing behind it is read.
+    pub(super) fn answer_refused(&mut self, refusal: Vec<u8>, module: &mut dyn Module) {
+        self.last_message += 1;
+        let message = Message::refused(self.last_message, refusal, module.now());
+        self.messages.push_back(message);
+        self.try_answer(module);
+    }
+
+    /// Gives the first message its answer, if it has one.
+    fn try_answer(&mut self, module: &mut dyn Module) {
+        let Some(front) = self.messages.front_mut() else { return };
+        match front.take_answer() {
+            None => {}
+            Some(Own::Refusal(bytes)) => {
+                self.wire.out(Side::Downstream).end().extend_from_slice(&bytes);
+                self.close(module);
+            }
+            Some(Own::Response { status, headers, body }) => {
+                self.write_answer(status, headers, &body, module);
+            }
+        }
+    }
+
+    fn write_answer(
+        &mut self,
+        status: u16,
+        headers: Headers,
+        body: &[u8],
+        module: &mut dyn Module,
+    ) {
+        let may_stay = !self.exchange.is_tunnel() && !self.exchange.awaits_continue();
+        let Some(front) = self.messages.front_mut() else { return };
+        let closes = !(may_stay && front.may_stay());
+        let head = ResponseHead::new(Version::Http11, status, heads::reason(status), headers);
+        let (Ok(mut head), Some((asked, version))) = (head, self.exchange.client()) else {
+            return self.reset(module);
+        };
+        if closes && set_close(&mut head.headers).is_err() {
+            return self.reset(module);
+        }
+        if self.exchange.is_tunnel() {
+            // The server has switched, and the client is not to know.
+            return self.write_alone(&head, body, module);
+        }
+        let framing = Framing::for_response(&head, asked, version, Body::Known(body.len() as u64));
+        if framing == Framing::Tunnel {
+            // 2xx to CONNECT: there is nobody at the other end.
+            return self.write_alone(&head, body, module);
+        }
+        if self.exchange.awaited().is_some() {
+            match self.exchange.handle_response(&head, framing) {
+                Ok(switch) => switch.into_iter().for_each(|switch| self.requests.switch(switch)),
+                Err(_) => return self.reset(module),
+            }
+        }
+        let out = self.wire.out(Side::Downstream).end();
+        let written = Encoder::response(&head, asked, framing, out).and_then(|mut encoder| {
+            if framing != Framing::None {
+                encoder.write_body(body, out)?;
+            }
+            encoder.end(&Headers::new(), out)
+        });
+        let sent = self.exchange.handle_response_sent(&head, framing);
+        if written.is_err() || sent.is_err() {
+            return self.reset(module);
+        }
+        front.direction_mut(false).handle_replaced();
+        let request = front.direction_mut(true);
+        let ends_request = request.has_ended() && !request.is_over();
+        if ends_request {
+            request.end_unsent();
+        }
+        let next = self.exchange.handle_response_end();
+        if closes || next != Ok(Next::Stay) {
+            return self.close(module);
+        }
+        if ends_request {
+            self.end_request(module);
+        } else {
+            self.settle(module);
+        }
+    }
+
+    /// Writes a response outside the exchange: both connections end behind it.
+    fn write_alone(&mut self, head: &ResponseHead, body: &[u8], module: &mut dyn Module) {
+        let asked = Asked { method: AskedBy::Other, upgrade: false };
+        let framing = Framing::Length(body.len() as u64);
+        let out = self.wire.out(Side::Downstream).end();
+        let written = Encoder::response(head, asked, framing, out)
+            .and_then(|mut encoder| encoder.write_body(body, out));
+        match written {
+            Ok(()) => self.close(module),
+            Err(_) => self.reset(module),
+        }
+    }
+
+    /// Reads nothing more of the client.
+    pub(super) fn read_no_more(&mut self) {
+        self.wire.forget_received(Side::Downstream);
+        self.is_refused = true;
+    }
+
+    /// Gives the only request to somebody else, with all that came behind it.
+    pub(super) fn give(&mut self, key: Key, request: RequestHead, module: &mut dyn Module) {
+        let received = self.wire.take_received(Side::Downstream);
+        self.given = Some(Box::new(Given { key, request, received }));
+        self.fate = Fate::Given;
+        self.origin.give_up();
+        module.count(|it| it.reflected += 1);
+        self.forget(module);
+    }
+
+    /// Handles bytes of the client behind a request that was given to somebody else.
+    pub(super) fn handle_behind_given(&mut self, bytes: &[u8]) {
+        if let Some(given) = &mut self.given {
+            given.received.extend_from_slice(bytes);
+        }
+    }
+
+    pub(super) const fn take_given(&mut self) -> Option<Box<Given>> {
+        self.given.take()
+    }
+
+    /// Resets both connections: a message cannot be sent as the module has made it, and part of it
+    /// has been sent.
+    fn break_off(&mut self, why: &str, module: &mut dyn Module) {
+        module.count(|it| it.edits_refused += 1);
+        module.warn(&format!("a message was broken off: {why}"));
+        self.reset(module);
+    }
+
+    /// Resets both connections, once what is written has been sent.
+    pub(super) fn reset(&mut self, module: &mut dyn Module) {
+        self.fate = Fate::Reset;
+        self.forget(module);
+    }
+
+    /// Ends both connections, once what is written has arrived.
+    pub(super) fn close(&mut self, module: &mut dyn Module) {
+        if self.fate == Fate::Open {
+            self.fate = Fate::Closing;
+            let is_clean = self.exchange.leaves_server() && !self.wire.has_received(Side::Upstream);
+            self.origin.close(is_clean);
+        }
+        self.forget(module);
+    }
+
+    /// Ends all contexts.
+    fn forget(&mut self, module: &mut dyn Module) {
+        self.wire.forget_received(Side::Downstream);
+        self.wire.forget_received(Side::Upstream);
+        for message in std::mem::take(&mut self.messages) {
+            if message.is_partly_sent() {
+                self.origin.abort();
+            }
+            end_context(&message, module);
+        }
+    }
+}
+
+/// Returns the end that a request, or a response, is sent to.
+const fn side_of(is_request: bool) -> Side {
+    if is_request { Side::Upstream } else { Side::Downstream }
+}
+
+/// Ends a context, with what its module may ask then.
+fn end_context(message: &Message, module: &mut dyn Module) {
+    let Context::Made(context) = message.context() else { return };
+    module.desk().end_pictures(context);
+    let mut facts: Vec<(&'static [&'static str], i64)> = Vec::new();
+    if module.wants().properties {
+        let duration = module.now().monotonic_ns.saturating_sub(message.began().monotonic_ns);
+        facts.push((&["request", "duration"], duration as i64));
+        facts.push((&["request", "size"], message.request().bytes() as i64));
+        facts.push((&["response", "size"], message.response().bytes() as i64));
+        facts.push((&["response", "flags"], 0));
+    }
+    module.later(Last::End(context, facts));
+}
