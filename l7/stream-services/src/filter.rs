@@ -1,9 +1,11 @@
 //! The application: sockets on one side, connections and the VM on the other.
 
 mod codecs;
+mod deadlines;
+mod spec;
 
 use crate::calls::Calls;
-use crate::codecs::Codecs;
+use crate::codecs::News;
 use crate::connection::{Addresses, Failure, Fate, Given, Protocol, Side};
 use crate::desk::{Desk, REFLECT, TRANSCODE, state_of};
 use crate::http::Http;
@@ -16,67 +18,29 @@ use crate::report::Reports;
 use crate::runner::{Fallen, Resumed, Runner};
 use crate::spare::Spares;
 use crate::tcp::Tcp;
-use crate::transcoder::Lines;
+use crate::transcoder::{Line, Lines};
 use crate::turns::{Job, Waiting};
+use codecs::{CodecTable, Portion};
+use deadlines::{Deadline, Deadlines};
 use fanout::{Fanout, Join};
 use foldhash::{HashMap, HashMapExt as _};
-use proxy_wasm::{Answer, Program, VmSpec};
+use proxy_wasm::Answer;
+pub use spec::{Capabilities, FilterSpec, Kind};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use tcp_intercept::{Application, Closed, End, GATHERED_MAX, Io, Received, State, Talk};
 use units::Nanos;
 
-/// What a service's module looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// TCP connections.
-    Tcp,
-    /// Requests and responses of HTTP/1.1 on them.
-    Http,
-}
-
-/// Functions of the node that are granted to a service.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Capabilities {
-    /// [`content_coding::FUNCTION`]: responses are coded behind the module.
-    pub codes_responses: bool,
-    /// [`REFLECT`]: streams are shared, with these settings.
-    pub reflects: Option<fanout::Settings>,
-    /// Connections to servers are kept for the next client of the same address.
-    pub keeps_servers: bool,
-}
-
-/// What a filter is made of.
-pub struct FilterSpec {
-    /// The module.
-    pub program: Program,
-    /// What its VMs are started with; the upstreams that it may call are those below.
-    pub vm: VmSpec,
-    /// What it looks at.
-    pub kind: Kind,
-    /// What becomes of streams while it is down.
-    pub failure: Failure,
-    /// Whom it may call, by name.
-    pub upstreams: BTreeMap<String, SocketAddr>,
-    /// What it may ask of the node beyond its ABI.
-    pub capabilities: Capabilities,
-    /// Who starts codecs for [`TRANSCODE`], if the module may have them.
-    pub codecs: Option<Rc<dyn Codecs>>,
-    /// Thousandths of the processor that everybody together has in use, as far as its owner
-    /// knows: levels of coding are chosen by it.
-    pub busy_permille: Rc<Cell<Option<u16>>>,
-    /// Nanoseconds since 1970 when the clock of [`Io::now`] was 0.
-    pub real_offset_ns: u64,
-}
-
 /// A client connection with its sockets.
-pub(crate) struct Live {
-    pub(crate) protocol: Box<dyn Protocol>,
+struct Live {
+    number: u64,
+    protocol: Box<dyn Protocol>,
     addresses: Addresses,
-    pub(crate) down: End,
+    down: End,
     up: Option<End>,
     /// Nothing more comes from the client, or from the server.
     has_ended: [bool; 2],
@@ -96,11 +60,38 @@ pub(crate) struct Live {
     is_gathered: bool,
     /// When bytes came or went last.
     moved_at: Nanos,
-    /// What of it goes through codecs.
-    pub(crate) lines: Lines,
+    /// Codecs that its response goes through.
+    lines: Lines,
 }
 
 impl Live {
+    fn new(
+        number: u64,
+        protocol: Box<dyn Protocol>,
+        addresses: Addresses,
+        down: End,
+        now: Nanos,
+    ) -> Self {
+        Self {
+            number,
+            protocol,
+            addresses,
+            down,
+            up: None,
+            has_ended: [false; 2],
+            is_finished: [false; 2],
+            is_queued: false,
+            lingers: None,
+            is_resetting: false,
+            is_unreachable: false,
+            is_server_silent: false,
+            is_pausing: false,
+            is_gathered: false,
+            moved_at: now,
+            lines: Lines::default(),
+        }
+    }
+
     const fn end(&self, side: Side) -> Option<End> {
         match side {
             Side::Downstream => Some(self.down),
@@ -133,32 +124,21 @@ enum After {
 pub struct Filter {
     kind: Kind,
     failure: Rc<Cell<Failure>>,
-    pub(crate) runner: Runner,
-    pub(crate) live: HashMap<u64, Box<Live>>,
-    pub(crate) ends: HashMap<End, u64>,
+    runner: Runner,
+    live: HashMap<u64, Box<Live>>,
+    /// Numbers of the connections that ends belong to, those of their codecs included.
+    ends: HashMap<End, u64>,
     last_number: u64,
     calls: Calls,
     /// Connections with something to send, which goes together with that of others.
     gathered: VecDeque<u64>,
-    /// When those that linger have done so long enough, in order.
-    lingering: VecDeque<(Nanos, u64)>,
-    /// When those are reset that wait for what was sent to be taken, in order.
-    resetting: VecDeque<(Nanos, u64)>,
-    /// Until when what was kept back waits for more, in order.
-    pausing: VecDeque<(Nanos, u64)>,
-    /// When it is looked whether anything moves on connections, in order.
-    idle: VecDeque<(Nanos, u64)>,
+    deadlines: Deadlines,
     /// Shared streams, if the module may use them.
     fanout: Option<Rc<RefCell<Fanout>>>,
     /// Connections to servers without a client, if they are kept.
     spares: Option<Spares>,
-    /// Who starts codecs, if the module may have them.
-    pub(crate) codecs: Option<Rc<dyn Codecs>>,
-    /// Whose codecs are.
-    pub(crate) owners: HashMap<u64, u64>,
-    /// When pictures will be late that wait, and whose they are.
-    pub(crate) overdue: BTreeSet<(Nanos, u64)>,
-    pub(crate) buffer: Vec<u8>,
+    codecs: CodecTable,
+    buffer: Vec<u8>,
 }
 
 impl Filter {
@@ -200,15 +180,10 @@ impl Filter {
             last_number: 0,
             calls: Calls::new(upstreams),
             gathered: VecDeque::new(),
-            lingering: VecDeque::new(),
-            resetting: VecDeque::new(),
-            idle: VecDeque::new(),
-            pausing: VecDeque::new(),
+            deadlines: Deadlines::default(),
             fanout,
             spares: spec.capabilities.keeps_servers.then(Spares::default),
-            codecs,
-            owners: HashMap::new(),
-            overdue: BTreeSet::new(),
+            codecs: CodecTable::new(codecs),
             buffer: vec![0; READ_LENGTH],
         }
     }
@@ -226,7 +201,7 @@ impl Filter {
     }
 
     /// Does something for a connection, and then with its sockets what can be done.
-    pub(crate) fn with(
+    fn with(
         &mut self,
         io: &mut Io<'_>,
         number: u64,
@@ -245,8 +220,8 @@ impl Filter {
         let Some(mut live) = self.live.remove(&number) else { return };
         act(&mut *live.protocol, &mut self.runner);
         let after = match sending {
-            Sending::Now => self.drive(io, number, &mut live),
-            Sending::Gathered => self.drive_in(io, number, &mut live),
+            Sending::Now => self.drive(io, &mut live),
+            Sending::Gathered => self.drive_in(io, &mut live),
         };
         if live.protocol.is_waiting() && !live.is_queued {
             live.is_queued = true;
@@ -259,7 +234,7 @@ impl Filter {
 
     /// Reads what has come, and leaves what is to be sent, or connects for it: a call of the kernel
     /// that sends wakes somebody, and one behind the other they wake him once.
-    fn drive_in(&mut self, io: &mut Io<'_>, number: u64, live: &mut Live) -> After {
+    fn drive_in(&mut self, io: &mut Io<'_>, live: &mut Live) -> After {
         let mut left = PORTION;
         loop {
             self.look(io, live);
@@ -271,35 +246,35 @@ impl Filter {
             }
             if (1..=GATHERED_LENGTH_MAX).contains(&live.unsent()) {
                 if !std::mem::replace(&mut live.is_gathered, true) {
-                    self.gathered.push_back(number);
+                    self.gathered.push_back(live.number);
                 }
                 return After::Stays;
             }
-            return self.drive(io, number, live);
+            return self.drive(io, live);
         }
     }
 
-    fn drive(&mut self, io: &mut Io<'_>, number: u64, live: &mut Live) -> After {
+    fn drive(&mut self, io: &mut Io<'_>, live: &mut Live) -> After {
         let mut left = PORTION;
         loop {
             self.look(io, live);
             let moved = match live.protocol.fate() {
-                Fate::Reset => return self.reset(io, number, live),
-                Fate::Closing => return self.end(io, number, live),
+                Fate::Reset => return self.reset(io, live),
+                Fate::Closing => return self.end(io, live),
                 Fate::Joined if self.join(io, live) => return After::Gone,
                 Fate::Given if self.give(io, live) => return After::Gone,
                 Fate::Open | Fate::Joined | Fate::Given => {
-                    self.connect(io, number, live);
+                    self.connect(io, live);
                     let sent = Side::BOTH.map(|side| self.send(io, live, side));
                     let read = Side::BOTH.map(|side| self.read(io, live, side, &mut left));
-                    let coded = self.drive_codecs(io, number, live, &mut left);
+                    let coded = self.drive_codecs(io, live, &mut left);
                     sent.contains(&true) || read.contains(&true) || coded
                 }
             };
             let ends = matches!(live.protocol.fate(), Fate::Reset | Fate::Closing);
             if !moved && !ends {
-                self.pause(io, number, live);
-                self.watch_pictures(io, number, live);
+                self.pause(io, live);
+                self.codecs.watch(io.now(), live);
                 return After::Stays;
             }
         }
@@ -348,13 +323,13 @@ impl Filter {
     }
 
     fn close(&mut self, io: &mut Io<'_>, live: &mut Live, why: Closed) {
-        self.drop_codecs(io, live);
+        self.codecs.drop_all(io, &mut self.ends, live);
         self.drop_server(io, live, why);
         self.ends.remove(&live.down);
         io.close(live.down, why);
     }
 
-    fn connect(&mut self, io: &mut Io<'_>, number: u64, live: &mut Live) {
+    fn connect(&mut self, io: &mut Io<'_>, live: &mut Live) {
         if live.protocol.drops_server() {
             self.drop_server(io, live, Closed::Ended);
         }
@@ -364,7 +339,7 @@ impl Filter {
             let spare = spares.and_then(|spares| spares.take(io, live.addresses));
             live.protocol.handle_server(spare.is_some(), &mut self.runner);
             let end = spare.unwrap_or_else(|| io.connect(Some(client), server, self.talk()));
-            self.ends.insert(end, number);
+            self.ends.insert(end, live.number);
             live.up = Some(end);
         }
     }
@@ -433,10 +408,31 @@ impl Filter {
     }
 
     /// What the server has sent, and is kept back, waits a moment for what follows.
-    fn pause(&mut self, io: &Io<'_>, number: u64, live: &mut Live) {
+    fn pause(&mut self, io: &Io<'_>, live: &mut Live) {
         if live.is_server_silent && !live.is_pausing && live.protocol.has_unflushed() {
             live.is_pausing = true;
-            self.pausing.push_back((io.now() + FLUSH_TIME, number));
+            self.deadlines.push(Deadline::Flush, io.now() + FLUSH_TIME, live.number);
+        }
+    }
+
+    /// Does for connections what their time has come for.
+    fn handle_deadlines(&mut self, io: &mut Io<'_>) {
+        for (deadline, why) in [(Deadline::Linger, Closed::Ended), (Deadline::Reset, Closed::Reset)]
+        {
+            while let Some(number) = self.deadlines.pop(deadline, io.now()) {
+                if let Some(mut live) = self.live.remove(&number) {
+                    self.close(io, &mut live, why);
+                }
+            }
+        }
+        while let Some(number) = self.deadlines.pop(Deadline::Flush, io.now()) {
+            if let Some(live) = self.live.get_mut(&number) {
+                live.is_pausing = false;
+            }
+            self.with(io, number, |live, module| live.handle_pause(module));
+        }
+        while let Some(number) = self.deadlines.pop(Deadline::Idle, io.now()) {
+            self.look_at_idle(io, number);
         }
     }
 
@@ -447,7 +443,72 @@ impl Filter {
             self.with(io, number, |live, module| live.handle_idle(module));
         }
         if self.live.contains_key(&number) {
-            self.idle.push_back((io.now() + IDLE_INTERVAL, number));
+            self.deadlines.push(Deadline::Idle, io.now() + IDLE_INTERVAL, number);
+        }
+    }
+
+    /// Does for a connection's codecs what can be done; returns true when something has moved.
+    fn drive_codecs(&mut self, io: &mut Io<'_>, live: &mut Live, left: &mut usize) -> bool {
+        let portion = Portion { buffer: &mut self.buffer, left };
+        let moved = self.codecs.drive(io, &mut self.ends, live, &mut self.runner, portion);
+        if moved {
+            live.protocol.handle_go(&mut self.runner);
+        }
+        moved
+    }
+
+    /// Handles what has become of codecs, and pictures that are late by now.
+    fn handle_codecs(&mut self, io: &mut Io<'_>) {
+        while let Some(news) = self.codecs.poll_news() {
+            match news {
+                News::Started(codec, socket) => self.take_codec(io, codec, socket),
+                News::Ended(codec, why) => self.lose_codec(io, codec, &why),
+            }
+        }
+        while let Some(number) = self.codecs.pop_overdue(io.now()) {
+            if let Some(live) = self.live.get_mut(&number) {
+                live.lines.overdue = None;
+            }
+            self.with(io, number, |_, _| {});
+        }
+    }
+
+    /// Returns a codec with the number of its connection.
+    fn line(&mut self, codec: u64) -> Option<(u64, &mut Line)> {
+        let number = self.codecs.owner(codec)?;
+        let lines = &mut self.live.get_mut(&number)?.lines.all;
+        Some((number, lines.iter_mut().find(|line| line.codec == codec)?))
+    }
+
+    fn take_codec(&mut self, io: &mut Io<'_>, codec: u64, socket: OwnedFd) {
+        // Nobody wants it any more: it ends with its socket.
+        let Some((number, line)) = self.line(codec) else { return };
+        line.end = io.adopt(socket);
+        match line.end {
+            Some(end) => {
+                self.ends.insert(end, number);
+                self.with(io, number, |_, _| {});
+            }
+            None => self.lose_codec(io, codec, "the kernel does not tell of its socket"),
+        }
+    }
+
+    /// Handles the end of a codec. What it has written is still read; one that never began has
+    /// written nothing.
+    fn lose_codec(&mut self, io: &mut Io<'_>, codec: u64, why: &str) {
+        let Some((number, line)) = self.line(codec) else { return };
+        let (id, has_begun) = (line.id, line.end.is_some());
+        if !why.is_empty() {
+            self.runner.report_codec(why);
+        }
+        if !has_begun {
+            let now = io.now();
+            self.with(io, number, |live, module| {
+                if let Some((_, transcoder)) = live.transcoder() {
+                    transcoder.transcoding.handle_codec_end(now, id);
+                }
+                live.handle_go(module);
+            });
         }
     }
 
@@ -485,7 +546,7 @@ impl Filter {
     }
 
     /// Sends what waits, as far as it is taken, and then resets both ends.
-    fn reset(&mut self, io: &mut Io<'_>, number: u64, live: &mut Live) -> After {
+    fn reset(&mut self, io: &mut Io<'_>, live: &mut Live) -> After {
         if !live.protocol.flushes_server() {
             live.protocol.out(Side::Upstream).clear();
         }
@@ -497,7 +558,7 @@ impl Filter {
         }
         if waits {
             if !std::mem::replace(&mut live.is_resetting, true) {
-                self.resetting.push_back((io.now() + UNTAKEN_TIME_MAX, number));
+                self.deadlines.push(Deadline::Reset, io.now() + UNTAKEN_TIME_MAX, live.number);
             }
             return After::Stays;
         }
@@ -507,8 +568,8 @@ impl Filter {
     }
 
     /// Sends what waits, and listens a while so that no reset overtakes it.
-    fn end(&mut self, io: &mut Io<'_>, number: u64, live: &mut Live) -> After {
-        self.drop_codecs(io, live);
+    fn end(&mut self, io: &mut Io<'_>, live: &mut Live) -> After {
+        self.codecs.drop_all(io, &mut self.ends, live);
         if live.protocol.flushes_server() {
             self.send(io, live, Side::Upstream);
         } else {
@@ -531,7 +592,7 @@ impl Filter {
             io.finish(live.down);
         }
         let left = live.lingers.get_or_insert_with(|| {
-            self.lingering.push_back((io.now() + LINGER_TIME, number));
+            self.deadlines.push(Deadline::Linger, io.now() + LINGER_TIME, live.number);
             LINGER_LENGTH_MAX
         });
         while !live.has_ended[0] && *left > 0 {
@@ -648,26 +709,10 @@ impl Application for Filter {
             }
         };
         self.ends.insert(end, number);
-        let live = Live {
-            protocol,
-            addresses,
-            down: end,
-            up: None,
-            has_ended: [false; 2],
-            is_finished: [false; 2],
-            is_queued: false,
-            lingers: None,
-            is_resetting: false,
-            is_unreachable: false,
-            is_server_silent: false,
-            is_pausing: false,
-            is_gathered: false,
-            moved_at: io.now(),
-            lines: Lines::default(),
-        };
+        let live = Live::new(number, protocol, addresses, end, io.now());
         self.live.insert(number, Box::new(live));
         if self.kind == Kind::Http {
-            self.idle.push_back((io.now() + IDLE_INTERVAL, number));
+            self.deadlines.push(Deadline::Idle, io.now() + IDLE_INTERVAL, number);
         }
         self.with(io, number, |live, module| live.handle_go(module));
         self.take_turns(io);
@@ -700,14 +745,11 @@ impl Application for Filter {
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
-        let linger = self.lingering.front().map(|(until, _)| *until);
-        let reset = self.resetting.front().map(|(until, _)| *until);
-        let pause = self.pausing.front().map(|(until, _)| *until);
-        let idle = self.idle.front().map(|(at, _)| *at);
         let fanout = self.fanout.as_ref().and_then(|fanout| fanout.borrow().poll_timeout());
         let spare = self.spares.as_ref().and_then(Spares::poll_timeout);
-        let own = [self.runner.poll_timeout(), self.calls.poll_timeout(), self.codecs_timeout()];
-        own.into_iter().chain([linger, reset, pause, idle, fanout, spare]).flatten().min()
+        let (runner, calls) = (self.runner.poll_timeout(), self.calls.poll_timeout());
+        let own = [runner, calls, self.codecs.poll_timeout(), self.deadlines.poll_timeout()];
+        own.into_iter().chain([fanout, spare]).flatten().min()
     }
 
     fn work(&mut self, io: &mut Io<'_>) {
@@ -722,29 +764,7 @@ impl Application for Filter {
             }
             Resumed::Reply(..) | Resumed::Nothing | Resumed::Free => {}
         }
-        while let Some(&(until, number)) = self.lingering.front() {
-            if until > io.now() {
-                break;
-            }
-            self.lingering.pop_front();
-            if let Some(mut live) = self.live.remove(&number) {
-                self.close(io, &mut live, Closed::Ended);
-            }
-        }
-        while let Some((_, number)) = self.resetting.pop_front_if(|(at, _)| *at <= io.now()) {
-            if let Some(mut live) = self.live.remove(&number) {
-                self.close(io, &mut live, Closed::Reset);
-            }
-        }
-        while let Some((_, number)) = self.pausing.pop_front_if(|(until, _)| *until <= io.now()) {
-            if let Some(live) = self.live.get_mut(&number) {
-                live.is_pausing = false;
-            }
-            self.with(io, number, |live, module| live.handle_pause(module));
-        }
-        while let Some((_, number)) = self.idle.pop_front_if(|(at, _)| *at <= io.now()) {
-            self.look_at_idle(io, number);
-        }
+        self.handle_deadlines(io);
         self.handle_codecs(io);
         self.calls.handle_timeout(io);
         if let Some(spares) = &mut self.spares {

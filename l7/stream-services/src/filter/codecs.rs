@@ -1,40 +1,103 @@
 //! The codecs of connections: sockets of processes that the owner starts.
 
-use super::{Filter, Live};
-use crate::codecs::News;
+use super::Live;
+use crate::codecs::{Codecs, News};
 use crate::limits::{CODEC_MEMORY, TRANSCODING_MEMORY};
+use crate::runner::Runner;
 use crate::transcoder::{Line, Lines};
+use foldhash::{HashMap, HashMapExt as _};
 use mpeg2::{Effect, Transcoding};
+use std::collections::BTreeSet;
 use std::io::IoSlice;
-use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use tcp_intercept::{Closed, End, Io, Received, State};
 use units::{Bytes, Held, Nanos};
 
-impl Filter {
-    /// Does for a connection's codecs what can be done; whether something has moved.
-    pub(super) fn drive_codecs(
+/// Numbers of the connections that ends belong to.
+type Ends = HashMap<End, u64>;
+
+/// Codecs of the connections of a filter, by number.
+pub(super) struct CodecTable {
+    /// Source of codecs, if the module may have them.
+    codecs: Option<Rc<dyn Codecs>>,
+    /// Numbers of the connections that codecs are for.
+    owners: HashMap<u64, u64>,
+    /// Times at which pictures that wait will be late, with the numbers of their connections.
+    overdue: BTreeSet<(Nanos, u64)>,
+}
+
+/// Room for reading: a buffer, and the bytes that may still be read before others have their turn.
+pub(super) struct Portion<'a> {
+    pub(super) buffer: &'a mut [u8],
+    pub(super) left: &'a mut usize,
+}
+
+impl CodecTable {
+    pub(super) fn new(codecs: Option<Rc<dyn Codecs>>) -> Self {
+        Self { codecs, owners: HashMap::new(), overdue: BTreeSet::new() }
+    }
+
+    /// Returns the number of the connection that a codec is for.
+    pub(super) fn owner(&self, codec: u64) -> Option<u64> {
+        self.owners.get(&codec).copied()
+    }
+
+    /// Returns the time at which something of codecs is to be done.
+    pub(super) fn poll_timeout(&self) -> Option<Nanos> {
+        let news = self.codecs.as_ref().filter(|codecs| codecs.has_news()).map(|_| Nanos::ZERO);
+        news.or(self.overdue.first().map(|(at, _)| *at))
+    }
+
+    /// Returns what has become of a codec.
+    pub(super) fn poll_news(&self) -> Option<News> {
+        self.codecs.as_ref().and_then(|codecs| codecs.poll())
+    }
+
+    /// Returns the number of a connection whose pictures are late by now.
+    pub(super) fn pop_overdue(&mut self, now: Nanos) -> Option<u64> {
+        self.overdue.first().filter(|(at, _)| *at <= now)?;
+        self.overdue.pop_first().map(|(_, number)| number)
+    }
+
+    /// Notes when a picture that waits for the client will be late.
+    pub(super) fn watch(&mut self, now: Nanos, live: &mut Live) {
+        let Some((_, transcoder)) = live.protocol.transcoder() else { return };
+        let late = transcoder.transcoding.poll_timeout(now).map(|at| (at, live.number));
+        if late == live.lines.overdue {
+            return;
+        }
+        if let Some(before) = std::mem::replace(&mut live.lines.overdue, late) {
+            self.overdue.remove(&before);
+        }
+        self.overdue.extend(late);
+    }
+
+    /// Does for a connection's codecs what can be done: starts and stops them, feeds them, reads
+    /// what they have written. Returns true when something has moved.
+    pub(super) fn drive(
         &mut self,
         io: &mut Io<'_>,
-        number: u64,
+        ends: &mut Ends,
         live: &mut Live,
-        left: &mut usize,
+        runner: &mut Runner,
+        portion: Portion<'_>,
     ) -> bool {
         let message = live.protocol.transcoder().map(|(message, _)| message);
         if message != Some(live.lines.message) {
-            self.drop_codecs(io, live);
+            self.drop_all(io, ends, live);
         }
-        let Live { protocol, lines, down, .. } = live;
+        let Live { number, protocol, lines, down, .. } = live;
         let Some((message, transcoder)) = protocol.transcoder() else { return false };
         lines.message = message;
         while let Some(effect) = transcoder.transcoding.poll_effect() {
             match effect {
                 Effect::Start(id, _) if !may_have(&mut transcoder.memory, lines.all.len() + 1) => {
-                    self.runner.report_codec("its session has not the memory for a change");
+                    runner.report_codec("its session has not the memory for a change");
                     transcoder.transcoding.handle_codec_end(io.now(), id);
                 }
                 Effect::Start(id, wish) => {
                     let codec = transcoder.share.start(&wish);
-                    self.owners.insert(codec, number);
+                    self.owners.insert(codec, *number);
                     lines.all.push(Line {
                         id,
                         codec,
@@ -46,7 +109,7 @@ impl Filter {
                 Effect::Stop(id) => {
                     if let Some(place) = lines.all.iter().position(|line| line.id == id) {
                         let line = lines.all.remove(place);
-                        self.drop_line(io, &line);
+                        self.drop_line(io, ends, &line);
                         transcoder.share.stop(line.codec);
                         transcoder.memory.shrink(memory_of(lines.all.len().max(1)));
                     }
@@ -61,117 +124,37 @@ impl Filter {
             io.limit_unsent(*down, bytes);
         }
         let mut moved = false;
-        let buffer = &mut self.buffer;
+        let Portion { buffer, left } = portion;
         for line in &mut lines.all {
             let Some(end) = line.end else { continue };
             let video = &mut transcoder.transcoding;
             moved |= read(io, video, line, end, buffer, left) | write(io, video, line, end);
         }
-        if moved {
-            protocol.handle_go(&mut self.runner);
-        }
         moved
     }
 
-    fn drop_line(&mut self, io: &mut Io<'_>, line: &Line) {
+    fn drop_line(&mut self, io: &mut Io<'_>, ends: &mut Ends, line: &Line) {
         self.owners.remove(&line.codec);
         if let Some(end) = line.end {
-            self.ends.remove(&end);
+            ends.remove(&end);
             io.close(end, Closed::Reset);
         }
     }
 
-    /// A connection has no codecs any more: those that it had end with their sockets, and whoever
-    /// started them is told as their share is dropped.
-    pub(super) fn drop_codecs(&mut self, io: &mut Io<'_>, live: &mut Live) {
+    /// Drops the codecs of a connection: they end with their sockets, and their source is told as
+    /// their share is dropped.
+    pub(super) fn drop_all(&mut self, io: &mut Io<'_>, ends: &mut Ends, live: &mut Live) {
         let Lines { all, overdue, .. } = std::mem::take(&mut live.lines);
         for line in &all {
-            self.drop_line(io, line);
+            self.drop_line(io, ends, line);
         }
         if let Some((at, number)) = overdue {
             self.overdue.remove(&(at, number));
         }
     }
-
-    /// Notes when a picture that waits for the client will be late.
-    pub(super) fn watch_pictures(&mut self, io: &Io<'_>, number: u64, live: &mut Live) {
-        let Some((_, transcoder)) = live.protocol.transcoder() else { return };
-        let late = transcoder.transcoding.poll_timeout(io.now()).map(|at| (at, number));
-        if late == live.lines.overdue {
-            return;
-        }
-        if let Some(before) = std::mem::replace(&mut live.lines.overdue, late) {
-            self.overdue.remove(&before);
-        }
-        self.overdue.extend(late);
-    }
-
-    /// When something of codecs is to be done.
-    pub(super) fn codecs_timeout(&self) -> Option<Nanos> {
-        let news = self.codecs.as_ref().filter(|codecs| codecs.has_news()).map(|_| Nanos::ZERO);
-        news.or(self.overdue.first().map(|(at, _)| *at))
-    }
-
-    /// What became of codecs, and pictures that are late by now.
-    pub(super) fn handle_codecs(&mut self, io: &mut Io<'_>) {
-        while let Some(news) = self.codecs.as_ref().and_then(|codecs| codecs.poll()) {
-            match news {
-                News::Started(codec, socket) => self.take_codec(io, codec, socket),
-                News::Ended(codec, why) => self.lose_codec(io, codec, &why),
-            }
-        }
-        while let Some(&(at, number)) = self.overdue.first() {
-            if at > io.now() {
-                break;
-            }
-            self.overdue.pop_first();
-            if let Some(live) = self.live.get_mut(&number) {
-                live.lines.overdue = None;
-            }
-            self.with(io, number, |_, _| {});
-        }
-    }
-
-    fn line(&mut self, codec: u64) -> Option<(u64, &mut Line)> {
-        let number = *self.owners.get(&codec)?;
-        let lines = &mut self.live.get_mut(&number)?.lines.all;
-        Some((number, lines.iter_mut().find(|line| line.codec == codec)?))
-    }
-
-    fn take_codec(&mut self, io: &mut Io<'_>, codec: u64, socket: OwnedFd) {
-        // Nobody wants it any more: it ends with its socket.
-        let Some((number, line)) = self.line(codec) else { return };
-        line.end = io.adopt(socket);
-        match line.end {
-            Some(end) => {
-                self.ends.insert(end, number);
-                self.with(io, number, |_, _| {});
-            }
-            None => self.lose_codec(io, codec, "the kernel does not tell of its socket"),
-        }
-    }
-
-    /// A codec has ended. What it has written is still read; one that never began has written
-    /// nothing.
-    fn lose_codec(&mut self, io: &mut Io<'_>, codec: u64, why: &str) {
-        let Some((number, line)) = self.line(codec) else { return };
-        let (id, has_begun) = (line.id, line.end.is_some());
-        if !why.is_empty() {
-            self.runner.report_codec(why);
-        }
-        if !has_begun {
-            let now = io.now();
-            self.with(io, number, |live, module| {
-                if let Some((_, transcoder)) = live.transcoder() {
-                    transcoder.transcoding.handle_codec_end(now, id);
-                }
-                live.handle_go(module);
-            });
-        }
-    }
 }
 
-/// What a stream with so many codecs may need.
+/// Returns the memory that a stream with so many codecs may need.
 fn memory_of(codecs: usize) -> Bytes {
     Bytes(TRANSCODING_MEMORY + CODEC_MEMORY * (codecs as u64).saturating_sub(1))
 }
