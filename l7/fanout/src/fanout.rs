@@ -1,140 +1,54 @@
-//! All channels of one service, and whose each end is.
+//! All channels of one service: what happens at ends goes to whom they belong, and what channels want
+//! is done with them.
+//!
+//! ```text
+//!  end ─ Role ─▶ Listeners ─┐            ┌─▶ Listeners: heads, what there is to send
+//!              ─▶ Stations ─┼─ Effect ──┼─▶ Stations: origins
+//!              ─▶ relays    ┘            ├─▶ relays: what is not shared
+//!              ─▶ Departures             └─▶ Departures: responses that are over
+//! ```
 
-use crate::head::Refused;
-use crate::limits::{
-    CHANNELS_COUNT_MAX, KEY_LENGTH_MAX, LEAVING_MAX, ORIGIN_PORTION, PAYLOAD_MAX, SENDS_MAX,
-    WAITING_LENGTH_MAX,
-};
+use crate::departures::Departures;
+use crate::head::{self, Refused};
+use crate::limits::{ORIGIN_PORTION, SENDS_MAX, UNSENT_MAX};
 use crate::listener::{Listener, StationId, Waiting};
+use crate::listeners::Listeners;
 use crate::relay::{After, Relay};
-use crate::station::{Name, Named, Station};
+use crate::settings::{Join, Key, Settings, Source};
+use crate::station::{Heard, Name, Named, Origin};
+use crate::stations::{Numbers, Stations};
 use crate::stats::FanoutStats;
-use crate::{chunk::Chunk, head};
-use http1::{RequestHead, Version};
-use reflector::limits::LISTENERS_COUNT_MAX;
-use reflector::{Ask, Channel, Config, ListenerId};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use http1::{Framing, RequestHead, ResponseHead, Version};
+use reflector::{Ask, Connection, Effect, Ending, Failure, ListenerId};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use tcp_intercept::{Closed, End, Io, State, Talk};
-use units::{Account, Bytes, Held, Nanos};
+use tcp_intercept::{Closed, End, Io, Received, State, Talk};
+use units::{Account, Bytes, Nanos};
 
-/// With whose address an origin is asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Source {
-    /// The node's: a channel belongs to nobody among its listeners.
-    #[default]
-    Node,
-    /// The address of the client that the connection is opened for. When that one has gone, bytes
-    /// for it still come here.
-    Client,
-}
-
-/// What an operator chooses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Of each channel: rings, and what `no-store` means.
-    pub channel: Config,
-    /// With whose address origins are asked.
-    pub source: Source,
-    /// Channels at once.
-    pub channels_max: usize,
-    /// Listeners of one channel, no more than `reflector` allows.
-    pub listeners_max: usize,
-    /// Payload that all channels together may come to keep.
-    pub payload_max: Bytes,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            channel: Config::default(),
-            source: Source::default(),
-            channels_max: CHANNELS_COUNT_MAX,
-            listeners_max: LISTENERS_COUNT_MAX,
-            payload_max: PAYLOAD_MAX,
-        }
-    }
-}
-
-/// Which requests ask for the same, as a module says it. Those who go to different servers never
-/// do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Key(Option<Box<[u8]>>);
-
-/// The module's fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a channel's key has {found} bytes, and may have {KEY_LENGTH_MAX}: shorten it, or hash it")]
-pub struct KeyTooLong {
-    /// How many it has.
-    pub found: usize,
-}
-
-impl Key {
-    /// Reads a module's key. An empty one is what the request says itself: authority, path, and
-    /// what answers may depend on (`reflector::Ask`).
-    ///
-    /// # Errors
-    /// When it is too long.
-    pub fn new(bytes: &[u8]) -> Result<Self, KeyTooLong> {
-        if bytes.len() > KEY_LENGTH_MAX {
-            return Err(KeyTooLong { found: bytes.len() });
-        }
-        Ok(Self((!bytes.is_empty()).then(|| bytes.into())))
-    }
-}
-
-/// Somebody who asks for a stream.
-#[derive(Clone, Debug)]
-pub struct Join {
-    /// The stream.
-    pub key: Key,
-    /// Who asks.
-    pub client: SocketAddr,
-    /// Whom: where the connection was going.
-    pub server: SocketAddr,
-    /// The request as it is to be sent.
-    pub request: RequestHead,
-    /// Bytes behind its head that have been read.
-    pub received: Vec<u8>,
-}
-
-/// Whose an end is.
-pub(crate) enum Role {
+/// Owner of an end.
+#[derive(Clone, Copy)]
+enum Role {
     Listener(ListenerId),
     Origin(StationId),
     Relay(u64),
-    /// Nobody's any more: what is left to send, and whether the end of it was told.
-    Leaving {
-        out: Vec<u8>,
-        is_told: bool,
-    },
 }
 
 /// All channels of one service.
 pub struct Fanout {
-    pub(crate) settings: Settings,
-    account: Option<Rc<dyn Account>>,
-    pub(crate) roles: BTreeMap<End, Role>,
-    pub(crate) stations: BTreeMap<StationId, Station>,
-    /// Those that somebody may join.
-    pub(crate) names: BTreeMap<Name, StationId>,
-    pub(crate) listeners: BTreeMap<ListenerId, Listener>,
-    pub(crate) relays: BTreeMap<u64, Relay>,
-    /// The next number of anything: each is given once.
-    pub(crate) number: u64,
-    /// Listeners that there is something to send to, each once.
-    pub(crate) queue: VecDeque<ListenerId>,
-    pub(crate) timers: BTreeSet<(Nanos, StationId)>,
-    /// Ends that leave, and until when, the oldest first.
-    pub(crate) leaving: VecDeque<(Nanos, End)>,
-    pub(crate) buffer: Box<[u8]>,
-    pub(crate) body: Vec<u8>,
-    /// What all channels may come to keep.
-    pub(crate) payload: Bytes,
-    /// Memory of requests of those who wait.
-    pub(crate) waiting: usize,
-    pub(crate) stats: FanoutStats,
+    settings: Settings,
+    /// Owners of ends, those that leave aside.
+    roles: BTreeMap<End, Role>,
+    stations: Stations,
+    listeners: Listeners,
+    relays: BTreeMap<u64, Relay>,
+    departures: Departures,
+    numbers: Numbers,
+    /// Room for what is read.
+    buffer: Box<[u8]>,
+    /// Room for a part of a body, without its chunks.
+    body: Vec<u8>,
+    stats: FanoutStats,
 }
 
 /// Bytes of one read: as much as a listener is sent at once.
@@ -142,40 +56,38 @@ const READ_LENGTH: usize = 64 * 1024;
 
 const _: () = assert!(READ_LENGTH <= ORIGIN_PORTION);
 
+/// Sends of one listener before others have their turn: a burst goes at once.
+const ROUNDS_MAX: usize = 4;
+
 impl Fanout {
-    /// Without channels, and without anybody who pays for what they keep.
+    /// Returns one without channels, and without anybody who pays for what they keep.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            account: None,
             roles: BTreeMap::new(),
-            stations: BTreeMap::new(),
-            names: BTreeMap::new(),
-            listeners: BTreeMap::new(),
+            stations: Stations::new(settings),
+            listeners: Listeners::default(),
             relays: BTreeMap::new(),
-            number: 0,
-            queue: VecDeque::new(),
-            timers: BTreeSet::new(),
-            leaving: VecDeque::new(),
+            departures: Departures::default(),
+            numbers: Numbers::default(),
             buffer: vec![0; READ_LENGTH].into(),
             body: Vec::new(),
-            payload: Bytes::ZERO,
-            waiting: 0,
             stats: FanoutStats::default(),
         }
     }
 
-    /// One whose channels keep no more than this account has room for: who asks for one more is
-    /// refused.
+    /// Has an account pay for what channels keep: they keep no more than it has room for, and who
+    /// asks for one more is refused.
     #[must_use]
-    pub fn paid(self, account: Rc<dyn Account>) -> Self {
-        Self { account: Some(account), ..self }
+    pub fn paid(mut self, account: Rc<dyn Account>) -> Self {
+        self.stations.set_account(account);
+        self
     }
 
-    /// Somebody asks for a stream: from now on its end is looked after here. It joins the channel,
-    /// opens it as the first, goes to its server alone if what it asks for cannot be shared, or is
-    /// refused if there is no room.
+    /// Handles a request for a stream, whose end is looked after here from now on. It joins the
+    /// channel, opens it as the first, goes to its server alone if what it asks for cannot be shared,
+    /// or is refused if there is no room.
     pub fn join(&mut self, io: &mut Io<'_>, end: End, join: Join) {
         if io.state(end) != State::Open {
             return io.close(end, Closed::Reset);
@@ -190,145 +102,92 @@ impl Fanout {
         };
         let version = waiting.request.version();
         let name = Name { server, key };
-        let memory = waiting.memory();
-        let has_room = self.waiting + memory <= WAITING_LENGTH_MAX;
-        let station_id = if has_room { self.station(&name, &ask, client) } else { None };
+        let has_room = self.listeners.may_wait(&waiting);
+        let (stations, numbers) = (&mut self.stations, &mut self.numbers);
+        let station_id =
+            has_room.then(|| stations.find_or_open(&name, &ask, client, numbers)).flatten();
         let Some(station_id) = station_id else {
             return self.refuse(io, end, Refused::Busy, version);
         };
-        let id = ListenerId(self.next_number());
+        let id = ListenerId(self.numbers.next());
         let now = io.now();
-        let Some(station) = self.stations.get_mut(&station_id) else { return };
-        let is_full = station.listeners >= self.settings.listeners_max.max(1);
+        let Some(station) = self.stations.get_mut(station_id) else { return };
+        let is_full = station.listeners() >= self.settings.listeners_max.max(1);
         if is_full || station.channel.handle_join(now, id, ask.wants()).is_err() {
             return self.refuse(io, end, Refused::Busy, version);
         }
-        station.listeners += 1;
-        self.waiting += memory;
+        station.handle_join();
         self.stats.joined += 1;
-        let said = waiting.received.len();
-        let listener = Listener {
-            end,
-            station: station_id,
-            version,
-            waiting: Some(waiting),
-            out: Vec::new(),
-            is_chunked: false,
-            chunk: Chunk::default(),
-            is_queued: false,
-            said,
-        };
-        self.listeners.insert(id, listener);
+        self.listeners.insert(id, Listener::new(end, station_id, waiting));
         self.roles.insert(end, Role::Listener(id));
         self.settle(io, station_id);
     }
 
-    /// Whether an end is looked after here.
+    /// Returns true when an end is looked after here.
     #[must_use]
     pub fn owns(&self, end: End) -> bool {
-        self.roles.contains_key(&end)
+        self.roles.contains_key(&end) || self.departures.has(end)
     }
 
-    /// Something may be done at an end that is owned here.
+    /// Does what can be done at an end that is owned here.
     pub fn ready(&mut self, io: &mut Io<'_>, end: End) {
         match self.roles.get(&end) {
             Some(&Role::Listener(id)) => self.listener_ready(io, end, id),
             Some(&Role::Origin(id)) => self.origin_ready(io, end, id),
             Some(&Role::Relay(number)) => self.advance(io, number),
-            Some(Role::Leaving { .. }) => self.see_off(io, end),
-            None => {}
+            None => self.departures.handle_ready(io, end, &mut self.buffer),
         }
     }
 
-    /// When it wants to work, at the earliest; the past is at once.
+    /// Returns the time at which it wants to work, at the earliest; the past is at once.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        if !self.queue.is_empty() {
+        if self.listeners.has_queued() {
             return Some(Nanos::ZERO);
         }
-        let timer = self.timers.first().map(|(at, _)| *at);
-        let leaving = self.leaving.front().map(|(at, _)| *at);
-        [timer, leaving].into_iter().flatten().min()
+        let timers = [self.stations.poll_timeout(), self.departures.poll_timeout()];
+        timers.into_iter().flatten().min()
     }
 
-    /// That time has come: does a portion of what is due.
+    /// Does a portion of what is due.
     pub fn work(&mut self, io: &mut Io<'_>) {
-        let now = io.now();
-        if let Some(&(_, id)) = self.timers.first().filter(|(at, _)| *at <= now) {
+        if let Some(id) = self.stations.due(io.now()) {
             self.time(io, id);
         }
-        while let Some((_, end)) = self.leaving.pop_front_if(|(at, _)| *at <= now) {
-            if let Some(Role::Leaving { out, .. }) = self.roles.get(&end) {
-                let why = if out.is_empty() { Closed::Ended } else { Closed::Reset };
-                self.close(io, end, why);
-            }
-        }
+        self.departures.handle_timeout(io);
         for _ in 0..SENDS_MAX {
-            let Some(id) = self.queue.pop_front() else { break };
-            if let Some(listener) = self.listeners.get_mut(&id) {
-                listener.is_queued = false;
-                self.serve(io, id);
-            }
+            let Some(id) = self.listeners.pop() else { break };
+            self.serve(io, id);
         }
     }
 
-    /// What has happened, and what there is.
+    /// Returns what has happened, and what there is.
     #[must_use]
     pub fn stats(&self) -> FanoutStats {
         let mut stats = self.stats;
         let mut others = self.buffer.len() + self.body.capacity();
-        for station in self.stations.values() {
+        for station in self.stations.iter() {
             stats.add(station.channel.counters());
             stats.memory.add(station.channel.memory());
             others += station.memory();
         }
-        let each = size_of::<Listener>() + size_of::<ListenerId>();
-        let listeners: usize = self.listeners.values().map(|it| each + it.memory()).sum();
         let relays: usize = self.relays.values().map(Relay::memory).sum();
         let roles = self.roles.len() * (size_of::<End>() + size_of::<Role>());
-        stats.memory.listeners += Bytes((listeners + relays + roles) as u64);
+        let ends = self.listeners.memory() + relays + roles + self.departures.memory();
+        stats.memory.listeners += Bytes(ends as u64);
         stats.memory.others = Bytes(others as u64);
-        (stats.payload_max, stats.waiting) = (self.payload, Bytes(self.waiting as u64));
+        stats.payload_max = self.stations.payload();
+        stats.waiting = Bytes(self.listeners.waiting() as u64);
         stats.channels = self.stations.len() as u64;
         stats.listeners = self.listeners.len() as u64;
         stats.left = stats.joined - stats.listeners;
         stats
     }
 
-    pub(crate) const fn next_number(&mut self) -> u64 {
-        self.number += 1;
-        self.number
-    }
-
-    /// The channel of this name, a new one if there is none that somebody may join; none if there
-    /// is no room.
-    fn station(&mut self, name: &Name, ask: &Ask, client: SocketAddr) -> Option<StationId> {
-        let there = self.names.get(name).copied();
-        let open = there.filter(|id| self.stations.get(id).is_some_and(|it| it.channel.is_open()));
-        if open.is_some() {
-            return open;
-        }
-        let channel = Channel::new(self.settings.channel, ask);
-        let payload_max = channel.payload_max();
-        let has_room = self.payload + payload_max <= self.settings.payload_max;
-        if !has_room || self.stations.len() >= self.settings.channels_max {
-            return None;
-        }
-        let share = Held::take(self.account.clone(), payload_max)?;
-        let id = StationId(self.next_number());
-        let name = name.clone();
-        self.names.insert(name.clone(), id);
-        self.payload += payload_max;
-        let station =
-            Station { channel, name, client, origin: None, listeners: 0, timer: None, share };
-        self.stations.insert(id, station);
-        Some(id)
-    }
-
-    /// Its time has come for a channel.
+    /// Does what a channel's time has come for.
     fn time(&mut self, io: &mut Io<'_>, id: StationId) {
         let now = io.now();
-        let Some(station) = self.stations.get_mut(&id) else { return };
+        let Some(station) = self.stations.get_mut(id) else { return };
         if station.channel.poll_timeout().is_some_and(|at| at <= now) {
             station.channel.handle_timeout(now);
         }
@@ -339,8 +198,8 @@ impl Fanout {
         self.settle(io, id);
     }
 
-    /// Somebody asks its server for itself.
-    pub(crate) fn go_alone(&mut self, io: &mut Io<'_>, end: End, waiting: Waiting) {
+    /// Asks a server for one client alone.
+    fn go_alone(&mut self, io: &mut Io<'_>, end: End, waiting: Waiting) {
         let Waiting { client, server, request, received } = waiting;
         let mut up = head::last_request(&request);
         if head::has_more(&request) {
@@ -354,8 +213,8 @@ impl Fanout {
         );
     }
 
-    pub(crate) fn relay(&mut self, io: &mut Io<'_>, relay: Relay) {
-        let number = self.next_number();
+    fn relay(&mut self, io: &mut Io<'_>, relay: Relay) {
+        let number = self.numbers.next();
         for end in [relay.downstream, relay.upstream] {
             self.roles.insert(end, Role::Relay(number));
         }
@@ -383,25 +242,287 @@ impl Fanout {
         self.leave(io, end, head::refusal(why, version));
     }
 
-    /// A response is over, but for these bytes.
-    pub(crate) fn leave(&mut self, io: &mut Io<'_>, end: End, out: Vec<u8>) {
-        self.roles.insert(end, Role::Leaving { out, is_told: false });
-        self.leaving.push_back((io.now() + LEAVING_MAX, end));
-        self.see_off(io, end);
+    /// Ends a response, but for these bytes.
+    fn leave(&mut self, io: &mut Io<'_>, end: End, out: Vec<u8>) {
+        self.departures.add(io, end, out, &mut self.buffer);
     }
 
-    pub(crate) fn close(&mut self, io: &mut Io<'_>, end: End, why: Closed) {
+    fn close(&mut self, io: &mut Io<'_>, end: End, why: Closed) {
         self.roles.remove(&end);
         io.close(end, why);
-        // Nobody is waited for who has gone.
-        while self.leaving.pop_front_if(|(_, end)| !self.roles.contains_key(end)).is_some() {}
     }
 
-    /// Whose address an origin sees.
-    pub(crate) const fn from(&self, client: SocketAddr) -> Option<SocketAddr> {
+    /// Returns the address that an origin sees, if it is not the node's.
+    const fn from(&self, client: SocketAddr) -> Option<SocketAddr> {
         match self.settings.source {
             Source::Client => Some(client),
             Source::Node => None,
+        }
+    }
+
+    fn listener_ready(&mut self, io: &mut Io<'_>, end: End, id: ListenerId) {
+        let Some(listener) = self.listeners.get_mut(id) else { return };
+        let station = listener.station();
+        if io.state(end) != State::Open {
+            self.lose(io, id);
+            return self.settle(io, station);
+        }
+        // Nobody wants to hear it; who has said all that it wants may still listen.
+        while let Received::Bytes(count) = io.receive(end, &mut self.buffer) {
+            if !listener.handle_said(count) {
+                self.lose(io, id);
+                return self.settle(io, station);
+            }
+        }
+        self.serve(io, id);
+    }
+
+    /// Sends a listener what there is for it.
+    fn serve(&mut self, io: &mut Io<'_>, id: ListenerId) {
+        let Some(listener) = self.listeners.get_mut(id) else { return };
+        let station_id = listener.station();
+        let Some(station) = self.stations.get_mut(station_id) else { return };
+        let now = io.now();
+        let mut goes_on = true;
+        for _ in 0..ROUNDS_MAX {
+            let sent = listener.send(io, &station.channel, id);
+            station.channel.handle_taken(now, id, sent.data);
+            goes_on = sent.goes_on;
+            if !goes_on {
+                break;
+            }
+        }
+        station.let_go();
+        self.settle(io, station_id);
+        if goes_on {
+            self.listeners.enqueue(id);
+        }
+    }
+
+    fn origin_ready(&mut self, io: &mut Io<'_>, end: End, id: StationId) {
+        let now = io.now();
+        let Some(station) = self.stations.get_mut(id) else { return };
+        let Some(origin) = station.origin.as_mut().filter(|origin| origin.end == end) else {
+            return;
+        };
+        match io.state(end) {
+            State::Connecting => return,
+            State::Open | State::Broken => {
+                origin.ask(io);
+                origin.is_readable = true;
+                if origin.is_due(now) {
+                    self.hear(io, id);
+                }
+            }
+            State::Unreachable => self.lose_origin(io, id, Failure::Connect),
+            State::Failed | State::Gone => self.lose_origin(io, id, Failure::Reset),
+        }
+        self.settle(io, id);
+    }
+
+    fn lose_origin(&mut self, io: &mut Io<'_>, id: StationId, failure: Failure) {
+        let Some(station) = self.stations.get_mut(id) else { return };
+        let Some(origin) = station.origin.take() else { return };
+        self.stats.origin_failures += 1;
+        station.channel.handle_upstream_failed(io.now(), origin.connection, failure);
+        self.close(io, origin.end, Closed::Reset);
+    }
+
+    /// Reads what has come from an origin, a portion of it at most.
+    fn hear(&mut self, io: &mut Io<'_>, id: StationId) {
+        let now = io.now();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut body = std::mem::take(&mut self.body);
+        let mut length = 0;
+        while let Some(station) = self.stations.get_mut(id).filter(|_| length < ORIGIN_PORTION) {
+            if !station.may_read(now) {
+                break;
+            }
+            let limit = station.read_length().min(buffer.len());
+            let Some(origin) = &mut station.origin else { break };
+            match io.receive(origin.end, &mut buffer[..limit]) {
+                Received::Bytes(count) => {
+                    length += count;
+                    if !self.take(io, id, &buffer[..count], &mut body) {
+                        break;
+                    }
+                }
+                Received::Ended => {
+                    if self.stations.get_mut(id).is_some_and(|station| station.is_whole()) {
+                        self.end_origin(io, id);
+                    } else {
+                        self.lose_origin(io, id, Failure::Reset);
+                    }
+                    break;
+                }
+                Received::Nothing => {
+                    origin.is_readable = false;
+                    if length > 0 {
+                        origin.gather(now, length);
+                    }
+                    break;
+                }
+            }
+        }
+        // What is left after a portion is due: its time has not changed.
+        (self.buffer, self.body) = (buffer, body);
+    }
+
+    /// Gives a channel bytes of its origin; returns true when more of them can be taken.
+    fn take(&mut self, io: &mut Io<'_>, id: StationId, bytes: &[u8], body: &mut Vec<u8>) -> bool {
+        let now = io.now();
+        let Some(station) = self.stations.get_mut(id) else { return false };
+        let mut heard = station.receive(now, bytes, body);
+        while let Ok(Heard::Head { left }) = heard {
+            // Who asks alone takes the connection, and all that was read of it.
+            self.settle(io, id);
+            let Some(station) = self.stations.get_mut(id) else { return false };
+            if station.origin.is_none() {
+                return false;
+            }
+            station.forget_raw();
+            let rest = bytes.get(bytes.len().saturating_sub(left)..).unwrap_or_default();
+            heard = station.decode(now, rest, body);
+        }
+        match heard {
+            Ok(Heard::Taken) => true,
+            Ok(Heard::Head { .. }) => false,
+            Ok(Heard::End) => {
+                self.end_origin(io, id);
+                false
+            }
+            Err(_) => {
+                self.lose_origin(io, id, Failure::Reset);
+                false
+            }
+        }
+    }
+
+    /// Ends an origin's body.
+    fn end_origin(&mut self, io: &mut Io<'_>, id: StationId) {
+        let Some(station) = self.stations.get_mut(id) else { return };
+        let Some(origin) = station.origin.take() else { return };
+        station.channel.handle_upstream_end(io.now(), origin.connection);
+        self.close(io, origin.end, Closed::Ended);
+    }
+
+    /// Does what a channel wants done, notes when it wants to be asked again, and forgets it when
+    /// nobody is left.
+    fn settle(&mut self, io: &mut Io<'_>, id: StationId) {
+        loop {
+            let Some(station) = self.stations.get_mut(id) else { return };
+            let Some(effect) = station.channel.poll_effect() else { break };
+            self.act(io, id, effect);
+        }
+        if let Some(station) = self.stations.settle(id) {
+            self.stats.add(station.channel.counters());
+            if let Some(origin) = station.origin {
+                self.close(io, origin.end, Closed::Ended);
+            }
+        }
+    }
+
+    fn act(&mut self, io: &mut Io<'_>, id: StationId, effect: Effect) {
+        match effect {
+            Effect::Open { connection, request } => self.open(io, id, connection, &request),
+            Effect::Close { connection } => self.close_origin(io, id, connection),
+            Effect::Head { to, head, body } => self.answer(io, to, &head, body),
+            Effect::Ready { to } => self.listeners.enqueue(to),
+            Effect::End { to, ending } => self.end(io, to, ending),
+            Effect::Pass { to, connection, .. } => self.pass(io, id, to, connection),
+            Effect::Alone { to, .. } => self.alone(io, to),
+        }
+    }
+
+    fn open(
+        &mut self,
+        io: &mut Io<'_>,
+        id: StationId,
+        connection: Connection,
+        request: &RequestHead,
+    ) {
+        let Some(station) = self.stations.get(id) else { return };
+        let (from, to) = (self.from(station.client()), station.name().server);
+        let end = io.connect(from, to, Talk::Free);
+        self.stats.origins_opened += 1;
+        self.roles.insert(end, Role::Origin(id));
+        let Some(station) = self.stations.get_mut(id) else { return };
+        let origin = Origin::new(end, connection, head::request(request));
+        if let Some(before) = station.origin.replace(origin) {
+            self.close(io, before.end, Closed::Ended);
+        }
+    }
+
+    fn close_origin(&mut self, io: &mut Io<'_>, id: StationId, connection: Connection) {
+        let Some(station) = self.stations.get_mut(id) else { return };
+        if let Some(origin) = station.origin.take_if(|it| it.connection == connection) {
+            self.close(io, origin.end, Closed::Ended);
+        }
+    }
+
+    /// Begins a listener's response.
+    fn answer(&mut self, io: &mut Io<'_>, to: ListenerId, head: &ResponseHead, body: Framing) {
+        let Some(listener) = self.listeners.get(to) else { return };
+        io.limit_unsent(listener.end(), UNSENT_MAX);
+        if !self.listeners.answer(to, head, body) {
+            self.lose(io, to);
+        }
+    }
+
+    /// Ends a listener's response. The channel has forgotten it.
+    fn end(&mut self, io: &mut Io<'_>, to: ListenerId, ending: Ending) {
+        let Some(listener) = self.remove(to) else { return };
+        let end = listener.end();
+        match listener.end_of_body().filter(|_| ending.is_clean()) {
+            Some(out) => self.leave(io, end, out),
+            None => self.close(io, end, Closed::Reset),
+        }
+    }
+
+    /// Removes a listener whose end is gone.
+    fn lose(&mut self, io: &mut Io<'_>, id: ListenerId) {
+        let Some(listener) = self.remove(id) else { return };
+        self.close(io, listener.end(), Closed::Reset);
+        if let Some(station) = self.stations.get_mut(listener.station()) {
+            station.channel.handle_leave(id);
+        }
+    }
+
+    fn remove(&mut self, id: ListenerId) -> Option<Listener> {
+        let listener = self.listeners.remove(id)?;
+        self.roles.remove(&listener.end());
+        if let Some(station) = self.stations.get_mut(listener.station()) {
+            station.handle_leave();
+        }
+        Some(listener)
+    }
+
+    /// Gives an answer that is not shared to the listener that it was asked for.
+    fn pass(&mut self, io: &mut Io<'_>, id: StationId, to: ListenerId, connection: Connection) {
+        let Some(station) = self.stations.get_mut(id) else { return };
+        let origin = station.origin.take_if(|it| it.connection == connection);
+        let Some(origin) = origin else { return self.alone(io, to) };
+        let version = self.listeners.get(to).map(Listener::version);
+        let Some(version) = version.filter(|&version| origin.fits(version)) else {
+            self.close(io, origin.end, Closed::Ended);
+            return self.alone(io, to);
+        };
+        let Some(listener) = self.remove(to) else { return };
+        self.stats.alone += 1;
+        let (upstream, down) = origin.give_away();
+        self.relay(
+            io,
+            Relay { downstream: listener.end(), upstream, version, up: Vec::new(), down },
+        );
+    }
+
+    /// Has another listener ask for itself.
+    fn alone(&mut self, io: &mut Io<'_>, to: ListenerId) {
+        let Some(listener) = self.remove(to) else { return };
+        let end = listener.end();
+        match listener.into_waiting() {
+            Some(waiting) => self.go_alone(io, end, *waiting),
+            None => self.close(io, end, Closed::Reset),
         }
     }
 }

@@ -55,16 +55,19 @@
 #![forbid(unsafe_code)]
 
 mod chunk;
-mod effects;
+mod departures;
 mod fanout;
 mod head;
 pub mod limits;
 mod listener;
+mod listeners;
 mod relay;
-mod serve;
+mod settings;
 mod station;
+mod stations;
 mod stats;
 
-pub use fanout::{Fanout, Join, Key, KeyTooLong, Settings, Source};
+pub use fanout::Fanout;
 pub use reflector::NoStore;
+pub use settings::{Join, Key, KeyTooLong, Settings, Source};
 pub use stats::{FanoutMemory, FanoutStats};

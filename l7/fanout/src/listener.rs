@@ -1,8 +1,9 @@
 //! One listener: what is on its way to it, and nothing of the payload.
 
 use crate::chunk::Chunk;
-use crate::limits::SEND_LENGTH_MAX;
-use http1::{RequestHead, Version};
+use crate::head;
+use crate::limits::{SAID_LENGTH_MAX, SEND_LENGTH_MAX};
+use http1::{Framing, RequestHead, ResponseHead, Version};
 use reflector::{Channel, ListenerId, Piece};
 use std::array;
 use std::io::IoSlice;
@@ -18,7 +19,7 @@ const SLICES_MAX: usize = PIECES_MAX + 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StationId(pub(crate) u64);
 
-/// Who waits for an origin's head, and may have to ask for itself.
+/// Request of a client that waits for an origin's head, and may have to ask for itself.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) client: SocketAddr,
@@ -28,29 +29,29 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Bytes of memory that it is.
+    /// Returns the bytes of memory that it is.
     pub(crate) fn memory(&self) -> usize {
         let request = self.request.headers.wire_length() + self.request.target().len();
         size_of::<Self>() + request + self.received.capacity()
     }
 }
 
-/// See above.
+/// A listener of a channel.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    pub(crate) end: End,
-    pub(crate) station: StationId,
-    pub(crate) version: Version,
-    /// Until there is a head.
-    pub(crate) waiting: Option<Box<Waiting>>,
-    /// The head, or what of it is not sent.
-    pub(crate) out: Vec<u8>,
-    pub(crate) is_chunked: bool,
-    pub(crate) chunk: Chunk,
+    end: End,
+    station: StationId,
+    version: Version,
+    /// Its request, until there is a head.
+    waiting: Option<Box<Waiting>>,
+    /// The part of the head that is not sent.
+    out: Vec<u8>,
+    is_chunked: bool,
+    chunk: Chunk,
     /// It is among those that are served next.
-    pub(crate) is_queued: bool,
+    is_queued: bool,
     /// Bytes that it has said behind its request.
-    pub(crate) said: usize,
+    said: usize,
 }
 
 /// What a send has done.
@@ -63,6 +64,69 @@ pub(crate) struct Sent {
 }
 
 impl Listener {
+    pub(crate) fn new(end: End, station: StationId, waiting: Box<Waiting>) -> Self {
+        Self {
+            end,
+            station,
+            version: waiting.request.version(),
+            said: waiting.received.len(),
+            waiting: Some(waiting),
+            out: Vec::new(),
+            is_chunked: false,
+            chunk: Chunk::default(),
+            is_queued: false,
+        }
+    }
+
+    pub(crate) const fn end(&self) -> End {
+        self.end
+    }
+
+    pub(crate) const fn station(&self) -> StationId {
+        self.station
+    }
+
+    pub(crate) const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Returns its request while it waits for a head.
+    pub(crate) fn waiting(&self) -> Option<&Waiting> {
+        self.waiting.as_deref()
+    }
+
+    /// Takes its request, if it waits for a head.
+    pub(crate) fn into_waiting(self) -> Option<Box<Waiting>> {
+        self.waiting
+    }
+
+    /// Begins its response; returns false when the head has no room for one field more.
+    pub(crate) fn answer(&mut self, head: &ResponseHead, body: Framing) -> bool {
+        self.waiting = None;
+        let written = head::response(head, body, self.version);
+        let is_written = written.is_ok();
+        if let Ok((out, is_chunked)) = written {
+            (self.out, self.is_chunked) = (out, is_chunked);
+        }
+        is_written
+    }
+
+    /// Notes that it is to be served; returns false when that was known.
+    pub(crate) const fn handle_queued(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_queued, true)
+    }
+
+    /// Notes that it is served now.
+    pub(crate) const fn handle_turn(&mut self) {
+        self.is_queued = false;
+    }
+
+    /// Counts bytes that it has said; returns false when that is too much.
+    pub(crate) const fn handle_said(&mut self, count: usize) -> bool {
+        self.said = self.said.saturating_add(count);
+        self.said <= SAID_LENGTH_MAX
+    }
+
     /// Sends what there is, from where it lies.
     pub(crate) fn send(&mut self, io: &mut Io<'_>, channel: &Channel, id: ListenerId) -> Sent {
         let limit = self.chunk.left().unwrap_or(SEND_LENGTH_MAX);
@@ -95,7 +159,7 @@ impl Listener {
         Sent { data, goes_on }
     }
 
-    /// What has to be sent until its response is over; none if it can never be whole.
+    /// Returns what has to be sent until its response is over; none if it can never be whole.
     pub(crate) fn end_of_body(mut self) -> Option<Vec<u8>> {
         if self.is_chunked {
             self.out.extend(self.chunk.end()?);
@@ -103,7 +167,7 @@ impl Listener {
         Some(self.out)
     }
 
-    /// Bytes of memory that it needs beside its place.
+    /// Returns the bytes of memory that it needs beside its place.
     pub(crate) fn memory(&self) -> usize {
         self.out.capacity() + self.waiting.as_ref().map_or(0, |waiting| waiting.memory())
     }

@@ -7,7 +7,7 @@ use reflector::{Channel, Connection, Key as Asked};
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use tcp_intercept::{End, Io};
-use units::{Held, Nanos};
+use units::{Bytes, Held, Nanos};
 
 /// Bytes that are read at once before there is a head: one of them, and the beginning of a body.
 const HEAD_READ_LENGTH: usize = 4 * 1024;
@@ -133,22 +133,63 @@ fn pause(took: Nanos, length: usize) -> Nanos {
     Nanos(u64::try_from(worth).unwrap_or(u64::MAX).min(GATHER_MAX.0))
 }
 
-/// See above.
+/// A channel, with the connection to its origin.
 pub(crate) struct Station {
     pub(crate) channel: Channel,
-    pub(crate) name: Name,
-    /// The client that the origin was opened for.
-    pub(crate) client: SocketAddr,
+    name: Name,
+    /// The client that the origin is asked for.
+    client: SocketAddr,
     pub(crate) origin: Option<Origin>,
-    /// How many there are: the channel's counters are for people, and cost more.
-    pub(crate) listeners: usize,
-    /// What it is noted with among all that wait for a time.
-    pub(crate) timer: Option<Nanos>,
-    /// What it may come to keep, as it is counted for all of them.
-    pub(crate) share: Held,
+    /// Number of its listeners: the channel's counters are for people, and cost more.
+    listeners: usize,
+    /// Time that it is noted with among all that wait for one.
+    timer: Option<Nanos>,
+    /// Payload that it may come to keep, as it is counted for all of them.
+    share: Held,
 }
 
 impl Station {
+    pub(crate) const fn new(channel: Channel, name: Name, client: SocketAddr, share: Held) -> Self {
+        Self { channel, name, client, origin: None, listeners: 0, timer: None, share }
+    }
+
+    pub(crate) const fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Returns the client that the origin is asked for.
+    pub(crate) const fn client(&self) -> SocketAddr {
+        self.client
+    }
+
+    /// Returns the number of its listeners.
+    pub(crate) const fn listeners(&self) -> usize {
+        self.listeners
+    }
+
+    pub(crate) const fn handle_join(&mut self) {
+        self.listeners += 1;
+    }
+
+    pub(crate) const fn handle_leave(&mut self) {
+        self.listeners = self.listeners.saturating_sub(1);
+    }
+
+    /// Returns the payload that it may come to keep.
+    pub(crate) fn share(&self) -> Bytes {
+        self.share.bytes()
+    }
+
+    /// Gives back what its channel keeps no more.
+    pub(crate) fn shrink_share(&mut self) {
+        self.share.shrink(self.channel.payload_max());
+    }
+
+    /// Notes the time at which it wants to be asked again; returns the one before.
+    pub(crate) const fn replace_timer(&mut self, timer: Option<Nanos>) -> Option<Nanos> {
+        std::mem::replace(&mut self.timer, timer)
+    }
+
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
         let origin = self.origin.as_ref().and_then(Origin::poll_timeout);
         [self.channel.poll_timeout(), origin].into_iter().flatten().min()
