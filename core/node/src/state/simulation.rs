@@ -12,8 +12,8 @@ use units::{Edge, EntryId, Name, Nanos, RuleId, SessionId};
 use super::{Node, Snapshot};
 use crate::budget::Budget;
 use crate::classifier::{Reach, RuleSet};
-use crate::command::{Command, Effect, Event, Memory, ServiceStart};
-use crate::desired::DesiredState;
+use crate::command::{Arrangement, Command, Effect, Event, Memory, ServiceStart};
+use crate::desired::{DesiredRule, DesiredSession, DesiredState};
 use crate::policy::OnFailure;
 use crate::port::PortSpec;
 use crate::rule::{Action, RuleSpec};
@@ -162,13 +162,44 @@ impl World {
         }
     }
 
+    /// Changes rules, and one service, at once.
+    fn arrange(&mut self, service: Name, to_service: Action) -> Command {
+        let rules: Vec<RuleId> = self.node.rules().iter().map(|view| view.rule.id).collect();
+        let remove = if rules.is_empty() { Vec::new() } else { vec![self.dice.one_of(&rules)] };
+        let came_with = (self.dice.below(2) == 0).then(|| service.clone());
+        let add = (0..self.dice.below(3)).map(|_| DesiredRule {
+            spec: self.spec(to_service.clone()),
+            came_with: came_with.clone(),
+            owner: None,
+        });
+        let add = add.collect();
+        let arrangement = Arrangement {
+            then: (0..self.dice.below(3) as u16)
+                .map(|edge| (edge, name(self.dice.one_of(&SERVICES))))
+                .collect(),
+            level: self.dice.one_of(&[None, Some(Level::User)]),
+            budget: Budget::default(),
+            on_failure: self.dice.one_of(&POLICIES),
+            owner: None,
+        };
+        Command::Arrange { remove, add, services: [(service, arrangement)].into() }
+    }
+
     fn command(&mut self) {
         let service = name(self.dice.one_of(&SERVICES));
         let to_service = Action::Service(service.clone());
         let (session, reserved) = (self.dice.one_of(&SESSIONS), self.dice.one_of(&RESERVED));
         let made = self.dice.one_of(&["gold", "silver"]);
         let reservation: Reservation = serde_json::from_str(reserved).unwrap();
-        let command = match self.dice.below(12) {
+        let command = match self.dice.below(14) {
+            12 => self.arrange(service, to_service),
+            13 => {
+                let wanted = self.dice.below(3);
+                let reservation = DesiredSession { reservation, owner: None };
+                let sessions = ["gold", "silver"].iter().take(wanted);
+                let sessions = sessions.map(|it| (name(it), reservation.clone())).collect();
+                Command::SessionsArrange { sessions }
+            }
             9 => Command::SessionCreate { session: name(made), reservation, owner: None },
             10 => Command::SessionSet { session: name(made), reservation },
             11 => {
@@ -618,12 +649,13 @@ impl World {
         let reaches: Vec<Reach> = self.node.rules().iter().map(|view| view.reach).collect();
         let waits = |view: &&super::RuleView| {
             let service = view.rule.spec.action.service().and_then(|name| self.node.service(name));
-            service.is_some_and(bypassed)
+            service.is_some_and(|service| bypassed(service) && !self.is_closed(service))
         };
         let waiting = reaches.iter().filter(|&&reach| reach == Reach::Waiting).count();
         let rules = self.node.rules();
         assert_eq!(waiting, rules.iter().filter(waits).count(), "seed {}", self.seed);
-        let told = reaches.iter().filter(|&&reach| reach == Reach::Installed).count();
+        let is_told = |reach: &&Reach| [Reach::Installed, Reach::Closed].contains(*reach);
+        let told = reaches.iter().filter(is_told).count();
         assert_eq!(told, self.installed.entries.len(), "seed {}: a rule is missing", self.seed);
     }
 }

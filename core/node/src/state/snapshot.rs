@@ -237,6 +237,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::tests::{NOW, running};
 
     #[test]
     fn what_contradicts_itself_is_refused() {
@@ -261,5 +262,42 @@ mod tests {
         twice.services.extend(twice.services.clone());
         let refused = Node::restore(node.name().clone(), Vec::new(), twice).unwrap_err();
         assert_eq!(refused, RestoreError::Entry { service, entry: EntryId(0) });
+    }
+
+    /// A daemon has to read what the one before wrote: fields, their names and their order stay.
+    #[test]
+    fn a_snapshot_is_written_as_daemons_before_wrote_it() {
+        let mut node = running();
+        let session = Name::new("gold").unwrap();
+        let reservation = serde_json::from_str(r#"{"weight":5}"#).unwrap();
+        let create = crate::Command::SessionCreate { session, reservation, owner: None };
+        node.handle_command(NOW, create).unwrap();
+        let written = node.with_snapshot(|it| serde_json::to_string(it).unwrap());
+        let expected = concat!(
+            r#"{"sessions":[{"id":2,"name":"gold","reservation":{"cpu":[],"below":null,"#,
+            r#""memory":null,"queue":null,"send":{},"weight":5},"owner":null,"leaving":false}],"#,
+            r#""session_next":3,"services":[{"service":{"name":"monitor","entry":0,"#,
+            r#""module":{"digest":"sha256:00","kind":"packets","manifest":{"abi":1,"#,
+            r#""name":"monitor","version":"0.1.0","window":96,"state_version":1,"#,
+            r#""lanes":{"count":1},"pools":[],"flows_by":[],"levels":["user"],"#,
+            r#""memory_pages_max":null,"timer_ms":null,"needs":[],"description":"","#,
+            r#""parameters":{"dscp":{"type":"u8","default":{"u8":46},"description":"the mark"}},"#,
+            r#""reasons":{"7":"too short"},"refusals":{}},"hands_state_over":false,"image":0,"#,
+            r#""imports":[],"granted":["all"]},"parameters":{"dscp":"10"},"#,
+            r#""session":"best-effort","then":{},"budget":{"fuel":null,"packets":null,"#,
+            r#""bytes":null,"over":"raise"},"on_failure":"open","owner":null,"level":"user","#,
+            r#""level_reason":"the module asks for it first","state":"running","#,
+            r#""since":1000000000,"restarts":0},"session":1,"values":{"dscp":{"u8":10}},"#,
+            r#""wanted":null,"movable":false,"listener":null,"moving":false,"held":true,"#,
+            r#""told_closed":false,"edges":["out","out","out","out"],"starts":1,"#,
+            r#""has_run":true,"retry_at":null,"backoff":{"next":100000000},"#,
+            r#""traps":{"at":[]},"traps_heard":0}],"rules":[{"rule":{"id":0,"#,
+            r#""match":"proto udp","priority":100,"session":"best-effort","#,
+            r#""action":{"service":"monitor"}},"came_with":"monitor","owner":null}],"#,
+            r#""rule_next":1,"entry_next":1,"entry_next_user":0,"generation":1,"#,
+            r#""cell":{"state":{"state":"ready"},"since":1000000000,"restarts":0,"#,
+            r#""backoff":{"next":100000000}},"bpf":true}"#,
+        );
+        assert_eq!(written, expected);
     }
 }
