@@ -264,7 +264,8 @@ pub fn compile<'a>(
         if let Some(flows) = &rule.spec.flows {
             let template = compile_match(rule, matched, lookup)?;
             let nothing = PortPrefix { value: 0, mask: 0 };
-            let found = set.cover(&mut keys, rule.spec.stage(), template, &[(nothing, nothing)]);
+            let stage = rule.spec.stage();
+            let found = cover::cover(&set, &mut keys, stage, template, &[(nothing, nothing)]);
             if let Some(better) = found {
                 set.shadowed.push((rule.id, better));
                 continue;
@@ -315,7 +316,7 @@ impl RuleSet {
             return Err(RuleSetError::TooManyEntries { rule: rule.id, text, needed, left });
         }
         let stage = rule.spec.stage();
-        if let Some(better) = self.cover(keys, stage, (bits, key), &ports) {
+        if let Some(better) = cover::cover(self, keys, stage, (bits, key), &ports) {
             return Ok(Some(better));
         }
         let (mut installed, mut better) = (false, None);

@@ -58,6 +58,22 @@ pub struct Match {
     pub fragment: Option<FragmentMatch>,
 }
 
+impl Match {
+    /// Checks that a match made field by field is one that its text could say.
+    ///
+    /// # Errors
+    /// As for parsing; the position is that in the text which [`Match`] displays.
+    pub fn check(&self) -> Result<(), MatchError> {
+        self.to_string().parse::<Self>().map(drop)
+    }
+
+    /// Returns true when no packet can match both; false where that is not seen at once.
+    #[must_use]
+    pub fn is_apart(&self, other: &Self) -> bool {
+        apart::are_apart(self, other)
+    }
+}
+
 /// What `vlan` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VlanMatch {

@@ -1,154 +1,73 @@
 //! The node: commands and events in, effects out.
 //!
 //! ```text
-//! deploy ─▶ Starting ─ started ─▶ Running ─ failed ─▶ Failed ─ pause over ─▶ Starting
-//!              │ failed, never ran   │ ▲                  │
-//!              ▼                     │ └── cell lost, ready, started again
-//!            gone ◀─ stopped ─ Stopping ◀─ remove ────────┘ (at once, when the cell has nothing of it)
+//!                    ┌──────┐ ─▶ Cell          worker process
+//!  Command, Event, ─▶│ Node │ ─▶ Sessions      promises
+//!  time              └──────┘ ─▶ Deployments   services, rules, replacements
+//!                       ▲          │
+//!  Effect ◀─────────────┴ Effects ◀┘
 //! ```
 //!
-//! Rules of a service are installed only while it runs, and uninstalled before
-//! it is stopped, so that no packet is sent to a service that is not there; those of a service
-//! that is closed while it is down stay, and drop ([`crate::policy`]). One
-//! cell runs all services; it and each service have a pause of their own
-//! before they are started again.
+//! [`Node`] only routes: each owner keeps its fields to itself, is handed what it needs of the
+//! others for one call, and puts what is to be done outside into one queue. One cell runs all
+//! services; it and each service have a pause of their own before they are started again.
 
 mod accounts;
-mod arrange;
-mod associations;
-mod awaited;
-mod failure;
+mod cell;
+mod change;
+mod deployments;
+mod effects;
 mod graph;
+mod managed;
+mod names;
 mod replace;
 mod roster;
 mod rules;
-mod services;
 mod sessions;
 mod snapshot;
 
 pub use accounts::Accounts;
-pub use associations::{ASSOCIATIONS_NAME, ASSOCIATIONS_PRIORITY};
-pub use services::FIRST_STARTS_MAX;
+pub use cell::CellState;
+pub use managed::FIRST_STARTS_MAX;
+pub use rules::{ASSOCIATIONS_NAME, ASSOCIATIONS_PRIORITY, RuleView};
 pub use snapshot::{RestoreError, Snapshot, SnapshotView};
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
-use ::session::admission::Admission;
-use bpf_maps::RULES_MAX;
-use serde::{Deserialize, Serialize};
+use ::session::admission::{Capacity, Left, MemoryUsed};
+use ::session::below::Speed;
+use abi::Level;
 use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
-use crate::classifier::{Reach, RuleSet};
+use self::cell::Cell;
+use self::change::{Context, Version, Wanted};
+use self::deployments::Deployments;
+use self::effects::Effects;
+use self::managed::{Managed, Place};
+use self::names::Names;
+use self::sessions::Sessions;
+use crate::classifier::RuleSet;
 use crate::command::{Command, Effect, Event, Memory, Notice, Outcome};
-use crate::desired::DesiredRule;
+use crate::desired::{DesiredRule, DesiredSession, DesiredState};
 use crate::owner::Owner;
 use crate::port::{self, Port, PortError, PortSpec};
 use crate::refusal::Refusal;
-use crate::rule::Rule;
-use crate::service::{Backoff, Service};
-use crate::session::{Session, Table};
-use roster::Roster;
-use services::Managed;
+use crate::service::{ModuleInfo, Service};
+use crate::session::Session;
 
 /// One node. Nothing happens in it but by a command, an event or the time.
 #[derive(Clone, Debug)]
 pub struct Node {
     name: Name,
     ports: Vec<Port>,
-    sessions: Table,
-    /// What was promised; none while nobody has said what the node has to give. Then everything
-    /// fits.
-    admission: Option<Admission>,
-    /// Sessions that go when the last of their services has stopped.
-    leaving: BTreeSet<SessionId>,
-    services: Roster,
-    rules: BTreeMap<RuleId, OwnedRule>,
-    /// Rules of the node itself, which bring what comes for its associations.
-    own_rules: Vec<Rule>,
-    /// Rules of the desired state that are not there yet, and hold already.
-    awaited: Vec<Rule>,
-    /// Where the search for a free number begins, so that one is not reused at once.
-    rule_next: u32,
-    entry_next: u16,
-    /// The same for services that never leave user level.
-    entry_next_user: u16,
-    /// For the next service, if it is free.
-    entry_preferred: Option<EntryId>,
-    installed: RuleSet,
-    generation: u64,
-    /// Services have come to where packets can go, and the front door has not been told. Many
-    /// start at the same time; what all of them want of it is worked out once.
-    stale: bool,
-    /// Something happened after which sessions that leave may be gone.
-    ending: bool,
     cell: Cell,
-    /// Whether services may run below user level.
-    bpf: bool,
-    effects: VecDeque<Effect>,
-}
-
-/// A rule and the service that it came with.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct OwnedRule {
-    rule: Rule,
-    came_with: Option<Name>,
-    /// Whose it is.
-    #[serde(default)]
-    owner: Option<Owner>,
-    #[serde(skip)]
-    life: Life,
-}
-
-/// Whether a rule is one that packets may meet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Life {
-    /// It is, when its service runs.
-    #[default]
-    Live,
-    /// When the version of the service that it comes with runs.
-    Coming,
-    /// When the version of the service that it came with is put back.
-    Going,
-}
-
-/// The worker process.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Cell {
-    state: CellState,
-    /// Since when it is ready.
-    since: Nanos,
-    restarts: u32,
-    backoff: Backoff,
-}
-
-/// How the worker process is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "lowercase")]
-pub enum CellState {
-    /// It has been asked to start.
-    Starting,
-    /// It takes work.
-    Ready,
-    /// It is gone.
-    Lost {
-        /// When it is started again.
-        retry_at: Nanos,
-    },
-}
-
-/// A rule as `tam rule list` shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RuleView {
-    /// The rule.
-    #[serde(flatten)]
-    pub rule: Rule,
-    /// The service that it came with, and goes with.
-    pub came_with: Option<Name>,
-    /// Whose it is.
-    #[serde(default)]
-    pub owner: Option<Owner>,
-    /// Whether packets can meet it.
-    pub reach: Reach,
+    sessions: Sessions,
+    deployments: Deployments,
+    effects: Effects,
+    /// True when something happened after which sessions that leave may be gone: many services
+    /// stop at the same time.
+    ending: bool,
 }
 
 impl Node {
@@ -157,32 +76,16 @@ impl Node {
     /// # Errors
     /// When the ports cannot be told apart or are too many.
     pub fn new(name: Name, ports: Vec<PortSpec>) -> Result<Self, PortError> {
+        let mut effects = Effects::default();
+        effects.push(Effect::StartCell { restarts: 0 });
         Ok(Self {
             name,
             ports: port::numbered(ports)?,
-            sessions: Table::default(),
-            admission: None,
-            leaving: BTreeSet::new(),
-            services: Roster::default(),
-            rules: BTreeMap::new(),
-            own_rules: Vec::new(),
-            awaited: Vec::new(),
-            rule_next: 0,
-            entry_next: 0,
-            entry_next_user: 0,
-            entry_preferred: None,
-            installed: RuleSet::default(),
-            generation: 0,
-            stale: false,
+            cell: Cell::starting(),
+            sessions: Sessions::default(),
+            deployments: Deployments::default(),
+            effects,
             ending: false,
-            cell: Cell {
-                state: CellState::Starting,
-                since: Nanos::ZERO,
-                restarts: 0,
-                backoff: Backoff::default(),
-            },
-            bpf: true,
-            effects: [Effect::StartCell { restarts: 0 }].into(),
         })
     }
 
@@ -200,7 +103,20 @@ impl Node {
     }
 
     fn do_command(&mut self, now: Nanos, command: Command) -> Result<Outcome, Refusal> {
+        let (sessions, ports, out) = (&mut self.sessions, &self.ports, &mut self.effects);
         match command {
+            Command::SessionCreate { session, reservation, owner } => {
+                let desired = DesiredSession { reservation, owner };
+                sessions.create(session, desired, ports, out)
+            }
+            Command::SessionSet { session, reservation } => {
+                sessions.set(session, reservation, ports, out)
+            }
+            Command::SessionGiveUp { session } => sessions.give_up(session, out),
+            Command::SessionsArrange { sessions: wanted } => sessions.arrange(wanted, ports, out),
+            Command::SessionRemove { session, cascade } => {
+                self.session_remove(now, session, cascade)
+            }
             Command::Deploy {
                 service,
                 module,
@@ -214,40 +130,61 @@ impl Node {
                 discard_state,
                 owner,
             } => {
-                let wanted = services::Wanted {
+                let memory = if discard_state { Memory::Discarded } else { Memory::Kept };
+                let wanted = Wanted {
                     service,
                     module,
                     parameters,
                     session,
+                    rules,
                     level,
                     then,
                     budget,
                     on_failure,
+                    memory,
                     owner,
                 };
-                let memory = if discard_state { Memory::Discarded } else { Memory::Kept };
-                self.deploy(now, wanted, rules, memory)
+                self.change(now, |it, cx| it.deploy(wanted, cx))
             }
             Command::Replace { service, module, parameters, level, memory } => {
-                let version = replace::Version { module, parameters, level };
-                self.another_version(now, &service, version, memory)
+                let version = Version { module, parameters, level, memory };
+                self.change(now, |it, cx| it.replace(&service, version, cx))
             }
-            Command::Remove { service, cascade } => self.remove(now, &service, cascade),
-            Command::Move { service, level } => self.move_service(&service, level),
-            Command::Bpf { enabled } => Ok(self.set_bpf(enabled)),
-            Command::RuleAdd { specs, owner } => self.rule_add(specs, owner),
-            Command::RuleRemove { rule } => self.rule_remove(rule),
-            Command::SessionCreate { session, reservation, owner } => {
-                self.session_create(session, reservation, owner)
+            Command::Remove { service, cascade } => {
+                self.change(now, |it, cx| it.remove(&service, cascade, cx))
             }
-            Command::SessionSet { session, reservation } => self.session_set(session, reservation),
-            Command::SessionRemove { session, cascade } => {
-                self.session_remove(now, session, cascade)
+            Command::Move { service, level } => {
+                self.change(now, |it, cx| it.move_service(&service, level, cx))
             }
-            Command::SessionGiveUp { session } => self.session_give_up(session),
-            Command::SessionsArrange { sessions } => self.sessions_arrange(sessions),
-            Command::Arrange { remove, add, services } => self.arrange(&remove, add, services),
+            Command::Bpf { enabled } => self.change(now, |it, cx| Ok(it.set_bpf(enabled, cx))),
+            Command::RuleAdd { specs, owner } => {
+                self.change(now, |it, cx| it.add_rules(specs, owner, cx))
+            }
+            Command::RuleRemove { rule } => self.change(now, |it, cx| it.remove_rule(rule, cx)),
+            Command::Arrange { remove, add, services } => {
+                self.change(now, |it, cx| it.arrange(&remove, add, services, cx))
+            }
         }
+    }
+
+    /// Removes a session, with what is in it if that is asked for.
+    fn session_remove(
+        &mut self,
+        now: Nanos,
+        session: Name,
+        cascade: bool,
+    ) -> Result<Outcome, Refusal> {
+        let id = self.sessions.find_created(&session)?.id;
+        let (services, rules) = self.deployments.in_session(&session);
+        let in_use = !services.is_empty() || !rules.is_empty();
+        if in_use && !cascade {
+            return Err(Refusal::SessionInUse { session, services, rules });
+        }
+        let rules =
+            self.change(now, |deployments, cx| deployments.remove_all(&services, rules, cx))?;
+        self.sessions.leave(id, &mut self.effects)?;
+        let stopping = self.deployments.roster().sessions().contains(&id);
+        Ok(Outcome::SessionRemoved { session, services, rules, stopping })
     }
 
     /// Takes note of what happened outside. An event about an entry that is not
@@ -256,49 +193,53 @@ impl Node {
         match event {
             Event::CellReady => self.cell_ready(now),
             Event::CellLost { reason } => self.cell_lost(now, reason),
-            Event::ServiceStarted { entry } => self.service_started(now, entry),
-            Event::ServiceListens { entry, port } => self.service_listens(entry, port),
-            Event::ServicePlaced { entry, level, reason, movable } => {
-                self.service_placed(entry, services::Place { level, reason, movable });
+            Event::ServiceStarted { entry } => {
+                self.change(now, |it, cx| it.handle_started(entry, cx));
             }
-            Event::MoveFailed { entry, reason } => self.move_failed(entry, reason),
-            Event::ServiceReplaced { entry } => self.service_replaced(entry),
-            Event::ReplaceFailed { entry, reason } => self.replace_failed(entry, reason),
-            Event::ServiceKept { entry } => self.service_kept(entry),
-            Event::ServicePutBack { entry, reason } => self.service_put_back(entry, reason),
-            Event::ServiceFailed { entry, reason } => self.service_failed(now, entry, reason),
+            Event::ServiceListens { entry, port } => self.deployments.handle_listens(entry, port),
+            Event::ServicePlaced { entry, level, reason, movable } => {
+                let place = Place { level, reason, movable };
+                self.change(now, |it, cx| it.handle_placed(entry, place, cx));
+            }
+            Event::MoveFailed { entry, reason } => {
+                self.change(now, |it, cx| it.handle_move_failed(entry, reason, cx));
+            }
+            Event::ServiceReplaced { entry } => {
+                self.change(now, |it, cx| it.handle_replaced(entry, cx));
+            }
+            Event::ReplaceFailed { entry, reason } => {
+                self.change(now, |it, cx| it.handle_replace_failed(entry, reason, cx));
+            }
+            Event::ServiceKept { entry } => self.change(now, |it, cx| it.handle_kept(entry, cx)),
+            Event::ServicePutBack { entry, reason } => {
+                self.change(now, |it, cx| it.handle_put_back(entry, reason, cx));
+            }
+            Event::ServiceFailed { entry, reason } => {
+                self.change(now, |it, cx| it.handle_failed(entry, reason, cx));
+            }
             Event::ServiceTrapped { entry, traps, reason } => {
-                self.service_trapped(now, entry, traps, reason);
+                self.change(now, |it, cx| it.handle_trapped(entry, traps, reason, cx));
             }
             Event::ServiceStopped { entry } => {
-                self.service_failed(now, entry, "it stopped without being asked to".to_owned());
+                let reason = "it stopped without being asked to".to_owned();
+                self.change(now, |it, cx| it.handle_failed(entry, reason, cx));
             }
         }
-        // Many services stop at the same time, too.
         self.ending = true;
     }
 
     /// Starts again what has waited long enough.
     pub fn handle_timeout(&mut self, now: Nanos) {
-        if let CellState::Lost { retry_at } = self.cell.state
-            && retry_at <= now
-        {
-            self.cell.state = CellState::Starting;
-            self.cell.restarts = self.cell.restarts.saturating_add(1);
-            self.effects.push_back(Effect::StartCell { restarts: self.cell.restarts });
-        }
-        self.retry_services(now);
+        self.effects.extend(self.cell.handle_timeout(now));
+        self.change(now, Deployments::handle_timeout);
     }
 
     /// When [`Node::handle_timeout`] is to be called, on the clock of `now`; `None`: not before
     /// something else happens.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        let cell = match self.cell.state {
-            CellState::Lost { retry_at } => Some(retry_at),
-            CellState::Starting | CellState::Ready => None,
-        };
-        self.services.values().filter_map(Managed::retry_at).chain(cell).min()
+        let services = self.deployments.roster().poll_timeout();
+        services.into_iter().chain(self.cell.poll_timeout()).min()
     }
 
     /// The next thing to be done outside; to be called until there is none.
@@ -306,47 +247,106 @@ impl Node {
         if self.ending {
             self.end_sessions();
         }
-        if self.stale {
+        if self.deployments.is_stale() {
             // Nobody hears that a service runs before its packets come to it.
             let told = std::mem::take(&mut self.effects);
             self.install();
-            self.effects.extend(told);
+            self.effects.append(told);
         }
-        self.effects.pop_front()
+        self.effects.poll()
+    }
+
+    /// Lends the deployments everything that they need for one change.
+    fn change<T>(
+        &mut self,
+        now: Nanos,
+        change: impl FnOnce(&mut Deployments, &mut Context<'_>) -> T,
+    ) -> T {
+        let Self { ports, cell, sessions, deployments, effects: out, .. } = self;
+        let is_ready = cell.is_ready();
+        change(deployments, &mut Context { now, ports, sessions, is_ready, out })
     }
 
     /// Tells the front door and the cell where packets go, if that has changed.
     fn install(&mut self) {
-        self.stale = false;
-        self.set_closed();
-        self.set_edges();
-        self.install_rules();
+        // Nothing of it depends on the time.
+        self.change(Nanos::ZERO, Deployments::install);
+    }
+
+    /// Removes sessions that leave and of which nothing is left.
+    fn end_sessions(&mut self) {
+        self.ending = false;
+        let roster = self.deployments.roster();
+        self.sessions.end(|| roster.sessions(), &mut self.effects);
     }
 
     fn cell_ready(&mut self, now: Nanos) {
-        if self.cell.state == CellState::Ready {
-            return;
+        if self.cell.handle_ready(now) {
+            self.sessions.announce(&mut self.effects);
+            self.change(now, Deployments::start_waiting);
         }
-        self.cell.state = CellState::Ready;
-        self.cell.since = now;
-        self.tell_sessions();
-        self.start_waiting();
     }
 
     fn cell_lost(&mut self, now: Nanos, reason: String) {
-        let ran_for = match self.cell.state {
-            CellState::Lost { .. } => return,
-            CellState::Starting => Nanos::ZERO,
-            CellState::Ready => now.saturating_sub(self.cell.since),
-        };
-        let retry_at = now + self.cell.backoff.pause(ran_for);
-        self.cell.state = CellState::Lost { retry_at };
-        let notices = self.services_lost(now, &reason);
-        self.install();
-        let closed = self.services().filter(|service| self.is_closed(service));
-        let closed = closed.map(|service| service.name.clone()).collect();
-        self.effects.push_back(Effect::Report(Notice::CellLost { reason, closed, retry_at }));
+        let Some(retry_at) = self.cell.handle_lost(now) else { return };
+        let (closed, notices) =
+            self.change(now, |deployments, cx| deployments.handle_cell_lost(&reason, cx));
+        self.effects.report(Notice::CellLost { reason, closed, retry_at });
         self.effects.extend(notices.into_iter().map(Effect::Report));
+    }
+
+    /// Has all that it decided written down. A service that is being replaced starts anew as it was
+    /// before: which of the two versions the cell has by then, nobody could say.
+    pub fn with_snapshot<T>(&self, write: impl FnOnce(&SnapshotView<'_>) -> T) -> T {
+        if !self.is_replacing() {
+            return write(&SnapshotView::of(&self.sessions, &self.deployments, &self.cell));
+        }
+        let mut deployments = self.deployments.clone();
+        deployments.end_replacements("the daemon ended");
+        write(&SnapshotView::of(&self.sessions, &deployments, &self.cell))
+    }
+
+    /// The node of a snapshot, with the ports that it had. [`Node::resume`] is to follow.
+    ///
+    /// # Errors
+    /// When the snapshot contradicts itself or the ports.
+    pub fn restore(
+        name: Name,
+        ports: Vec<PortSpec>,
+        snapshot: Snapshot,
+    ) -> Result<Self, RestoreError> {
+        let ports = port::numbered(ports)?;
+        let (sessions, deployments, cell) = snapshot.restore()?;
+        deployments.rules().check_all(Names::of(&ports, &sessions, deployments.roster()))?;
+        let (effects, ending) = (Effects::default(), false);
+        Ok(Self { name, ports, cell, sessions, deployments, effects, ending })
+    }
+
+    /// Goes on after [`Node::restore`]: with a cell that has exactly these services of those
+    /// that ran, or without one. The first rules that it installs have those of `desired` that
+    /// wait for their services: no packet goes past a closed one that could not start.
+    pub fn resume(
+        &mut self,
+        now: Nanos,
+        has: Result<&BTreeSet<EntryId>, String>,
+        desired: &DesiredState,
+    ) {
+        self.change(now, |deployments, cx| deployments.add_awaited(desired, cx));
+        match has {
+            Ok(running) => {
+                self.cell.resume();
+                self.sessions.announce(&mut self.effects);
+                self.change(now, |deployments, cx| deployments.resume_with(running, cx));
+            }
+            // Those that were to stop, and all that goes with a cell.
+            Err(reason) => self.cell_lost(now, reason),
+        }
+        self.end_sessions();
+        self.install();
+        let edges = self.deployments.roster().told_edges();
+        let rules = self.effects.take_rules();
+        let rules = rules.unwrap_or_else(|| self.deployments.reinstall_rules());
+        self.effects.lead_with(edges, rules);
     }
 
     /// Its name.
@@ -359,6 +359,12 @@ impl Node {
     #[must_use]
     pub fn ports(&self) -> &[Port] {
         &self.ports
+    }
+
+    /// How the cell is doing, and how often it was started again.
+    #[must_use]
+    pub const fn cell(&self) -> (CellState, u32) {
+        (self.cell.state(), self.cell.restarts())
     }
 
     /// Its sessions, by number.
@@ -378,110 +384,183 @@ impl Node {
         self.sessions.by_number(id)
     }
 
+    /// Says what the node has to give from now on. Sessions that were promised more than there is
+    /// are promised nothing any more: each with the reason.
+    pub fn set_capacity(&mut self, capacity: Capacity) -> Vec<(Name, Refusal)> {
+        self.sessions.set_capacity(capacity, &mut self.effects)
+    }
+
+    /// Says what of memory is in use: for what is promised from now on.
+    pub fn set_memory_used(&mut self, used: MemoryUsed) {
+        self.sessions.set_memory_used(used);
+    }
+
+    /// What of memory was last known to be in use.
+    #[must_use]
+    pub fn memory_used(&self) -> MemoryUsed {
+        self.sessions.memory_used()
+    }
+
+    /// What the node has to give, if somebody has said it.
+    #[must_use]
+    pub fn capacity(&self) -> Option<&Capacity> {
+        self.sessions.capacity()
+    }
+
+    /// What of it can still be promised.
+    #[must_use]
+    pub fn left(&self) -> Option<Left> {
+        self.sessions.left()
+    }
+
+    /// The accounts of services below user level, on a machine of this speed whose kernel ticks
+    /// so often.
+    #[must_use]
+    pub fn accounts(&self, speed: Speed, tick: Nanos) -> Accounts {
+        Accounts::of(&self.sessions, self.services(), speed, tick)
+    }
+
     /// Its services, by name.
     pub fn services(&self) -> impl Iterator<Item = &Service> {
-        self.services.values().map(Managed::service)
+        self.deployments.roster().services()
     }
 
     /// The service of this name.
     #[must_use]
     pub fn service(&self, name: &Name) -> Option<&Service> {
-        self.services.get(name).map(Managed::service)
-    }
-
-    /// Where to run the service with this entry, best first; empty when there is none.
-    #[must_use]
-    pub fn levels_of(&self, entry: EntryId) -> Vec<abi::Level> {
-        self.services
-            .of(entry)
-            .map_or_else(Vec::new, |managed| managed.definition().levels(self.bpf))
+        self.deployments.roster().service(name)
     }
 
     /// The service with this entry.
     #[must_use]
     pub fn service_of(&self, entry: EntryId) -> Option<&Service> {
-        self.services.of(entry).map(Managed::service)
+        self.deployments.roster().of(entry).map(Managed::service)
     }
 
-    /// Its rules, best first: as the front door would try them.
+    /// Where to run the service with this entry, best first; empty when there is none.
     #[must_use]
-    pub fn rules(&self) -> Vec<RuleView> {
-        let shadowed: BTreeMap<RuleId, RuleId> = self.installed.shadowed.iter().copied().collect();
-        let view = |owned: &OwnedRule| RuleView {
-            rule: owned.rule.clone(),
-            came_with: owned.came_with.clone(),
-            owner: owned.owner,
-            reach: match shadowed.get(&owned.rule.id) {
-                _ if !self.is_active(owned) => Reach::Waiting,
-                Some(&by) => Reach::Shadowed { by },
-                None if self.is_down(owned) => Reach::Closed,
-                None => Reach::Installed,
-            },
-        };
-        let live = self.rules.values().filter(|owned| owned.life == Life::Live);
-        let mut views: Vec<RuleView> = live.map(view).collect();
-        views.sort_by_key(|view| (core::cmp::Reverse(view.rule.spec.priority), view.rule.id));
-        views
+    pub fn levels_of(&self, entry: EntryId) -> Vec<Level> {
+        let managed = self.deployments.roster().of(entry);
+        managed.map_or_else(Vec::new, |managed| managed.definition().levels(self.bpf()))
     }
 
-    /// For whom each rule that packets may meet counts, those of the node itself included; in no
-    /// order, and nothing is copied.
-    pub fn rule_sessions(&self) -> impl Iterator<Item = (RuleId, &Name)> {
-        let live = self.rules.values().filter(|owned| owned.life == Life::Live);
-        let rules = live.map(|owned| &owned.rule).chain(&self.own_rules);
-        rules.map(|rule| (rule.id, &rule.spec.session))
+    /// Has the next service that starts get this entry, if it is free then.
+    pub fn prefer_entry(&mut self, entry: Option<EntryId>) {
+        self.deployments.prefer_entry(entry);
     }
 
-    /// For whom a rule counts that packets may meet, and whose it is.
+    /// Whether packets of a service are dropped as long as it does not run: because it is closed,
+    /// or one that comes after it in its graph, which they would go past.
     #[must_use]
-    pub fn rule_payer(&self, rule: RuleId) -> Option<(&Name, Option<Owner>)> {
-        let owned = self.rules.get(&rule).filter(|owned| owned.life == Life::Live);
-        let owned = owned.map(|owned| (&owned.rule.spec.session, owned.owner));
-        owned.or_else(|| {
-            let own = self.own_rules.iter().find(|own| own.id == rule)?;
-            Some((&own.spec.session, None))
-        })
+    pub fn is_closed(&self, service: &Service) -> bool {
+        self.deployments.is_closed(service)
     }
 
-    /// Its rules by number, as they are desired.
+    /// Whether a service is neither being started nor being replaced: then another version can
+    /// take its place.
     #[must_use]
-    pub fn numbered_rules(&self) -> Vec<(RuleId, DesiredRule)> {
-        let desired = |view: RuleView| {
-            let RuleView { rule, came_with, owner, .. } = view;
-            (rule.id, DesiredRule { spec: rule.spec, came_with, owner })
-        };
-        let mut rules: Vec<_> = self.rules().into_iter().map(desired).collect();
-        rules.sort_by_key(|(id, _)| *id);
-        rules
+    pub fn is_settled(&self, service: &Name) -> bool {
+        self.deployments.is_settled(service)
     }
 
-    /// How the cell is doing, and how often it was started again.
+    /// Returns true while a new version of a service is being started or watched: a snapshot has the
+    /// one before.
     #[must_use]
-    pub const fn cell(&self) -> (CellState, u32) {
-        (self.cell.state, self.cell.restarts)
+    pub fn is_replacing(&self) -> bool {
+        self.deployments.is_replacing()
+    }
+
+    /// Why what a service knows would be lost, if another one took its place; nothing where it
+    /// does not run, or is not lost.
+    #[must_use]
+    pub fn would_lose(&self, service: &Name, new: &ModuleInfo, session: &Name) -> Option<String> {
+        self.deployments.loss(service, new, session)
+    }
+
+    /// Every module that a service runs, may run soon, or may run again.
+    pub fn digests(&self) -> impl Iterator<Item = &str> {
+        self.deployments.digests()
     }
 
     /// Whether services may run below user level.
     #[must_use]
     pub const fn bpf(&self) -> bool {
-        self.bpf
+        self.deployments.roster().bpf()
+    }
+
+    /// Its rules, best first: as the front door would try them.
+    #[must_use]
+    pub fn rules(&self) -> Vec<RuleView> {
+        let names = Names::of(&self.ports, &self.sessions, self.deployments.roster());
+        self.deployments.rules().views(names)
+    }
+
+    /// The node's own rules, as `tam rule list` shows them.
+    pub fn own_rules(&self) -> impl Iterator<Item = RuleView> {
+        self.deployments.rules().own_views()
+    }
+
+    /// All rules that packets may meet: those that are awaited behind the others, its own last.
+    #[must_use]
+    pub fn all_rules(&self) -> Vec<RuleView> {
+        let awaited = self.deployments.rules().awaited_views();
+        self.rules().into_iter().chain(awaited).chain(self.own_rules()).collect()
+    }
+
+    /// Its rules by number, as they are desired.
+    #[must_use]
+    pub fn numbered_rules(&self) -> Vec<(RuleId, DesiredRule)> {
+        self.deployments.rules().numbered()
+    }
+
+    /// For whom each rule that packets may meet counts, those of the node itself included; in no
+    /// order, and nothing is copied.
+    pub fn rule_sessions(&self) -> impl Iterator<Item = (RuleId, &Name)> {
+        self.deployments.rules().sessions()
+    }
+
+    /// For whom a rule counts that packets may meet, and whose it is.
+    #[must_use]
+    pub fn rule_payer(&self, rule: RuleId) -> Option<(&Name, Option<Owner>)> {
+        self.deployments.rules().payer(rule)
     }
 
     /// What the front door was told last, or is told next.
     #[must_use]
     pub const fn installed(&self) -> &RuleSet {
-        &self.installed
+        self.deployments.rules().installed()
     }
 
     /// The number of times that the front door's rules were replaced.
     #[must_use]
     pub const fn generation(&self) -> u64 {
-        self.generation
+        self.deployments.rules().generation()
+    }
+
+    /// Has datagrams to these addresses brought to the associations' entry, in place of those
+    /// before.
+    ///
+    /// # Errors
+    /// When there is no room for the rules; then nothing has changed.
+    pub fn serve_associations(&mut self, at: &[SocketAddr]) -> Result<(), Refusal> {
+        self.change(Nanos::ZERO, |deployments, cx| deployments.serve_associations(at, cx))
+    }
+
+    /// Has those rules of a state hold that are not there yet, as far as that needs no service.
+    pub fn await_rules(&mut self, desired: &DesiredState) {
+        self.change(Nanos::ZERO, |deployments, cx| deployments.await_rules(desired, cx));
+    }
+
+    /// Another state is desired: what it does not ask for is awaited no more.
+    pub fn await_only(&mut self, desired: &DesiredState) {
+        self.change(Nanos::ZERO, |deployments, cx| deployments.await_only(desired, cx));
     }
 }
 
-const _: () = assert!(RULES_MAX <= u32::MAX as usize, "a rule's number has 32 bits");
-
+#[cfg(test)]
+mod association_tests;
+#[cfg(test)]
+mod awaited_tests;
 #[cfg(test)]
 mod owner_tests;
 #[cfg(test)]

@@ -59,31 +59,29 @@ impl Packets {
     }
 }
 
-impl RuleSet {
-    /// Returns a rule that has a packet of the match, if better ones have each of them.
-    pub(super) fn cover(
-        &self,
-        keys: &mut Keys,
-        stage: Stage,
-        (bits, key): (Key, Key),
-        ports: &[(PortPrefix, PortPrefix)],
-    ) -> Option<RuleId> {
-        let may_ask = PACKETS_OF_RULE_MAX.min(keys.packets.left);
-        let mut search = Search { set: self, keys, stage, hidden: 0, left: may_ask };
-        let mut better = None;
-        for &(source, destination) in ports {
-            let (bits, key) = with_ports(bits, key, source, destination);
-            search.hidden = most_hidden(&bits);
-            let found = search.wider(&bits, &key).or_else(|| search.together(bits, key));
-            if found.is_none() {
-                better = None;
-                break;
-            }
-            better = better.or(found);
+/// Returns a rule that has a packet of the match, if better ones in the set have each of them.
+pub(super) fn cover(
+    set: &RuleSet,
+    keys: &mut Keys,
+    stage: Stage,
+    (bits, key): (Key, Key),
+    ports: &[(PortPrefix, PortPrefix)],
+) -> Option<RuleId> {
+    let may_ask = PACKETS_OF_RULE_MAX.min(keys.packets.left);
+    let mut search = Search { set, keys, stage, hidden: 0, left: may_ask };
+    let mut better = None;
+    for &(source, destination) in ports {
+        let (bits, key) = with_ports(bits, key, source, destination);
+        search.hidden = most_hidden(&bits);
+        let found = search.wider(&bits, &key).or_else(|| search.together(bits, key));
+        if found.is_none() {
+            better = None;
+            break;
         }
-        keys.packets.left -= may_ask - search.left;
-        better
+        better = better.or(found);
     }
+    keys.packets.left -= may_ask - search.left;
+    better
 }
 
 /// Returns how much of L4 a packet of a key can hide: a rule that looks at what it hides does not

@@ -1,19 +1,12 @@
-//! Whether two matches can mean the same packet.
+//! Comparison of two matches: packets that both can mean.
 
 use super::Match;
 use crate::ethernet::Ethertype;
 use crate::l4::{PortRange, TcpFlags};
 use crate::prefix::Prefix;
 
-impl Match {
-    /// Whether no packet can match both; false where that is not seen at once.
-    #[must_use]
-    pub fn is_apart(&self, other: &Self) -> bool {
-        apart(self, other)
-    }
-}
-
-fn apart(one: &Match, other: &Match) -> bool {
+/// Returns true when no packet can match both; false where that is not seen at once.
+pub(super) fn are_apart(one: &Match, other: &Match) -> bool {
     // With their types: a field that becomes a range is no longer compared by value.
     let l4_ports = |one: Option<PortRange>, other: Option<PortRange>| match (one, other) {
         (Some(one), Some(other)) => !one.meets(other),

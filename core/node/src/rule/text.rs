@@ -373,16 +373,6 @@ fn families_agree(found: &Match, positions: &Positions) -> Result<(), At> {
     Ok(())
 }
 
-impl Match {
-    /// Whether a match made field by field is one that its text could say.
-    ///
-    /// # Errors
-    /// As for parsing; the position is that in the text which [`Match`] displays.
-    pub fn check(&self) -> Result<(), MatchError> {
-        self.to_string().parse::<Self>().map(drop)
-    }
-}
-
 impl fmt::Display for Match {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut fields = Fields { f, first: true };

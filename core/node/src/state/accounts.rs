@@ -1,4 +1,4 @@
-//! Who pays for what services use below user level.
+//! Accounts of what services use below user level, and who pays from them.
 //!
 //! ```text
 //!  session with `below` ───────────── an account of its own: its share
@@ -13,8 +13,9 @@ use ::session::admission::BELOW_SHARE_MAX;
 use ::session::below::{Speed, Terms};
 use units::{EntryId, Nanos, SessionId};
 
-use super::Node;
+use super::sessions::Sessions;
 use crate::budget::OverBudget;
+use crate::service::Service;
 
 /// Accounts by their numbers, which are sessions' numbers, and who pays from them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,18 +27,21 @@ pub struct Accounts {
     pub payers: BTreeMap<EntryId, (SessionId, OverBudget)>,
 }
 
-impl Node {
-    /// The accounts of services below user level, on a machine of this speed whose kernel ticks
-    /// so often.
-    #[must_use]
-    pub fn accounts(&self, speed: Speed, tick: Nanos) -> Accounts {
-        let mut accounts = Accounts::default();
-        if !self.sessions.iter().any(|session| session.reservation.below.is_some()) {
+impl Accounts {
+    /// Returns the accounts of services on a machine of this speed whose kernel ticks so often.
+    pub(super) fn of<'a>(
+        sessions: &Sessions,
+        services: impl Iterator<Item = &'a Service>,
+        speed: Speed,
+        tick: Nanos,
+    ) -> Self {
+        let mut accounts = Self::default();
+        if !sessions.iter().any(|session| session.reservation.below.is_some()) {
             return accounts;
         }
-        let left = self.left().map_or(BELOW_SHARE_MAX, |left| left.below);
-        for service in self.services() {
-            let Some(session) = self.sessions.by_name(&service.session) else { continue };
+        let left = sessions.left().map_or(BELOW_SHARE_MAX, |left| left.below);
+        for service in services {
+            let Some(session) = sessions.by_name(&service.session) else { continue };
             let (number, terms) = match session.reservation.below {
                 Some(share) => (session.id, Terms::of(share, speed, tick)),
                 None if session.id == SessionId::SYSTEM => continue,

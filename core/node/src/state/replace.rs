@@ -1,77 +1,295 @@
-//! One version of a service in the place of another.
+//! Versions of services that take the place of others.
 //!
 //! ```text
-//!  deploy of a name that runs ─▶ asked ─ ServiceReplaced ─▶ watched ─ ServiceKept ─▶ done
+//!  deploy of a name that runs ─▶ Asked ─ ServiceReplaced ─▶ Watched ─ ServiceKept ─▶ done
 //!                                  │ ReplaceFailed             │ ServicePutBack, cell lost
 //!                                  ▼                           ▼
 //!                          the old one goes on        the old one goes on again
 //! ```
 //!
-//! Rules that come with the new version wait (`Coming`) until it runs; those that the old one
-//! has and the new one has not are kept (`Going`) until nobody can want it back. A service that
-//! waits for a cell becomes another version at once, and the one before again if that does not start.
+//! Rules that come with the new version wait until it runs; those that the old one has and the new
+//! one has not are kept until nobody can want it back. A service that waits for a cell becomes
+//! another version at once (`Untried`), and the one before again if that does not start.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use abi::check::Kind;
-use abi::manifest::ParameterValue;
 use abi::{Lanes, Level};
-use units::{EntryId, Name, Nanos, RuleId, SessionId};
+use units::{Name, Nanos, RuleId};
 
-use super::rules::rules_of;
-use super::services::{Managed, check_levels};
-use super::{Life, Node};
-use crate::budget::Budget;
-use crate::classifier::Destination;
-use crate::command::{Effect, Memory, Notice, Outcome, ServiceStart, StateWay};
-use crate::owner::{Owner, same_principal};
-use crate::policy::OnFailure;
+use super::managed::{Definition, Managed};
+use super::roster::Roster;
+use super::rules::Rules;
+use crate::command::{Memory, Notice, StateWay};
+use crate::owner::same_principal;
 use crate::refusal::Refusal;
-use crate::rule::RuleSpec;
-use crate::service::{ModuleInfo, ServiceState};
+use crate::service::{ModuleInfo, Service};
 
-/// What a deploy says of a service, beside its name and its rules.
-#[derive(Clone, Debug)]
-pub(super) struct Definition {
-    pub(super) module: ModuleInfo,
-    pub(super) parameters: BTreeMap<String, String>,
-    pub(super) values: BTreeMap<Name, ParameterValue>,
-    pub(super) session: Name,
-    pub(super) session_id: SessionId,
-    pub(super) wanted: Option<Level>,
-    pub(super) then: BTreeMap<u16, Name>,
-    pub(super) budget: Budget,
-    pub(super) on_failure: OnFailure,
-    pub(super) owner: Option<Owner>,
+/// Replacements that have not come to an end, by service.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Replacements {
+    by_service: BTreeMap<Name, Replacement>,
 }
 
-/// What of a service differs from one version to the next.
-pub(super) struct Version {
-    pub(super) module: ModuleInfo,
-    pub(super) parameters: BTreeMap<String, String>,
-    pub(super) level: Option<Level>,
+/// One version in the place of another.
+#[derive(Clone, Debug)]
+enum Replacement {
+    /// The cell was asked for a new version; the service is the old one.
+    Asked {
+        /// The new version.
+        definition: Definition,
+        /// Rules of the old version that the new one has, too.
+        stay: BTreeSet<RuleId>,
+    },
+    /// The new version runs and is watched.
+    Watched(Before),
+    /// The service became another version while it waited for a cell, and has yet to start.
+    Untried(Before),
 }
 
-/// A version that was asked for.
+/// Version before, which comes back if the new one fails.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
-    definition: Definition,
-    /// Rules of the old version that the new one has, too.
-    stay: BTreeSet<RuleId>,
-}
-
-/// Previous version, until the new one has started and been watched.
-#[derive(Clone, Debug)]
-pub(super) struct Before {
+struct Before {
     definition: Definition,
     /// Rules that came with the new one.
     added: Vec<RuleId>,
-    /// True when the new one has yet to start: it was asked for while the service waited for a
-    /// cell.
-    has_to_start: bool,
 }
 
-/// How state passes from one version to the next, or why it cannot.
+/// Way of state from one version to the next.
+#[derive(Debug)]
+pub(super) struct Handover {
+    /// Path that it takes.
+    pub(super) way: StateWay,
+    /// Reason why the new version begins empty though nobody asked for that.
+    pub(super) lost: Option<String>,
+}
+
+impl Replacements {
+    /// Returns true when there is any.
+    pub(super) fn is_any(&self) -> bool {
+        !self.by_service.is_empty()
+    }
+
+    /// Returns true while a version of a service is being started or watched.
+    pub(super) fn has(&self, service: &Name) -> bool {
+        self.by_service.contains_key(service)
+    }
+
+    /// Returns true when the cell was asked for another version of a service.
+    pub(super) fn is_asked(&self, service: &Name) -> bool {
+        matches!(self.by_service.get(service), Some(Replacement::Asked { .. }))
+    }
+
+    /// Returns true when a service is another version already, and the one before may come back.
+    pub(super) fn may_come_back(&self, service: &Name) -> bool {
+        self.has(service) && !self.is_asked(service)
+    }
+
+    /// Returns true when a service became another version while it waited for a cell, and that has
+    /// yet to start.
+    pub(super) fn is_untried(&self, service: &Name) -> bool {
+        matches!(self.by_service.get(service), Some(Replacement::Untried(_)))
+    }
+
+    /// Returns the services that are being replaced.
+    pub(super) fn services(&self) -> Vec<Name> {
+        self.by_service.keys().cloned().collect()
+    }
+
+    /// Returns the module that a service may run soon, or again.
+    pub(super) fn module(&self, service: &Name) -> Option<&ModuleInfo> {
+        Some(match self.by_service.get(service)? {
+            Replacement::Asked { definition, .. } => &definition.module,
+            Replacement::Watched(before) | Replacement::Untried(before) => {
+                &before.definition.module
+            }
+        })
+    }
+
+    /// Has the version before, too, run at a level, should it come back.
+    pub(super) fn want_before_at(&mut self, service: &Name, level: Level) {
+        if let Some(Replacement::Watched(before) | Replacement::Untried(before)) =
+            self.by_service.get_mut(service)
+        {
+            let declared = &before.definition.module.manifest.levels;
+            if level == Level::User || declared.contains(&level) {
+                before.definition.wanted = Some(level);
+            }
+        }
+    }
+
+    /// Takes note that the cell was asked for a new version; `stay` are the rules of the old one
+    /// that it has, too.
+    pub(super) fn ask(&mut self, service: Name, definition: Definition, stay: BTreeSet<RuleId>) {
+        self.by_service.insert(service, Replacement::Asked { definition, stay });
+    }
+
+    /// Has a service that waits for a cell become another version; `added` are rules that came with
+    /// that. Of several versions that have not started the one that ran comes back.
+    pub(super) fn try_another(
+        &mut self,
+        now: Nanos,
+        managed: &mut Managed,
+        definition: Definition,
+        mut added: Vec<RuleId>,
+    ) {
+        let old = managed.define(definition);
+        managed.begin_anew(now);
+        let service = managed.service().name.clone();
+        let definition = match self.take_before(&service) {
+            Some((before, _)) => {
+                added.extend(before.added);
+                before.definition
+            }
+            None => old,
+        };
+        self.by_service.insert(service, Replacement::Untried(Before { definition, added }));
+    }
+
+    /// Takes note that the new version of a service runs, at user level for now. Returns false when
+    /// nobody asked for one.
+    pub(super) fn handle_replaced(&mut self, managed: &mut Managed, rules: &mut Rules) -> bool {
+        let service = managed.service().name.clone();
+        let Some((definition, stay)) = self.take_asked(&service) else { return false };
+        let added = rules.change_version(&service, &stay);
+        rules.give(&service, definition.owner);
+        let definition = managed.define(definition);
+        self.by_service.insert(service, Replacement::Watched(Before { definition, added }));
+        true
+    }
+
+    /// Takes note that the new version of a service does not run. Returns what is to be reported, if
+    /// somebody asked for it.
+    pub(super) fn handle_failed(
+        &mut self,
+        service: &Name,
+        rules: &mut Rules,
+        reason: String,
+    ) -> Option<Notice> {
+        self.take_asked(service)?;
+        rules.remove_coming(service);
+        Some(Notice::ReplaceFailed { service: service.clone(), reason })
+    }
+
+    /// Takes note that the new version of a service has been watched for long enough. Returns what
+    /// is to be reported.
+    pub(super) fn handle_kept(&mut self, service: &Name, rules: &mut Rules) -> Option<Notice> {
+        self.take_before(service)?;
+        rules.remove_going(service);
+        Some(Notice::ServiceKept { service: service.clone() })
+    }
+
+    /// Takes note that a service has started: with that a replacement ends which began while it
+    /// waited for a cell.
+    pub(super) fn handle_started(&mut self, service: &Name, rules: &mut Rules) {
+        if self.is_untried(service) {
+            self.by_service.remove(service);
+            rules.remove_going(service);
+        }
+    }
+
+    /// Has a service be the version before again. Returns what is to be reported, if there is one.
+    pub(super) fn put_back(
+        &mut self,
+        managed: &mut Managed,
+        rules: &mut Rules,
+        reason: String,
+    ) -> Option<Notice> {
+        let service = managed.service().name.clone();
+        let (Before { definition, added }, has_run) = self.take_before(&service)?;
+        let owner = definition.owner;
+        managed.define(definition);
+        rules.give(&service, owner);
+        rules.put_back(&service, &added);
+        Some(match has_run {
+            false => Notice::ReplaceFailed { service, reason },
+            true => Notice::ServicePutBack { service, reason },
+        })
+    }
+
+    /// Ends a replacement: the service is the version before again. Returns what is to be reported,
+    /// if there was one.
+    pub(super) fn take_back(
+        &mut self,
+        service: &Name,
+        roster: &mut Roster,
+        rules: &mut Rules,
+        reason: &str,
+    ) -> Option<Notice> {
+        if self.is_asked(service) {
+            return self.handle_failed(service, rules, reason.to_owned());
+        }
+        self.put_back(roster.get_mut(service)?, rules, reason.to_owned())
+    }
+
+    fn take_asked(&mut self, service: &Name) -> Option<(Definition, BTreeSet<RuleId>)> {
+        if !self.is_asked(service) {
+            return None;
+        }
+        match self.by_service.remove(service)? {
+            Replacement::Asked { definition, stay } => Some((definition, stay)),
+            Replacement::Watched(_) | Replacement::Untried(_) => None,
+        }
+    }
+
+    /// Takes the version before, with true when the new one has run.
+    fn take_before(&mut self, service: &Name) -> Option<(Before, bool)> {
+        if !self.may_come_back(service) {
+            return None;
+        }
+        match self.by_service.remove(service)? {
+            Replacement::Watched(before) => Some((before, true)),
+            Replacement::Untried(before) => Some((before, false)),
+            Replacement::Asked { .. } => None,
+        }
+    }
+}
+
+/// Decides how the state of a service that runs passes to a new version.
+///
+/// # Errors
+/// When the new one cannot take its place, or state that was to be kept would be lost.
+pub(super) fn handover(
+    service: &Service,
+    new: &Definition,
+    memory: Memory,
+) -> Result<Handover, Refusal> {
+    let name = || service.name.clone();
+    if service.session != new.session {
+        let (found, expected) = (new.session.clone(), service.session.clone());
+        return Err(Refusal::SessionChange { service: name(), found, expected });
+    }
+    if !same_principal(service.owner, new.owner) {
+        return Err(Refusal::OwnerChange { service: name() });
+    }
+    if service.module.kind != new.module.kind {
+        return Err(Refusal::KindChange { service: name() });
+    }
+    match (memory, state_way(&service.module, &new.module)) {
+        (Memory::Discarded, _) => Ok(Handover { way: StateWay::Empty, lost: None }),
+        (_, Ok(way)) => Ok(Handover { way, lost: None }),
+        (Memory::KeptIfPossible, Err(why)) => {
+            Ok(Handover { way: StateWay::Empty, lost: Some(why) })
+        }
+        (Memory::Kept, Err(why)) => {
+            let version = |module: &ModuleInfo| module.manifest.version.clone();
+            let (old, new) = (version(&service.module), version(&new.module));
+            Err(Refusal::StateLost { service: name(), old, new, why })
+        }
+    }
+}
+
+/// Returns why the state of a service that runs would be lost, if a version of this module and
+/// session took its place.
+pub(super) fn loss(service: &Service, new: &ModuleInfo, session: &Name) -> Option<String> {
+    if service.session != *session {
+        let from = &service.session;
+        return Some(format!("it changes its session from '{from}' to '{session}'"));
+    }
+    state_way(&service.module, new).err()
+}
+
+/// Returns how state passes from one version to the next, or why it cannot.
 fn state_way(old: &ModuleInfo, new: &ModuleInfo) -> Result<StateWay, String> {
     let (before, after) = (old.manifest.state_version, new.manifest.state_version);
     let lanes = |module: &ModuleInfo| match module.manifest.lanes {
@@ -99,416 +317,75 @@ fn state_way(old: &ModuleInfo, new: &ModuleInfo) -> Result<StateWay, String> {
     }
 }
 
-impl Node {
-    /// Whether a service is neither being started nor being replaced: then another version can
-    /// take its place.
-    #[must_use]
-    pub fn is_settled(&self, service: &Name) -> bool {
-        self.services.get(service).is_none_or(|managed| {
-            !managed.is_starting() && managed.asked.is_none() && managed.before.is_none()
-        })
+#[cfg(test)]
+mod tests {
+    use super::super::managed::testing::{definition, running};
+    use super::*;
+
+    const NOW: Nanos = Nanos::from_millis(5);
+
+    fn another(digest: &str) -> Definition {
+        let mut definition = definition("\"user\"");
+        digest.clone_into(&mut definition.module.digest);
+        definition
     }
 
-    /// Returns true while a new version of a service is being started or watched: a snapshot has the
-    /// one before.
-    #[must_use]
-    pub fn is_replacing(&self) -> bool {
-        self.services.values().any(|managed| managed.asked.is_some() || managed.before.is_some())
+    fn digest(managed: &Managed) -> &str {
+        &managed.service().module.digest
     }
 
-    /// Why what a service knows would be lost, if another one took its place; nothing where it
-    /// does not run, or is not lost.
-    #[must_use]
-    pub fn would_lose(&self, service: &Name, new: &ModuleInfo, session: &Name) -> Option<String> {
-        let managed = self.services.get(service).filter(|managed| managed.runs())?;
-        let old = managed.service();
-        if old.session != *session {
-            let from = &old.session;
-            return Some(format!("it changes its session from '{from}' to '{session}'"));
-        }
-        state_way(&old.module, new).err()
-    }
-
-    /// A service becomes another version, in its place.
-    pub(super) fn another_version(
-        &mut self,
-        now: Nanos,
-        name: &Name,
-        version: Version,
-        memory: Memory,
-    ) -> Result<Outcome, Refusal> {
-        let Version { module, parameters, level } = version;
-        let present = self.find_service(name)?.definition();
-        check_levels(&module)?;
-        module.granted.permit(module.imports)?;
-        if let Some(level) = level {
-            self.check_level(name, &module, level)?;
-        }
-        let values = module.manifest.values(&parameters)?;
-        let definition = Definition { module, parameters, values, wanted: level, ..present };
-        let runs = self.services.get(name).is_some_and(Managed::runs);
-        let (_, lost) = self.become_another(now, name, definition, Vec::new(), memory)?;
-        Ok(Outcome::Replacing { service: name.clone(), runs, lost })
-    }
-
-    /// A service that is there becomes another one of its name; beside it, why it begins empty
-    /// if nobody asked for that.
-    pub(super) fn become_another(
-        &mut self,
-        now: Nanos,
-        name: &Name,
-        definition: Definition,
-        specs: Vec<RuleSpec>,
-        memory: Memory,
-    ) -> Result<(Outcome, Option<String>), Refusal> {
-        let managed = self.find_service(name)?;
-        if managed.runs() {
-            self.replace(name, definition, specs, memory)
-        } else if managed.has_run() && !managed.is_starting() {
-            Ok((self.redefine(now, name, definition, specs)?, None))
-        } else {
-            Err(Refusal::ServiceStarting { service: name.clone() })
-        }
-    }
-
-    /// A service that runs gets another version.
-    fn replace(
-        &mut self,
-        name: &Name,
-        definition: Definition,
-        specs: Vec<RuleSpec>,
-        memory: Memory,
-    ) -> Result<(Outcome, Option<String>), Refusal> {
-        let managed = self.find_service(name)?;
-        if managed.asked.is_some() || managed.before.is_some() {
-            return Err(Refusal::ServiceReplacing { service: name.clone() });
-        }
-        let service = managed.service();
-        if service.session != definition.session {
-            let (found, expected) = (definition.session, service.session.clone());
-            return Err(Refusal::SessionChange { service: name.clone(), found, expected });
-        }
-        if !same_principal(service.owner, definition.owner) {
-            return Err(Refusal::OwnerChange { service: name.clone() });
-        }
-        if managed.service().module.kind != definition.module.kind {
-            return Err(Refusal::KindChange { service: name.clone() });
-        }
-        let (old, new) = (&service.module, &definition.module);
-        let (way, lost) = match (memory, state_way(old, new)) {
-            (Memory::Discarded, _) => (StateWay::Empty, None),
-            (_, Ok(way)) => (way, None),
-            (Memory::KeptIfPossible, Err(why)) => (StateWay::Empty, Some(why)),
-            (Memory::Kept, Err(why)) => {
-                let (old, new) = (old.manifest.version.clone(), new.manifest.version.clone());
-                return Err(Refusal::StateLost { service: name.clone(), old, new, why });
-            }
-        };
-        let (entry, replaces) = (service.entry, service.module.digest.clone());
-
-        // Without rules of its own the new version has those of the old one.
-        let own = self.rules.iter().filter(|(_, owned)| owned.came_with.as_ref() == Some(name));
-        let own: Vec<(RuleId, RuleSpec)> =
-            own.map(|(id, owned)| (*id, owned.rule.spec.clone())).collect();
-        let mut stay: BTreeSet<RuleId> = own.iter().map(|(id, _)| *id).collect();
-        let mut new = specs;
-        if !new.is_empty() {
-            stay.retain(|id| {
-                let spec = own.iter().find(|(known, _)| known == id).map(|(_, spec)| spec);
-                let at = new.iter().position(|wanted| Some(wanted) == spec);
-                at.map(|at| new.remove(at)).is_some()
-            });
-        }
-        let leaving = own.iter().map(|(id, _)| *id).filter(|id| !stay.contains(id)).collect();
-        let new = rules_of(name, new, definition.owner);
-        let coming = Destination::of(entry, &definition.module, None);
-        let admitted = self.admit_rules(new, Some((name, coming)), &leaving)?;
-        let mut rules: Vec<RuleId> = stay.iter().copied().collect();
-        rules.extend(admitted.ids());
-        let shadowed = admitted.shadowed.clone();
-        self.insert_rules(admitted, Life::Coming);
-
-        let bpf = self.bpf;
-        let Some(managed) = self.services.get_mut(name) else {
-            return Err(Refusal::ServiceStopping { service: name.clone() });
-        };
-        let start = ServiceStart {
-            entry,
-            service: name.clone(),
-            digest: definition.module.digest.clone(),
-            lanes: definition.module.manifest.lanes,
-            parameters: definition.values.clone(),
-            session: definition.session_id,
-            levels: definition.levels(bpf),
-            functions: definition.module.granted,
-            closed: managed.told_closed,
-        };
-        self.effects.push_back(Effect::ReplaceService { start, way });
-        managed.asked = Some(Asked { definition, stay });
-        let (service, replaces) = (name.clone(), Some(replaces));
-        Ok((Outcome::Deployed { service, entry, rules, shadowed, replaces }, lost))
-    }
-
-    /// The new version runs, at user level for now.
-    pub(super) fn service_replaced(&mut self, entry: EntryId) {
-        let Some((name, asked)) = self.take_asked(entry) else { return };
-        let mut added = Vec::new();
-        for (id, owned) in &mut self.rules {
-            if owned.came_with.as_ref() != Some(&name) {
-                continue;
-            }
-            match owned.life {
-                Life::Coming => {
-                    owned.life = Life::Live;
-                    added.push(*id);
-                }
-                Life::Live if !asked.stay.contains(id) => owned.life = Life::Going,
-                Life::Live | Life::Going => {}
-            }
-        }
-        self.give_rules(&name, asked.definition.owner);
-        if let Some(managed) = self.services.get_mut(&name) {
-            let definition = managed.define(asked.definition);
-            managed.before = Some(Before { definition, added, has_to_start: false });
-        }
-        self.install();
-        self.effects.push_back(Effect::Report(Notice::ServiceReplaced { service: name }));
-    }
-
-    /// The new version does not run, and the old one goes on.
-    pub(super) fn replace_failed(&mut self, entry: EntryId, reason: String) {
-        let Some((name, _)) = self.take_asked(entry) else { return };
-        let notice = self.end_asked(name, reason);
-        self.effects.push_back(Effect::Report(notice));
-    }
-
-    /// The new version has been watched for long enough.
-    pub(super) fn service_kept(&mut self, entry: EntryId) {
-        let Some(managed) = self.managed(entry) else { return };
-        if managed.before.take().is_none() {
-            return;
-        }
+    #[test]
+    fn an_answer_that_nobody_waits_for_changes_nothing() {
+        let (mut replacements, mut rules) = (Replacements::default(), Rules::default());
+        let mut managed = running("monitor", 0, &[]);
         let service = managed.service().name.clone();
-        self.remove_going(&service);
-        self.effects.push_back(Effect::Report(Notice::ServiceKept { service }));
+        let before = managed.service().clone();
+        assert!(!replacements.handle_replaced(&mut managed, &mut rules));
+        assert_eq!(replacements.handle_kept(&service, &mut rules), None);
+        assert_eq!(replacements.put_back(&mut managed, &mut rules, String::new()), None);
+        replacements.ask(service.clone(), another("new"), BTreeSet::new());
+        assert_eq!(replacements.handle_kept(&service, &mut rules), None, "it was not watched");
+        assert_eq!(replacements.put_back(&mut managed, &mut rules, String::new()), None);
+        assert_eq!((managed.service(), replacements.is_asked(&service)), (&before, true));
     }
 
-    /// The version before runs again.
-    pub(super) fn service_put_back(&mut self, entry: EntryId, reason: String) {
-        let Some(managed) = self.managed(entry) else { return };
-        let name = managed.service().name.clone();
-        let notice = self.put_back(&name, reason);
-        self.effects.extend(notice.map(Effect::Report));
-        self.install();
+    #[test]
+    fn a_version_is_asked_for_then_watched_and_put_back_or_kept() {
+        let (mut replacements, mut rules) = (Replacements::default(), Rules::default());
+        let mut managed = running("monitor", 0, &[]);
+        let (service, reason) = (managed.service().name.clone(), "trap".to_owned());
+        replacements.ask(service.clone(), another("new"), BTreeSet::new());
+        assert_eq!(digest(&managed), "sha256:00");
+        assert!(replacements.handle_replaced(&mut managed, &mut rules));
+        assert_eq!(digest(&managed), "new");
+        let known = replacements.module(&service).map(|module| module.digest.as_str());
+        assert_eq!(known, Some("sha256:00"), "it may run again");
+        let (mut kept, mut same) = (replacements.clone(), managed.clone());
+        let notice = Notice::ServicePutBack { service: service.clone(), reason: reason.clone() };
+        assert_eq!(replacements.put_back(&mut managed, &mut rules, reason), Some(notice));
+        assert_eq!((digest(&managed), replacements.is_any()), ("sha256:00", false));
+        let notice = Notice::ServiceKept { service: service.clone() };
+        assert_eq!(kept.handle_kept(&service, &mut rules), Some(notice));
+        assert_eq!(kept.put_back(&mut same, &mut rules, String::new()), None);
+        assert_eq!(digest(&same), "new");
     }
 
-    /// Ends a replacement of a service that was lost, and reports it.
-    pub(super) fn end_replacement(&mut self, name: &Name, reason: &str) {
-        if let Some(notice) = self.take_back(name, reason) {
-            self.effects.push_back(Effect::Report(notice));
+    #[test]
+    fn of_several_versions_that_did_not_start_the_one_that_ran_comes_back() {
+        let (mut replacements, mut rules) = (Replacements::default(), Rules::default());
+        let mut managed = running("monitor", 0, &[]);
+        managed.lose();
+        for digest in ["one", "two"] {
+            replacements.try_another(NOW, &mut managed, another(digest), Vec::new());
         }
-    }
-
-    /// Ends a replacement: the service is the version before again. Returns what is to be
-    /// reported of it, unless it ends for another reason.
-    pub(super) fn take_back(&mut self, name: &Name, reason: &str) -> Option<Notice> {
-        if self.services.get_mut(name)?.asked.take().is_some() {
-            return Some(self.end_asked(name.clone(), reason.to_owned()));
-        }
-        self.put_back(name, reason.to_owned())
-    }
-
-    /// Ends a replacement that began while the service waited for a cell: its version has started.
-    pub(super) fn end_start(&mut self, name: &Name) {
-        let Some(managed) = self.services.get_mut(name) else { return };
-        if managed.before.take_if(|before| before.has_to_start).is_some() {
-            self.remove_going(name);
-        }
-    }
-
-    fn remove_going(&mut self, name: &Name) {
-        let is_gone =
-            |it: &super::OwnedRule| it.life == Life::Going && it.came_with.as_ref() == Some(name);
-        self.rules.retain(|_, owned| !is_gone(owned));
-    }
-
-    fn put_back(&mut self, name: &Name, reason: String) -> Option<Notice> {
-        let managed = self.services.get_mut(name)?;
-        let before = managed.before.take()?;
-        let owner = before.definition.owner;
-        managed.define(before.definition);
-        self.give_rules(name, owner);
-        for id in before.added {
-            self.rules.remove(&id);
-        }
-        for owned in self.rules.values_mut() {
-            if owned.life == Life::Going && owned.came_with.as_ref() == Some(name) {
-                owned.life = Life::Live;
-            }
-        }
-        let service = name.clone();
-        Some(match before.has_to_start {
-            true => Notice::ReplaceFailed { service, reason },
-            false => Notice::ServicePutBack { service, reason },
-        })
-    }
-
-    /// The rules that came with a service are whose it is.
-    fn give_rules(&mut self, service: &Name, owner: Option<Owner>) {
-        let own = self.rules.values_mut().filter(|it| it.came_with.as_ref() == Some(service));
-        own.for_each(|owned| owned.owner = owner);
-    }
-
-    fn end_asked(&mut self, service: Name, reason: String) -> Notice {
-        self.rules.retain(|_, owned| {
-            owned.life != Life::Coming || owned.came_with.as_ref() != Some(&service)
-        });
-        Notice::ReplaceFailed { service, reason }
-    }
-
-    fn take_asked(&mut self, entry: EntryId) -> Option<(Name, Asked)> {
-        let managed = self.managed(entry)?;
-        let asked = managed.asked.take()?;
-        Some((managed.service().name.clone(), asked))
-    }
-
-    /// Every module that a service runs, may run soon, or may run again.
-    pub fn digests(&self) -> impl Iterator<Item = &str> {
-        self.services.values().flat_map(|managed| {
-            let asked = managed.asked.as_ref().map(|asked| &asked.definition.module);
-            let before = managed.before.as_ref().map(|before| &before.definition.module);
-            let all = [Some(&managed.service().module), asked, before];
-            all.into_iter().flatten().map(|module| module.digest.as_str())
-        })
-    }
-
-    /// A service that neither runs nor is being started becomes another one of its name.
-    fn redefine(
-        &mut self,
-        now: Nanos,
-        name: &Name,
-        definition: Definition,
-        specs: Vec<RuleSpec>,
-    ) -> Result<Outcome, Refusal> {
-        let managed = self.find_service(name)?;
-        let (entry, replaces) = (managed.service().entry, managed.service().module.digest.clone());
-        // One that failed is not wanted back.
-        let may_come_back = managed.service().state == ServiceState::Starting;
-        let own = self.rules.iter().filter(|(_, owned)| owned.came_with.as_ref() == Some(name));
-        let own: BTreeSet<RuleId> = own.map(|(id, _)| *id).collect();
-        let keeps = specs.is_empty();
-        let leaving = if keeps { BTreeSet::new() } else { own.clone() };
-        let specs = rules_of(name, specs, definition.owner);
-        let coming = Destination::of(entry, &definition.module, None);
-        let admitted = self.admit_rules(specs, Some((name, coming)), &leaving)?;
-        let rules = if keeps { own.iter().copied().collect() } else { admitted.ids() };
-        let shadowed = admitted.shadowed.clone();
-        let mut added = if keeps { Vec::new() } else { rules.clone() };
-        if may_come_back {
-            let going = self.rules.iter_mut().filter(|(id, _)| leaving.contains(id));
-            going.for_each(|(_, owned)| owned.life = Life::Going);
-        } else {
-            self.rules.retain(|id, _| !leaving.contains(id));
-        }
-        self.insert_rules(admitted, Life::Live);
-        self.give_rules(name, definition.owner);
-        if let Some(managed) = self.services.get_mut(name) {
-            let old = managed.define(definition);
-            managed.before = may_come_back.then(|| {
-                // Of several that have not started the one that ran comes back.
-                let before = managed.before.take();
-                let (definition, before) =
-                    before.map_or((old, Vec::new()), |it| (it.definition, it.added));
-                added.extend(before);
-                Before { definition, added, has_to_start: true }
-            });
-            managed.begin_anew(now);
-        }
-        self.install();
-        self.start_waiting();
-        Ok(Outcome::Deployed {
-            service: name.clone(),
-            entry,
-            rules,
-            shadowed,
-            replaces: Some(replaces),
-        })
-    }
-}
-
-impl Definition {
-    /// Where to run it, best first: where it is wanted, and the levels above that it may
-    /// run at. The last is user level, where every module runs.
-    pub(super) fn levels(&self, bpf: bool) -> Vec<Level> {
-        let declared = &self.module.manifest.levels;
-        let first =
-            self.wanted.or_else(|| declared.iter().copied().find(|&level| level != Level::Cluster));
-        let first = first.unwrap_or(Level::User);
-        let fits = |&level: &Level| match level {
-            Level::User => true,
-            Level::Nic | Level::Kernel => bpf && level >= first && declared.contains(&level),
-            Level::Cluster => false,
-        };
-        Level::ALL.iter().copied().filter(fits).collect()
-    }
-}
-
-impl Managed {
-    /// Has the version before, too, run at a level, should it come back.
-    pub(super) fn want_before_at(&mut self, level: Level) {
-        if let Some(before) = &mut self.before {
-            let declared = &before.definition.module.manifest.levels;
-            if level == Level::User || declared.contains(&level) {
-                before.definition.wanted = Some(level);
-            }
-        }
-    }
-
-    /// Returns true when it became another version while it waited for a cell, and that has yet to
-    /// start.
-    pub(super) fn has_to_start(&self) -> bool {
-        self.before.as_ref().is_some_and(|before| before.has_to_start)
-    }
-
-    /// Becomes another version, at user level; what it was.
-    fn define(&mut self, definition: Definition) -> Definition {
-        let old = self.definition();
-        self.service.module = definition.module;
-        self.service.parameters = definition.parameters;
-        self.service.session = definition.session;
-        self.service.then = definition.then;
-        self.service.budget = definition.budget;
-        self.service.on_failure = definition.on_failure;
-        self.service.owner = definition.owner;
-        self.session = definition.session_id;
-        self.values = definition.values;
-        self.wanted = definition.wanted;
-        self.moving = false;
-        self.traps.forget();
-        self.come_up();
-        old
-    }
-
-    /// What the last deploy and the moves since said of it.
-    pub(super) fn definition(&self) -> Definition {
-        Definition {
-            module: self.service.module.clone(),
-            parameters: self.service.parameters.clone(),
-            values: self.values.clone(),
-            session: self.service.session.clone(),
-            session_id: self.session,
-            wanted: self.wanted,
-            then: self.service.then.clone(),
-            budget: self.service.budget,
-            on_failure: self.service.on_failure,
-            owner: self.service.owner,
-        }
-    }
-
-    fn begin_anew(&mut self, now: Nanos) {
-        self.retry_at = None;
-        self.backoff = crate::service::Backoff::default();
-        self.traps.forget();
-        self.enter(now, ServiceState::Starting);
+        assert_eq!(digest(&managed), "two");
+        let service = managed.service().name.clone();
+        let mut started = replacements.clone();
+        started.handle_started(&service, &mut rules);
+        assert!(!started.has(&service));
+        let reason = "limits".to_owned();
+        let notice = Notice::ReplaceFailed { service, reason: reason.clone() };
+        assert_eq!(replacements.put_back(&mut managed, &mut rules, reason), Some(notice));
+        assert_eq!(digest(&managed), "sha256:00");
     }
 }

@@ -1,5 +1,7 @@
 //! New versions of services that run.
 
+use std::collections::BTreeMap;
+
 use abi::Level;
 use abi::check::MemoryImage;
 

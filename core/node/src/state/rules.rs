@@ -1,91 +1,254 @@
-//! The rules of a node: adding, removing, and telling the front door.
+//! Rules of a node: admitted, numbered, compiled for the front door.
+//!
+//! ```text
+//!  DesiredRule ─ admit ─▶ Admitted ─ insert ─▶ Live ─ install ─▶ front door
+//!                                     │         ▲ │ another version without it runs
+//!              with a new version     ▼         │ ▼
+//!                                  Coming ──────┘ Going ─ kept ─▶ gone
+//!                                        it runs    └─ put back ─▶ Live
+//! ```
+//!
+//! Rules of a service are installed only while it runs; those of one that is closed while it is
+//! down stay, and drop ([`crate::policy`]).
 
-use std::collections::BTreeSet;
+mod associations;
+mod awaited;
 
-use abi::manifest::Meant;
+pub use associations::{ASSOCIATIONS_NAME, ASSOCIATIONS_PRIORITY};
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
 use bpf_maps::RULES_MAX;
+use serde::{Deserialize, Serialize};
 use units::{Name, RuleId};
 
-use super::services::Managed;
-use super::{Life, Node, OwnedRule};
-use crate::classifier::{Destination, Lookup, RuleSetError, Way, compile};
-use crate::command::{Effect, Outcome};
-use crate::desired::DesiredRule;
+use self::associations::OwnRules;
+use self::awaited::Awaited;
+use super::effects::Effects;
+use super::names::Names;
+use crate::classifier::{Destination, Lookup, Reach, RuleSet, RuleSetError, compile};
+use crate::command::Effect;
+use crate::desired::{DesiredRule, DesiredState};
 use crate::owner::{Owner, same_principal};
-use crate::port::PortMode;
 use crate::refusal::Refusal;
 use crate::rule::{Rule, RuleSpec, Stage};
-use crate::service::{Service, ServiceState};
 use crate::session;
 
+/// Rules, and the set that the front door was told.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rules {
+    rules: BTreeMap<RuleId, OwnedRule>,
+    own: OwnRules,
+    awaited: Awaited,
+    /// Beginning of the search for a free number, so that one is not reused at once.
+    next: u32,
+    installed: RuleSet,
+    generation: u64,
+}
+
+/// A rule and the service that it came with.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct OwnedRule {
+    rule: Rule,
+    came_with: Option<Name>,
+    /// Whose it is.
+    #[serde(default)]
+    owner: Option<Owner>,
+    #[serde(skip)]
+    life: Life,
+}
+
+/// Condition under which packets may meet a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Life {
+    /// Its service runs.
+    #[default]
+    Live,
+    /// The version of the service that it comes with runs.
+    Coming,
+    /// The version of the service that it came with is put back.
+    Going,
+}
+
+/// A rule as `tam rule list` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleView {
+    /// The rule.
+    #[serde(flatten)]
+    pub rule: Rule,
+    /// The service that it came with, and goes with.
+    pub came_with: Option<Name>,
+    /// Whose it is.
+    #[serde(default)]
+    pub owner: Option<Owner>,
+    /// Whether packets can meet it.
+    pub reach: Reach,
+}
+
 /// Rules that have been checked together with those that there are.
+#[derive(Debug)]
 pub(super) struct Admitted {
     rules: Vec<OwnedRule>,
-    /// Which of them no packet could reach if every service ran.
-    pub(super) shadowed: Vec<(RuleId, RuleId)>,
+    shadowed: Vec<(RuleId, RuleId)>,
 }
 
 impl Admitted {
+    /// Returns their numbers.
     pub(super) fn ids(&self) -> Vec<RuleId> {
         self.rules.iter().map(|owned| owned.rule.id).collect()
     }
+
+    /// Returns those that no packet could reach if every service ran, each with the better rule.
+    pub(super) fn shadowed(&self) -> &[(RuleId, RuleId)] {
+        &self.shadowed
+    }
 }
 
-impl Node {
-    pub(super) fn rule_add(
-        &mut self,
-        specs: Vec<RuleSpec>,
-        owner: Option<Owner>,
-    ) -> Result<Outcome, Refusal> {
-        for service in specs.iter().filter_map(|spec| spec.action.service()) {
-            let managed = self.find_service(service)?;
-            if !managed.has_run() {
-                return Err(Refusal::ServiceStarting { service: service.clone() });
-            }
-        }
-        for spec in &specs {
-            let service = spec.action.service().and_then(|service| self.services.get(service));
-            if let Some(managed) = service {
-                let service = managed.service();
-                session_agrees(spec, &service.name, &service.session)?;
-            }
-        }
-        let rules = specs.into_iter().map(|spec| DesiredRule { spec, came_with: None, owner });
-        let admitted = self.admit_rules(rules.collect(), None, &BTreeSet::new())?;
-        let outcome =
-            Outcome::RulesAdded { rules: admitted.ids(), shadowed: admitted.shadowed.clone() };
-        self.insert_rules(admitted, Life::Live);
-        self.install_rules();
-        Ok(outcome)
+impl OwnedRule {
+    fn is_live(&self) -> bool {
+        self.life == Life::Live
     }
 
-    pub(super) fn rule_remove(&mut self, rule: RuleId) -> Result<Outcome, Refusal> {
-        if self.own_rules.iter().any(|own| own.id == rule) {
-            return Err(Refusal::RuleOwn { rule });
-        }
-        self.rules.remove(&rule).ok_or(Refusal::RuleUnknown { rule })?;
-        self.install_rules();
-        Ok(Outcome::RuleRemoved { rule })
+    fn came_with(&self, service: &Name) -> bool {
+        self.came_with.as_ref() == Some(service)
     }
 
-    /// Checks rules as if all services ran, so that installing them later cannot
-    /// fail. `coming` is the service that they come with; `leaving` are rules that will be gone
-    /// by then, and shadow none of them.
-    pub(super) fn admit_rules(
+    fn leads_to(&self, service: &Name) -> bool {
+        self.rule.spec.action.service() == Some(service)
+    }
+
+    /// Returns true when the front door should know the rule now.
+    fn is_active(&self, names: Names<'_>) -> bool {
+        let service = self.rule.spec.action.service();
+        self.is_live() && service.is_none_or(|service| names.takes_packets(service))
+    }
+}
+
+impl Rules {
+    /// Makes the rules of a snapshot; `next` is where the search for a free number begins.
+    pub(super) fn restore(rules: Vec<OwnedRule>, next: u32, generation: u64) -> Self {
+        let rules = rules.into_iter().map(|owned| (owned.rule.id, owned)).collect();
+        Self { rules, next, generation, ..Self::default() }
+    }
+
+    /// Returns all that were asked for, by number.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &OwnedRule> {
+        self.rules.values()
+    }
+
+    /// Returns where the search for a free number begins.
+    pub(super) const fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Returns what the front door was told last, or is told next.
+    pub(super) const fn installed(&self) -> &RuleSet {
+        &self.installed
+    }
+
+    /// Returns the number of times that the front door's rules were replaced.
+    pub(super) const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Returns the rules, best first: as the front door would try them.
+    pub(super) fn views(&self, names: Names<'_>) -> Vec<RuleView> {
+        let shadowed: BTreeMap<RuleId, RuleId> = self.installed.shadowed.iter().copied().collect();
+        let is_down = |owned: &OwnedRule| {
+            owned.rule.spec.action.service().is_some_and(|service| names.is_down(service))
+        };
+        let view = |owned: &OwnedRule| RuleView {
+            rule: owned.rule.clone(),
+            came_with: owned.came_with.clone(),
+            owner: owned.owner,
+            reach: match shadowed.get(&owned.rule.id) {
+                _ if !owned.is_active(names) => Reach::Waiting,
+                Some(&by) => Reach::Shadowed { by },
+                None if is_down(owned) => Reach::Closed,
+                None => Reach::Installed,
+            },
+        };
+        let mut views: Vec<RuleView> = self.live().map(view).collect();
+        views.sort_by_key(|view| (core::cmp::Reverse(view.rule.spec.priority), view.rule.id));
+        views
+    }
+
+    /// Returns the node's own rules, as `tam rule list` shows them.
+    pub(super) fn own_views(&self) -> impl Iterator<Item = RuleView> {
+        self.own.views(&self.installed)
+    }
+
+    /// Returns the awaited rules, as `tam rule list` shows them.
+    pub(super) fn awaited_views(&self) -> impl Iterator<Item = RuleView> {
+        self.awaited.views()
+    }
+
+    /// Returns the rules by number, as they are desired.
+    pub(super) fn numbered(&self) -> Vec<(RuleId, DesiredRule)> {
+        let desired = |owned: &OwnedRule| {
+            let OwnedRule { rule, came_with, owner, .. } = owned.clone();
+            (rule.id, DesiredRule { spec: rule.spec, came_with, owner })
+        };
+        self.live().map(desired).collect()
+    }
+
+    /// Returns the session of each rule that packets may meet, those of the node itself included.
+    pub(super) fn sessions(&self) -> impl Iterator<Item = (RuleId, &Name)> {
+        let rules = self.live().map(|owned| &owned.rule).chain(self.own.iter());
+        rules.map(|rule| (rule.id, &rule.spec.session))
+    }
+
+    /// Returns the session and the owner of a rule that packets may meet.
+    pub(super) fn payer(&self, rule: RuleId) -> Option<(&Name, Option<Owner>)> {
+        let owned = self.rules.get(&rule).filter(|owned| owned.is_live());
+        let owned = owned.map(|owned| (&owned.rule.spec.session, owned.owner));
+        owned.or_else(|| self.own.get(rule).map(|own| (&own.spec.session, None)))
+    }
+
+    /// Returns the rules of a session.
+    pub(super) fn in_session(&self, session: &Name) -> Vec<RuleId> {
+        self.ids_where(|owned| owned.rule.spec.session == *session)
+    }
+
+    /// Returns the rules that came with a service.
+    pub(super) fn of_service(&self, service: &Name) -> BTreeSet<RuleId> {
+        self.ids_where(|owned| owned.came_with(service)).into_iter().collect()
+    }
+
+    /// Returns the rules that lead to a service and did not come with it.
+    pub(super) fn of_others(&self, service: &Name) -> Vec<RuleId> {
+        self.ids_where(|owned| owned.leads_to(service) && !owned.came_with(service))
+    }
+
+    fn ids_where(&self, is_one: impl Fn(&OwnedRule) -> bool) -> Vec<RuleId> {
+        let found = self.rules.values().filter(|owned| is_one(owned));
+        found.map(|owned| owned.rule.id).collect()
+    }
+
+    fn live(&self) -> impl Iterator<Item = &OwnedRule> {
+        self.rules.values().filter(|owned| owned.is_live())
+    }
+
+    /// Checks rules as if all services ran, so that installing them later cannot fail. `coming` is
+    /// the service that they come with; `leaving` are rules that will be gone by then, and shadow
+    /// none of them.
+    pub(super) fn admit(
         &self,
         wanted: Vec<DesiredRule>,
         coming: Option<(&Name, Destination)>,
         leaving: &BTreeSet<RuleId>,
+        names: Names<'_>,
     ) -> Result<Admitted, Refusal> {
         for (at, rule) in wanted.iter().enumerate() {
             rule.spec.r#match.check()?;
-            self.check_names(&rule.spec)?;
+            names.check(&rule.spec)?;
             let there = self.rules.values().filter(|owned| !leaving.contains(&owned.rule.id));
             let there = there.map(|owned| (&owned.rule.spec, owned.owner));
             let before = wanted[..at].iter().map(|rule| (&rule.spec, rule.owner));
             check_stage(&rule.spec, rule.owner, there.chain(before))?;
         }
-        let ids = self.free_rule_ids(wanted.len(), &wanted)?;
+        let ids = self.free_ids(wanted.len(), &wanted)?;
         let owned = |(id, rule): (RuleId, DesiredRule)| {
             let DesiredRule { spec, came_with, owner } = rule;
             OwnedRule { rule: Rule { id, spec }, came_with, owner, life: Life::Live }
@@ -94,10 +257,10 @@ impl Node {
         if rules.is_empty() {
             return Ok(Admitted { rules, shadowed: Vec::new() });
         }
-        let mut lookup = self.lookup(|_| true);
+        let mut lookup = self.with_own(names.with_all_services());
         lookup.services.extend(coming.map(|(service, destination)| (service.clone(), destination)));
         let all = self.rules.values().chain(&rules).map(|owned| &owned.rule);
-        let all = all.chain(&self.own_rules);
+        let all = all.chain(self.own.iter());
         let mut shadowed = compile(all.clone(), &lookup)?.shadowed;
         if !leaving.is_empty() {
             let staying = all.filter(|rule| !leaving.contains(&rule.id));
@@ -113,138 +276,252 @@ impl Node {
         Ok(Admitted { rules, shadowed })
     }
 
-    /// Takes rules in; the front door learns of them by [`Node::install_rules`].
-    pub(super) fn insert_rules(&mut self, admitted: Admitted, life: Life) {
-        let specs: Vec<&RuleSpec> = admitted.rules.iter().map(|owned| &owned.rule.spec).collect();
-        self.awaited_come(&specs);
+    /// Checks all rules as [`Rules::admit`] does those that come.
+    pub(super) fn check_all(&self, names: Names<'_>) -> Result<(), RuleSetError> {
+        let all = self.rules.values().map(|owned| &owned.rule).chain(self.own.iter());
+        compile(all, &self.with_own(names.with_all_services())).map(drop)
+    }
+
+    /// Takes rules in; the front door learns of them by [`Rules::install`].
+    pub(super) fn insert(&mut self, admitted: Admitted, out: &mut Effects) {
+        self.insert_as(Life::Live, admitted, out);
+    }
+
+    /// Takes rules in that come with a version which does not run yet.
+    pub(super) fn insert_coming(&mut self, admitted: Admitted, out: &mut Effects) {
+        self.insert_as(Life::Coming, admitted, out);
+    }
+
+    fn insert_as(&mut self, life: Life, admitted: Admitted, out: &mut Effects) {
+        self.awaited.remove_same(admitted.rules.iter().map(|owned| &owned.rule.spec));
         for owned in admitted.rules {
             let rule = owned.rule.id;
-            self.rule_next = rule.0.wrapping_add(1);
-            self.effects.push_back(Effect::ClearRuleCounters { rule });
+            self.next = rule.0.wrapping_add(1);
+            out.push(Effect::ClearRuleCounters { rule });
             self.rules.insert(rule, OwnedRule { life, ..owned });
         }
     }
 
-    /// Tells the front door, if what it should know has changed.
-    pub(super) fn install_rules(&mut self) {
-        let lookup = self.lookup(|service| self.takes_packets(service));
-        let active = self.rules.values().filter(|owned| self.is_active(owned));
-        let active = active.map(|owned| &owned.rule).chain(&self.own_rules);
-        let rules = self.compiled_with_awaited(active, lookup);
-        let same = (&rules.masks, &rules.entries, &rules.lists)
-            == (&self.installed.masks, &self.installed.entries, &self.installed.lists);
-        self.installed = rules;
-        if !same {
-            self.generation += 1;
-            let (rules, generation) = (self.installed.clone(), self.generation);
-            self.effects.push_back(Effect::InstallRules { rules, generation });
+    /// Removes rules, and admits others: all or none.
+    pub(super) fn admit_in_place_of(
+        &mut self,
+        remove: &[RuleId],
+        add: Vec<DesiredRule>,
+        names: Names<'_>,
+    ) -> Result<Admitted, Refusal> {
+        let mut removed: Vec<(RuleId, OwnedRule)> = Vec::with_capacity(remove.len());
+        for rule in remove {
+            match self.rules.remove(rule) {
+                Some(owned) => removed.push((*rule, owned)),
+                None => {
+                    self.rules.extend(removed);
+                    return Err(Refusal::RuleUnknown { rule: *rule });
+                }
+            }
         }
+        let admitted = self.admit(add, None, &BTreeSet::new(), names);
+        if admitted.is_err() {
+            self.rules.extend(removed);
+        }
+        admitted
     }
 
-    /// Checks all rules as [`Node::admit_rules`] does those that come.
-    pub(super) fn check_rules(&self) -> Result<(), RuleSetError> {
-        let all = self.rules.values().map(|owned| &owned.rule).chain(&self.own_rules);
-        compile(all, &self.lookup(|_| true)).map(drop)
+    /// Removes a rule that is not the node's own.
+    pub(super) fn remove(&mut self, rule: RuleId) -> Result<(), Refusal> {
+        if self.own.get(rule).is_some() {
+            return Err(Refusal::RuleOwn { rule });
+        }
+        self.rules.remove(&rule).map(drop).ok_or(Refusal::RuleUnknown { rule })
     }
 
-    /// Whether the front door should know the rule now.
-    pub(super) fn is_active(&self, owned: &OwnedRule) -> bool {
-        let service = owned.rule.spec.action.service();
-        owned.life == Life::Live
-            && service.is_none_or(|name| {
-                self.service(name).is_some_and(|service| self.takes_packets(service))
-            })
-    }
-
-    /// Whether packets of the rule are dropped because its service is down.
-    pub(super) fn is_down(&self, owned: &OwnedRule) -> bool {
-        let service = owned.rule.spec.action.service().and_then(|name| self.service(name));
-        service.is_some_and(|service| {
-            service.state != ServiceState::Running && self.takes_packets(service)
-        })
-    }
-
-    /// Removes the rules that lead to a service, and says which they were.
-    pub(super) fn drop_rules_of(&mut self, service: &Name) -> Vec<RuleId> {
-        let leads_there = |owned: &&OwnedRule| owned.rule.spec.action.service() == Some(service);
-        let ids: Vec<RuleId> =
-            self.rules.values().filter(leads_there).map(|owned| owned.rule.id).collect();
+    /// Removes the rules that lead to a service. Returns which they were.
+    pub(super) fn remove_leading_to(&mut self, service: &Name) -> Vec<RuleId> {
+        let ids = self.ids_where(|owned| owned.leads_to(service));
         for id in &ids {
             self.rules.remove(id);
         }
         ids
     }
 
-    fn check_names(&self, spec: &RuleSpec) -> Result<(), Refusal> {
-        self.find_session(&spec.session)?;
-        let named = [spec.r#match.port.as_ref(), spec.action.port()];
-        let is_unknown = |port: &&Name| !self.ports.iter().any(|known| known.spec.name == **port);
-        match named.into_iter().flatten().find(is_unknown) {
-            Some(port) => {
-                let known = self.ports.iter().map(|port| port.spec.name.as_str());
-                let meant = Meant::new(port.as_str(), known);
-                let text = spec.r#match.to_string();
-                Err(Refusal::PortUnknown { text, port: port.clone(), meant })
+    /// Returns those of a service's rules that a new version has, too, and removes them from the
+    /// specifications of its rules. A version without any keeps all of them.
+    pub(super) fn staying(&self, service: &Name, specs: &mut Vec<RuleSpec>) -> BTreeSet<RuleId> {
+        let mut stay = self.of_service(service);
+        if !specs.is_empty() {
+            stay.retain(|id| {
+                let spec = self.rules.get(id).map(|owned| &owned.rule.spec);
+                let at = specs.iter().position(|wanted| Some(wanted) == spec);
+                at.map(|at| specs.remove(at)).is_some()
+            });
+        }
+        stay
+    }
+
+    /// Has rules go: they are kept as long as somebody may want them back, or removed.
+    pub(super) fn retire(&mut self, leaving: &BTreeSet<RuleId>, may_come_back: bool) {
+        if !may_come_back {
+            self.rules.retain(|id, _| !leaving.contains(id));
+            return;
+        }
+        let going = self.rules.iter_mut().filter(|(id, _)| leaving.contains(id));
+        going.for_each(|(_, owned)| owned.life = Life::Going);
+    }
+
+    /// Takes note that a new version runs: its rules come, and those go that it has not. Returns
+    /// those that come.
+    pub(super) fn change_version(
+        &mut self,
+        service: &Name,
+        stay: &BTreeSet<RuleId>,
+    ) -> Vec<RuleId> {
+        let mut added = Vec::new();
+        for (id, owned) in self.rules.iter_mut().filter(|(_, owned)| owned.came_with(service)) {
+            match owned.life {
+                Life::Coming => {
+                    owned.life = Life::Live;
+                    added.push(*id);
+                }
+                Life::Live if !stay.contains(id) => owned.life = Life::Going,
+                Life::Live | Life::Going => {}
             }
-            None => Ok(()),
+        }
+        added
+    }
+
+    /// Takes note that the version before runs again, without the rules that came since.
+    pub(super) fn put_back(&mut self, service: &Name, added: &[RuleId]) {
+        for id in added {
+            self.rules.remove(id);
+        }
+        for owned in self.rules.values_mut() {
+            if owned.life == Life::Going && owned.came_with(service) {
+                owned.life = Life::Live;
+            }
         }
     }
 
-    /// Numbers that no rule has, beginning after the last one given. Those of awaited rules are
-    /// free for `coming`, if these are the same.
-    pub(super) fn free_rule_ids(
-        &self,
-        asked: usize,
-        coming: &[DesiredRule],
-    ) -> Result<Vec<RuleId>, Refusal> {
-        let awaited = self.awaited_beside(coming);
-        let present = self.rules.len() + self.own_rules.len() + awaited.len();
+    /// Removes the rules that were to come with another version of a service.
+    pub(super) fn remove_coming(&mut self, service: &Name) {
+        self.rules.retain(|_, owned| owned.life != Life::Coming || !owned.came_with(service));
+    }
+
+    /// Removes the rules that a service kept for the version before.
+    pub(super) fn remove_going(&mut self, service: &Name) {
+        self.rules.retain(|_, owned| owned.life != Life::Going || !owned.came_with(service));
+    }
+
+    /// Gives the rules that came with a service to its owner.
+    pub(super) fn give(&mut self, service: &Name, owner: Option<Owner>) {
+        let own = self.rules.values_mut().filter(|owned| owned.came_with(service));
+        own.for_each(|owned| owned.owner = owner);
+    }
+
+    /// Tells the front door, if what it should know has changed.
+    pub(super) fn install(&mut self, names: Names<'_>, out: &mut Effects) {
+        let lookup = self.with_own(names.with_taking_services());
+        let active = self.rules.values().filter(|owned| owned.is_active(names));
+        let active = active.map(|owned| &owned.rule).chain(self.own.iter());
+        let rules = self.awaited.compile(active, lookup);
+        let same = (&rules.masks, &rules.entries, &rules.lists)
+            == (&self.installed.masks, &self.installed.entries, &self.installed.lists);
+        self.installed = rules;
+        if !same {
+            out.push(self.reinstall());
+        }
+    }
+
+    /// Returns what tells the front door everything once more.
+    pub(super) fn reinstall(&mut self) -> Effect {
+        self.generation += 1;
+        let (rules, generation) = (self.installed.clone(), self.generation);
+        Effect::InstallRules { rules, generation }
+    }
+
+    /// Has datagrams to these addresses brought to the associations' entry, in place of those
+    /// before; on an error nothing has changed.
+    pub(super) fn serve_associations(
+        &mut self,
+        at: &[SocketAddr],
+        names: Names<'_>,
+        out: &mut Effects,
+    ) -> Result<(), Refusal> {
+        let before = std::mem::take(&mut self.own);
+        let ids = self.free_ids(at.len(), &[]);
+        let checked = ids.and_then(|ids| {
+            self.own = OwnRules::to_addresses(ids, at);
+            self.check_all(names).map_err(Refusal::from)
+        });
+        if checked.is_err() {
+            self.own = before;
+            return checked;
+        }
+        out.extend(self.own.iter().map(|rule| Effect::ClearRuleCounters { rule: rule.id }));
+        self.install(names, out);
+        Ok(())
+    }
+
+    /// Adds the rules of a state that are not there yet to those that are awaited, and installs
+    /// nothing. Returns false when there is no number left for them.
+    pub(super) fn add_awaited(
+        &mut self,
+        desired: &DesiredState,
+        names: Names<'_>,
+        out: &mut Effects,
+    ) -> bool {
+        let specs = self.awaited.missing(desired, self.rules.values().map(|owned| &owned.rule));
+        let present = self.rules.len() + self.own.count() + self.awaited.count();
+        let room = RULES_MAX - present.min(RULES_MAX);
+        let Ok(ids) = self.free_ids(specs.len().min(room), &[]) else { return false };
+        let rules: Vec<Rule> =
+            ids.into_iter().zip(specs).map(|(id, spec)| Rule { id, spec }).collect();
+        let lookup = awaited::with_awaited(self.with_own(names.without_services()), &rules);
+        for rule in rules {
+            // One that names what this node does not have is told when it should come.
+            if compile([&rule], &lookup).is_ok() {
+                out.push(Effect::ClearRuleCounters { rule: rule.id });
+                self.awaited.push(rule);
+            }
+        }
+        true
+    }
+
+    /// Awaits only rules that a state asks for.
+    pub(super) fn await_only(
+        &mut self,
+        desired: &DesiredState,
+        names: Names<'_>,
+        out: &mut Effects,
+    ) {
+        if self.awaited.count() > 0 {
+            self.awaited.retain_wanted(desired);
+            self.install(names, out);
+        }
+    }
+
+    /// Returns numbers that no rule has, beginning after the last one given. Those of awaited rules
+    /// are free for `coming`, if these are the same.
+    fn free_ids(&self, asked: usize, coming: &[DesiredRule]) -> Result<Vec<RuleId>, Refusal> {
+        let awaited = self.awaited.beside(coming);
+        let present = self.rules.len() + self.own.count() + awaited.len();
         if asked > RULES_MAX.saturating_sub(present) {
             return Err(Refusal::TooManyRules { asked, present });
         }
         let count = RULES_MAX as u32;
-        let in_turn = (0..count).map(|step| RuleId(self.rule_next.wrapping_add(step) % count));
+        let in_turn = (0..count).map(|step| RuleId(self.next.wrapping_add(step) % count));
         let is_free = |id: &RuleId| {
-            !self.rules.contains_key(id)
-                && !awaited.contains(id)
-                && self.own_rules.iter().all(|r| r.id != *id)
+            !self.rules.contains_key(id) && !awaited.contains(id) && self.own.get(*id).is_none()
         };
         Ok(in_turn.filter(is_free).take(asked).collect())
     }
 
-    /// What names stand for, with the services whose state is asked for.
-    pub(super) fn lookup(&self, wanted: impl Fn(&Service) -> bool) -> Lookup {
-        let services = self.services.values().filter(|m| wanted(m.service()));
-        let destination = |managed: &Managed| {
-            let service = managed.service();
-            let at_user = Destination::of(service.entry, &service.module, managed.listener());
-            let way = match &service.state {
-                ServiceState::Running if managed.is_movable() => Way::Lane,
-                ServiceState::Running => match at_user.way {
-                    Way::Listener { port, .. } => {
-                        Way::Listener { port, closed: self.is_closed(service) }
-                    }
-                    way => way,
-                },
-                _ => Way::Down,
-            };
-            Destination { way, ..at_user }
-        };
-        let at_tc = self.ports.iter().filter(|port| port.spec.mode == PortMode::Tc);
-        Lookup {
-            ports: self.ports.iter().map(|port| (port.spec.name.clone(), port.id)).collect(),
-            services: services
-                .map(|m| (m.service().name.clone(), destination(m)))
-                .chain(self.own_destination())
-                .collect(),
-            sessions: self.sessions.numbers(),
-            at_tc: at_tc.map(|port| port.spec.name.clone()).collect(),
-            down: BTreeSet::new(),
-        }
+    /// Adds where the node's own rules lead.
+    fn with_own(&self, mut lookup: Lookup) -> Lookup {
+        lookup.services.extend(self.own.destination());
+        lookup
     }
 }
 
-/// The rules that come with a service.
+/// Makes the rules that come with a service.
 pub(super) fn rules_of(
     service: &Name,
     specs: Vec<RuleSpec>,
@@ -255,7 +532,8 @@ pub(super) fn rules_of(
     specs.into_iter().map(rule).collect()
 }
 
-/// Stages are the operator's or the principals', and a packet is one principal's.
+/// Refuses a rule whose stage is not its session's (stages are the operator's or the principals'),
+/// and one that meets packets of another principal's.
 fn check_stage<'a>(
     spec: &RuleSpec,
     owner: Option<Owner>,
@@ -282,8 +560,8 @@ fn check_stage<'a>(
     }
 }
 
-/// A rule that leads to a service has that service's session.
-pub(super) fn session_agrees(
+/// Refuses a rule that leads to a service of another session.
+pub(super) fn check_session(
     spec: &RuleSpec,
     service: &Name,
     session: &Name,
@@ -297,4 +575,119 @@ pub(super) fn session_agrees(
         service: service.clone(),
         expected: session.clone(),
     })
+}
+
+const _: () = assert!(RULES_MAX <= u32::MAX as usize, "a rule's number has 32 bits");
+
+#[cfg(test)]
+mod tests {
+    use super::super::managed::testing::running;
+    use super::super::roster::Roster;
+    use super::super::sessions::Sessions;
+    use super::*;
+    use crate::rule::Action;
+
+    /// Rules, on a node with one service that runs.
+    struct Alone {
+        rules: Rules,
+        sessions: Sessions,
+        roster: Roster,
+        out: Effects,
+    }
+
+    fn name() -> Name {
+        "monitor".parse().unwrap()
+    }
+
+    fn to_service(text: &str) -> DesiredRule {
+        let spec = RuleSpec::new(text.parse().unwrap(), Action::Service(name()));
+        DesiredRule { spec, came_with: Some(name()), owner: None }
+    }
+
+    impl Alone {
+        fn new() -> Self {
+            let mut roster = Roster::default();
+            roster.insert(running("monitor", 0, &[]));
+            let (rules, sessions) = (Rules::default(), Sessions::default());
+            Self { rules, sessions, roster, out: Effects::default() }
+        }
+
+        fn admit(&self, texts: &[&str]) -> Admitted {
+            let wanted = texts.iter().map(|text| to_service(text)).collect();
+            let names = Names::of(&[], &self.sessions, &self.roster);
+            self.rules.admit(wanted, None, &BTreeSet::new(), names).unwrap()
+        }
+
+        fn add(&mut self, texts: &[&str]) -> Vec<u32> {
+            let admitted = self.admit(texts);
+            let ids = admitted.ids().iter().map(|id| id.0).collect();
+            self.rules.insert(admitted, &mut self.out);
+            ids
+        }
+
+        /// Installs; returns the numbers of the rules that the front door is told, if any.
+        fn install(&mut self) -> Option<BTreeSet<u32>> {
+            self.rules.install(Names::of(&[], &self.sessions, &self.roster), &mut self.out);
+            let rules = self.out.take_rules().map(|effect| match effect {
+                Effect::InstallRules { rules, .. } => rules,
+                other => panic!("{other:?}"),
+            });
+            rules.map(|set| set.entries.iter().map(|(_, rule)| rule.rule).collect())
+        }
+    }
+
+    #[test]
+    fn a_number_is_given_again_only_after_all_others() {
+        let mut alone = Alone::new();
+        assert_eq!(alone.add(&["proto udp", "proto tcp"]), [0, 1]);
+        alone.rules.remove(RuleId(0)).unwrap();
+        assert_eq!(alone.add(&["proto udp"]), [2]);
+        assert_eq!(alone.rules.remove(RuleId(0)), Err(Refusal::RuleUnknown { rule: RuleId(0) }));
+    }
+
+    #[test]
+    fn the_front_door_is_told_once_and_only_of_services_that_run() {
+        let mut alone = Alone::new();
+        alone.add(&["proto udp"]);
+        assert_eq!(alone.install(), Some([0].into()));
+        assert_eq!((alone.install(), alone.rules.generation()), (None, 1));
+        alone.roster.get_mut(&name()).unwrap().stop(units::Nanos::ZERO);
+        assert_eq!(alone.install(), Some([].into()));
+    }
+
+    #[test]
+    fn rules_of_a_version_come_when_it_runs_and_those_before_can_come_back() {
+        let mut alone = Alone::new();
+        alone.add(&["proto udp", "proto tcp"]);
+        let mut specs = vec![to_service("proto tcp").spec, to_service("proto icmp").spec];
+        let stay = alone.rules.staying(&name(), &mut specs);
+        assert_eq!((stay.len(), specs.len()), (1, 1));
+        let admitted = alone.admit(&["proto icmp"]);
+        alone.rules.insert_coming(admitted, &mut alone.out);
+        assert_eq!(alone.install(), Some([0, 1].into()), "it does not run yet");
+        let added = alone.rules.change_version(&name(), &stay);
+        assert_eq!(alone.install(), Some([1, 2].into()));
+        let mut kept = alone.rules.clone();
+        alone.rules.put_back(&name(), &added);
+        assert_eq!(alone.install(), Some([0, 1].into()));
+        kept.remove_going(&name());
+        assert_eq!(kept.of_service(&name()), [RuleId(1), RuleId(2)].into());
+    }
+
+    #[test]
+    fn an_exchange_that_is_refused_changes_nothing() {
+        let mut alone = Alone::new();
+        alone.add(&["proto udp"]);
+        let names = Names::of(&[], &alone.sessions, &alone.roster);
+        for (remove, add) in [([0, 9], "proto tcp"), ([0, 0], "proto tcp in left")] {
+            let remove: Vec<RuleId> = remove.map(RuleId).into_iter().collect();
+            let refused = alone.rules.admit_in_place_of(&remove, vec![to_service(add)], names);
+            assert!(refused.is_err());
+            assert_eq!(alone.rules.numbered(), [(RuleId(0), to_service("proto udp"))]);
+        }
+        let unknown_port = vec![to_service("proto tcp in left")];
+        let refused = alone.rules.admit_in_place_of(&[RuleId(0)], unknown_port, names);
+        assert!(matches!(refused, Err(Refusal::PortUnknown { .. })), "{refused:?}");
+        assert_eq!(alone.rules.numbered().len(), 1);
+    }
 }

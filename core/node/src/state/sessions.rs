@@ -1,4 +1,4 @@
-//! The sessions of a node: made, promised something else, removed.
+//! Sessions of a node: made, promised something else, removed.
 //!
 //! ```text
 //! create ─▶ there ─ set ─▶ there ─ remove, nothing in it ────────────────────────▶ gone
@@ -10,81 +10,162 @@
 //! more; its name and number are free when the cell has stopped its last service.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ::session::Reservation;
 use ::session::admission::{self, Admission, Capacity, Left, MemoryUsed};
 use abi::manifest::Meant;
-use units::{Name, Nanos, RuleId, SessionId};
+use units::{Name, SessionId};
 
-use super::Node;
+use super::effects::Effects;
 use crate::command::{Effect, Notice, Outcome};
 use crate::desired::DesiredSession;
-use crate::owner::Owner;
+use crate::port::Port;
 use crate::refusal::Refusal;
-use crate::service::ServiceState;
-use crate::session::{Session, is_built_in};
+use crate::session::{Session, Table, is_built_in};
 
-impl Node {
-    pub(super) fn session_create(
+/// Sessions, and what was promised to them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sessions {
+    table: Table,
+    /// Account of what was promised; `None` while nobody has said what the node has to give. Then
+    /// everything fits.
+    admission: Option<Admission>,
+    /// Sessions that go when the last of their services has stopped.
+    leaving: BTreeSet<SessionId>,
+}
+
+impl Sessions {
+    /// Makes the sessions of a snapshot; `next` is where the search for a free number begins.
+    ///
+    /// # Errors
+    /// With the name and number of one that is another's, or whose number is above the last.
+    pub(super) fn restore(created: Vec<Session>, next: u16) -> Result<Self, (Name, SessionId)> {
+        let table = Table::of(created, next)?;
+        let leaving = table.iter().filter(|it| it.leaving).map(|it| it.id).collect();
+        Ok(Self { table, admission: None, leaving })
+    }
+
+    /// Returns all of them, by number.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.table.iter()
+    }
+
+    /// Returns those that were created, by number.
+    pub(super) fn created(&self) -> impl Iterator<Item = &Session> {
+        self.iter().filter(|session| !session.is_built_in())
+    }
+
+    /// Returns where the search for a free number begins.
+    pub(super) const fn next(&self) -> u16 {
+        self.table.next()
+    }
+
+    /// Returns the numbers by name.
+    pub(super) fn numbers(&self) -> Arc<BTreeMap<Name, SessionId>> {
+        self.table.numbers()
+    }
+
+    /// Returns the session of a name.
+    pub(super) fn by_name(&self, name: &Name) -> Option<&Session> {
+        self.table.by_name(name)
+    }
+
+    /// Returns the session of a number.
+    pub(super) fn by_number(&self, id: SessionId) -> Option<&Session> {
+        self.table.by_number(id)
+    }
+
+    /// Returns a session in which something can begin.
+    pub(super) fn find(&self, name: &Name) -> Result<&Session, Refusal> {
+        match self.by_name(name) {
+            Some(found) if found.leaving => Err(Refusal::SessionLeaving { session: name.clone() }),
+            Some(found) => Ok(found),
+            None => {
+                let known = self.iter().map(|session| session.name.as_str());
+                let meant = Meant::new(name.as_str(), known);
+                Err(Refusal::SessionUnknown { session: name.clone(), meant })
+            }
+        }
+    }
+
+    /// Returns a session that can be changed and removed.
+    pub(super) fn find_created(&self, name: &Name) -> Result<&Session, Refusal> {
+        match self.find(name)? {
+            found if found.is_built_in() => Err(Refusal::SessionBuiltIn { session: name.clone() }),
+            found => Ok(found),
+        }
+    }
+
+    /// Creates a session on a node with these ports.
+    pub(super) fn create(
         &mut self,
         name: Name,
-        reservation: Reservation,
-        owner: Option<Owner>,
+        desired: DesiredSession,
+        ports: &[Port],
+        out: &mut Effects,
     ) -> Result<Outcome, Refusal> {
-        if is_built_in(&name) {
-            return Err(Refusal::SessionBuiltIn { session: name });
-        }
-        match self.sessions.by_name(&name) {
+        check_new_name(&name)?;
+        match self.by_name(&name) {
             Some(found) if found.leaving => return Err(Refusal::SessionLeaving { session: name }),
             Some(_) => return Err(Refusal::SessionExists { session: name }),
             None => {}
         }
-        self.check_reservation(&name, &reservation)?;
-        let id = self.add_session(name.clone(), reservation, owner)?;
+        self.check(&name, &desired.reservation, ports)?;
+        let id = self.add(name.clone(), desired, out)?;
         Ok(Outcome::SessionCreated { session: name, id })
     }
 
-    fn add_session(
+    fn add(
         &mut self,
         name: Name,
-        reservation: Reservation,
-        owner: Option<Owner>,
+        desired: DesiredSession,
+        out: &mut Effects,
     ) -> Result<SessionId, Refusal> {
-        let Some(id) = self.sessions.free() else {
+        let DesiredSession { reservation, owner } = desired;
+        let Some(id) = self.table.free() else {
             return Err(Refusal::TooManySessions { session: name });
         };
         if let Some(admission) = &mut self.admission {
             admission.admit(id, &reservation).map_err(not_admitted(&name))?;
         }
-        let told = Effect::SetSession { session: id, reservation: reservation.clone() };
-        self.sessions.add(Session { id, name, reservation, owner, leaving: false });
-        self.effects.push_back(told);
+        out.push(Effect::SetSession { session: id, reservation: reservation.clone() });
+        self.table.add(Session { id, name, reservation, owner, leaving: false });
         Ok(id)
     }
 
-    pub(super) fn session_set(
+    /// Promises a session something else.
+    pub(super) fn set(
         &mut self,
         name: Name,
         reservation: Reservation,
+        ports: &[Port],
+        out: &mut Effects,
     ) -> Result<Outcome, Refusal> {
         let id = self.find_created(&name)?.id;
-        self.check_reservation(&name, &reservation)?;
-        self.promise(id, reservation)?;
+        self.check(&name, &reservation, ports)?;
+        self.promise(id, reservation, out)?;
         Ok(Outcome::SessionChanged { session: name })
     }
 
-    pub(super) fn session_give_up(&mut self, name: Name) -> Result<Outcome, Refusal> {
+    /// Makes a session the operator's, with no promise.
+    pub(super) fn give_up(&mut self, name: Name, out: &mut Effects) -> Result<Outcome, Refusal> {
         let id = self.find_created(&name)?.id;
-        if let Some(session) = self.sessions.by_number_mut(id) {
+        if let Some(session) = self.table.by_number_mut(id) {
             session.owner = None;
         }
-        self.promise(id, Reservation::default())?;
+        self.promise(id, Reservation::default(), out)?;
         Ok(Outcome::SessionChanged { session: name })
     }
 
-    /// Promises a session something; whether that is something else than before.
-    fn promise(&mut self, id: SessionId, reservation: Reservation) -> Result<bool, Refusal> {
-        let Some(session) = self.sessions.by_number_mut(id) else { return Ok(false) };
+    /// Promises a session something. Returns true when that is something else than before.
+    fn promise(
+        &mut self,
+        id: SessionId,
+        reservation: Reservation,
+        out: &mut Effects,
+    ) -> Result<bool, Refusal> {
+        let Some(session) = self.table.by_number_mut(id) else { return Ok(false) };
         if session.reservation == reservation {
             return Ok(false);
         }
@@ -92,116 +173,96 @@ impl Node {
             admission.change(id, &reservation).map_err(not_admitted(&session.name))?;
         }
         session.reservation = reservation.clone();
-        self.effects.push_back(Effect::SetSession { session: id, reservation });
+        out.push(Effect::SetSession { session: id, reservation });
         Ok(true)
     }
 
-    pub(super) fn session_remove(
-        &mut self,
-        now: Nanos,
-        name: Name,
-        cascade: bool,
-    ) -> Result<Outcome, Refusal> {
-        let id = self.find_created(&name)?.id;
-        let (services, rules) = (self.services_in(&name), self.rules_in(&name));
-        let in_use = !services.is_empty() || !rules.is_empty();
-        if in_use && !cascade {
-            return Err(Refusal::SessionInUse { session: name, services, rules });
-        }
-        let mut went = Vec::new();
-        for service in &services {
-            // Every rule and every edge that leads there is of the same session.
-            if let Outcome::Removed { rules, .. } = self.remove(now, service, true)? {
-                went.extend(rules);
-            }
-        }
-        for rule in rules.into_iter().filter(|rule| !went.contains(rule)).collect::<Vec<_>>() {
-            self.rules.remove(&rule);
-            went.push(rule);
-        }
-        self.install_rules();
-        went.sort_unstable();
-        self.promise(id, Reservation::default())?;
-        if let Some(session) = self.sessions.by_number_mut(id) {
+    /// Has a session leave: it is promised nothing, and gone when nothing is left of it.
+    pub(super) fn leave(&mut self, id: SessionId, out: &mut Effects) -> Result<(), Refusal> {
+        self.promise(id, Reservation::default(), out)?;
+        if let Some(session) = self.table.by_number_mut(id) {
             session.leaving = true;
         }
         self.leaving.insert(id);
-        let stopping = self.services.values().any(|managed| managed.session == id);
-        Ok(Outcome::SessionRemoved { session: name, services, rules: went, stopping })
+        Ok(())
     }
 
-    /// Sessions that leave and of which nothing is left are gone.
-    pub(super) fn end_sessions(&mut self) {
-        self.ending = false;
+    /// Removes sessions that leave and of which nothing is left; `used` returns those that have
+    /// services.
+    pub(super) fn end(&mut self, used: impl FnOnce() -> BTreeSet<SessionId>, out: &mut Effects) {
         if self.leaving.is_empty() {
             return;
         }
-        let used: BTreeSet<SessionId> = self.services.values().map(|it| it.session).collect();
+        let used = used();
         let is_empty = |id: &SessionId| !used.contains(id);
         let gone: Vec<SessionId> = self.leaving.iter().copied().filter(is_empty).collect();
         for id in gone {
             self.leaving.remove(&id);
-            let Some(session) = self.sessions.remove(id) else { continue };
+            let Some(session) = self.table.remove(id) else { continue };
             if let Some(admission) = &mut self.admission {
                 admission.release(id);
             }
-            self.effects.push_back(Effect::RemoveSession { session: id });
-            let notice = Notice::SessionRemoved { session: session.name };
-            self.effects.push_back(Effect::Report(notice));
+            out.push(Effect::RemoveSession { session: id });
+            out.report(Notice::SessionRemoved { session: session.name });
         }
     }
 
-    pub(super) fn sessions_arrange(
+    /// Has exactly these sessions; on an error nothing has changed.
+    pub(super) fn arrange(
         &mut self,
         wanted: BTreeMap<Name, DesiredSession>,
+        ports: &[Port],
+        out: &mut Effects,
     ) -> Result<Outcome, Refusal> {
         for (name, DesiredSession { reservation, .. }) in &wanted {
-            if is_built_in(name) {
-                return Err(Refusal::SessionBuiltIn { session: name.clone() });
-            }
-            if self.sessions.by_name(name).is_some_and(|found| found.leaving) {
+            check_new_name(name)?;
+            if self.by_name(name).is_some_and(|found| found.leaving) {
                 return Err(Refusal::SessionLeaving { session: name.clone() });
             }
-            self.check_reservation(name, reservation)?;
+            self.check(name, reservation, ports)?;
         }
-        let before = (self.sessions.clone(), self.admission.clone(), self.effects.len());
-        self.rearrange(wanted).inspect_err(|_| {
-            let (sessions, admission, effects) = before;
-            (self.sessions, self.admission) = (sessions, admission);
-            self.effects.truncate(effects);
-        })
+        let (mut changed, mut effects) = (self.clone(), Effects::default());
+        let outcome = changed.rearrange(wanted, &mut effects)?;
+        *self = changed;
+        out.append(effects);
+        Ok(outcome)
     }
 
-    /// What is given up first, so that the rest has room; on an error some of it is done.
-    fn rearrange(&mut self, wanted: BTreeMap<Name, DesiredSession>) -> Result<Outcome, Refusal> {
+    /// Takes back first what is given up, so that the rest has room; on an error some of it is
+    /// done.
+    fn rearrange(
+        &mut self,
+        wanted: BTreeMap<Name, DesiredSession>,
+        out: &mut Effects,
+    ) -> Result<Outcome, Refusal> {
         let gives_up = |session: &&Session| {
             let stays = wanted.get(&session.name).map(|it| &it.reservation);
-            !session.is_built_in() && !session.leaving && stays != Some(&session.reservation)
+            !session.leaving && stays != Some(&session.reservation)
         };
-        let changes = self.sessions.iter().filter(gives_up).map(|session| {
+        let changes = self.created().filter(gives_up).map(|session| {
             let stays = wanted.contains_key(&session.name);
             (session.id, session.name.clone(), stays)
         });
         for (id, name, stays) in changes.collect::<Vec<_>>() {
             if !stays {
-                self.promise(id, Reservation::default())?;
+                self.promise(id, Reservation::default(), out)?;
             } else if let Some(admission) = &mut self.admission {
                 let nothing = Reservation::default();
                 admission.change(id, &nothing).map_err(not_admitted(&name))?;
             }
         }
         let (mut created, mut changed) = (Vec::new(), Vec::new());
-        for (name, DesiredSession { reservation, owner }) in wanted {
-            match self.sessions.by_name(&name).map(|found| found.id) {
+        for (name, desired) in wanted {
+            match self.by_name(&name).map(|found| found.id) {
                 None => {
-                    self.add_session(name.clone(), reservation, owner)?;
+                    self.add(name.clone(), desired, out)?;
                     created.push(name);
                 }
                 Some(id) => {
-                    if let Some(session) = self.sessions.by_number_mut(id) {
-                        session.owner = owner;
+                    if let Some(session) = self.table.by_number_mut(id) {
+                        session.owner = desired.owner;
                     }
-                    if self.promise(id, reservation)? {
+                    if self.promise(id, desired.reservation, out)? {
                         changed.push(name);
                     }
                 }
@@ -210,92 +271,74 @@ impl Node {
         Ok(Outcome::SessionsArranged { created, changed })
     }
 
-    /// Says what the node has to give from now on. Sessions that were promised more than there is
-    /// are promised nothing any more: each with the reason.
-    pub fn set_capacity(&mut self, capacity: Capacity) -> Vec<(Name, Refusal)> {
+    /// Takes note of what the node has to give. Sessions that were promised more than there is are
+    /// promised nothing any more: each is returned with the reason.
+    pub(super) fn set_capacity(
+        &mut self,
+        capacity: Capacity,
+        out: &mut Effects,
+    ) -> Vec<(Name, Refusal)> {
         let mut admission = Admission::new(capacity);
         admission.set_used(self.memory_used());
-        let created = self.sessions.iter().filter(|session| !session.is_built_in());
-        let created: Vec<Session> = created.cloned().collect();
+        let created: Vec<Session> = self.created().cloned().collect();
         let mut short = Vec::new();
         for Session { id, name, reservation, .. } in created {
             if let Err(problem) = admission.admit(id, &reservation) {
                 short.push((name.clone(), not_admitted(&name)(problem)));
                 // Nothing is always to be had.
                 let _ = admission.admit(id, &Reservation::default());
-                if let Some(session) = self.sessions.by_number_mut(id) {
+                if let Some(session) = self.table.by_number_mut(id) {
                     session.reservation = Reservation::default();
                 }
                 let reservation = Reservation::default();
-                self.effects.push_back(Effect::SetSession { session: id, reservation });
+                out.push(Effect::SetSession { session: id, reservation });
             }
         }
         self.admission = Some(admission);
         short
     }
 
-    /// Says what of memory is in use: for what is promised from now on.
-    pub fn set_memory_used(&mut self, used: MemoryUsed) {
+    /// Takes note of the memory that is in use, for what is promised from now on.
+    pub(super) fn set_memory_used(&mut self, used: MemoryUsed) {
         if let Some(admission) = &mut self.admission {
             admission.set_used(used);
         }
     }
 
-    /// What of memory was last known to be in use.
-    #[must_use]
-    pub fn memory_used(&self) -> MemoryUsed {
+    /// Returns the memory that was last known to be in use.
+    pub(super) fn memory_used(&self) -> MemoryUsed {
         self.admission.as_ref().map_or_else(MemoryUsed::default, |it| it.used().clone())
     }
 
-    /// What the node has to give, if somebody has said it.
-    #[must_use]
-    pub fn capacity(&self) -> Option<&Capacity> {
+    /// Returns what the node has to give, if somebody has said it.
+    pub(super) fn capacity(&self) -> Option<&Capacity> {
         self.admission.as_ref().map(Admission::capacity)
     }
 
-    /// What of it can still be promised.
-    #[must_use]
-    pub fn left(&self) -> Option<Left> {
+    /// Returns what can still be promised.
+    pub(super) fn left(&self) -> Option<Left> {
         self.admission.as_ref().map(Admission::left)
     }
 
-    /// Tells a cell that knows of none yet.
-    pub(super) fn tell_sessions(&mut self) {
-        let created = self.sessions.iter().filter(|session| !session.is_built_in());
-        let told = created.map(|session| Effect::SetSession {
+    /// Tells a cell that knows of no session yet.
+    pub(super) fn announce(&self, out: &mut Effects) {
+        out.extend(self.created().map(|session| Effect::SetSession {
             session: session.id,
             reservation: session.reservation.clone(),
-        });
-        self.effects.extend(told);
+        }));
     }
 
-    /// A session in which something can begin.
-    pub(super) fn find_session(&self, name: &Name) -> Result<&Session, Refusal> {
-        match self.sessions.by_name(name) {
-            Some(found) if found.leaving => Err(Refusal::SessionLeaving { session: name.clone() }),
-            Some(found) => Ok(found),
-            None => {
-                let known = self.sessions.iter().map(|session| session.name.as_str());
-                let meant = Meant::new(name.as_str(), known);
-                Err(Refusal::SessionUnknown { session: name.clone(), meant })
-            }
-        }
-    }
-
-    /// One that can be changed and removed.
-    fn find_created(&self, name: &Name) -> Result<&Session, Refusal> {
-        match self.find_session(name)? {
-            found if found.is_built_in() => Err(Refusal::SessionBuiltIn { session: name.clone() }),
-            found => Ok(found),
-        }
-    }
-
-    /// Whether some node could promise this, and this one has the ports for it.
-    fn check_reservation(&self, session: &Name, reservation: &Reservation) -> Result<(), Refusal> {
+    /// Refuses what no node could promise, and what this one has not the ports for.
+    fn check(
+        &self,
+        session: &Name,
+        reservation: &Reservation,
+        ports: &[Port],
+    ) -> Result<(), Refusal> {
         reservation.check().map_err(|problem| not_admitted(session)(problem.into()))?;
         for port in reservation.send.keys() {
-            if self.ports.iter().all(|known| known.spec.name != *port) {
-                let known = self.ports.iter().map(|port| port.spec.name.as_str());
+            if ports.iter().all(|known| known.spec.name != *port) {
+                let known = ports.iter().map(|port| port.spec.name.as_str());
                 let meant = Meant::new(port.as_str(), known);
                 let (session, port) = (session.clone(), port.clone());
                 return Err(Refusal::SendPortUnknown { session, port, meant });
@@ -311,22 +354,81 @@ impl Node {
         }
         Ok(())
     }
+}
 
-    /// Services of a session that are not on their way out.
-    fn services_in(&self, session: &Name) -> Vec<Name> {
-        let services = self.services().filter(|service| service.session == *session);
-        let stay = services.filter(|service| service.state != ServiceState::Stopping);
-        stay.map(|service| service.name.clone()).collect()
-    }
-
-    fn rules_in(&self, session: &Name) -> Vec<RuleId> {
-        let rules = self.rules.values().filter(|owned| owned.rule.spec.session == *session);
-        rules.map(|owned| owned.rule.id).collect()
+/// Refuses the names of sessions that every node has.
+fn check_new_name(name: &Name) -> Result<(), Refusal> {
+    match is_built_in(name) {
+        true => Err(Refusal::SessionBuiltIn { session: name.clone() }),
+        false => Ok(()),
     }
 }
 
-/// What cannot be promised, and to whom.
+/// Returns what makes a refusal of a promise to a session.
 fn not_admitted(session: &Name) -> impl Fn(admission::Refusal) -> Refusal + use<> {
     let session = session.clone();
     move |problem| Refusal::NotAdmitted { session: session.clone(), problem: Box::new(problem) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::capacity;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn desired(reservation: &str) -> DesiredSession {
+        let reservation = serde_json::from_str(reservation).unwrap();
+        DesiredSession { reservation, owner: None }
+    }
+
+    fn taken(out: &mut Effects) -> Vec<Effect> {
+        std::iter::from_fn(|| out.poll()).collect()
+    }
+
+    #[test]
+    fn one_that_leaves_is_promised_nothing_and_gone_with_its_last_service() {
+        let (mut sessions, mut out) = (Sessions::default(), Effects::default());
+        sessions.set_capacity(capacity(), &mut out);
+        let most = r#"{"memory":"16MiB"}"#;
+        sessions.create(name("gold"), desired(most), &[], &mut out).unwrap();
+        let id = sessions.find(&name("gold")).unwrap().id;
+        taken(&mut out);
+        sessions.leave(id, &mut out).unwrap();
+        let promised = Effect::SetSession { session: id, reservation: Reservation::default() };
+        assert_eq!(taken(&mut out), [promised]);
+        sessions.end(|| [id].into(), &mut out);
+        assert_eq!(taken(&mut out), [], "a service is left");
+        let again = sessions.create(name("gold"), desired("{}"), &[], &mut out);
+        assert_eq!(again, Err(Refusal::SessionLeaving { session: name("gold") }));
+        sessions.create(name("silver"), desired(most), &[], &mut out).unwrap();
+        taken(&mut out);
+        sessions.end(BTreeSet::new, &mut out);
+        let notice = Notice::SessionRemoved { session: name("gold") };
+        let gone = [Effect::RemoveSession { session: id }, Effect::Report(notice)];
+        assert_eq!(taken(&mut out), gone);
+        assert!(sessions.by_name(&name("gold")).is_none());
+    }
+
+    #[test]
+    fn an_arrangement_that_does_not_fit_changes_nothing() {
+        let (mut sessions, mut out) = (Sessions::default(), Effects::default());
+        sessions.set_capacity(capacity(), &mut out);
+        sessions.create(name("gold"), desired(r#"{"memory":"1MiB"}"#), &[], &mut out).unwrap();
+        taken(&mut out);
+        let before: Vec<Session> = sessions.iter().cloned().collect();
+        let half = || desired(r#"{"memory":"9MiB"}"#);
+        let wanted = [(name("silver"), half()), (name("tin"), half())].into();
+        let refused = sessions.arrange(wanted, &[], &mut out);
+        assert!(matches!(refused, Err(Refusal::NotAdmitted { .. })), "{refused:?}");
+        assert_eq!(taken(&mut out), []);
+        assert_eq!(sessions.iter().cloned().collect::<Vec<_>>(), before);
+        let wanted = [(name("silver"), half())].into();
+        let outcome = sessions.arrange(wanted, &[], &mut out).unwrap();
+        let (created, changed) = (vec![name("silver")], Vec::new());
+        assert_eq!(outcome, Outcome::SessionsArranged { created, changed });
+        assert_eq!(taken(&mut out).len(), 2, "gold has nothing, silver has what it asked for");
+    }
 }

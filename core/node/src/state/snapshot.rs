@@ -5,23 +5,25 @@
 //! Node ─ SnapshotView ─ (written down) ─▶ (read) ─ Snapshot ─ restore ─▶ Node ─ resume ─▶ effects
 //! ```
 //!
-//! What was half done is brought to one of its two ends by [`Node::resume`]: a service that
+//! What was half done is brought to one of its two ends by `Node::resume`: a service that
 //! was starting is started, one that was stopping is gone. What the front door and the cell
 //! know is told anew, as a whole.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use units::{EntryId, Name, Nanos, SessionId};
+use units::{EntryId, Name, SessionId};
 
-use super::services::Managed;
-use super::{Cell, CellState, Node, OwnedRule};
+use super::cell::{Cell, CellState};
+use super::deployments::Deployments;
+use super::managed::Managed;
+use super::roster::{Numbering, Roster};
+use super::rules::{OwnedRule, Rules};
+use super::sessions::Sessions;
 use crate::classifier::RuleSetError;
-use crate::command::{Effect, Notice};
-use crate::desired::DesiredState;
-use crate::port::{PortError, PortSpec};
+use crate::port::PortError;
 use crate::service::SERVICES_MAX;
-use crate::session::{Session, Table};
+use crate::session::Session;
 
 /// A node at rest, as it was written down. Its times are on the clock of the node that it was
 /// taken from, which goes on.
@@ -67,7 +69,32 @@ impl Snapshot {
     /// How the cell was doing.
     #[must_use]
     pub const fn cell(&self) -> CellState {
-        self.cell.state
+        self.cell.state()
+    }
+
+    /// Makes the owners of a node of it.
+    ///
+    /// # Errors
+    /// When it contradicts itself.
+    pub(super) fn restore(self) -> Result<(Sessions, Deployments, Cell), RestoreError> {
+        let sessions = Sessions::restore(self.sessions, self.session_next)
+            .map_err(|(session, id)| RestoreError::Session { session, id })?;
+        let numbering = Numbering { below: self.entry_next, user: self.entry_next_user };
+        let mut roster = Roster::restore(numbering, self.bpf);
+        let mut entries = BTreeSet::new();
+        for managed in self.services {
+            let (service, entry) = (managed.service().name.clone(), managed.service().entry);
+            let session = managed.service().session.clone();
+            if sessions.by_name(&session).is_none_or(|found| found.id != managed.session()) {
+                return Err(RestoreError::NoSession { service, session });
+            }
+            let is_new = entries.insert(entry) && usize::from(entry.0) < SERVICES_MAX;
+            if roster.insert(managed).is_some() || !is_new {
+                return Err(RestoreError::Entry { service, entry });
+            }
+        }
+        let rules = Rules::restore(self.rules, self.rule_next, self.generation);
+        Ok((sessions, Deployments::restore(roster, rules), self.cell))
     }
 }
 
@@ -108,135 +135,32 @@ pub enum RestoreError {
     Rules(#[from] RuleSetError),
 }
 
-impl Node {
-    /// Has all that it decided written down. A service that is being replaced starts anew as it was before: which
-    /// of the two versions the cell has by then, nobody could say.
-    pub fn with_snapshot<T>(&self, write: impl FnOnce(&SnapshotView<'_>) -> T) -> T {
-        let half = |m: &&Managed| m.asked.is_some() || m.before.is_some();
-        let half: Vec<Name> =
-            self.services.values().filter(half).map(|m| m.service().name.clone()).collect();
-        if half.is_empty() {
-            return write(&self.as_it_is());
+impl<'a> SnapshotView<'a> {
+    /// Looks at the owners of a node that is at rest.
+    pub(super) fn of(sessions: &'a Sessions, deployments: &'a Deployments, cell: &'a Cell) -> Self {
+        let (roster, rules) = (deployments.roster(), deployments.rules());
+        let Numbering { below, user } = roster.numbering();
+        Self {
+            sessions: sessions.created().collect(),
+            session_next: sessions.next(),
+            services: roster.values().collect(),
+            rules: rules.iter().collect(),
+            rule_next: rules.next(),
+            entry_next: below,
+            entry_next_user: user,
+            generation: rules.generation(),
+            cell,
+            bpf: roster.bpf(),
         }
-        let mut whole = self.clone();
-        for name in half {
-            whole.end_replacement(&name, "the daemon ended");
-            if let Some(managed) = whole.services.get_mut(&name) {
-                managed.fall_back(managed.service().since);
-            }
-        }
-        write(&whole.as_it_is())
-    }
-
-    fn as_it_is(&self) -> SnapshotView<'_> {
-        SnapshotView {
-            sessions: self.sessions.iter().filter(|session| !session.is_built_in()).collect(),
-            session_next: self.sessions.next(),
-            services: self.services.values().collect(),
-            rules: self.rules.values().collect(),
-            rule_next: self.rule_next,
-            entry_next: self.entry_next,
-            entry_next_user: self.entry_next_user,
-            generation: self.generation,
-            cell: &self.cell,
-            bpf: self.bpf,
-        }
-    }
-
-    /// The node of a snapshot, with the ports that it had. [`Node::resume`] is to follow.
-    ///
-    /// # Errors
-    /// When the snapshot contradicts itself or the ports.
-    pub fn restore(
-        name: Name,
-        ports: Vec<PortSpec>,
-        snapshot: Snapshot,
-    ) -> Result<Self, RestoreError> {
-        let mut node = Self::new(name, ports)?;
-        node.effects.clear();
-        node.sessions = Table::of(snapshot.sessions, snapshot.session_next)
-            .map_err(|(session, id)| RestoreError::Session { session, id })?;
-        node.leaving = node.sessions.iter().filter(|it| it.leaving).map(|it| it.id).collect();
-        let mut entries = BTreeSet::new();
-        for managed in snapshot.services {
-            let (service, entry) = (managed.service().name.clone(), managed.service().entry);
-            let session = managed.service().session.clone();
-            if node.sessions.by_name(&session).is_none_or(|found| found.id != managed.session) {
-                return Err(RestoreError::NoSession { service, session });
-            }
-            let is_new = entries.insert(entry) && usize::from(entry.0) < SERVICES_MAX;
-            let other = node.services.insert(service.clone(), managed);
-            if other.is_some() || !is_new {
-                return Err(RestoreError::Entry { service, entry });
-            }
-        }
-        node.rules = snapshot.rules.into_iter().map(|owned| (owned.rule.id, owned)).collect();
-        node.check_rules()?;
-        (node.rule_next, node.entry_next) = (snapshot.rule_next, snapshot.entry_next);
-        node.entry_next_user = snapshot.entry_next_user;
-        (node.generation, node.cell, node.bpf) = (snapshot.generation, snapshot.cell, snapshot.bpf);
-        Ok(node)
-    }
-
-    /// Goes on after [`Node::restore`]: with a cell that has exactly these services of those
-    /// that ran, or without one. The first rules that it installs have those of `desired` that
-    /// wait for their services: no packet goes past a closed one that could not start.
-    pub fn resume(
-        &mut self,
-        now: Nanos,
-        has: Result<&BTreeSet<EntryId>, String>,
-        desired: &DesiredState,
-    ) {
-        self.add_awaited(desired);
-        match has {
-            Ok(running) => self.resume_with(now, running),
-            // Those that were to stop, and all that goes with a cell.
-            Err(reason) => self.cell_lost(now, reason),
-        }
-        self.end_sessions();
-        self.install();
-        let running = self.services.values().filter(|managed| managed.runs());
-        let told: Vec<_> = running.map(|m| (m.service().entry, m.edges())).collect();
-        let edges = told.into_iter().map(|(entry, edges)| Effect::SetEdges { entry, edges });
-        let is_rules = |effect: &Effect| matches!(effect, Effect::InstallRules { .. });
-        let rules = self.effects.iter().rposition(is_rules).map(|at| self.effects.remove(at));
-        // First who is closed, and edges: no packet goes before what comes after its service.
-        let is_closing = |effect: &Effect| matches!(effect, Effect::SetClosed { .. });
-        let (closing, rest): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.effects).into_iter().partition(is_closing);
-        self.effects.extend(closing);
-        self.effects.extend(edges);
-        self.effects.extend(rules.flatten().or_else(|| {
-            self.generation += 1;
-            let (rules, generation) = (self.installed.clone(), self.generation);
-            Some(Effect::InstallRules { rules, generation })
-        }));
-        self.effects.extend(rest);
-    }
-
-    fn resume_with(&mut self, now: Nanos, running: &BTreeSet<EntryId>) {
-        self.cell.state = CellState::Ready;
-        self.tell_sessions();
-        let mut removed = Vec::new();
-        for managed in self.services.values_mut() {
-            let has = running.contains(&managed.service().entry);
-            if !(managed.runs() && has) && managed.fall_back(now) {
-                removed.push(managed.service().name.clone());
-            }
-        }
-        for service in removed {
-            self.services.remove(&service);
-            self.effects.push_back(Effect::Report(Notice::ServiceRemoved { service }));
-        }
-        self.start_waiting();
-        let moves = self.services.values().filter_map(|managed| managed.moves_on(self.bpf));
-        self.effects.extend(moves);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use units::Nanos;
+
     use super::*;
+    use crate::Node;
     use crate::state::tests::{NOW, running};
 
     #[test]

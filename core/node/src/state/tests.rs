@@ -1,10 +1,12 @@
 //! The node by behaviour: what a command or an event leads to.
 
 use abi::{HostFunction, HostFunctions, NotGranted};
+use bpf_maps::RULES_MAX;
 use units::{Edge, SessionId};
 
 use super::*;
 use crate::budget::Budget;
+use crate::classifier::Reach;
 use crate::command::{Command, Event, Notice, Outcome, ServiceStart};
 use crate::policy::OnFailure;
 use crate::refusal::RefusalClass;
@@ -171,7 +173,7 @@ fn an_entry_is_not_given_away_before_its_service_stopped() {
     node.handle_command(NOW, remove("monitor", false)).unwrap();
     let entry_of = |node: &mut Node, name: &str| {
         // As if it were its turn.
-        node.entry_next = 0;
+        node.prefer_entry(Some(EntryId(0)));
         match node.handle_command(NOW, deploy(name, "any")).unwrap() {
             Outcome::Deployed { entry, .. } => entry.0,
             other => panic!("{other:?}"),

@@ -1,0 +1,108 @@
+//! View of everything that rules name: ports, sessions, services.
+
+use std::collections::BTreeSet;
+
+use abi::manifest::Meant;
+use units::Name;
+
+use super::graph::Graph;
+use super::managed::Managed;
+use super::roster::Roster;
+use super::sessions::Sessions;
+use crate::classifier::{Destination, Lookup, Way};
+use crate::port::{Port, PortMode};
+use crate::refusal::Refusal;
+use crate::rule::RuleSpec;
+use crate::service::{Service, ServiceState};
+
+/// Names that rules may have, and what they stand for now.
+#[derive(Clone, Copy)]
+pub(super) struct Names<'a> {
+    ports: &'a [Port],
+    sessions: &'a Sessions,
+    roster: &'a Roster,
+}
+
+impl<'a> Names<'a> {
+    /// Looks at the ports, sessions and services of a node.
+    pub(super) const fn of(ports: &'a [Port], sessions: &'a Sessions, roster: &'a Roster) -> Self {
+        Self { ports, sessions, roster }
+    }
+
+    /// Refuses a rule that names a session or a port which is not there.
+    pub(super) fn check(self, spec: &RuleSpec) -> Result<(), Refusal> {
+        self.sessions.find(&spec.session)?;
+        let named = [spec.r#match.port.as_ref(), spec.action.port()];
+        let is_unknown = |port: &&Name| !self.ports.iter().any(|known| known.spec.name == **port);
+        match named.into_iter().flatten().find(is_unknown) {
+            Some(port) => {
+                let known = self.ports.iter().map(|port| port.spec.name.as_str());
+                let meant = Meant::new(port.as_str(), known);
+                let text = spec.r#match.to_string();
+                Err(Refusal::PortUnknown { text, port: port.clone(), meant })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns true when packets of rules that lead to a service go elsewhere than other packets.
+    pub(super) fn takes_packets(self, service: &Name) -> bool {
+        let service = self.roster.service(service);
+        service.is_some_and(|service| self.graph().takes_packets(service))
+    }
+
+    /// Returns true when packets of rules that lead to a service are dropped because it is down.
+    pub(super) fn is_down(self, service: &Name) -> bool {
+        let is_running = |service: &Service| matches!(service.state, ServiceState::Running);
+        self.takes_packets(service) && !self.roster.service(service).is_some_and(is_running)
+    }
+
+    /// Returns what names stand for, without any service.
+    pub(super) fn without_services(self) -> Lookup {
+        self.lookup(|_| false)
+    }
+
+    /// Returns what names stand for, with every service.
+    pub(super) fn with_all_services(self) -> Lookup {
+        self.lookup(|_| true)
+    }
+
+    /// Returns what names stand for, with the services that take packets now.
+    pub(super) fn with_taking_services(self) -> Lookup {
+        self.lookup(|service| self.graph().takes_packets(service))
+    }
+
+    const fn graph(self) -> Graph<'a> {
+        Graph::of(self.roster)
+    }
+
+    fn lookup(self, wanted: impl Fn(&Service) -> bool) -> Lookup {
+        let services = self.roster.values().filter(|managed| wanted(managed.service()));
+        let at_tc = self.ports.iter().filter(|port| port.spec.mode == PortMode::Tc);
+        Lookup {
+            ports: self.ports.iter().map(|port| (port.spec.name.clone(), port.id)).collect(),
+            services: services
+                .map(|it| (it.service().name.clone(), self.destination(it)))
+                .collect(),
+            sessions: self.sessions.numbers(),
+            at_tc: at_tc.map(|port| port.spec.name.clone()).collect(),
+            down: BTreeSet::new(),
+        }
+    }
+
+    fn destination(self, managed: &Managed) -> Destination {
+        let service = managed.service();
+        let at_user = Destination::of(service.entry, &service.module, managed.listener());
+        let way = match &service.state {
+            ServiceState::Running if managed.is_movable() => Way::Lane,
+            ServiceState::Running => match at_user.way {
+                Way::Listener { port, .. } => {
+                    Way::Listener { port, closed: self.graph().is_closed(service) }
+                }
+                way => way,
+            },
+            _ => Way::Down,
+        };
+        Destination { way, ..at_user }
+    }
+}
