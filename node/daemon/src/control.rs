@@ -31,6 +31,8 @@ mod revoke;
 mod rules;
 pub(crate) mod sessions;
 pub(crate) mod signatures;
+#[cfg(test)]
+mod simulation;
 pub(crate) mod state;
 mod switch;
 

@@ -189,6 +189,15 @@ impl Journal {
         Ok(Self { database: Some(open(&path)?), path })
     }
 
+    /// Creates the journal of a node in memory.
+    #[cfg(test)]
+    pub(crate) fn in_memory(node: &Name) -> Self {
+        let backend = redb::backends::InMemoryBackend::new();
+        let database = builder().create_with_backend(backend).expect("memory takes everything");
+        init(&database, node).expect("memory takes everything");
+        Self { database: Some(database), path: PathBuf::from("memory") }
+    }
+
     fn check_facts(&self, node: &Name) -> Result<(), JournalError> {
         let fact = |key| {
             let found = self.fact(key)?;

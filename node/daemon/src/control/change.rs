@@ -7,6 +7,7 @@ use api::{Applied, Deployed, ErrorInfo, Removed, SessionPromised, SessionRemoved
 use units::RuleId;
 
 /// Request that changes what shall run.
+#[derive(Debug)]
 pub(crate) enum Change {
     Deploy(Box<api::DeployRequest>, Reply<Deployed>),
     /// Removal of a service, with the rules that lead to it if `true`.

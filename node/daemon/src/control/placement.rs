@@ -20,6 +20,8 @@
 //! and looked at. A service that goes leaves first: if its rules went at once, packets behind them
 //! would overtake those that still lie in the cell's rings.
 
+#[cfg(test)]
+pub(super) mod fake;
 mod plane;
 #[cfg(test)]
 mod simulation;

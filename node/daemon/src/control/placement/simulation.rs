@@ -3,7 +3,8 @@
 //!
 //! A failure names its seed.
 
-use super::{Action, Around, Candidates, LaneState, Placement, Plane};
+use super::fake::{Kernel, Version};
+use super::{Action, Around, Candidates, Placement, Plane};
 use abi::check::{Kind, MemoryImage};
 use abi::{HostFunctions, Level, Manifest};
 use node::command::Memory;
@@ -19,105 +20,6 @@ const LEVELS: [Level; 3] = [Level::Nic, Level::Kernel, Level::User];
 const STEPS: usize = 120;
 /// Time of a step at most.
 const STEP_MAX: u64 = 40_000_000;
-
-/// Version of a service in the fake kernel.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Version {
-    is_shared: bool,
-    programs: BTreeSet<Level>,
-    /// Levels for which the verifier takes no program of it.
-    refused: BTreeSet<Level>,
-}
-
-/// Lane as the front door has it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Lane {
-    is_held: bool,
-    is_kept_up: bool,
-    /// Packets at user level that nobody counts down any more, until the next recount.
-    lost: u64,
-    /// Level at which the cell has packets handled; `None` until it was told.
-    target: Option<Level>,
-}
-
-#[derive(Default)]
-struct Kernel {
-    current: BTreeMap<EntryId, Version>,
-    next: BTreeMap<EntryId, Version>,
-    before: BTreeMap<EntryId, Version>,
-    lanes: BTreeMap<EntryId, Lane>,
-    spares: u32,
-}
-
-impl Plane for Kernel {
-    fn unsupported(&self) -> Option<&str> {
-        None
-    }
-
-    fn check_level(&self, _: Level, _: bool) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn is_shared(&self, entry: EntryId) -> bool {
-        self.current.get(&entry).is_some_and(|version| version.is_shared)
-    }
-
-    fn refused(&self, _: EntryId) -> Vec<(Level, String)> {
-        Vec::new()
-    }
-
-    fn has_program(&self, entry: EntryId, level: Level) -> bool {
-        self.current.get(&entry).is_some_and(|version| version.programs.contains(&level))
-    }
-
-    fn lane(&self, entry: EntryId, level: Level) -> Option<LaneState> {
-        if !self.is_shared(entry) {
-            return None;
-        }
-        let lane = self.lanes.get(&entry).copied().unwrap_or_default();
-        let is_settled = lane.target == Some(level) && (level == Level::User || lane.lost == 0);
-        Some(LaneState { is_settled, waiting: lane.lost, is_kept_up: lane.is_kept_up })
-    }
-
-    fn hold(&mut self, entry: EntryId, held: bool) {
-        self.lanes.entry(entry).or_default().is_held = held;
-    }
-
-    fn close(&mut self, _: EntryId, _: bool) {}
-
-    fn call_nothing(&mut self, _: EntryId) -> bool {
-        true
-    }
-
-    fn call_again(&mut self, _: EntryId) {}
-
-    fn replaced(&mut self, entry: EntryId) -> Option<(bool, bool)> {
-        let next = self.next.remove(&entry)?;
-        let old = self.current.remove(&entry).unwrap_or_default();
-        let changed = (old.is_shared, next.is_shared);
-        self.before.insert(entry, old);
-        self.current.insert(entry, next);
-        Some(changed)
-    }
-
-    fn put_back(&mut self, entry: EntryId) -> Option<(bool, bool)> {
-        let old = self.before.remove(&entry)?;
-        let new = self.current.remove(&entry).unwrap_or_default();
-        let changed = (new.is_shared, old.is_shared);
-        self.current.insert(entry, old);
-        Some(changed)
-    }
-
-    fn forget_before(&mut self, entry: EntryId) -> Option<u32> {
-        self.before.remove(&entry)?;
-        self.spares += 1;
-        Some(self.spares)
-    }
-
-    fn forget_next(&mut self, entry: EntryId) {
-        self.next.remove(&entry);
-    }
-}
 
 /// Message to the fake cell that it has yet to handle.
 #[derive(Clone, Debug)]
