@@ -15,7 +15,7 @@ use netlink::{Netlink, Taken};
 use node::desired::DesiredState;
 use sockets::frame_socket::TAKEN_MARK;
 
-/// The ports that are kept from the kernel, until this is dropped.
+/// Ports that are kept from the kernel, until this is dropped.
 pub(crate) struct Barrier(Vec<Taken>);
 
 impl Barrier {

@@ -276,9 +276,11 @@ impl Daemon {
             FromCell::Started(entry) => self.place(|it, around| it.handle_begin(around, entry)),
             FromCell::StartFailed(entry, failure) => self.start_failed(entry, failure),
             FromCell::WantsSockets(wants) => {
-                for (message, fds) in make_sockets(wants) {
-                    let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-                    self.cells.tell_cell(cell, &message, &fds);
+                for (wanted, v6) in wants.into_iter().zip([false, true]) {
+                    for (message, fds) in make_sockets(wanted, v6) {
+                        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+                        self.cells.tell_cell(cell, &message, &fds);
+                    }
                 }
             }
             FromCell::WantsCodec(number, wish) => {

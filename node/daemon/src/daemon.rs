@@ -472,7 +472,7 @@ impl Daemon {
             desired: self.control.desired().state(),
             node_changed: self.node_touched,
             has_cell: self.cells.is_any(),
-            loads_at_kernel: self.placement.loads_at_kernel(),
+            placement: &self.placement,
         };
         ask(&mut self.plane, &around)
     }

@@ -44,6 +44,7 @@ pub(crate) use action::Action;
 
 use crate::completion::Completion;
 use crate::config::{FastPath, NodeFile};
+use crate::control::placement::Placement;
 use crate::events::Note;
 use accounts::Accounts;
 use action::Actions;
@@ -116,8 +117,7 @@ pub(crate) struct Around<'a> {
     pub(crate) node_changed: bool,
     /// True when a cell is running.
     pub(crate) has_cell: bool,
-    /// True while the kernel's verifier checks a program for kernel level.
-    pub(crate) loads_at_kernel: bool,
+    pub(crate) placement: &'a Placement,
 }
 
 /// Initial parts of a data plane.
@@ -432,7 +432,7 @@ impl DataPlane {
             let there = around.node.services().filter(|it| it.level == abi::Level::Kernel);
             there.for_each(|it| self.actions.push(Action::LeaveKernel(it.name.clone())));
         }
-        self.settle_gro(around.node, around.loads_at_kernel, None);
+        self.settle_gro(around.node, around.placement, None);
         self.promises().mark_shared();
         if let Err(error) = self.open_queue(around, index) {
             let error = format!("{error:#}");
@@ -522,10 +522,10 @@ impl DataPlane {
     pub(crate) fn handle_cell_started(&mut self, around: &Around<'_>) -> Result<()> {
         self.shares.messages().for_each(|message| self.actions.tell(message));
         if let Some(packets) = self.front.packets() {
-            let counts = packets.counts.as_fd().try_clone_to_owned()?;
+            let counts = packets.counts().as_fd().try_clone_to_owned()?;
             self.actions.push(Action::Give(ToCell::Counts, vec![counts]));
             let rules = packets.sealed_rules()?;
-            self.actions.push(Action::Give(ToCell::Rules(packets.number), vec![rules]));
+            self.actions.push(Action::Give(ToCell::Rules(packets.number()), vec![rules]));
         }
         (0..self.ports.all().len()).try_for_each(|index| self.open_queue(around, index))
     }
@@ -594,7 +594,7 @@ impl DataPlane {
     fn tell_rules(&mut self, has_cell: bool) {
         let Some(packets) = self.front.packets().filter(|_| has_cell) else { return };
         match packets.sealed_rules() {
-            Ok(memory) => self.actions.push(Action::UseRules(packets.number, memory)),
+            Ok(memory) => self.actions.push(Action::UseRules(packets.number(), memory)),
             Err(error) => {
                 let error = format!("{error:#}");
                 tracing::error!(error, "the cell does not know the rules");
@@ -606,7 +606,7 @@ impl DataPlane {
     pub(crate) fn await_rules(&self) {
         let Some(packets) = self.front.packets() else { return };
         let asked = Instant::now();
-        while packets.counts.rules() != packets.number {
+        while packets.counts().rules() != packets.number() {
             if asked.elapsed() > RULES_READ_WITHIN {
                 return tracing::warn!("the cell is busy: it uses the rules a little later");
             }
@@ -678,8 +678,8 @@ impl DataPlane {
     /// Sets GRO at the ports. It is on while there are services of streams, for it saves most of
     /// the cost of receiving intercepted connections, and off while a service is at kernel level,
     /// which has to see each frame by itself. `but` is the entry of a service that has ended.
-    pub(crate) fn settle_gro(&mut self, node: &Node, loads_at_kernel: bool, but: Option<EntryId>) {
-        let mut is_alone = !loads_at_kernel && !self.instances.is_any_at_kernel(but);
+    pub(crate) fn settle_gro(&mut self, node: &Node, placement: &Placement, but: Option<EntryId>) {
+        let mut is_alone = !placement.loads_at_kernel() && !self.instances.is_any_at_kernel(but);
         let mut has_streams = false;
         for service in node.services().filter(|service| Some(service.entry) != but) {
             has_streams |= service.module.kind == abi::check::Kind::Streams;

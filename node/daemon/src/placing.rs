@@ -146,8 +146,7 @@ impl Daemon {
     /// the cost of receiving intercepted connections, and off while a service is at kernel level,
     /// which has to see each frame by itself. `but` is the entry of a service that has ended.
     pub(crate) fn settle_gro(&mut self, but: Option<EntryId>) {
-        let loads_at_kernel = self.placement.loads_at_kernel();
-        self.plane.settle_gro(self.control.node(), loads_at_kernel, but);
+        self.plane.settle_gro(self.control.node(), &self.placement, but);
     }
 
     /// Marks a reusable instance as ready.

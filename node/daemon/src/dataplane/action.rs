@@ -1,4 +1,4 @@
-//! What the data plane wants others to do: events to report, messages to cells, moves, sweeps.
+//! Actions of the data plane for other owners: events to report, messages to cells, moves, sweeps.
 //!
 //! The root does them in this order ([`super::DataPlane::poll_action`]).
 

@@ -1,4 +1,4 @@
-//! Which ports of a node are cabled to each other: what leaves by one can come in by another.
+//! Cables between ports of one node: what leaves by one port can come in by another.
 //!
 //! ```text
 //!   a ═══ b            the two ends of a veth

@@ -1,4 +1,4 @@
-//! What decides about a node's frames: the front door (XDP), and for packet ports the cell.
+//! Door of a node: the front door (XDP), and for packet ports the rules by which the cell decides.
 //!
 //! ```text
 //!             rules ─▶ ┌──────┐ ─▶ maps of the front door ─▶ XDP ports
@@ -24,38 +24,38 @@ use node::{Effect, Node, PortMode, PortSpec};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use units::{EntryId, PortId, RuleId};
 
-/// Why a node with packet ports keeps services at user level.
+/// Reason for a node with packet ports to keep services at user level.
 const ONLY_USER: &str = "a node with packet ports runs services at user level";
 
-/// Both.
+/// Front door and rules for the cell, whichever of them there is.
 pub(crate) struct Door {
     front: Option<FrontDoor>,
-    /// Why there is no front door.
+    /// Reason for there being no front door.
     without: Option<String>,
     packets: Option<PacketDoor>,
     /// Rules that hold before the ports are there.
     first: RuleSet,
-    /// All ports were there once: what kind of node it is does not change any more.
+    /// True when all ports were there once: the kind of the node does not change any more.
     is_settled: bool,
     /// Counter of kernel drops of a node without a front door, where the kernel lets us have it.
     counter: Option<StackCounter>,
     uncounted: Option<String>,
 }
 
-/// What the cell needs for packet ports.
+/// Rules and counters by which the cell serves packet ports.
 pub(crate) struct PacketDoor {
-    pub(crate) counts: DoorCounts,
-    /// As the cell gets them.
-    pub(crate) rules: Vec<u8>,
+    counts: DoorCounts,
+    /// Rules as the cell gets them.
+    rules: Vec<u8>,
     installed: RuleSet,
     own: OwnSources,
-    pub(crate) number: u64,
-    /// Decides what the cell does, for who asks.
-    pub(crate) decider: Decider,
+    number: u64,
+    /// Decides as the cell does, for whoever asks.
+    decider: Decider,
 }
 
 impl Door {
-    /// Of a front door, if the kernel lets us have one and some port needs it.
+    /// Opens the door of a node: a front door, if the kernel permits one and a port needs it.
     ///
     /// # Errors
     /// When a port can be served in no other way.
@@ -83,7 +83,7 @@ impl Door {
         Ok(Self { front, without, packets, first, is_settled, counter: None, uncounted: None })
     }
 
-    /// Of the front door that a daemon before left; there were no packet ports.
+    /// Creates the door of the front door that a previous daemon left; there were no packet ports.
     pub(crate) fn of(front: FrontDoor) -> Self {
         let first = RuleSet::default();
         Self {
@@ -97,7 +97,7 @@ impl Door {
         }
     }
 
-    /// Has those rules of the desired state hold that need no service, before a port is there:
+    /// Installs those rules of the desired state that need no service, before a port is there:
     /// no packet goes past a closed service that has yet to start, or cannot.
     ///
     /// # Errors
@@ -115,30 +115,30 @@ impl Door {
         Ok(())
     }
 
-    /// All ports are there that there are.
+    /// Ends the start: all ports are there that there are.
     pub(crate) fn settle(&mut self) {
         self.is_settled = true;
         self.first = RuleSet::default();
     }
 
-    /// The front door, or why there is none.
+    /// Returns the front door, or the reason for there being none.
     pub(crate) fn front(&self) -> Result<&FrontDoor, String> {
         let without = || self.without.clone().unwrap_or_default();
         self.front.as_ref().ok_or_else(without)
     }
 
-    /// For packet ports, if there are any.
+    /// Returns the part for packet ports, if there are any.
     pub(crate) fn packets(&self) -> Option<&PacketDoor> {
         self.packets.as_ref()
     }
 
-    /// Why nothing runs below user level; what stands against it elsewhere apart.
+    /// Returns the reason for nothing running below user level because of the ports.
     pub(crate) fn only_user(&self) -> Option<String> {
         let because = self.without.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
         self.packets.is_some().then(|| format!("{ONLY_USER}{because}"))
     }
 
-    /// A port becomes one of packet sockets.
+    /// Begins with packet ports.
     ///
     /// # Errors
     /// When the node has had none and runs: its services may be below user level.
@@ -156,11 +156,11 @@ impl Door {
         Ok(())
     }
 
-    /// Puts XDP on a port's device, in the first of these ways that goes; which one, and why
-    /// not in one before.
+    /// Puts XDP on a port's device, in the first of these modes that goes. Returns that mode, and the
+    /// reason against one before it.
     ///
     /// # Errors
-    /// Why in none.
+    /// When none goes.
     pub(crate) fn attach(
         &mut self,
         port: PortId,
@@ -198,16 +198,19 @@ impl Door {
         self.with_front(|front| front.configure(port, config))
     }
 
+    /// Tells the front door that the daemon is there.
     pub(crate) fn heartbeat(&self) -> Result<(), FrontDoorError> {
         self.with_front(FrontDoor::heartbeat)
     }
 
+    /// Empties the caches of routes.
     pub(crate) fn invalidate(&self) {
         if let Some(front) = &self.front {
             front.invalidate();
         }
     }
 
+    /// Names the VLAN devices above ports.
     pub(crate) fn set_vlans(&mut self, vlans: &[VlanDevice]) -> Result<(), FrontDoorError> {
         self.counter.as_mut().map_or(Ok(()), |counter| counter.set_vlans(vlans))?;
         self.front.as_mut().map_or(Ok(()), |front| front.set_vlans(vlans))
@@ -240,7 +243,7 @@ impl Door {
         })
     }
 
-    /// Has what the kernel drops of what it is left counted, where that can be
+    /// Begins to count what the kernel drops of what it is left, where that can be
     /// ([`Door::uncounted`]). Without a front door `served` has the ports that are there, and
     /// `device` is the one by which the cell hands packets to the kernel.
     pub(crate) fn count_stack_drops<'a>(
@@ -259,7 +262,7 @@ impl Door {
         self.uncounted = counted.err().map(|problem| problem.to_string());
     }
 
-    /// Why nobody counts what the kernel drops of what it is left.
+    /// Returns the reason for nobody counting what the kernel drops of what it is left.
     pub(crate) fn uncounted(&self) -> Option<&str> {
         self.uncounted.as_deref()
     }
@@ -273,7 +276,7 @@ impl Door {
         }
     }
 
-    /// Has packets leave by a packet port, if there is a front door that could send them there.
+    /// Lets packets leave by a packet port, if there is a front door that could send them there.
     pub(crate) fn know_packet_port(
         &self,
         port: PortId,
@@ -283,6 +286,7 @@ impl Door {
         self.with_front(|front| front.know(port, config))
     }
 
+    /// Sets the socket that packets of a port's queue come to; without one they go plainly.
     pub(crate) fn set_socket(
         &self,
         port: PortId,
@@ -292,14 +296,14 @@ impl Door {
         self.with_front(|front| front.set_socket(port, queue, socket))
     }
 
-    /// Who pays from which account for what is sent by ports, as a daemon before has left it.
+    /// Returns who pays from which account for what is sent by ports, as a previous daemon left it.
     pub(crate) fn payers_of_lines(&self) -> Payers {
         let payers = self.front.as_ref().map(FrontDoor::payers_of_lines);
         let payers = payers.and_then(Result::ok).unwrap_or_default();
         payers.into_iter().map(|(port, session, account)| ((port, session), account)).collect()
     }
 
-    /// The lane of a service that can leave user level.
+    /// Returns the lane of a service that can leave user level.
     pub(crate) fn lane(&self, entry: EntryId) -> Option<Lane<'_>> {
         self.front.as_ref()?.lanes().lane(entry)
     }
@@ -321,7 +325,7 @@ impl Door {
         front.install_with_hidden((&*rules.masks, &*rules.entries), hidden, &lists)
     }
 
-    /// What came in by a port, wherever it was counted.
+    /// Returns the counters of what came in by a port, wherever it was counted.
     pub(crate) fn port_stats(&self, port: PortId) -> Result<PortStats, FrontDoorError> {
         let here = self.packets.as_ref().map(|packets| packets.counts.port(port));
         let Some(front) = &self.front else { return Ok(here.unwrap_or_default()) };
@@ -334,7 +338,7 @@ impl Door {
         Ok(sum)
     }
 
-    /// What a rule was the best match of.
+    /// Returns the counters of the packets that a rule was the best match of.
     pub(crate) fn rule_stats(&self, rule: RuleId) -> Result<RuleStats, FrontDoorError> {
         let here = self.packets.as_ref().map(|packets| packets.counts.rule(rule));
         let mut sum = here.unwrap_or_default();
@@ -346,6 +350,7 @@ impl Door {
         Ok(sum)
     }
 
+    /// Clears the counters of a rule.
     pub(crate) fn clear_rule_stats(&self, rule: RuleId) -> Result<(), FrontDoorError> {
         if let Some(packets) = &self.packets {
             packets.counts.clear_rule(rule);
@@ -353,21 +358,21 @@ impl Door {
         self.with_front(|front| front.clear_rule_stats(rule))
     }
 
-    /// The number of the rules in use.
+    /// Returns the number of the rules in use.
     pub(crate) fn generation(&self) -> u64 {
         let packets = || self.packets.as_ref().map_or(0, |packets| packets.number);
         self.front.as_ref().map_or_else(packets, FrontDoor::generation)
     }
 
-    /// What runs a copy of the front door.
+    /// Returns a runner of a copy of the front door.
     ///
     /// # Errors
-    /// Why not.
+    /// When there is no front door, or the kernel does not let it run.
     pub(crate) fn explainer(&self) -> Result<Explainer, String> {
         self.front()?.explainer().map_err(|problem| problem.to_string())
     }
 
-    /// Does something with the front door; what there is no front door for is done.
+    /// Calls a function of the front door; returns the default where there is none.
     pub(crate) fn with_front<T: Default>(
         &self,
         act: impl FnOnce(&FrontDoor) -> Result<T, FrontDoorError>,
@@ -377,6 +382,21 @@ impl Door {
 }
 
 impl PacketDoor {
+    /// Returns the counters, which the cell shares.
+    pub(crate) const fn counts(&self) -> &DoorCounts {
+        &self.counts
+    }
+
+    /// Returns the number of the rules.
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns what decides as the cell does.
+    pub(crate) const fn decider(&self) -> &Decider {
+        &self.decider
+    }
+
     /// Returns the rules in memory that nobody can change any more.
     ///
     /// # Errors
@@ -394,7 +414,7 @@ impl PacketDoor {
         Ok(Self { counts, rules, installed, own, number: 0, decider })
     }
 
-    /// Makes bytes of what the cell decides by, under a new number.
+    /// Encodes the rules for the cell, under a new number.
     fn encode(&mut self) {
         self.rules = node::door::rules::encode(&self.installed, &self.own);
         self.number += 1;
@@ -407,7 +427,7 @@ impl PacketDoor {
     }
 }
 
-/// Random factors of the front door's hash.
+/// Draws the random factors of the front door's hash.
 pub(crate) fn hash_keys() -> Result<[u64; bpf_maps::HASH_KEYS]> {
     let mut bytes = [[0; 8]; bpf_maps::HASH_KEYS];
     getrandom::fill(bytes.as_flattened_mut()).context("drawing the factors of a hash")?;

@@ -55,25 +55,23 @@ impl Intercepted {
     }
 }
 
-/// Creates sockets for a cell to connect with: so many for IPv4, and for IPv6. Returns the messages
-/// by which the cell gets them.
-pub(crate) fn make_sockets(wants: [u16; 2]) -> Vec<(ToCell, Vec<OwnedFd>)> {
+/// Creates sockets for a cell to connect with, for IPv4 or IPv6. Returns the messages by which the
+/// cell gets them.
+pub(crate) fn make_sockets(wanted: u16, v6: bool) -> Vec<(ToCell, Vec<OwnedFd>)> {
+    let made = (0..wanted.min(SOCKETS_MAX)).map(|_| unconnected(v6));
+    let mut made: Vec<OwnedFd> = made.map_while(Result::ok).collect();
+    if made.len() < usize::from(wanted) {
+        tracing::warn!(
+            wanted,
+            made = made.len(),
+            v6,
+            "too few sockets for connections of stream services: they wait"
+        );
+    }
     let mut messages = Vec::new();
-    for (wanted, v6) in wants.into_iter().zip([false, true]) {
-        let made = (0..wanted.min(SOCKETS_MAX)).map(|_| unconnected(v6));
-        let mut made: Vec<OwnedFd> = made.map_while(Result::ok).collect();
-        if made.len() < usize::from(wanted) {
-            tracing::warn!(
-                wanted,
-                made = made.len(),
-                v6,
-                "too few sockets for connections of stream services: they wait"
-            );
-        }
-        while !made.is_empty() {
-            let some = made.drain(..made.len().min(DESCRIPTORS_MAX)).collect();
-            messages.push((ToCell::Sockets { v6 }, some));
-        }
+    while !made.is_empty() {
+        let some = made.drain(..made.len().min(DESCRIPTORS_MAX)).collect();
+        messages.push((ToCell::Sockets { v6 }, some));
     }
     messages
 }
@@ -92,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_cell_that_wants_no_sockets_gets_no_message() {
-        assert!(make_sockets([0, 0]).is_empty());
+        assert!(make_sockets(0, false).is_empty() && make_sockets(0, true).is_empty());
     }
 
     #[test]

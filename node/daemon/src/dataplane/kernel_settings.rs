@@ -17,7 +17,7 @@ use tokio::time::Duration;
 
 /// Interval at which settings are read that the kernel sends no notification of.
 pub(crate) const LOOK: Duration = Duration::from_millis(400);
-/// A change is followed within this (docs/kernel.md).
+/// Time within which a change is followed (docs/kernel.md).
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(1);
 /// As much again is left for a reading that is slow.
 const _: () = assert!(2 * LOOK.as_millis() < FOLLOWED_WITHIN.as_millis());
@@ -39,11 +39,11 @@ const NAMESPACE: &[&str] = &[
     "net/ipv6/fib_multipath_hash_policy",
     "net/ipv6/fib_multipath_hash_fields",
 ];
-/// Counts beside that of each device.
+/// Setting that counts beside that of each device.
 const ACCEPT_LOCAL: &str = "net/ipv4/conf/all/accept_local";
 /// Value of `rp_filter`: the route back leads to the device itself.
 const STRICT: i32 = 1;
-/// The one that counts for IPv6, whatever that of a device says (`ip6_forward`, Linux).
+/// Setting that counts for IPv6, whatever that of a device says (`ip6_forward`, Linux).
 const V6_FORWARDING: &str = "net/ipv6/conf/all/forwarding";
 
 /// Settings as they were last read.

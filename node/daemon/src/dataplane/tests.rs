@@ -22,8 +22,9 @@ fn ask<T>(
     ask: impl FnOnce(&mut DataPlane, &Around<'_>) -> T,
 ) -> T {
     let (node, desired) = (node(), Arc::default());
-    let (node_changed, loads_at_kernel) = (false, false);
-    let around = Around { node: &node, desired: &desired, node_changed, has_cell, loads_at_kernel };
+    let placement = &Placement::default();
+    let node_changed = false;
+    let around = Around { node: &node, desired: &desired, node_changed, has_cell, placement };
     ask(plane, &around)
 }
 

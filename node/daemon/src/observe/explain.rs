@@ -102,7 +102,7 @@ fn explain_packets(view: &View<'_>, question: &Question) -> Option<Explained> {
     let live = view.plane.port(*port)?;
     let packets = view.plane.front().packets().filter(|_| live.mode() == Mode::Packet)?;
     let door = DoorPort { id: *port, mac: live.config().mac, bridge: live.bridge() };
-    let decision = packets.decider.explain(&door, frame);
+    let decision = packets.decider().explain(&door, frame);
     let (outcome, rules) = (decision.outcome_name(), decision.rules().collect());
     Some(Explained { outcome, rules, meta: Some(decision.meta), frame: frame.clone() })
 }
