@@ -88,7 +88,7 @@ impl Holder {
     }
 
     /// Returns what its evaluations took since this was asked last.
-    fn take_used(&self) -> Nanos {
+    pub(crate) fn take_used(&self) -> Nanos {
         let used = self.used.swap(0, Ordering::Relaxed);
         self.last.store(used, Ordering::Relaxed);
         Nanos(used)

@@ -46,7 +46,7 @@ use called::{Called, Wanted};
 use cell::Compiled;
 use change::{Change, Queued};
 use deployments::Deployments;
-use desired::Desired;
+use desired::{Ahead as AheadState, Desired};
 use edit::Edit;
 use memory::{MemoryQuestion, MemoryWanted, Next};
 use module_store::Digest;
@@ -561,12 +561,9 @@ impl Control {
     fn go_on_recorded(&mut self, then: Recorded, written: Answer<()>) {
         let state = &mut self.state;
         match then {
-            Recorded::Noted => {
+            Recorded::Noted(message) => {
                 if let Err(problem) = written {
-                    tracing::error!(
-                        problem = problem.message,
-                        "what ran under capabilities that ended is stopped, and not forgotten yet: it is tried again"
-                    );
+                    tracing::error!(problem = problem.message, "{message}");
                 }
             }
             Recorded::Moved { service, from, answers } => {
@@ -602,15 +599,16 @@ impl Control {
         if let Err(refusal) = trial.handle_command(self.state.now(), ahead.command.clone()) {
             return self.answer_ahead(ahead.purpose, Err(refused(&refusal)));
         }
-        self.state.desired.set_ahead(true);
+        self.state.desired.set_ahead(AheadState::Queued);
         self.state.record(Facts::of(cause), edit, Recorded::Then(Box::new(ahead)));
     }
 
     fn go_ahead(&mut self, ahead: Ahead, written: Answer<()>) {
         if let Err(refusal) = written {
-            self.state.desired.set_ahead(false);
+            self.state.desired.set_ahead(AheadState::None);
             return self.answer_ahead(ahead.purpose, Err(refusal));
         }
+        self.state.desired.set_ahead(AheadState::Recorded);
         let entry = match &ahead.command {
             Command::Remove { service, .. } => self.drainable(service),
             _ => None,
@@ -638,9 +636,10 @@ impl Control {
             Command::Remove { service, .. } => Some(service.clone()),
             _ => None,
         };
-        self.state.desired.set_ahead(false);
         let outcome = self.state.command(command);
+        self.state.desired.set_ahead(AheadState::None);
         self.answer_ahead(purpose, outcome);
+        self.state.write_next();
         let found = removed.and_then(|service| self.state.node.service(&service));
         let refused = found.filter(|it| it.state == ServiceState::Running);
         if let Some(entry) = refused.map(|service| service.entry) {

@@ -18,7 +18,7 @@ use abi::Level;
 use api::{DeployRequest, Deployed, ErrorCode, ErrorInfo, EventKind, Replaced};
 use node::budget::{Budget, OverBudget};
 use node::desired::{DesiredRule, DesiredService};
-use node::{Action as RuleAction, Command, Outcome, RuleSpec};
+use node::{Action as RuleAction, Command, Node, Outcome, RuleSpec, Service, ServiceState};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use units::{Name, RuleId};
@@ -184,9 +184,7 @@ impl Deployments {
         let Some(present) = state.node.service(service) else { return };
         let desired = DesiredService::of(present, waiting.level);
         waiting.took_ms = super::apply::millis(waiting.since);
-        let came_with = |rule: &DesiredRule| rule.came_with.as_ref() == Some(service);
-        let rules = state.node.numbered_rules().into_iter().map(|(_, rule)| rule);
-        let rules: Vec<RuleSpec> = rules.filter(came_with).map(|rule| rule.spec).collect();
+        let rules = rules_with(&state.node, service);
         let facts = Facts::of(format!("deploy {service}"));
         let edit = Edit::Deploy(service.clone(), Box::new(desired), rules);
         state.record(facts, edit, Recorded::Deployed(Box::new(waiting)));
@@ -208,9 +206,8 @@ impl Waiting {
         let problem = match written {
             Ok(()) => {
                 state.desired.shortfall_mut().services.remove(&service);
-                let Some(present) = state.node.service(&service) else {
-                    let known = state.node.services().map(|it| it.name.as_str());
-                    return reply.refuse(crate::answer::no_service(service.as_str(), known));
+                let Some(present) = present(&state.node, &service) else {
+                    return reply.refuse(failed(format!("the service '{service}' was removed")));
                 };
                 let lacks = lacks::of_service(&state.modules, present);
                 let digest = present.module.digest.parse();
@@ -235,6 +232,31 @@ impl Waiting {
             ),
             help: problem.help,
         });
+    }
+}
+
+/// Returns a service that is there and will stay.
+fn present<'a>(node: &'a Node, service: &Name) -> Option<&'a Service> {
+    node.service(service).filter(|it| it.state != ServiceState::Stopping)
+}
+
+/// Returns the rules that came with a service.
+fn rules_with(node: &Node, service: &Name) -> Vec<RuleSpec> {
+    let came_with = |rule: &DesiredRule| rule.came_with.as_ref() == Some(service);
+    let rules = node.numbered_rules().into_iter().map(|(_, rule)| rule);
+    rules.filter(came_with).map(|rule| rule.spec).collect()
+}
+
+/// Brings the change of a deployment up to date before it is written: its service or rules may have
+/// been removed while it waited, by a command that was recorded earlier.
+pub(super) fn refresh(node: &Node, edit: &mut Edit) {
+    let Edit::Deploy(service, desired, rules) = edit else { return };
+    match present(node, service) {
+        Some(present) => {
+            **desired = DesiredService::of(present, desired.level);
+            *rules = rules_with(node, service);
+        }
+        None => *edit = Edit::Nothing,
     }
 }
 

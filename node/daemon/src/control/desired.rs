@@ -32,8 +32,7 @@ pub(crate) struct Desired {
     /// Digest of what the node file wanted when it was last followed.
     followed: Option<String>,
     journal: Arc<Mutex<Journal>>,
-    /// True while a command is recorded before it is done.
-    is_ahead: bool,
+    ahead: Ahead,
     /// State that waits for a confirmation.
     unconfirmed: Option<Unconfirmed>,
     shortfall: Shortfall,
@@ -41,6 +40,18 @@ pub(crate) struct Desired {
     fetched: Vec<u64>,
     /// Capabilities as the journal has them, once some were written.
     capabilities: Option<Arc<Capabilities>>,
+}
+
+/// State of a command that is recorded before it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ahead {
+    /// There is none.
+    None,
+    /// Its change waits to be written, or is.
+    Queued,
+    /// Its change is in the journal. No other one is written before it is done: what that says of
+    /// the node would be of before.
+    Recorded,
 }
 
 /// Parts of the desired state that are not there, each with the reason.
@@ -106,7 +117,7 @@ impl Desired {
             recording: Recording::new(state, generation),
             followed: None,
             journal: Arc::new(Mutex::new(journal)),
-            is_ahead: false,
+            ahead: Ahead::None,
             unconfirmed: None,
             shortfall: Shortfall::default(),
             fetched: Vec::new(),
@@ -170,13 +181,22 @@ impl Desired {
     }
 
     /// Returns true while a command is recorded before it is done.
-    pub(crate) const fn is_ahead(&self) -> bool {
-        self.is_ahead
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.ahead != Ahead::None
     }
 
-    /// Notes whether a command is recorded before it is done.
-    pub(crate) fn set_ahead(&mut self, is_ahead: bool) {
-        self.is_ahead = is_ahead;
+    /// Notes how far a command is that is recorded before it is done.
+    pub(crate) fn set_ahead(&mut self, ahead: Ahead) {
+        self.ahead = ahead;
+    }
+
+    /// Returns the change that is next, to be brought up to date; `None` while one is being written,
+    /// or a recorded command has yet to be done.
+    pub(crate) fn next_mut(&mut self) -> Option<&mut Edit> {
+        match self.ahead {
+            Ahead::Recorded => None,
+            Ahead::None | Ahead::Queued => self.recording.next_mut(),
+        }
     }
 
     /// Returns true while a change waits to be written, or is.
@@ -311,4 +331,10 @@ pub(crate) fn refusal(problem: &JournalError) -> ErrorInfo {
         }
     };
     ErrorInfo { help: Some(help.to_owned()), ..refused }
+}
+
+impl std::fmt::Debug for JournalWrite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "generation {} ({})", self.write.generation, self.write.facts.cause)
+    }
 }

@@ -18,8 +18,9 @@ use units::{Name, RuleId};
 
 /// Continuation of a change that is being recorded.
 pub(crate) enum Recorded {
-    /// End of capabilities: what ran under them has stopped already.
-    Noted,
+    /// Change that nobody waits for: what it names has stopped already. The message is logged where
+    /// it cannot be recorded.
+    Noted(&'static str),
     /// Requests for a move that was made; it is taken back from `from` if it cannot be recorded.
     Moved { service: Name, from: Level, answers: Vec<(Reply<Moved>, Moved)> },
     /// Switch of the levels below user.

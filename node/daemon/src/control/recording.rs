@@ -88,6 +88,14 @@ impl<T> Recording<T> {
         self.queue.push_back((edit, facts, then));
     }
 
+    /// Returns the change that is next, to be brought up to date, unless one is being written.
+    pub(crate) fn next_mut(&mut self) -> Option<&mut Edit> {
+        match self.writing {
+            Some(_) => None,
+            None => self.queue.front_mut().map(|(edit, ..)| edit),
+        }
+    }
+
     /// Returns the next state to write, unless one is being written.
     pub(crate) fn poll_write(&mut self) -> Option<Write> {
         if self.writing.is_some() {

@@ -29,6 +29,10 @@ const TIME_KEPT_EVERY_SECONDS: u64 = 60;
 /// Largest number of revocations in one request.
 const REVOKED_AT_ONCE_MAX: usize = 1024;
 
+/// Message where capabilities that ended stay in the journal.
+const NOT_FORGOTTEN: &str =
+    "what ran under capabilities that ended is stopped, and not forgotten yet: it is tried again";
+
 /// Things that ran under capabilities that ended, with the reason.
 #[derive(Default)]
 struct Ended {
@@ -174,7 +178,7 @@ fn end(
         // The next start does not begin them again.
         let capabilities: BTreeSet<CapabilityId> = reasons.into_keys().collect();
         let facts = Facts::of("capabilities that count no more");
-        state.record(facts, Edit::EndCapabilities(capabilities), Recorded::Noted);
+        state.record(facts, Edit::EndCapabilities(capabilities), Recorded::Noted(NOT_FORGOTTEN));
     }
     ended
 }

@@ -235,7 +235,12 @@ impl World {
 
     fn request(&mut self) {
         let caller = match self.dice.one_in(3) {
-            true => HOLDER.0.clone(),
+            true => {
+                if let Caller::Holder(holder) = &HOLDER.0 {
+                    holder.take_used();
+                }
+                HOLDER.0.clone()
+            }
             false => Caller::Operator,
         };
         let service = self.dice.one_of(&SERVICES).to_owned();
@@ -502,7 +507,10 @@ impl World {
     fn act(&mut self, action: Action) {
         match action {
             Action::Effect(effect) => self.effect(effect),
-            Action::Write(write) => self.writes.push_back(write),
+            Action::Write(write) => {
+                self.trace(format_args!("{write:?}"));
+                self.writes.push_back(write);
+            }
             Action::Keep(keep @ Keep::Revoked { .. }) => self.revocations.push(keep),
             Action::Compile(module, _) => self.compiling.push_back(module),
             Action::Stay(entry, level) => {
@@ -581,9 +589,9 @@ impl World {
         Version { is_shared, programs: BTreeSet::new(), refused }
     }
 
-    /// Prints what happens, where one history is looked at (`TAM_SEED`).
+    /// Prints what happens in one history (`TAM_TRACE`, its seed).
     fn trace(&self, what: impl std::fmt::Display) {
-        if std::env::var("TAM_SEED").is_ok() {
+        if std::env::var("TAM_TRACE").is_ok_and(|seed| seed == self.seed.to_string()) {
             eprintln!("{:>6} ms {what}", self.now.as_millis());
         }
     }
@@ -683,7 +691,12 @@ impl World {
         }
         let is_short = shortfall.is_any() || !shortfall.rules.is_empty();
         if !is_short {
-            assert_eq!(there.len(), state.rules.len(), "seed {seed}: rules are missing");
+            assert_eq!(
+                there.len(),
+                state.rules.len(),
+                "seed {seed}: rules are missing: {:?}",
+                state.rules
+            );
         }
         let sessions: BTreeMap<_, _> = node.sessions().map(|it| (&it.name, it)).collect();
         for (name, session) in &state.sessions {

@@ -3,6 +3,7 @@
 
 use super::action::{Action, Keep};
 use super::authority::Authority;
+use super::deployments;
 use super::desired::Desired;
 use super::edit::Edit;
 use super::modules::Modules;
@@ -264,6 +265,8 @@ impl NodeState {
 
     /// Queues the next write of the desired state, unless one is under way.
     pub(super) fn write_next(&mut self) {
+        let Some(edit) = self.desired.next_mut() else { return };
+        deployments::refresh(&self.node, edit);
         let modules = &mut self.modules;
         let write =
             self.desired.poll_write(self.authority.capabilities(), || modules.take_stores());
