@@ -31,7 +31,7 @@ const TODAY: [(&str, [usize; 4]); 5] = [
     ("lab/bench", [0, 0, 1, 0]),
     ("levels/bpf", [1, 1, 1, 0]),
     ("levels/wasm-to-bpf", [1, 3, 3, 0]),
-    ("node/daemon", [1, 2, 3, 53]),
+    ("node/daemon", [1, 2, 3, 51]),
 ];
 
 /// Finds what is above a limit beyond what was, and entries that are too large.
