@@ -10,7 +10,8 @@ use rtnetlink::packet_route::address::{AddressHeaderFlags, AddressScope};
 use rtnetlink::{AddressMessageBuilder, RouteMessageBuilder};
 use serde::{Deserialize, Serialize};
 
-use super::{Netlink, NetlinkError};
+use super::NetlinkError;
+use super::socket::Socket;
 
 const RTM_NEWNEIGH: u16 = 28;
 const RTM_GETNEIGH: u16 = 30;
@@ -179,77 +180,65 @@ impl NeighbourState {
     }
 }
 
-impl Netlink {
-    /// Gives a device an address; the route to its network comes with it when the device is up.
-    /// One of 127.0.0.0/8 is of this machine alone, and nothing is sent from it.
-    ///
-    /// # Errors
-    /// When the device has it already, or IPv6 is off there.
-    pub fn add_address(
-        &self,
-        index: u32,
-        prefix: AddressPrefix,
-        detection: DuplicateDetection,
-    ) -> Result<(), NetlinkError> {
-        let mut message = match prefix.address {
-            IpAddr::V4(address) => AddressMessageBuilder::<Ipv4Addr>::new()
-                .index(index)
-                .address(address, prefix.length)
-                .build(),
-            IpAddr::V6(address) => AddressMessageBuilder::<Ipv6Addr>::new()
-                .index(index)
-                .address(address, prefix.length)
-                .build(),
-        };
-        if prefix.address.is_ipv6() && detection == DuplicateDetection::Skip {
-            message.header.flags |= AddressHeaderFlags::Nodad;
-        }
-        if prefix.address.is_loopback() {
-            message.header.scope = AddressScope::Host;
-        }
-        let request = format!("add the address {prefix} to the network device number {index}");
-        let message = RouteNetlinkMessage::NewAddress(message);
-        self.channel.change(request, &message, NLM_F_CREATE | NLM_F_EXCL)
+/// Gives a device an address; the route to its network comes with it when the device is up.
+/// One of 127.0.0.0/8 is of this machine alone, and nothing is sent from it.
+pub(super) fn add_address(
+    socket: &Socket,
+    index: u32,
+    prefix: AddressPrefix,
+    detection: DuplicateDetection,
+) -> Result<(), NetlinkError> {
+    let mut message = match prefix.address {
+        IpAddr::V4(address) => AddressMessageBuilder::<Ipv4Addr>::new()
+            .index(index)
+            .address(address, prefix.length)
+            .build(),
+        IpAddr::V6(address) => AddressMessageBuilder::<Ipv6Addr>::new()
+            .index(index)
+            .address(address, prefix.length)
+            .build(),
+    };
+    if prefix.address.is_ipv6() && detection == DuplicateDetection::Skip {
+        message.header.flags |= AddressHeaderFlags::Nodad;
     }
+    if prefix.address.is_loopback() {
+        message.header.scope = AddressScope::Host;
+    }
+    let request = format!("add the address {prefix} to the network device number {index}");
+    let message = RouteNetlinkMessage::NewAddress(message);
+    socket.change(request, &message, NLM_F_CREATE | NLM_F_EXCL)
+}
 
-    /// Adds a route, or replaces the one with the same destination.
-    ///
-    /// # Errors
-    /// When the next router is on no link, or the device is down.
-    pub fn add_route(&self, route: &Route) -> Result<(), NetlinkError> {
-        let via = route.via.map(|via| format!(" via {via}")).unwrap_or_default();
-        let request = format!("add the route to {}{via}", route.destination);
-        let malformed =
-            |problem: String| NetlinkError::Malformed { request: request.clone(), problem };
-        let network = route.destination.network();
-        let mut builder = RouteMessageBuilder::<IpAddr>::new()
-            .destination_prefix(network.address, network.length)
-            .map_err(|error| malformed(error.to_string()))?;
-        if let Some(via) = route.via {
-            builder = builder.gateway(via).map_err(|error| malformed(error.to_string()))?;
-        }
-        if let Some(index) = route.index {
-            builder = builder.output_interface(index);
-        }
-        let message = RouteNetlinkMessage::NewRoute(builder.build());
-        self.channel.change(&request, &message, NLM_F_CREATE | NLM_F_REPLACE)
+/// Adds a route, or replaces the one with the same destination.
+pub(super) fn add_route(socket: &Socket, route: &Route) -> Result<(), NetlinkError> {
+    let via = route.via.map(|via| format!(" via {via}")).unwrap_or_default();
+    let request = format!("add the route to {}{via}", route.destination);
+    let malformed = |problem: String| NetlinkError::Malformed { request: request.clone(), problem };
+    let network = route.destination.network();
+    let mut builder = RouteMessageBuilder::<IpAddr>::new()
+        .destination_prefix(network.address, network.length)
+        .map_err(|error| malformed(error.to_string()))?;
+    if let Some(via) = route.via {
+        builder = builder.gateway(via).map_err(|error| malformed(error.to_string()))?;
     }
+    if let Some(index) = route.index {
+        builder = builder.output_interface(index);
+    }
+    let message = RouteNetlinkMessage::NewRoute(builder.build());
+    socket.change(&request, &message, NLM_F_CREATE | NLM_F_REPLACE)
+}
 
-    /// All neighbours that the kernel knows, IPv4 and IPv6.
-    ///
-    /// # Errors
-    /// When the kernel's answer cannot be read.
-    pub fn neighbours(&self) -> Result<Vec<Neighbour>, NetlinkError> {
-        let request = "list the neighbours";
-        let answers = self.channel.dump(request, RTM_GETNEIGH, &[0; NEIGHBOUR_HEADER_LENGTH])?;
-        let neighbours = answers
-            .iter()
-            .filter(|answer| answer.kind == RTM_NEWNEIGH)
-            // Entries of a bridge's forwarding table have no address: no neighbours.
-            .filter_map(|answer| read_neighbour(&answer.payload))
-            .collect();
-        Ok(neighbours)
-    }
+/// Returns all neighbours that the kernel knows, IPv4 and IPv6.
+pub(super) fn neighbours(socket: &Socket) -> Result<Vec<Neighbour>, NetlinkError> {
+    let request = "list the neighbours";
+    let answers = socket.dump(request, RTM_GETNEIGH, &[0; NEIGHBOUR_HEADER_LENGTH])?;
+    let neighbours = answers
+        .iter()
+        .filter(|answer| answer.kind == RTM_NEWNEIGH)
+        // Entries of a bridge's forwarding table have no address: no neighbours.
+        .filter_map(|answer| read_neighbour(&answer.payload))
+        .collect();
+    Ok(neighbours)
 }
 
 fn read_neighbour(payload: &[u8]) -> Option<Neighbour> {

@@ -2,32 +2,46 @@
 //! netlink, of one network namespace.
 //!
 //! ```text
-//!  Netlink ──▶ link      devices: list, make, set, remove
-//!    │     ──▶ address   addresses, routes, neighbours
-//!    │     ──▶ own       whether an address is this machine's
-//!    │     ──▶ settings  what forwarding rests on of a device's
-//!    │     ──▶ slow_path rules, queueing disciplines, IPsec: what the fast path must not skip
-//!    │     ──▶ rate      a device's bit rate (tbf)
-//!    │     ──▶ ingress   frames taken from the kernel, and given to it
-//!    │     ──▶ intercept marked TCP packets, to a listener here
-//!    └─ socket           one request, its answers, its acknowledgement
-//!  Monitor               what changed, as it changes
-//!  netfilter_in_use      the same question as slow_path's, of netfilter
-//!  offload               what a driver does of the stack's work (ethtool)
+//!  Netlink ──▶ link       devices: list, make, set, remove
+//!          ──▶ settings   what forwarding rests on of a device's
+//!          ──▶ address    addresses, routes, neighbours
+//!          ──▶ own        whether an address is this machine's
+//!          ──▶ slow_path  rules, queueing disciplines, IPsec: what the fast path must not skip
+//!          ──▶ rate       a device's bit rate (tbf)
+//!          ──▶ redirect   what comes in by one device, to another
+//!  Taken       ingress    frames taken from the kernel
+//!  Interception intercept marked TCP packets, to a listener here
+//!                ├─▶ nftables: tables, chains, rules ─▶ attributes
+//!                └─▶ marked: routes and rules of marked packets
+//!  Monitor                what changed, as it changes
+//!  netfilter_in_use       the same question as slow_path's, of netfilter
+//!  offload                what a driver does of the stack's work (ethtool)
+//!
+//!  all of netlink ─▶ Socket: one request, its answers, its acknowledgement
 //! ```
+//!
+//! Messages are built of the library's types (`rtnetlink`), or where it has none of its generic
+//! attributes (`attributes`); nothing here writes bytes of them by itself but the fixed headers of
+//! dumps, which are zeros. Answers are read attribute by attribute where a newer kernel's additions
+//! must not be taken for errors.
 //!
 //! Every function blocks, but only for the kernel's answer, which it gives
 //! from memory within the call: async code may call them as they are.
 
 mod address;
+mod attributes;
 mod ingress;
 mod intercept;
 mod link;
+mod marked;
 mod monitor;
 mod netfilter;
+mod netlink;
+mod nftables;
 pub mod offload;
 mod own;
 mod rate;
+mod redirect;
 mod settings;
 mod slow_path;
 mod socket;
@@ -41,15 +55,16 @@ pub use self::address::{AddressPrefix, DuplicateDetection, Neighbour, NeighbourS
 pub use self::ingress::{
     KnownDevice, Taken, close_ingress, close_names, open_ingress, table_of_ingress, table_of_names,
 };
-pub use self::intercept::{Interception, MARK, MARK_MASK};
+pub use self::intercept::Interception;
 pub use self::link::{Link, LinkStats, VethEnd};
+pub use self::marked::{MARK, MARK_MASK};
 pub use self::monitor::{Change, Monitor};
 pub use self::netfilter::{netfilter_in_use, tables_of_nodes};
+pub use self::netlink::Netlink;
 pub use self::own::is_own_address;
 pub use self::settings::DeviceSettings;
 pub use self::slow_path::{Qdisc, RoutingRule};
-use self::socket::Channel;
-use namespaces::netns::{NetNs, NetnsError, in_namespace};
+use namespaces::netns::NetnsError;
 
 /// Why the kernel did not do or say what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -138,34 +153,5 @@ impl NetlinkError {
             Self::NoCarrier { .. } => Some(libc::ENETDOWN),
             Self::Namespace(_) | Self::Malformed { .. } => None,
         }
-    }
-}
-
-/// A way to ask the kernel about one network namespace, the one in which it was opened:
-/// it stays there whichever thread uses it. Several threads may share it.
-#[derive(Debug)]
-pub struct Netlink {
-    channel: Channel,
-    /// For dumps of which the kernel sends only what the request's header asks for.
-    strict: Channel,
-}
-
-impl Netlink {
-    /// For the calling thread's namespace.
-    ///
-    /// # Errors
-    /// When the kernel gives no socket.
-    pub fn open() -> Result<Self, NetlinkError> {
-        let open =
-            || Ok(Self { channel: Channel::open(None, 0)?, strict: Channel::open_strict()? });
-        open().map_err(|source| NetlinkError::Open { source })
-    }
-
-    /// For another namespace; the calling thread does not move.
-    ///
-    /// # Errors
-    /// When the namespace cannot be entered or the kernel gives no socket.
-    pub fn open_in(namespace: &NetNs) -> Result<Self, NetlinkError> {
-        in_namespace(namespace, Self::open)?
     }
 }

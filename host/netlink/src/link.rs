@@ -13,9 +13,9 @@ use rtnetlink::{LinkMessageBuilder, LinkUnspec, LinkVeth, LinkVlan};
 use serde::Serialize;
 use units::{Bytes, Packets};
 
+use super::NetlinkError;
 use super::settings::DeviceSettings;
-use super::socket::Answer;
-use super::{Netlink, NetlinkError};
+use super::socket::{Answer, Socket};
 use namespaces::netns::NetNs;
 
 /// Length of `struct ifinfomsg`.
@@ -91,189 +91,165 @@ pub struct VethEnd<'name> {
     pub namespace: &'name NetNs,
 }
 
-impl Netlink {
-    /// All devices of the namespace, by index.
-    ///
-    /// # Errors
-    /// When the kernel's answer cannot be read.
-    pub fn links(&self) -> Result<Vec<Link>, NetlinkError> {
-        let request = "list the network devices";
-        let answers = self.channel.dump(request, RTM_GETLINK, &[0; LINK_HEADER_LENGTH])?;
-        let mut links = answers
-            .iter()
-            .filter(|answer| answer.kind == RTM_NEWLINK)
-            .map(|answer| read_link(request, answer))
-            .collect::<Result<Vec<_>, _>>()?;
-        links.sort_unstable_by_key(|link| link.index);
-        Ok(links)
-    }
+/// Returns all devices of the namespace, by index.
+pub(super) fn all(socket: &Socket) -> Result<Vec<Link>, NetlinkError> {
+    let request = "list the network devices";
+    let answers = socket.dump(request, RTM_GETLINK, &[0; LINK_HEADER_LENGTH])?;
+    let mut links = answers
+        .iter()
+        .filter(|answer| answer.kind == RTM_NEWLINK)
+        .map(|answer| read_link(request, answer))
+        .collect::<Result<Vec<_>, _>>()?;
+    links.sort_unstable_by_key(|link| link.index);
+    Ok(links)
+}
 
-    /// The device of this name.
-    ///
-    /// # Errors
-    /// [`NetlinkError::NoDevice`] when there is none.
-    pub fn link(&self, name: &str) -> Result<Link, NetlinkError> {
-        let message = LinkUnspec::new_with_name(name).build();
-        self.one_link(name, &format!("examine the network device '{name}'"), message)
-    }
+/// Returns the device of this name.
+pub(super) fn named(socket: &Socket, name: &str) -> Result<Link, NetlinkError> {
+    let message = LinkUnspec::new_with_name(name).build();
+    one(socket, name, &format!("examine the network device '{name}'"), message)
+}
 
-    /// The device of this number.
-    ///
-    /// # Errors
-    /// [`NetlinkError::NoDevice`] when there is none.
-    pub fn link_at(&self, index: u32) -> Result<Link, NetlinkError> {
-        let name = format!("number {index}");
-        let message = LinkUnspec::new_with_index(index).build();
-        self.one_link(&name, &format!("examine the network device number {index}"), message)
-    }
+/// Returns the device of this number.
+pub(super) fn at(socket: &Socket, index: u32) -> Result<Link, NetlinkError> {
+    let name = format!("number {index}");
+    let message = LinkUnspec::new_with_index(index).build();
+    one(socket, &name, &format!("examine the network device number {index}"), message)
+}
 
-    /// Waits until a device that was set up can send. The kernel connects a device to its
-    /// queueing discipline some time after both ends of the link are up, and until then drops
-    /// what is sent without an error (`linkwatch`, Linux).
-    ///
-    /// # Errors
-    /// [`NetlinkError::NoCarrier`] when it takes longer than `patience`.
-    pub fn wait_running(&self, index: u32, patience: Duration) -> Result<(), NetlinkError> {
-        let end = Instant::now() + patience;
-        loop {
-            let link = self.link_at(index)?;
-            if link.running {
-                return Ok(());
-            }
-            if Instant::now() >= end {
-                return Err(NetlinkError::NoCarrier { device: link.name, patience });
-            }
-            std::thread::sleep(Duration::from_millis(1));
+/// Waits until a device that was set up can send. The kernel connects a device to its
+/// queueing discipline some time after both ends of the link are up, and until then drops
+/// what is sent without an error (`linkwatch`, Linux).
+pub(super) fn wait_running(
+    socket: &Socket,
+    index: u32,
+    patience: Duration,
+) -> Result<(), NetlinkError> {
+    let end = Instant::now() + patience;
+    loop {
+        let link = at(socket, index)?;
+        if link.running {
+            return Ok(());
         }
-    }
-
-    /// Makes a veth pair with one queue at each end; the ends appear in their namespaces at
-    /// once, down, and in no other.
-    ///
-    /// # Errors
-    /// When a name is taken or too long, the MTU is out of range, or `CAP_NET_ADMIN` lacks.
-    pub fn create_veth(&self, ends: [VethEnd<'_>; 2], mtu: u32) -> Result<(), NetlinkError> {
-        let [first, second] = ends;
-        let peer = veth_end(LinkMessageBuilder::<LinkUnspec>::new().name(second.name), second, mtu);
-        let pair = veth_end(LinkVeth::new(first.name, second.name), first, mtu)
-            .set_info_data(InfoData::Veth(InfoVeth::Peer(peer.build())));
-        let request = format!("make the veth pair '{}' and '{}'", first.name, second.name);
-        self.create_link(request, pair.build()).map_err(|error| match error.errno() {
-            Some(libc::EOPNOTSUPP) => no_kind(first.name, "veth", "veth"),
-            _ => error,
-        })
-    }
-
-    /// Makes a VLAN device (IEEE 802.1Q, tag 0x8100) above a device; it comes with the MTU of
-    /// that device, down.
-    ///
-    /// # Errors
-    /// When the name or the VLAN is taken, `vlan` is above 4094, or the kernel has no VLANs.
-    pub fn create_vlan(&self, name: &str, parent: u32, vlan: u16) -> Result<(), NetlinkError> {
-        let request = format!("make the VLAN device '{name}' for VLAN {vlan}");
-        let message = LinkVlan::new(name, parent, vlan).build();
-        self.create_link(request, message).map_err(|error| match error.errno() {
-            Some(libc::EOPNOTSUPP) => no_kind(name, "vlan", "8021q"),
-            _ => error,
-        })
-    }
-
-    /// Sets a device up.
-    ///
-    /// # Errors
-    /// When the device is gone or its driver refuses.
-    pub fn set_up(&self, index: u32) -> Result<(), NetlinkError> {
-        self.set(index, "set up", LinkUnspec::new_with_index(index).up())
-    }
-
-    /// Sets a device down.
-    ///
-    /// # Errors
-    /// When the device is gone.
-    pub fn set_down(&self, index: u32) -> Result<(), NetlinkError> {
-        self.set(index, "set down", LinkUnspec::new_with_index(index).down())
-    }
-
-    /// Has a device take frames that are addressed to others, or not.
-    ///
-    /// # Errors
-    /// When the device is gone or its driver refuses.
-    pub fn set_promiscuous(&self, index: u32, on: bool) -> Result<(), NetlinkError> {
-        let message = LinkUnspec::new_with_index(index).promiscuous(on);
-        self.set(index, "set the promiscuity of", message)
-    }
-
-    /// Gives a device an Ethernet address.
-    ///
-    /// # Errors
-    /// When it is a multicast address or the driver wants the device down first.
-    pub fn set_mac(&self, index: u32, mac: [u8; 6]) -> Result<(), NetlinkError> {
-        let message = LinkUnspec::new_with_index(index).address(mac.to_vec());
-        self.set(index, "set the Ethernet address of", message)
-    }
-
-    /// Sets a device's MTU, bytes.
-    ///
-    /// # Errors
-    /// When the driver does not take it, or a loaded XDP program does not.
-    pub fn set_mtu(&self, index: u32, mtu: u32) -> Result<(), NetlinkError> {
-        let what = format!("set an MTU of {mtu} on");
-        self.set(index, &what, LinkUnspec::new_with_index(index).mtu(mtu))
-    }
-
-    /// How many packets a device holds for whoever takes them: of a TAP device its reader.
-    ///
-    /// # Errors
-    /// When there is no such device.
-    pub fn set_queue_length(&self, index: u32, packets: u32) -> Result<(), NetlinkError> {
-        let message = LinkUnspec::new_with_index(index)
-            .append_extra_attribute(LinkAttribute::TxQueueLen(packets));
-        self.set(index, "set the queue's length of", message)
-    }
-
-    /// Removes a device; the peer of a veth goes with it.
-    ///
-    /// # Errors
-    /// When it is gone or is no device that can be removed.
-    pub fn delete_link(&self, index: u32) -> Result<(), NetlinkError> {
-        let message = LinkUnspec::new_with_index(index).build();
-        let request = format!("remove the network device number {index}");
-        self.channel.change(request, &RouteNetlinkMessage::DelLink(message), 0)
-    }
-
-    fn one_link(
-        &self,
-        name: &str,
-        request: &str,
-        message: LinkMessage,
-    ) -> Result<Link, NetlinkError> {
-        let answers = match self.channel.ask(request, &RouteNetlinkMessage::GetLink(message), 0) {
-            // ERANGE: longer than a device's name can be.
-            Err(error) if matches!(error.errno(), Some(libc::ENODEV | libc::ERANGE)) => {
-                return Err(NetlinkError::NoDevice { name: name.to_owned() });
-            }
-            answers => answers?,
-        };
-        match answers.first() {
-            Some(answer) => read_link(request, answer),
-            None => Err(NetlinkError::NoDevice { name: name.to_owned() }),
+        if Instant::now() >= end {
+            return Err(NetlinkError::NoCarrier { device: link.name, patience });
         }
+        std::thread::sleep(Duration::from_millis(1));
     }
+}
 
-    fn create_link(&self, request: String, message: LinkMessage) -> Result<(), NetlinkError> {
-        let message = RouteNetlinkMessage::NewLink(message);
-        self.channel.change(request, &message, NLM_F_CREATE | NLM_F_EXCL)
-    }
+/// Makes a veth pair with one queue at each end; the ends appear in their namespaces at
+/// once, down, and in no other.
+pub(super) fn create_veth(
+    socket: &Socket,
+    ends: [VethEnd<'_>; 2],
+    mtu: u32,
+) -> Result<(), NetlinkError> {
+    let [first, second] = ends;
+    let peer = veth_end(LinkMessageBuilder::<LinkUnspec>::new().name(second.name), second, mtu);
+    let pair = veth_end(LinkVeth::new(first.name, second.name), first, mtu)
+        .set_info_data(InfoData::Veth(InfoVeth::Peer(peer.build())));
+    let request = format!("make the veth pair '{}' and '{}'", first.name, second.name);
+    create(socket, request, pair.build()).map_err(|error| match error.errno() {
+        Some(libc::EOPNOTSUPP) => no_kind(first.name, "veth", "veth"),
+        _ => error,
+    })
+}
 
-    fn set(
-        &self,
-        index: u32,
-        what: &str,
-        message: LinkMessageBuilder<LinkUnspec>,
-    ) -> Result<(), NetlinkError> {
-        let request = format!("{what} the network device number {index}");
-        self.channel.change(request, &RouteNetlinkMessage::SetLink(message.build()), 0)
+/// Makes a VLAN device (IEEE 802.1Q, tag 0x8100) above a device; it comes with the MTU of
+/// that device, down.
+pub(super) fn create_vlan(
+    socket: &Socket,
+    name: &str,
+    parent: u32,
+    vlan: u16,
+) -> Result<(), NetlinkError> {
+    let request = format!("make the VLAN device '{name}' for VLAN {vlan}");
+    let message = LinkVlan::new(name, parent, vlan).build();
+    create(socket, request, message).map_err(|error| match error.errno() {
+        Some(libc::EOPNOTSUPP) => no_kind(name, "vlan", "8021q"),
+        _ => error,
+    })
+}
+
+/// Sets a device up.
+pub(super) fn set_up(socket: &Socket, index: u32) -> Result<(), NetlinkError> {
+    set(socket, index, "set up", LinkUnspec::new_with_index(index).up())
+}
+
+/// Sets a device down.
+pub(super) fn set_down(socket: &Socket, index: u32) -> Result<(), NetlinkError> {
+    set(socket, index, "set down", LinkUnspec::new_with_index(index).down())
+}
+
+/// Has a device take frames that are addressed to others, or not.
+pub(super) fn set_promiscuous(socket: &Socket, index: u32, on: bool) -> Result<(), NetlinkError> {
+    let message = LinkUnspec::new_with_index(index).promiscuous(on);
+    set(socket, index, "set the promiscuity of", message)
+}
+
+/// Gives a device an Ethernet address.
+pub(super) fn set_mac(socket: &Socket, index: u32, mac: [u8; 6]) -> Result<(), NetlinkError> {
+    let message = LinkUnspec::new_with_index(index).address(mac.to_vec());
+    set(socket, index, "set the Ethernet address of", message)
+}
+
+/// Sets a device's MTU, bytes.
+pub(super) fn set_mtu(socket: &Socket, index: u32, mtu: u32) -> Result<(), NetlinkError> {
+    let what = format!("set an MTU of {mtu} on");
+    set(socket, index, &what, LinkUnspec::new_with_index(index).mtu(mtu))
+}
+
+/// Sets the number of packets that a device holds for whoever takes them: of a TAP device its reader.
+pub(super) fn set_queue_length(
+    socket: &Socket,
+    index: u32,
+    packets: u32,
+) -> Result<(), NetlinkError> {
+    let message = LinkUnspec::new_with_index(index)
+        .append_extra_attribute(LinkAttribute::TxQueueLen(packets));
+    set(socket, index, "set the queue's length of", message)
+}
+
+/// Removes a device; the peer of a veth goes with it.
+pub(super) fn delete(socket: &Socket, index: u32) -> Result<(), NetlinkError> {
+    let message = LinkUnspec::new_with_index(index).build();
+    let request = format!("remove the network device number {index}");
+    socket.change(request, &RouteNetlinkMessage::DelLink(message), 0)
+}
+
+fn one(
+    socket: &Socket,
+    name: &str,
+    request: &str,
+    message: LinkMessage,
+) -> Result<Link, NetlinkError> {
+    let answers = match socket.ask(request, &RouteNetlinkMessage::GetLink(message), 0) {
+        // ERANGE: longer than a device's name can be.
+        Err(error) if matches!(error.errno(), Some(libc::ENODEV | libc::ERANGE)) => {
+            return Err(NetlinkError::NoDevice { name: name.to_owned() });
+        }
+        answers => answers?,
+    };
+    match answers.first() {
+        Some(answer) => read_link(request, answer),
+        None => Err(NetlinkError::NoDevice { name: name.to_owned() }),
     }
+}
+
+fn create(socket: &Socket, request: String, message: LinkMessage) -> Result<(), NetlinkError> {
+    let message = RouteNetlinkMessage::NewLink(message);
+    socket.change(request, &message, NLM_F_CREATE | NLM_F_EXCL)
+}
+
+fn set(
+    socket: &Socket,
+    index: u32,
+    what: &str,
+    message: LinkMessageBuilder<LinkUnspec>,
+) -> Result<(), NetlinkError> {
+    let request = format!("{what} the network device number {index}");
+    socket.change(request, &RouteNetlinkMessage::SetLink(message.build()), 0)
 }
 
 fn no_kind(name: &str, kind: &'static str, module: &'static str) -> NetlinkError {

@@ -14,7 +14,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::NetlinkError;
 use super::own::{RTM_TYPE_OFFSET, RTN_LOCAL};
-use super::socket::{Channel, messages, receive};
+use super::socket::{Socket, messages, receive};
 use namespaces::netns::{NetNs, in_namespace};
 
 /// Room for a burst of a full routing table's size without a loss in between; the kernel
@@ -50,7 +50,7 @@ const GROUPS: [u32; 11] = [1, 3, 5, 7, 8, 9, 11, 19, 24, 25, 32];
 /// A subscription to the changes of one namespace, from the moment it was opened.
 #[derive(Debug)]
 pub struct Monitor {
-    channel: Channel,
+    socket: Socket,
     buffer: Vec<u8>,
     waiting: VecDeque<Change>,
 }
@@ -62,10 +62,10 @@ impl Monitor {
     /// When the kernel gives no socket.
     pub fn open() -> Result<Self, NetlinkError> {
         let mask = GROUPS.iter().fold(0, |mask, group| mask | 1 << (group - 1));
-        let channel = Channel::open(None, mask).map_err(|source| NetlinkError::Open { source })?;
+        let socket = Socket::open(None, mask).map_err(|source| NetlinkError::Open { source })?;
         // Without CAP_NET_ADMIN the usual size stays, and bursts end in `Change::Lost`.
-        let _ = set_socket_recv_buffer_size_force(channel.fd(), EVENT_BUFFER);
-        Ok(Self { channel, buffer: vec![0; DATAGRAM_MAX], waiting: VecDeque::new() })
+        let _ = set_socket_recv_buffer_size_force(socket.fd(), EVENT_BUFFER);
+        Ok(Self { socket, buffer: vec![0; DATAGRAM_MAX], waiting: VecDeque::new() })
     }
 
     /// Of another namespace; the calling thread does not move.
@@ -82,7 +82,7 @@ impl Monitor {
     /// When the socket fails.
     pub fn next_within(&mut self, patience: Duration) -> io::Result<Option<Change>> {
         if self.waiting.is_empty() {
-            let fd = self.channel.fd();
+            let fd = self.socket.fd();
             let timeout = Timespec {
                 tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: patience.subsec_nanos().into(),
@@ -111,7 +111,7 @@ impl Monitor {
     }
 
     async fn readable(&self) -> io::Result<()> {
-        let fd = self.channel.fd().as_fd();
+        let fd = self.socket.fd().as_fd();
         // SAFETY: the descriptor is borrowed from `self` for longer than the registration lives,
         // which ends with this function or when its future is dropped; nobody closes it or puts
         // another in its place meanwhile.
@@ -123,7 +123,7 @@ impl Monitor {
 
     /// Reads the datagram that is there, if there is one.
     fn read(&mut self) -> io::Result<()> {
-        match receive(self.channel.fd(), &mut self.buffer, RecvFlags::DONTWAIT) {
+        match receive(self.socket.fd(), &mut self.buffer, RecvFlags::DONTWAIT) {
             Ok(datagram) => {
                 let changes = messages(datagram)
                     .flatten()
@@ -145,7 +145,7 @@ impl Monitor {
 
 impl AsFd for Monitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.fd().as_fd()
+        self.socket.fd().as_fd()
     }
 }
 

@@ -8,13 +8,12 @@ use rtnetlink::packet_core::NlasIterator;
 use rustix::net::netlink::NETFILTER;
 
 use super::NetlinkError;
-use super::ingress::TABLE;
-use super::socket::Channel;
+use super::nftables::{TABLE, kind_of};
+use super::socket::Socket;
 
-/// Subsystem and messages of include/uapi/linux/netfilter/nf_tables.h.
-const SUBSYSTEM_NFTABLES: u16 = 10 << 8;
-const NFT_MSG_NEWCHAIN: u16 = SUBSYSTEM_NFTABLES | 3;
-const NFT_MSG_GETCHAIN: u16 = SUBSYSTEM_NFTABLES | 4;
+/// Messages of include/uapi/linux/netfilter/nf_tables.h.
+const NFT_MSG_NEWCHAIN: u16 = kind_of(3);
+const NFT_MSG_GETCHAIN: u16 = kind_of(4);
 /// The name of a chain's table, and the attribute that it has when packets come to it by
 /// themselves.
 const NFTA_CHAIN_TABLE: u16 = 1;
@@ -92,9 +91,9 @@ impl Chain {
 /// Lists the nftables chains; none where the kernel has no nftables.
 fn chains() -> io::Result<Vec<Chain>> {
     // A kernel without netfilter has no such protocol.
-    let Ok(channel) = Channel::open(Some(NETFILTER), 0) else { return Ok(Vec::new()) };
+    let Ok(socket) = Socket::open(Some(NETFILTER), 0) else { return Ok(Vec::new()) };
     let request = "list the nftables chains";
-    match channel.dump(request, NFT_MSG_GETCHAIN, &[0; NETFILTER_HEADER_LENGTH]) {
+    match socket.dump(request, NFT_MSG_GETCHAIN, &[0; NETFILTER_HEADER_LENGTH]) {
         Ok(answers) => {
             let chains = answers.iter().filter(|answer| answer.kind == NFT_MSG_NEWCHAIN);
             Ok(chains

@@ -8,15 +8,16 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
-use rtnetlink::packet_core::NlasIterator;
+use rtnetlink::packet_core::{NLM_F_DUMP, NlasIterator};
+use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteType};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::socket::Answer;
-use super::{Netlink, NetlinkError};
+use super::NetlinkError;
+use super::socket::{Answer, Socket};
 
 const RTM_NEWADDR: u16 = 20;
 const RTM_GETADDR: u16 = 22;
 const RTM_NEWROUTE: u16 = 24;
-const RTM_GETROUTE: u16 = 26;
 
 /// Length of `struct ifaddrmsg`, and its attributes (include/uapi/linux/if_addr.h). Of a
 /// point-to-point device IFA_ADDRESS is the other end's address and IFA_LOCAL ours.
@@ -36,73 +37,62 @@ const RTN_ANYCAST: u8 = 4;
 const RTN_MULTICAST: u8 = 5;
 
 const AF_INET: u8 = libc::AF_INET as u8;
-const AF_INET6: u8 = libc::AF_INET6 as u8;
 
 /// Returns whether an address is one of this machine's, in the calling thread's network namespace.
 ///
 /// # Errors
 /// When the kernel does not say.
 pub fn is_own_address(address: IpAddr) -> io::Result<bool> {
-    let own = Netlink::open().and_then(|netlink| netlink.is_own(address));
-    own.map_err(io::Error::other)
+    let socket = Socket::open(None, 0).map_err(|source| NetlinkError::Open { source });
+    socket.and_then(|socket| is_own(&socket, address)).map_err(io::Error::other)
 }
 
-impl Netlink {
-    /// Returns whether packets to an address end on this machine, broadcasts and joined groups among them.
-    ///
-    /// # Errors
-    /// When the kernel's answer cannot be read.
-    pub fn is_own(&self, address: IpAddr) -> Result<bool, NetlinkError> {
-        let request = "list the addresses";
-        let answers = self.channel.dump(request, RTM_GETADDR, &[0; ADDRESS_HEADER_LENGTH])?;
-        let has_device = answers
-            .iter()
-            .filter(|answer| answer.kind == RTM_NEWADDR)
-            .any(|answer| local_of(&answer.payload) == Some(address));
-        Ok(has_device || self.is_delivered_here(address)?)
-    }
-
-    /// Returns the prefixes of IPv4 addresses whose packets the table `local` delivers to this
-    /// machine, each with its length in bits.
-    ///
-    /// # Errors
-    /// When the kernel's answer cannot be read.
-    pub fn own_v4(&self) -> Result<Vec<(Ipv4Addr, u8)>, NetlinkError> {
-        let mut wanted = [0; ROUTE_HEADER_LENGTH];
-        wanted[0] = AF_INET;
-        wanted[RTM_TABLE_OFFSET] = RT_TABLE_LOCAL;
-        wanted[RTM_TYPE_OFFSET] = RTN_LOCAL;
-        // By an ordinary channel the kernel would send every route that it has.
-        let answers = match self.strict.dump("list the local addresses", RTM_GETROUTE, &wanted) {
-            // No device is up yet: there is no such table.
-            Err(NetlinkError::Refused { source, .. })
-                if source.raw_os_error() == Some(libc::ENOENT) =>
-            {
-                return Ok(Vec::new());
-            }
-            answers => answers?,
-        };
-        let routes = answers.iter().filter(|answer| answer.kind == RTM_NEWROUTE);
-        Ok(routes.filter_map(|answer| local_prefix_of(&answer.payload)).collect())
-    }
-
-    fn is_delivered_here(&self, address: IpAddr) -> Result<bool, NetlinkError> {
-        let request = format!("find the route to {address}");
-        let answers = match self.channel.ask_raw(&request, RTM_GETROUTE, 0, &route_to(address)) {
-            // Nothing leads there, or a route that refuses: unreachable, prohibit, blackhole.
-            Err(NetlinkError::Refused { .. }) => return Ok(false),
-            answers => answers?,
-        };
-        let is_here = |answer: &Answer| {
-            let kind = answer.payload.get(RTM_TYPE_OFFSET);
-            let here = [RTN_LOCAL, RTN_BROADCAST, RTN_ANYCAST, RTN_MULTICAST];
-            answer.kind == RTM_NEWROUTE && kind.is_some_and(|kind| here.contains(kind))
-        };
-        Ok(answers.iter().any(is_here))
-    }
+/// Returns whether packets to an address end on this machine, broadcasts and joined groups among them.
+pub(super) fn is_own(socket: &Socket, address: IpAddr) -> Result<bool, NetlinkError> {
+    let request = "list the addresses";
+    let answers = socket.dump(request, RTM_GETADDR, &[0; ADDRESS_HEADER_LENGTH])?;
+    let has_device = answers
+        .iter()
+        .filter(|answer| answer.kind == RTM_NEWADDR)
+        .any(|answer| local_of(&answer.payload) == Some(address));
+    Ok(has_device || is_delivered_here(socket, address)?)
 }
 
-/// The address of the device's own end.
+/// Returns the prefixes of IPv4 addresses whose packets the table `local` delivers to this machine,
+/// each with its length in bits. The socket is a strict one: by another the kernel would send every
+/// route that it has.
+pub(super) fn own_v4(strict: &Socket) -> Result<Vec<(Ipv4Addr, u8)>, NetlinkError> {
+    let message = RouteNetlinkMessage::GetRoute(local_v4());
+    let answers = match strict.ask("list the local addresses", &message, NLM_F_DUMP) {
+        // No device is up yet: there is no such table.
+        Err(NetlinkError::Refused { source, .. })
+            if source.raw_os_error() == Some(libc::ENOENT) =>
+        {
+            return Ok(Vec::new());
+        }
+        answers => answers?,
+    };
+    let routes = answers.iter().filter(|answer| answer.kind == RTM_NEWROUTE);
+    Ok(routes.filter_map(|answer| local_prefix_of(&answer.payload)).collect())
+}
+
+fn is_delivered_here(socket: &Socket, address: IpAddr) -> Result<bool, NetlinkError> {
+    let request = format!("find the route to {address}");
+    let message = RouteNetlinkMessage::GetRoute(route_to(address));
+    let answers = match socket.ask(&request, &message, 0) {
+        // Nothing leads there, or a route that refuses: unreachable, prohibit, blackhole.
+        Err(NetlinkError::Refused { .. }) => return Ok(false),
+        answers => answers?,
+    };
+    let is_here = |answer: &Answer| {
+        let kind = answer.payload.get(RTM_TYPE_OFFSET);
+        let here = [RTN_LOCAL, RTN_BROADCAST, RTN_ANYCAST, RTN_MULTICAST];
+        answer.kind == RTM_NEWROUTE && kind.is_some_and(|kind| here.contains(kind))
+    };
+    Ok(answers.iter().any(is_here))
+}
+
+/// Returns the address of the device's own end.
 fn local_of(payload: &[u8]) -> Option<IpAddr> {
     let (_, attributes) = payload.split_first_chunk::<ADDRESS_HEADER_LENGTH>()?;
     let (mut address, mut local) = (None, None);
@@ -136,19 +126,42 @@ fn local_prefix_of(payload: &[u8]) -> Option<(Ipv4Addr, u8)> {
     Some((address.into(), header[1]))
 }
 
-/// `struct rtmsg` with the destination as its one attribute.
-fn route_to(address: IpAddr) -> Vec<u8> {
-    let (family, bytes) = match address {
-        IpAddr::V4(v4) => (AF_INET, v4.octets().to_vec()),
-        IpAddr::V6(v6) => (AF_INET6, v6.octets().to_vec()),
-    };
-    let mut message = vec![0; ROUTE_HEADER_LENGTH];
-    message[0] = family;
-    // The prefix's length, in bits.
-    message[1] = bytes.len() as u8 * 8;
-    let length = 4 + bytes.len() as u16;
-    message.extend(length.to_ne_bytes());
-    message.extend(RTA_DST.to_ne_bytes());
-    message.extend(bytes);
+/// Asks for the IPv4 routes of the table `local` that end here.
+fn local_v4() -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = AddressFamily::Inet;
+    message.header.table = RT_TABLE_LOCAL;
+    message.header.kind = RouteType::Local;
     message
+}
+
+/// Asks for the route to an address.
+fn route_to(address: IpAddr) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    (message.header.address_family, message.header.destination_prefix_length) = match address {
+        IpAddr::V4(_) => (AddressFamily::Inet, 32),
+        IpAddr::V6(_) => (AddressFamily::Inet6, 128),
+    };
+    message.attributes = vec![RouteAttribute::Destination(address.into())];
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::{Message, same};
+
+    #[test]
+    fn questions_for_routes_are_these_bytes() {
+        let to = |address: &str| route_to(address.parse().unwrap());
+        let all = [to("192.0.2.7"), to("2001:db8::7"), local_v4()];
+        same(
+            &all.map(|it| Message::of(&RouteNetlinkMessage::GetRoute(it), 0)),
+            &[
+                (26, 0, "02200000000000000000000008000100c0000207"),
+                (26, 0, "0a80000000000000000000001400010020010db8000000000000000000000007"),
+                (26, 0, "02000000ff00000200000000"),
+            ],
+        );
+    }
 }

@@ -8,7 +8,8 @@ use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
 use units::{BitsPerSecond, Nanos};
 
-use super::{Netlink, NetlinkError};
+use super::NetlinkError;
+use super::socket::Socket;
 
 /// A packet waits at most this long in a link's queue: what a router with a queue of one
 /// round trip across a continent would do.
@@ -27,43 +28,39 @@ const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_BURST: u16 = 6;
 const TC_LINKLAYER_ETHERNET: u8 = 1;
 
-impl Netlink {
-    /// Limits what a device sends, in place of the queueing discipline at its root.
-    ///
-    /// # Errors
-    /// When the rate is zero, or the kernel lacks `sch_tbf`.
-    pub fn set_rate(&self, index: u32, rate: BitsPerSecond) -> Result<(), NetlinkError> {
-        let request = format!("limit the network device number {index} to {rate}");
-        self.set_root(index, request, "tbf", tbf_options(rate))
-    }
+/// Limits what a device sends, in place of the queueing discipline at its root.
+pub(super) fn set_rate(
+    socket: &Socket,
+    index: u32,
+    rate: BitsPerSecond,
+) -> Result<(), NetlinkError> {
+    let request = format!("limit the network device number {index} to {rate}");
+    set_root(socket, index, request, "tbf", tbf_options(rate))
+}
 
-    /// Has a device send in the order in which it is given packets, without a queue of the
-    /// kernel's in front of its own.
-    ///
-    /// # Errors
-    /// When there is no such device.
-    pub fn set_no_queue(&self, index: u32) -> Result<(), NetlinkError> {
-        let request = format!("take the queue off the network device number {index}");
-        self.set_root(index, request, "noqueue", Vec::new())
-    }
+/// Has a device send in the order in which it is given packets, without a queue of the
+/// kernel's in front of its own.
+pub(super) fn set_no_queue(socket: &Socket, index: u32) -> Result<(), NetlinkError> {
+    let request = format!("take the queue off the network device number {index}");
+    set_root(socket, index, request, "noqueue", Vec::new())
+}
 
-    fn set_root(
-        &self,
-        index: u32,
-        request: String,
-        kind: &str,
-        options: Vec<TcOption>,
-    ) -> Result<(), NetlinkError> {
-        let mut message = TcMessage::with_index(i32::try_from(index).unwrap_or(i32::MAX));
-        message.header.parent = TcHandle::ROOT;
-        message.header.handle = TcHandle { major: 1, minor: 0 };
-        message.attributes.push(TcAttribute::Kind(kind.to_owned()));
-        if !options.is_empty() {
-            message.attributes.push(TcAttribute::Options(options));
-        }
-        let message = RouteNetlinkMessage::NewQueueDiscipline(message);
-        self.channel.change(request, &message, NLM_F_CREATE | NLM_F_REPLACE)
+fn set_root(
+    socket: &Socket,
+    index: u32,
+    request: String,
+    kind: &str,
+    options: Vec<TcOption>,
+) -> Result<(), NetlinkError> {
+    let mut message = TcMessage::with_index(i32::try_from(index).unwrap_or(i32::MAX));
+    message.header.parent = TcHandle::ROOT;
+    message.header.handle = TcHandle { major: 1, minor: 0 };
+    message.attributes.push(TcAttribute::Kind(kind.to_owned()));
+    if !options.is_empty() {
+        message.attributes.push(TcAttribute::Options(options));
     }
+    let message = RouteNetlinkMessage::NewQueueDiscipline(message);
+    socket.change(request, &message, NLM_F_CREATE | NLM_F_REPLACE)
 }
 
 fn tbf_options(rate: BitsPerSecond) -> Vec<TcOption> {

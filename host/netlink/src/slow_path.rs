@@ -7,10 +7,9 @@ use rtnetlink::packet_core::NlasIterator;
 use rustix::net::netlink::XFRM;
 use serde::Serialize;
 
-use super::intercept::is_rule;
-use super::socket::{Answer, Channel};
-use super::{Netlink, NetlinkError};
-use namespaces::netns::{NetNs, in_namespace};
+use super::NetlinkError;
+use super::marked::is_rule;
+use super::socket::{Answer, Message, Socket};
 
 const RTM_NEWRULE: u16 = 32;
 const RTM_GETRULE: u16 = 34;
@@ -71,97 +70,64 @@ pub struct Qdisc {
     pub is_default: bool,
 }
 
-impl Netlink {
-    /// All routing rules, IPv4 and IPv6.
-    ///
-    /// # Errors
-    /// When the kernel's answer cannot be read.
-    pub fn rules(&self) -> Result<Vec<RoutingRule>, NetlinkError> {
-        let request = "list the routing rules";
-        let answers = self.channel.dump(request, RTM_GETRULE, &[0; RULE_HEADER_LENGTH])?;
-        let rules = answers
-            .iter()
-            .filter(|answer| answer.kind == RTM_NEWRULE)
-            .filter_map(|answer| read_rule(&answer.payload))
-            .collect();
-        Ok(rules)
-    }
+/// Returns all routing rules, IPv4 and IPv6.
+pub(super) fn rules(socket: &Socket) -> Result<Vec<RoutingRule>, NetlinkError> {
+    let request = "list the routing rules";
+    let answers = socket.dump(request, RTM_GETRULE, &[0; RULE_HEADER_LENGTH])?;
+    let rules = answers
+        .iter()
+        .filter(|answer| answer.kind == RTM_NEWRULE)
+        .filter_map(|answer| read_rule(&answer.payload))
+        .collect();
+    Ok(rules)
+}
 
-    /// How many routing rules there are beyond those that every namespace is born with, and ours,
-    /// which are for no packet that is forwarded plainly.
-    ///
-    /// # Errors
-    /// When the kernel's answer cannot be read.
-    pub fn extra_rules(&self) -> Result<usize, NetlinkError> {
-        Ok(self.rules()?.iter().filter(|rule| !rule.standard && !rule.ours).count())
-    }
+/// Counts the routing rules beyond those that every namespace is born with, and ours, which are
+/// for no packet that is forwarded plainly.
+pub(super) fn extra_rules(socket: &Socket) -> Result<usize, NetlinkError> {
+    Ok(rules(socket)?.iter().filter(|rule| !rule.standard && !rule.ours).count())
+}
 
-    /// All queueing disciplines of all devices; those inside others too.
-    ///
-    /// # Errors
-    /// When the kernel's answer cannot be read.
-    pub fn qdiscs(&self) -> Result<Vec<Qdisc>, NetlinkError> {
-        let request = "list the queueing disciplines";
-        let answers = self.channel.dump(request, RTM_GETQDISC, &[0; TC_HEADER_LENGTH])?;
-        let qdiscs = answers
-            .iter()
-            .filter(|answer| answer.kind == RTM_NEWQDISC)
-            .filter_map(|answer| read_qdisc(&answer.payload))
-            .collect();
-        Ok(qdiscs)
-    }
+/// Returns all queueing disciplines of all devices; those inside others too.
+pub(super) fn qdiscs(socket: &Socket) -> Result<Vec<Qdisc>, NetlinkError> {
+    let request = "list the queueing disciplines";
+    let answers = socket.dump(request, RTM_GETQDISC, &[0; TC_HEADER_LENGTH])?;
+    let qdiscs = answers
+        .iter()
+        .filter(|answer| answer.kind == RTM_NEWQDISC)
+        .filter_map(|answer| read_qdisc(&answer.payload))
+        .collect();
+    Ok(qdiscs)
+}
 
-    /// How many IPsec policies the calling thread's namespace has; zero where the kernel has
-    /// no IPsec.
-    ///
-    /// # Errors
-    /// When the caller lacks `CAP_NET_ADMIN`.
-    pub fn ipsec_policies() -> Result<usize, NetlinkError> {
-        let request = "count the IPsec policies";
-        // Without xfrm in the kernel there is no such protocol, and no policy.
-        let Ok(channel) = Channel::open(Some(XFRM), 0) else { return Ok(0) };
-        let answers = channel.dump(request, XFRM_GETPOLICY, &[0; XFRM_POLICY_ID_LENGTH])?;
-        Ok(answers.iter().filter(|answer| answer.kind == XFRM_NEWPOLICY).count())
-    }
+/// Counts the IPsec policies of the calling thread's namespace; zero where the kernel has no
+/// IPsec.
+pub(super) fn ipsec_policies() -> Result<usize, NetlinkError> {
+    let request = "count the IPsec policies";
+    // Without xfrm in the kernel there is no such protocol, and no policy.
+    let Ok(socket) = Socket::open(Some(XFRM), 0) else { return Ok(0) };
+    let answers = socket.dump(request, XFRM_GETPOLICY, &[0; XFRM_POLICY_ID_LENGTH])?;
+    Ok(answers.iter().filter(|answer| answer.kind == XFRM_NEWPOLICY).count())
+}
 
-    /// Whether IPsec says anything about forwarded packets of the calling thread's namespace: there
-    /// are policies, or what none is for is dropped (`ip xfrm policy setdefault fwd block`).
-    ///
-    /// # Errors
-    /// When the caller lacks `CAP_NET_ADMIN`.
-    pub fn ipsec_in_use() -> Result<bool, NetlinkError> {
-        if Self::ipsec_policies()? > 0 {
-            return Ok(true);
-        }
-        let Ok(channel) = Channel::open(Some(XFRM), 0) else { return Ok(false) };
-        let request = "ask for IPsec's default policy";
-        // A kernel without such a default accepts.
-        let Ok(answers) = channel.ask_raw(request, XFRM_GETDEFAULT, 0, &[0; 4]) else {
-            return Ok(false);
-        };
-        let blocks = |answer: &Answer| {
-            let directions = answer.payload.first_chunk::<3>();
-            directions
-                .is_some_and(|[_, forwarded, out]| [*forwarded, *out].contains(&XFRM_POLICY_BLOCK))
-        };
-        Ok(answers.iter().any(blocks))
+/// Returns true when IPsec says anything about forwarded packets of the calling thread's
+/// namespace: there are policies, or what none is for is dropped (`ip xfrm policy setdefault fwd
+/// block`).
+pub(super) fn ipsec_in_use() -> Result<bool, NetlinkError> {
+    if ipsec_policies()? > 0 {
+        return Ok(true);
     }
-
-    /// [`Netlink::ipsec_in_use`] of another namespace.
-    ///
-    /// # Errors
-    /// When the namespace cannot be entered, or the caller lacks `CAP_NET_ADMIN`.
-    pub fn ipsec_in_use_in(namespace: &NetNs) -> Result<bool, NetlinkError> {
-        in_namespace(namespace, Self::ipsec_in_use)?
-    }
-
-    /// [`Netlink::ipsec_policies`] of another namespace.
-    ///
-    /// # Errors
-    /// When the namespace cannot be entered, or the caller lacks `CAP_NET_ADMIN`.
-    pub fn ipsec_policies_in(namespace: &NetNs) -> Result<usize, NetlinkError> {
-        in_namespace(namespace, Self::ipsec_policies)?
-    }
+    let Ok(socket) = Socket::open(Some(XFRM), 0) else { return Ok(false) };
+    let request = "ask for IPsec's default policy";
+    // A kernel without such a default accepts.
+    let message = Message { kind: XFRM_GETDEFAULT, flags: 0, payload: vec![0; 4] };
+    let Ok(answers) = socket.ask_raw(request, &message) else { return Ok(false) };
+    let blocks = |answer: &Answer| {
+        let directions = answer.payload.first_chunk::<3>();
+        directions
+            .is_some_and(|[_, forwarded, out]| [*forwarded, *out].contains(&XFRM_POLICY_BLOCK))
+    };
+    Ok(answers.iter().any(blocks))
 }
 
 fn read_rule(payload: &[u8]) -> Option<RoutingRule> {

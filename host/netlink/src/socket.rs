@@ -42,8 +42,9 @@ const ACK_MESSAGE: u16 = 1;
 /// Length of `struct nlmsghdr`.
 const HEADER_LENGTH: usize = 16;
 
+/// A netlink socket of the namespace in which it was opened. Several threads may share it.
 #[derive(Debug)]
-pub(super) struct Channel {
+pub(super) struct Socket {
     fd: OwnedFd,
     exchange: Mutex<Exchange>,
 }
@@ -52,6 +53,23 @@ pub(super) struct Channel {
 struct Exchange {
     sequence: u32,
     buffer: Vec<u8>,
+}
+
+/// A message to be sent: its type and flags, and what follows the header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Message {
+    pub(super) kind: u16,
+    pub(super) flags: u16,
+    pub(super) payload: Vec<u8>,
+}
+
+impl Message {
+    /// Returns a message as the library writes it.
+    pub(super) fn of(message: &RouteNetlinkMessage, flags: u16) -> Self {
+        let mut payload = vec![0; NetlinkSerializable::buffer_len(message)];
+        message.serialize(&mut payload);
+        Self { kind: message.message_type(), flags, payload }
+    }
 }
 
 /// One message of an answer: its type, and what follows the header.
@@ -67,13 +85,13 @@ enum Ending {
     Interrupted,
 }
 
-impl AsFd for Channel {
+impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Channel {
+impl Socket {
     /// No protocol is NETLINK_ROUTE, number 0. `groups` are multicast groups as a mask of `1 << (RTNLGRP - 1)`.
     pub(super) fn open(protocol: Option<Protocol>, groups: u32) -> io::Result<Self> {
         let fd =
@@ -87,9 +105,9 @@ impl Channel {
 
     /// Opens one whose dumps have only what the request's header asks for (Linux 4.20).
     pub(super) fn open_strict() -> io::Result<Self> {
-        let channel = Self::open(None, 0)?;
-        switch_on(&channel.fd, libc::NETLINK_GET_STRICT_CHK);
-        Ok(channel)
+        let socket = Self::open(None, 0)?;
+        switch_on(&socket.fd, libc::NETLINK_GET_STRICT_CHK);
+        Ok(socket)
     }
 
     pub(super) fn fd(&self) -> &OwnedFd {
@@ -113,9 +131,7 @@ impl Channel {
         message: &RouteNetlinkMessage,
         flags: u16,
     ) -> Result<Vec<Answer>, NetlinkError> {
-        let mut payload = vec![0; NetlinkSerializable::buffer_len(message)];
-        message.serialize(&mut payload);
-        self.ask_raw(request, message.message_type(), flags, &payload)
+        self.ask_raw(request, &Message::of(message, flags))
     }
 
     /// Asks for a whole table, named by its message type, with the fixed header it wants.
@@ -125,24 +141,23 @@ impl Channel {
         kind: u16,
         payload: &[u8],
     ) -> Result<Vec<Answer>, NetlinkError> {
-        self.ask_raw(request, kind, NLM_F_DUMP, payload)
+        self.ask_raw(request, &Message { kind, flags: NLM_F_DUMP, payload: payload.to_vec() })
     }
 
     /// Sends messages in one datagram, which is done as a whole or not at all, and waits for it:
-    /// the last but one is answered when all are done. Each is its type, flags and payload.
+    /// the last but one is answered when all are done.
     pub(super) fn batch(
         &self,
         request: impl Display,
-        batch: &[(u16, u16, Vec<u8>)],
+        batch: &[Message],
     ) -> Result<(), NetlinkError> {
         let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
         exchange.sequence = exchange.sequence.wrapping_add(1);
         let answered = batch.len().saturating_sub(2);
         let mut bytes = Vec::new();
-        let messages = batch.iter().enumerate().try_for_each(|(at, (kind, flags, payload))| {
+        let messages = batch.iter().enumerate().try_for_each(|(at, message)| {
             let ack = if at == answered { NLM_F_ACK } else { 0 };
-            let flags = flags | NLM_F_REQUEST | ack;
-            bytes.extend(message_of(exchange.sequence, *kind, flags, payload)?);
+            bytes.extend(bytes_of(message, exchange.sequence, NLM_F_REQUEST | ack)?);
             bytes.resize(bytes.len().next_multiple_of(4), 0);
             Ok(())
         });
@@ -154,13 +169,11 @@ impl Channel {
             .map_err(|failure| failure.of(&request))
     }
 
-    /// The same of a message as it is sent.
+    /// Asks one question by a message that need not be one of the library's.
     pub(super) fn ask_raw(
         &self,
         request: impl Display,
-        kind: u16,
-        flags: u16,
-        payload: &[u8],
+        message: &Message,
     ) -> Result<Vec<Answer>, NetlinkError> {
         // A panic of another thread cannot leave a half exchange: answers of an older
         // sequence number are skipped.
@@ -169,14 +182,9 @@ impl Channel {
         for _ in 0..DUMP_ATTEMPTS_MAX {
             answers.clear();
             exchange.sequence = exchange.sequence.wrapping_add(1);
-            send_request(
-                &self.fd,
-                exchange.sequence,
-                kind,
-                flags | NLM_F_REQUEST | NLM_F_ACK,
-                payload,
-            )
-            .map_err(|source| NetlinkError::Socket { request: request.to_string(), source })?;
+            bytes_of(message, exchange.sequence, NLM_F_REQUEST | NLM_F_ACK)
+                .and_then(|bytes| Ok(send(&self.fd, &bytes, SendFlags::empty())?))
+                .map_err(|source| NetlinkError::Socket { request: request.to_string(), source })?;
             let ending = read_answers(&self.fd, &mut exchange, &mut answers)
                 .map_err(|failure| failure.of(&request))?;
             if ending == Ending::Whole {
@@ -207,27 +215,17 @@ impl Failure {
     }
 }
 
-fn send_request(
-    fd: &OwnedFd,
-    sequence: u32,
-    kind: u16,
-    flags: u16,
-    payload: &[u8],
-) -> io::Result<()> {
-    send(fd, &message_of(sequence, kind, flags, payload)?, SendFlags::empty())?;
-    Ok(())
-}
-
-fn message_of(sequence: u32, kind: u16, flags: u16, payload: &[u8]) -> io::Result<Vec<u8>> {
+/// Returns a message as it is sent, with more flags than its own.
+fn bytes_of(message: &Message, sequence: u32, flags: u16) -> io::Result<Vec<u8>> {
     let mut header = NetlinkHeader::default();
-    let length = HEADER_LENGTH + payload.len();
+    let length = HEADER_LENGTH + message.payload.len();
     header.length = u32::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;
-    header.message_type = kind;
-    header.flags = flags;
+    header.message_type = message.kind;
+    header.flags = message.flags | flags;
     header.sequence_number = sequence;
     let mut bytes = vec![0; length];
     header.emit(&mut bytes[..HEADER_LENGTH]);
-    bytes[HEADER_LENGTH..].copy_from_slice(payload);
+    bytes[HEADER_LENGTH..].copy_from_slice(&message.payload);
     Ok(bytes)
 }
 
@@ -357,4 +355,13 @@ fn switch_on(fd: &OwnedFd, option: libc::c_int) {
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
+}
+
+/// Compares messages with bytes as this crate built them by hand once, in hexadecimal.
+#[cfg(test)]
+pub(super) fn same(messages: &[Message], golden: &[(u16, u16, &str)]) {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let found = messages.iter().map(|it| (it.kind, it.flags, hex(&it.payload)));
+    let golden = golden.iter().map(|(kind, flags, bytes)| (*kind, *flags, (*bytes).to_owned()));
+    assert_eq!(found.collect::<Vec<_>>(), golden.collect::<Vec<_>>());
 }

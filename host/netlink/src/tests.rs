@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use units::BitsPerSecond;
 
 use super::*;
-use namespaces::netns::command_in;
+use namespaces::netns::{command_in, in_namespace};
 use namespaces::scratch::Scratch;
 
 /// Runs a program in the namespace that must succeed.

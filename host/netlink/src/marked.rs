@@ -1,0 +1,170 @@
+//! Routing of marked packets to this machine: a routing rule for the mark of a listener's port, and a
+//! routing table that says that all addresses are here. They are there until they are removed, and
+//! say nothing of packets without the mark.
+
+use super::nftables::{self, CREATE, Family, TABLE, Table, has_table};
+use super::socket::Socket;
+use super::{NetlinkError, link};
+use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+use rtnetlink::packet_route::route::{
+    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleMessage};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+use std::collections::BTreeSet;
+
+/// Marks of packets for listeners: this, and the listener's port in the lower half.
+pub const MARK: u32 = 0x5441 << 16;
+/// The part of a mark that says that it is one.
+pub const MARK_MASK: u32 = 0xffff << 16;
+/// Maker of our rules and routes, where the kernel keeps that (`rtm_protocol`): a number that
+/// nobody else has in iproute2's list.
+const MADE_BY: u8 = 0x74;
+/// Before the main table is asked, and behind the addresses that are really here.
+const RULE_PRIORITY: u32 = 0x54;
+
+/// The nftables table of a port, which is there as long as its socket is: without it, rules and
+/// routes are what an interception has left.
+pub(super) fn table(port: u16) -> Table {
+    Table { family: Family::Inet, name: format!("{TABLE}{port}"), is_owned: true }
+}
+
+/// Returns the mark of packets for a listener's port, which is also the number of their table.
+pub(super) fn mark(port: u16) -> u32 {
+    MARK | u32::from(port)
+}
+
+/// Returns true when the kernel has no IPv6 for a device.
+fn is_disabled(error: &NetlinkError) -> bool {
+    matches!(error.errno(), Some(libc::EACCES | libc::EAFNOSUPPORT | libc::EOPNOTSUPP))
+}
+
+/// Routes packets with the mark of a port to this machine, and says nothing of others. What is there
+/// already of one that ended without removing it stays.
+pub(super) fn add(socket: &Socket, port: u16) -> Result<(), NetlinkError> {
+    let request = "route marked packets to this machine (CONFIG_IP_MULTIPLE_TABLES)";
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        let route = RouteNetlinkMessage::NewRoute(route(family, port, loopback(socket)?));
+        match socket.change(request, &route, NLM_F_CREATE | NLM_F_REPLACE) {
+            // Loopback has no IPv6 (net.ipv6.conf.all.disable_ipv6): nothing of it comes.
+            Err(error) if family == AddressFamily::Inet6 && is_disabled(&error) => continue,
+            other => other?,
+        }
+        let rule = RouteNetlinkMessage::NewRule(rule(family, port));
+        match socket.change(request, &rule, CREATE) {
+            Err(error) if error.errno() == Some(libc::EEXIST) => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// Removes what an interception with this port has left, however it ended; what is not there is no
+/// error.
+pub(super) fn remove(socket: &Socket, port: u16) -> Result<(), NetlinkError> {
+    let request = "remove the routes of marked packets";
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        let route = route(family, port, loopback(socket)?);
+        let rule = rule(family, port);
+        for message in [RouteNetlinkMessage::DelRoute(route), RouteNetlinkMessage::DelRule(rule)] {
+            match socket.change(request, &message, 0) {
+                Err(error) if matches!(error.errno(), Some(libc::ENOENT | libc::ESRCH)) => {}
+                other => other?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes what interceptions have left whose table is gone with whoever held it; returns their
+/// ports. `tables` are the routing tables that rules of interceptions lead to.
+pub(super) fn remove_left(
+    socket: &Socket,
+    tables: impl Iterator<Item = u32>,
+) -> Result<Vec<u16>, NetlinkError> {
+    let ports: BTreeSet<u16> = tables.map(|table| table as u16).collect();
+    if ports.is_empty() {
+        return Ok(Vec::new());
+    }
+    let netfilter = nftables::open()?;
+    let mut left = Vec::new();
+    for port in ports {
+        if !has_table(&netfilter, &table(port))? {
+            remove(socket, port)?;
+            left.push(port);
+        }
+    }
+    Ok(left)
+}
+
+fn loopback(socket: &Socket) -> Result<u32, NetlinkError> {
+    Ok(link::named(socket, "lo")?.index)
+}
+
+/// `local default dev lo table MARK`
+fn route(family: AddressFamily, port: u16, loopback: u32) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header = RouteHeader {
+        address_family: family,
+        protocol: RouteProtocol::Other(MADE_BY),
+        scope: RouteScope::Host,
+        kind: RouteType::Local,
+        ..RouteHeader::default()
+    };
+    message.attributes = vec![RouteAttribute::Table(mark(port)), RouteAttribute::Oif(loopback)];
+    message
+}
+
+/// `priority P fwmark MARK lookup MARK`
+fn rule(family: AddressFamily, port: u16) -> RuleMessage {
+    let mut message = RuleMessage::default();
+    message.header = RuleHeader { family, action: RuleAction::ToTable, ..RuleHeader::default() };
+    message.attributes = vec![
+        RuleAttribute::Priority(RULE_PRIORITY),
+        RuleAttribute::FwMark(mark(port)),
+        RuleAttribute::FwMask(u32::MAX),
+        RuleAttribute::Table(mark(port)),
+        RuleAttribute::Protocol(RouteProtocol::Other(MADE_BY)),
+    ];
+    message
+}
+
+/// Returns true when a routing rule with this priority and maker (`FRA_PROTOCOL`) is one of these.
+pub(super) const fn is_rule(priority: u32, made_by: u8) -> bool {
+    priority == RULE_PRIORITY && made_by == MADE_BY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::{Message, same};
+
+    #[test]
+    fn routes_and_rules_of_marked_packets_are_these_bytes() {
+        let route = |family| RouteNetlinkMessage::NewRoute(route(family, 8080, 1));
+        let rule = |family| RouteNetlinkMessage::NewRule(rule(family, 8080));
+        let all = [
+            route(AddressFamily::Inet),
+            rule(AddressFamily::Inet),
+            route(AddressFamily::Inet6),
+            rule(AddressFamily::Inet6),
+        ];
+        same(
+            &all.map(|it| Message::of(&it, 0)),
+            &[
+                (24, 0, "020000000074fe020000000008000f00901f41540800040001000000"),
+                (
+                    32,
+                    0,
+                    "020000000000000100000000080006005400000008000a00901f415408001000ffffffff08000f00901f41540500150074000000",
+                ),
+                (24, 0, "0a0000000074fe020000000008000f00901f41540800040001000000"),
+                (
+                    32,
+                    0,
+                    "0a0000000000000100000000080006005400000008000a00901f415408001000ffffffff08000f00901f41540500150074000000",
+                ),
+            ],
+        );
+    }
+}
