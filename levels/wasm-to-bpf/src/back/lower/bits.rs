@@ -4,7 +4,8 @@
 use regalloc2::VReg;
 
 use super::super::insn::{Alu, Bits, Insn};
-use super::Lower;
+use super::arithmetic;
+use super::builder::Builder;
 use crate::ir::{UnaryOp, Value};
 
 /// Masks of the counting by halves, for 64 bits; the low half serves for 32.
@@ -13,75 +14,73 @@ const QUADS: u64 = 0x3333_3333_3333_3333;
 const OCTETS: u64 = 0x0f0f_0f0f_0f0f_0f0f;
 const ONES: u64 = 0x0101_0101_0101_0101;
 
-impl Lower<'_> {
-    pub(super) fn unary(&mut self, op: UnaryOp, a: Value) -> VReg {
-        let bits = self.bits(a);
-        match op {
-            UnaryOp::Extend8 => self.sign_extended(bits, 8, a),
-            UnaryOp::Extend16 => self.sign_extended(bits, 16, a),
-            UnaryOp::Extend32 => self.sign_extended(bits, 32, a),
-            UnaryOp::ByteSwap => {
-                let a = self.value(a);
-                let width = if bits == Bits::B32 { 32 } else { 64 };
-                self.one_in_place(Insn::swap_bytes(width, 0), a)
-            }
-            UnaryOp::ByteSwap16 => {
-                let a = self.value(a);
-                self.one_in_place(Insn::swap_bytes(16, 0), a)
-            }
-            UnaryOp::Popcnt => {
-                let a = self.value(a);
-                self.count_ones(bits, a)
-            }
-            UnaryOp::Clz => self.leading_zeros(bits, a),
-            UnaryOp::Ctz => self.trailing_zeros(bits, a),
+pub(super) fn unary(code: &mut Builder<'_>, op: UnaryOp, a: Value) -> VReg {
+    let bits = code.bits(a);
+    match op {
+        UnaryOp::Extend8 => arithmetic::sign_extended(code, bits, 8, a),
+        UnaryOp::Extend16 => arithmetic::sign_extended(code, bits, 16, a),
+        UnaryOp::Extend32 => arithmetic::sign_extended(code, bits, 32, a),
+        UnaryOp::ByteSwap => {
+            let a = code.value(a);
+            let width = if bits == Bits::B32 { 32 } else { 64 };
+            code.one_in_place(Insn::swap_bytes(width, 0), a)
+        }
+        UnaryOp::ByteSwap16 => {
+            let a = code.value(a);
+            code.one_in_place(Insn::swap_bytes(16, 0), a)
+        }
+        UnaryOp::Popcnt => {
+            let a = code.value(a);
+            count_ones(code, bits, a)
+        }
+        UnaryOp::Clz => leading_zeros(code, bits, a),
+        UnaryOp::Ctz => trailing_zeros(code, bits, a),
+    }
+}
+
+/// Sets every bit below the highest one; the zeros left are those that lead.
+fn leading_zeros(code: &mut Builder<'_>, bits: Bits, a: Value) -> VReg {
+    let mut x = code.value(a);
+    for shift in [1, 2, 4, 8, 16, 32] {
+        if shift < 32 || bits == Bits::B64 {
+            let shifted = code.alu_imm(Alu::ShrU, bits, x, shift);
+            x = code.alu(Alu::Or, bits, x, shifted);
         }
     }
+    let inverted = code.alu_imm(Alu::Xor, bits, x, -1);
+    count_ones(code, bits, inverted)
+}
 
-    /// Sets every bit below the highest one; the zeros left are those that lead.
-    fn leading_zeros(&mut self, bits: Bits, a: Value) -> VReg {
-        let mut x = self.value(a);
-        for shift in [1, 2, 4, 8, 16, 32] {
-            if shift < 32 || bits == Bits::B64 {
-                let shifted = self.alu_imm(Alu::ShrU, bits, x, shift);
-                x = self.alu(Alu::Or, bits, x, shifted);
-            }
-        }
-        let inverted = self.alu_imm(Alu::Xor, bits, x, -1);
-        self.count_ones(bits, inverted)
-    }
+/// `!x & (x - 1)` has ones exactly where zeros trail.
+fn trailing_zeros(code: &mut Builder<'_>, bits: Bits, a: Value) -> VReg {
+    let x = code.value(a);
+    let inverted = code.alu_imm(Alu::Xor, bits, x, -1);
+    let less = code.alu_imm(Alu::Sub, bits, x, 1);
+    let mask = code.alu(Alu::And, bits, inverted, less);
+    count_ones(code, bits, mask)
+}
 
-    /// `!x & (x - 1)` has ones exactly where zeros trail.
-    fn trailing_zeros(&mut self, bits: Bits, a: Value) -> VReg {
-        let x = self.value(a);
-        let inverted = self.alu_imm(Alu::Xor, bits, x, -1);
-        let less = self.alu_imm(Alu::Sub, bits, x, 1);
-        let mask = self.alu(Alu::And, bits, inverted, less);
-        self.count_ones(bits, mask)
-    }
-
-    fn masked(&mut self, op: Alu, bits: Bits, x: VReg, mask: u64) -> VReg {
-        match bits {
-            Bits::B32 => self.alu_imm(op, bits, x, mask as u32 as i32),
-            Bits::B64 => {
-                let mask = self.make(mask);
-                self.alu(op, bits, x, mask)
-            }
+fn masked(code: &mut Builder<'_>, op: Alu, bits: Bits, x: VReg, mask: u64) -> VReg {
+    match bits {
+        Bits::B32 => code.alu_imm(op, bits, x, mask as u32 as i32),
+        Bits::B64 => {
+            let mask = code.make(mask);
+            code.alu(op, bits, x, mask)
         }
     }
+}
 
-    fn count_ones(&mut self, bits: Bits, x: VReg) -> VReg {
-        let half = self.alu_imm(Alu::ShrU, bits, x, 1);
-        let half = self.masked(Alu::And, bits, half, PAIRS);
-        let pairs = self.alu(Alu::Sub, bits, x, half);
-        let upper = self.alu_imm(Alu::ShrU, bits, pairs, 2);
-        let upper = self.masked(Alu::And, bits, upper, QUADS);
-        let lower = self.masked(Alu::And, bits, pairs, QUADS);
-        let quads = self.alu(Alu::Add, bits, lower, upper);
-        let upper = self.alu_imm(Alu::ShrU, bits, quads, 4);
-        let octets = self.alu(Alu::Add, bits, quads, upper);
-        let octets = self.masked(Alu::And, bits, octets, OCTETS);
-        let sum = self.masked(Alu::Mul, bits, octets, ONES);
-        self.alu_imm(Alu::ShrU, bits, sum, if bits == Bits::B32 { 24 } else { 56 })
-    }
+fn count_ones(code: &mut Builder<'_>, bits: Bits, x: VReg) -> VReg {
+    let half = code.alu_imm(Alu::ShrU, bits, x, 1);
+    let half = masked(code, Alu::And, bits, half, PAIRS);
+    let pairs = code.alu(Alu::Sub, bits, x, half);
+    let upper = code.alu_imm(Alu::ShrU, bits, pairs, 2);
+    let upper = masked(code, Alu::And, bits, upper, QUADS);
+    let low = masked(code, Alu::And, bits, pairs, QUADS);
+    let quads = code.alu(Alu::Add, bits, low, upper);
+    let upper = code.alu_imm(Alu::ShrU, bits, quads, 4);
+    let octets = code.alu(Alu::Add, bits, quads, upper);
+    let octets = masked(code, Alu::And, bits, octets, OCTETS);
+    let sum = masked(code, Alu::Mul, bits, octets, ONES);
+    code.alu_imm(Alu::ShrU, bits, sum, if bits == Bits::B32 { 24 } else { 56 })
 }
