@@ -59,244 +59,243 @@ impl EntryLabels {
     }
 }
 
-impl Emit<'_> {
-    pub(super) fn prologue(&mut self) {
-        if !self.setting.has_packet() {
-            self.mention_arena();
-            return self.reset();
-        }
-        self.keep_context();
-        self.reset();
-        self.reach_packet();
+pub(super) fn prologue(emit: &mut Emit<'_>) {
+    if !emit.setting.has_packet() {
+        mention_arena(emit);
+        return reset(emit);
     }
+    emit.keep_context();
+    reset(emit);
+    reach_packet(emit);
+}
 
-    /// What is counted for one call, and what a callee may leave; r1 stays.
-    fn reset(&mut self) {
-        // The node clears the cause of a packet's trap; an export's is of its last call.
-        let has_callees = self.plan.needs.len() > 1 || !self.setting.has_packet();
-        if !has_callees && !self.setting.emits && !self.setting.bulk {
-            return;
-        }
-        self.asm.block(R5, 0);
-        if has_callees {
-            self.asm.push(Insn::store_imm(Width::Four, R5, field(layout::TRAP_CODE), 0));
-        }
-        if self.setting.bulk {
-            self.asm.push(Insn::store_imm(Width::Eight, R5, field(layout::BULK), 0));
-        }
-        if self.setting.emits {
-            // Events and frames, side by side.
-            self.asm.push(Insn::store_imm(Width::Eight, R5, field(layout::EVENTS), 0));
-        }
+/// What is counted for one call, and what a callee may leave; r1 stays.
+fn reset(emit: &mut Emit<'_>) {
+    // The node clears the cause of a packet's trap; an export's is of its last call.
+    let has_callees = emit.plan.needs.len() > 1 || !emit.setting.has_packet();
+    if !has_callees && !emit.setting.emits && !emit.setting.bulk {
+        return;
     }
-
-    /// `data` into r2 and `data_end` into r3; r1 is the context.
-    fn reach_packet(&mut self) {
-        self.load_packet();
-        if self.pulls_window() {
-            let pull = self.entry.pull;
-            self.compare_reach(self.window(), pull);
-            self.asm.bind(self.entry.pulled);
-        }
-        let reach = self.setting.reach;
-        if reach > 0 {
-            let pad = self.entry.pad;
-            self.compare_reach(reach, pad);
-        }
-        self.asm.bind(self.entry.ready);
-        if self.keeps_data {
-            let at = self.frame.slot(Slot::Data);
-            self.asm.push(Insn::store(Width::Eight, FP, R2, at));
-        }
+    emit.asm.block(R5, 0);
+    if has_callees {
+        emit.asm.push(Insn::store_imm(Width::Four, R5, field(layout::TRAP_CODE), 0));
     }
-
-    fn load_packet(&mut self) {
-        let (data, data_end) = context_fields(self.setting.flavour);
-        self.asm.push(Insn::load(Width::Four, false, R2, R1, data));
-        self.asm.push(Insn::load(Width::Four, false, R3, R1, data_end));
+    if emit.setting.bulk {
+        emit.asm.push(Insn::store_imm(Width::Eight, R5, field(layout::BULK), 0));
     }
-
-    fn compare_reach(&mut self, reach: u32, short: Label) {
-        self.asm.push(Insn::mov(R4, R2));
-        self.asm.push(Insn::alu_imm(Alu::Add, Bits::B64, R4, reach as i32));
-        self.asm.branch(
-            Insn::jump(Test::GtU, Bits::B64, R4, R3),
-            Insn::jump(Test::LeU, Bits::B64, R4, R3),
-            short,
-        );
+    if emit.setting.emits {
+        // Events and frames, side by side.
+        emit.asm.push(Insn::store_imm(Width::Eight, R5, field(layout::EVENTS), 0));
     }
+}
 
-    /// At tc only the headers may be in one piece; accesses at run-time
-    /// addresses need the window to be.
-    const fn pulls_window(&self) -> bool {
-        matches!(self.setting.flavour, Flavour::Tc) && self.setting.dynamic_window
+/// `data` into r2 and `data_end` into r3; r1 is the context.
+fn reach_packet(emit: &mut Emit<'_>) {
+    load_packet(emit);
+    if pulls_window(emit) {
+        let pull = emit.entry.pull;
+        let window = window(emit);
+        compare_reach(emit, window, pull);
+        emit.asm.bind(emit.entry.pulled);
     }
-
-    fn window(&self) -> u32 {
-        self.setting.packet.map_or(0, |packet| packet.window)
+    let reach = emit.setting.reach;
+    if reach > 0 {
+        let pad = emit.entry.pad;
+        compare_reach(emit, reach, pad);
     }
-
-    /// As much of the window as the packet has.
-    fn pull_window(&mut self) {
-        let short = self.asm.label();
-        self.asm.bind(self.entry.pull);
-        self.asm.push(Insn::load(Width::Four, false, R2, R1, SKB_LENGTH));
-        let window = self.window() as i32;
-        self.asm.jump(Insn::jump_imm(Test::LeU, Bits::B32, R2, window), short);
-        self.asm.push(Insn::mov_imm(Bits::B64, R2, window));
-        self.asm.bind(short);
-        self.asm.push(Insn::call_helper(helper::SKB_PULL_DATA));
-        self.load_slot(R1, Slot::Context);
-        self.load_packet();
-        let pulled = self.entry.pulled;
-        self.asm.goto(pulled);
+    emit.asm.bind(emit.entry.ready);
+    if emit.keeps_data {
+        let at = emit.frame.slot(Slot::Data);
+        emit.asm.push(Insn::store(Width::Eight, FP, R2, at));
     }
+}
 
-    /// Makes the packet as long as the module reaches, with zeros.
-    pub(super) fn padding(&mut self) {
-        if self.pulls_window() {
-            self.pull_window();
+fn load_packet(emit: &mut Emit<'_>) {
+    let (data, data_end) = context_fields(emit.setting.flavour);
+    emit.asm.push(Insn::load(Width::Four, false, R2, R1, data));
+    emit.asm.push(Insn::load(Width::Four, false, R3, R1, data_end));
+}
+
+fn compare_reach(emit: &mut Emit<'_>, reach: u32, short: Label) {
+    emit.asm.push(Insn::mov(R4, R2));
+    emit.asm.push(Insn::alu_imm(Alu::Add, Bits::B64, R4, reach as i32));
+    emit.asm.branch(
+        Insn::jump(Test::GtU, Bits::B64, R4, R3),
+        Insn::jump(Test::LeU, Bits::B64, R4, R3),
+        short,
+    );
+}
+
+/// At tc only the headers may be in one piece; accesses at run-time
+/// addresses need the window to be.
+const fn pulls_window(emit: &Emit<'_>) -> bool {
+    matches!(emit.setting.flavour, Flavour::Tc) && emit.setting.dynamic_window
+}
+
+fn window(emit: &Emit<'_>) -> u32 {
+    emit.setting.packet.map_or(0, |packet| packet.window)
+}
+
+/// As much of the window as the packet has.
+fn pull_window(emit: &mut Emit<'_>) {
+    let short = emit.asm.label();
+    emit.asm.bind(emit.entry.pull);
+    emit.asm.push(Insn::load(Width::Four, false, R2, R1, SKB_LENGTH));
+    let window = window(emit) as i32;
+    emit.asm.jump(Insn::jump_imm(Test::LeU, Bits::B32, R2, window), short);
+    emit.asm.push(Insn::mov_imm(Bits::B64, R2, window));
+    emit.asm.bind(short);
+    emit.asm.push(Insn::call_helper(helper::SKB_PULL_DATA));
+    emit.load_slot(R1, Slot::Context);
+    load_packet(emit);
+    let pulled = emit.entry.pulled;
+    emit.asm.goto(pulled);
+}
+
+/// Makes the packet as long as the module reaches, with zeros.
+pub(super) fn padding(emit: &mut Emit<'_>) {
+    if pulls_window(emit) {
+        pull_window(emit);
+    }
+    let reach = emit.setting.reach;
+    if reach > 0 {
+        emit.asm.bind(emit.entry.pad);
+        match emit.setting.flavour {
+            Flavour::Xdp => pad_xdp(emit, reach),
+            Flavour::Tc => pad_tc(emit, reach),
         }
-        let reach = self.setting.reach;
-        if reach > 0 {
-            self.asm.bind(self.entry.pad);
-            match self.setting.flavour {
-                Flavour::Xdp => self.pad_xdp(reach),
-                Flavour::Tc => self.pad_tc(reach),
-            }
-            self.load_slot(R1, Slot::Context);
-            self.load_packet();
-            let unfit = Trap { code: TrapCode::Packet, place: Place::default() };
-            let unfit = self.trap(unfit);
-            self.compare_reach(reach, unfit);
-            let ready = self.entry.ready;
-            self.asm.goto(ready);
-            self.asm.bind(self.entry.unfit);
-            self.asm.hand_over(R1, hand_over::PADDED);
-            self.asm.push(Insn::store_imm(Width::Four, R1, 0, 0));
-            self.asm.goto(unfit);
-        }
+        emit.load_slot(R1, Slot::Context);
+        load_packet(emit);
+        let unfit = Trap { code: TrapCode::Packet, place: Place::default() };
+        let unfit = emit.trap(unfit);
+        compare_reach(emit, reach, unfit);
+        let ready = emit.entry.ready;
+        emit.asm.goto(ready);
+        emit.asm.bind(emit.entry.unfit);
+        emit.asm.hand_over(R1, hand_over::PADDED);
+        emit.asm.push(Insn::store_imm(Width::Four, R1, 0, 0));
+        emit.asm.goto(unfit);
     }
+}
 
-    const fn refused(&self) -> i32 {
-        match self.setting.flavour {
-            Flavour::Xdp => ABORTED,
-            Flavour::Tc => SHOT,
-        }
+const fn refused(emit: &Emit<'_>) -> i32 {
+    match emit.setting.flavour {
+        Flavour::Xdp => ABORTED,
+        Flavour::Tc => SHOT,
     }
+}
 
-    /// r1 context, r2 and r3 the packet's ends.
-    fn pad_xdp(&mut self, reach: u32) {
-        self.asm.push(Insn::alu(Alu::Sub, Bits::B64, R3, R2));
-        self.asm.push(Insn::mov_imm(Bits::B64, R2, reach as i32));
-        self.asm.push(Insn::alu(Alu::Sub, Bits::B64, R2, R3));
-        self.asm.hand_over(R4, hand_over::PADDED);
-        self.asm.push(Insn::store(Width::Four, R4, R2, 0));
-        self.asm.push(Insn::call_helper(helper::XDP_ADJUST_TAIL));
-        let unfit = self.entry.unfit;
-        self.asm.jump(Insn::jump_imm(Test::Ne, Bits::B64, R0, 0), unfit);
+/// r1 context, r2 and r3 the packet's ends.
+fn pad_xdp(emit: &mut Emit<'_>, reach: u32) {
+    emit.asm.push(Insn::alu(Alu::Sub, Bits::B64, R3, R2));
+    emit.asm.push(Insn::mov_imm(Bits::B64, R2, reach as i32));
+    emit.asm.push(Insn::alu(Alu::Sub, Bits::B64, R2, R3));
+    emit.asm.hand_over(R4, hand_over::PADDED);
+    emit.asm.push(Insn::store(Width::Four, R4, R2, 0));
+    emit.asm.push(Insn::call_helper(helper::XDP_ADJUST_TAIL));
+    let unfit = emit.entry.unfit;
+    emit.asm.jump(Insn::jump_imm(Test::Ne, Bits::B64, R0, 0), unfit);
+}
+
+/// The head may only not be in one piece.
+fn pad_tc(emit: &mut Emit<'_>, reach: u32) {
+    let (pull, unfit) = (emit.asm.label(), emit.entry.unfit);
+    emit.asm.push(Insn::load(Width::Four, false, R2, R1, SKB_LENGTH));
+    emit.asm.jump(Insn::jump_imm(Test::GeU, Bits::B32, R2, reach as i32), pull);
+    emit.asm.push(Insn::mov_imm(Bits::B64, R3, reach as i32));
+    emit.asm.push(Insn::alu(Alu::Sub, Bits::B64, R3, R2));
+    emit.asm.hand_over(R4, hand_over::PADDED);
+    emit.asm.push(Insn::store(Width::Four, R4, R3, 0));
+    emit.asm.push(Insn::mov_imm(Bits::B64, R2, reach as i32));
+    emit.asm.push(Insn::mov_imm(Bits::B64, R3, 0));
+    emit.asm.push(Insn::call_helper(helper::SKB_CHANGE_TAIL));
+    emit.asm.jump(Insn::jump_imm(Test::Ne, Bits::B64, R0, 0), unfit);
+    emit.load_slot(R1, Slot::Context);
+    emit.asm.bind(pull);
+    emit.asm.push(Insn::mov_imm(Bits::B64, R2, reach as i32));
+    emit.asm.push(Insn::call_helper(helper::SKB_PULL_DATA));
+}
+
+/// The verdict is in r0, the hand-over's address in r1.
+pub(super) fn entry_epilogue(emit: &mut Emit<'_>, label: Label) {
+    emit.asm.bind(label);
+    emit.asm.push(Insn::store(Width::Eight, R1, R0, hand_over::VERDICT as i16));
+    finish_packet(emit);
+}
+
+/// r1 is the hand-over, r0 what a program that stands alone returns. Once in the code.
+pub(super) fn finish_packet(emit: &mut Emit<'_>) {
+    if std::mem::replace(&mut emit.is_finished, true) {
+        let finish = emit.entry.finish;
+        return emit.asm.goto(finish);
     }
-
-    /// The head may only not be in one piece.
-    fn pad_tc(&mut self, reach: u32) {
-        let (pull, unfit) = (self.asm.label(), self.entry.unfit);
-        self.asm.push(Insn::load(Width::Four, false, R2, R1, SKB_LENGTH));
-        self.asm.jump(Insn::jump_imm(Test::GeU, Bits::B32, R2, reach as i32), pull);
-        self.asm.push(Insn::mov_imm(Bits::B64, R3, reach as i32));
-        self.asm.push(Insn::alu(Alu::Sub, Bits::B64, R3, R2));
-        self.asm.hand_over(R4, hand_over::PADDED);
-        self.asm.push(Insn::store(Width::Four, R4, R3, 0));
-        self.asm.push(Insn::mov_imm(Bits::B64, R2, reach as i32));
-        self.asm.push(Insn::mov_imm(Bits::B64, R3, 0));
-        self.asm.push(Insn::call_helper(helper::SKB_CHANGE_TAIL));
-        self.asm.jump(Insn::jump_imm(Test::Ne, Bits::B64, R0, 0), unfit);
-        self.load_slot(R1, Slot::Context);
-        self.asm.bind(pull);
-        self.asm.push(Insn::mov_imm(Bits::B64, R2, reach as i32));
-        self.asm.push(Insn::call_helper(helper::SKB_PULL_DATA));
+    emit.asm.bind(emit.entry.finish);
+    let (cut, done) = (emit.asm.label(), emit.asm.label());
+    let pads = emit.setting.reach > 0;
+    if pads {
+        emit.asm.push(Insn::load(Width::Four, false, R2, R1, hand_over::PADDED as i16));
+        emit.asm.jump(Insn::jump_imm(Test::Ne, Bits::B32, R2, 0), cut);
     }
-
-    /// The verdict is in r0, the hand-over's address in r1.
-    pub(super) fn entry_epilogue(&mut self, label: Label) {
-        self.asm.bind(label);
-        self.asm.push(Insn::store(Width::Eight, R1, R0, hand_over::VERDICT as i16));
-        self.finish_packet();
+    if is_alone(emit) && emit.setting.has_memory {
+        // The verifier knows that it is not taken, and takes it out.
+        let never = emit.entry.never;
+        emit.asm.jump(Insn::jump_imm(Test::Eq, Bits::B64, R1, 0), never);
     }
-
-    /// r1 is the hand-over, r0 what a program that stands alone returns. Once in the code.
-    pub(super) fn finish_packet(&mut self) {
-        if std::mem::replace(&mut self.is_finished, true) {
-            let finish = self.entry.finish;
-            return self.asm.goto(finish);
-        }
-        self.asm.bind(self.entry.finish);
-        let (cut, done) = (self.asm.label(), self.asm.label());
-        let pads = self.setting.reach > 0;
-        if pads {
-            self.asm.push(Insn::load(Width::Four, false, R2, R1, hand_over::PADDED as i16));
-            self.asm.jump(Insn::jump_imm(Test::Ne, Bits::B32, R2, 0), cut);
-        }
-        if self.is_alone() && self.setting.has_memory {
-            // The verifier knows that it is not taken, and takes it out.
-            let never = self.entry.never;
-            self.asm.jump(Insn::jump_imm(Test::Eq, Bits::B64, R1, 0), never);
-        }
-        self.asm.bind(done);
-        if self.is_alone() {
-            self.asm.push(Insn::exit());
-            self.asm.bind(self.entry.never);
-        } else {
-            self.load_slot(R1, Slot::Context);
-            self.asm.map(R2, MapKind::Afterwards);
-            self.asm.push(Insn::mov_imm(Bits::B64, R3, 0));
-            self.asm.push(Insn::call_helper(helper::TAIL_CALL));
-        }
-        if !self.is_alone() || self.setting.has_memory {
-            self.mention_arena();
-            self.asm.push(Insn::mov_imm(Bits::B32, R0, self.refused()));
-            self.asm.push(Insn::exit());
-        }
-        if pads {
-            self.asm.bind(cut);
-            self.cut();
-            self.asm.goto(done);
-        }
+    emit.asm.bind(done);
+    if is_alone(emit) {
+        emit.asm.push(Insn::exit());
+        emit.asm.bind(emit.entry.never);
+    } else {
+        emit.load_slot(R1, Slot::Context);
+        emit.asm.map(R2, MapKind::Afterwards);
+        emit.asm.push(Insn::mov_imm(Bits::B64, R3, 0));
+        emit.asm.push(Insn::call_helper(helper::TAIL_CALL));
     }
-
-    fn is_alone(&self) -> bool {
-        self.setting.packet.is_some_and(|packet| packet.standalone)
+    if !is_alone(emit) || emit.setting.has_memory {
+        mention_arena(emit);
+        emit.asm.push(Insn::mov_imm(Bits::B32, R0, refused(emit)));
+        emit.asm.push(Insn::exit());
     }
+    if pads {
+        emit.asm.bind(cut);
+        cut_padding(emit);
+        emit.asm.goto(done);
+    }
+}
 
-    /// Takes w2 bytes of padding away; r0 is kept where the context is no longer needed.
-    fn cut(&mut self) {
-        self.asm.push(Insn::store_imm(Width::Four, R1, hand_over::PADDED as i16, 0));
-        self.load_slot(R1, Slot::Context);
-        let keep = self.frame.slot(Slot::Context);
-        if self.is_alone() {
-            self.asm.push(Insn::store(Width::Eight, FP, R0, keep));
+fn is_alone(emit: &Emit<'_>) -> bool {
+    emit.setting.packet.is_some_and(|packet| packet.standalone)
+}
+
+/// Takes w2 bytes of padding away; r0 is kept where the context is no longer needed.
+fn cut_padding(emit: &mut Emit<'_>) {
+    emit.asm.push(Insn::store_imm(Width::Four, R1, hand_over::PADDED as i16, 0));
+    emit.load_slot(R1, Slot::Context);
+    let keep = emit.frame.slot(Slot::Context);
+    if is_alone(emit) {
+        emit.asm.push(Insn::store(Width::Eight, FP, R0, keep));
+    }
+    match emit.setting.flavour {
+        Flavour::Xdp => {
+            emit.asm.push(Insn::neg(Bits::B32, R2));
+            emit.asm.push(Insn::call_helper(helper::XDP_ADJUST_TAIL));
         }
-        match self.setting.flavour {
-            Flavour::Xdp => {
-                self.asm.push(Insn::neg(Bits::B32, R2));
-                self.asm.push(Insn::call_helper(helper::XDP_ADJUST_TAIL));
-            }
-            Flavour::Tc => {
-                self.asm.push(Insn::load(Width::Four, false, R4, R1, SKB_LENGTH));
-                self.asm.push(Insn::alu(Alu::Sub, Bits::B32, R4, R2));
-                self.asm.push(Insn::mov(R2, R4));
-                self.asm.push(Insn::mov_imm(Bits::B64, R3, 0));
-                self.asm.push(Insn::call_helper(helper::SKB_CHANGE_TAIL));
-            }
-        }
-        if self.is_alone() {
-            self.asm.push(Insn::load(Width::Eight, false, R0, FP, keep));
+        Flavour::Tc => {
+            emit.asm.push(Insn::load(Width::Four, false, R4, R1, SKB_LENGTH));
+            emit.asm.push(Insn::alu(Alu::Sub, Bits::B32, R4, R2));
+            emit.asm.push(Insn::mov(R2, R4));
+            emit.asm.push(Insn::mov_imm(Bits::B64, R3, 0));
+            emit.asm.push(Insn::call_helper(helper::SKB_CHANGE_TAIL));
         }
     }
+    if is_alone(emit) {
+        emit.asm.push(Insn::load(Width::Eight, false, R0, FP, keep));
+    }
+}
 
-    /// The verifier lets a program use arena pointers that names the arena once, anywhere.
-    pub(super) fn mention_arena(&mut self) {
-        if self.setting.has_memory {
-            self.asm.map(R1, MapKind::Arena);
-        }
+/// The verifier lets a program use arena pointers that names the arena once, anywhere.
+pub(super) fn mention_arena(emit: &mut Emit<'_>) {
+    if emit.setting.has_memory {
+        emit.asm.map(R1, MapKind::Arena);
     }
 }

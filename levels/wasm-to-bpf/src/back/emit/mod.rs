@@ -2,6 +2,7 @@
 //! one behind the other, and what is rare put out of line.
 
 mod any;
+mod blocks;
 mod entry;
 mod frame;
 mod head;
@@ -12,7 +13,7 @@ mod twins;
 
 use std::collections::BTreeMap;
 
-use regalloc2::{Allocation, Edit, InstOrEdit, Output};
+use regalloc2::{InstOrEdit, Output};
 
 use abi::layout::verdict_code;
 
@@ -25,9 +26,11 @@ use super::vcode::{Condition, Op as V, Slot, Trap, VCode};
 use crate::TrapCode;
 use crate::ir::{Place, Width};
 
+use blocks::{Blocks, moved};
 use entry::EntryLabels;
 use frame::Frame;
 use late::Late;
+use traps::Traps;
 use twins::placed;
 
 /// Beyond so many operations conditional jumps are made over unconditional
@@ -86,8 +89,7 @@ struct Emit<'a> {
     setting: Setting,
     needs: Needs,
     is_entry: bool,
-    vcode: &'a VCode,
-    output: &'a Output,
+    blocks: Blocks<'a>,
     frame: Frame,
     /// Whether the context is kept in the frame, ...
     keeps_context: bool,
@@ -96,16 +98,8 @@ struct Emit<'a> {
     /// Set where the packet's address is kept in the frame: something reads it there.
     keeps_data: bool,
     asm: Assembler,
-    /// Labels of the code's blocks, by number.
-    labels: Vec<Label>,
-    /// For each block another one that does the same in its place.
-    twins: Vec<Option<regalloc2::Block>>,
     late: Vec<Late>,
-    traps: BTreeMap<Trap, Label>,
-    /// Where traps go with their place in r1 and their cause in r2.
-    trap_common: Option<Label>,
-    /// Where the entry goes when a function that it called has trapped.
-    trapped: Option<Label>,
+    traps: Traps,
     /// Where the entry goes with a verdict in r0.
     epilogue: Option<Label>,
     entry: EntryLabels,
@@ -126,26 +120,21 @@ impl<'a> Emit<'a> {
         let is_entry = position == 0;
         let has_context = needs.context || is_entry && plan.setting.has_packet();
         let mut asm = Assembler::new(long);
-        let labels = vcode.blocks.iter().map(|_| asm.label()).collect();
+        let blocks = Blocks::new(vcode, output, &mut asm);
         let entry = EntryLabels::new(&mut asm);
         Some(Self {
             plan,
             setting: plan.setting,
             needs,
             is_entry,
-            vcode,
-            output,
-            frame: Frame::new(needs, has_context && keeps_context, output.num_spillslots),
+            frame: Frame::new(needs, has_context && keeps_context, blocks.spills()),
+            blocks,
             keeps_context,
             reads_context: false,
             keeps_data: needs.changes_packet && vcode.loads_slot(Slot::Data),
             asm,
-            labels,
-            twins: vec![None; vcode.blocks.len()],
             late: Vec::new(),
-            traps: BTreeMap::new(),
-            trap_common: None,
-            trapped: None,
+            traps: Traps::default(),
             epilogue: None,
             entry,
             is_finished: false,
@@ -154,98 +143,80 @@ impl<'a> Emit<'a> {
 
     fn run(mut self) -> Option<Emitted> {
         if self.is_entry {
-            self.prologue();
+            entry::prologue(&mut self);
         } else if self.needs.context {
             self.keep_context();
         }
-        self.find_twins();
-        let order: Vec<_> = (0..self.vcode.blocks.len())
-            .map(regalloc2::Block::new)
-            .filter(|&block| self.resolve(block) == block)
-            .collect();
+        twins::find(&mut self.blocks, &self.frame);
+        let order = self.blocks.order();
         let position: BTreeMap<usize, usize> =
             order.iter().enumerate().map(|(at, block)| (block.index(), at)).collect();
         let mut blocks = Vec::with_capacity(order.len());
         for (at, &block) in order.iter().enumerate() {
             let start = self.asm.here();
             let calls = self.block(block, order.get(at + 1).copied())?;
-            let successors = &self.vcode.blocks.get(block.index())?.successors;
+            let successors = self.blocks.successors(block)?;
             blocks.push(BlockCost {
                 instructions: self.asm.here() - start,
                 calls,
                 successors: successors
                     .iter()
-                    .filter_map(|&next| position.get(&self.resolve(next).index()).copied())
+                    .filter_map(|&next| position.get(&self.blocks.resolve(next).index()).copied())
                     .collect(),
             });
         }
         if let Some(label) = self.epilogue {
-            self.entry_epilogue(label);
+            entry::entry_epilogue(&mut self, label);
         }
-        self.late();
+        any::late(&mut self);
         if self.is_entry && self.setting.has_packet() {
-            self.padding();
+            entry::padding(&mut self);
         }
-        self.trap_stubs();
+        traps::trap_stubs(&mut self);
         Some(Emitted {
             code: self.asm.finish()?,
             stack: self.frame.bytes(),
-            spills: self.output.num_spillslots as u32,
+            spills: self.blocks.spills() as u32,
             reads_context: self.reads_context,
             blocks,
         })
     }
 
-    /// Whether nothing is left of the block but its jump.
-    fn is_empty(&self, block: regalloc2::Block) -> bool {
-        let vcode = self.vcode;
-        let Some(inside) = vcode.blocks.get(block.index()) else { return false };
-        if block.index() == 0 || inside.is_loop_header {
-            return false;
-        }
-        let mut content = self.output.block_insts_and_edits(vcode, block);
-        let first = content.next();
-        matches!(first, Some(InstOrEdit::Inst(inst)) if matches!(vcode.op(inst).0, V::Jump))
-            && content.next().is_none()
+    /// Returns the stub of that trap.
+    fn trap(&mut self, trap: Trap) -> Label {
+        self.traps.stub(&mut self.asm, trap)
     }
 
-    /// The block that control reaches, past empty ones, or its twin.
-    fn resolve(&self, mut block: regalloc2::Block) -> regalloc2::Block {
-        while self.is_empty(block) {
-            let next = self.vcode.blocks.get(block.index());
-            match next.and_then(|inside| inside.successors.first()) {
-                Some(&next) => block = next,
-                None => break,
-            }
-        }
-        self.twins.get(block.index()).copied().flatten().unwrap_or(block)
+    /// Returns where to go with the place in r1 and the cause in r2.
+    fn trap_common(&mut self) -> Label {
+        self.traps.common(&mut self.asm)
     }
 
-    fn label(&self, block: regalloc2::Block) -> Option<Label> {
-        self.labels.get(self.resolve(block).index()).copied()
+    /// Returns where to go when cause and place are in the block already.
+    fn trapped(&mut self) -> Label {
+        self.traps.trapped(&mut self.asm)
     }
 
-    /// Emits one block, returns whom it calls.
+    /// Emits one block; returns the functions that it calls.
     fn block(
         &mut self,
         block: regalloc2::Block,
         next: Option<regalloc2::Block>,
     ) -> Option<Vec<u32>> {
-        let label = *self.labels.get(block.index())?;
+        let label = self.blocks.own_label(block)?;
         self.asm.bind(label);
         let mut calls = Vec::new();
-        let (vcode, output) = (self.vcode, self.output);
-        for item in output.block_insts_and_edits(vcode, block) {
+        for item in self.blocks.content(block) {
             match item {
-                InstOrEdit::Edit(Edit::Move { from, to }) => {
-                    if let Some(insn) = self.moved(*from, *to)? {
+                InstOrEdit::Edit(edit) => {
+                    if let Some(insn) = moved(&self.frame, edit)? {
                         self.asm.push(insn);
                     }
                 }
                 InstOrEdit::Inst(inst) => {
-                    let (op, place) = vcode.op(inst);
+                    let (op, place) = self.blocks.vcode().op(inst);
                     self.asm.place(place.0);
-                    let registers = self.registers(inst);
+                    let registers = self.blocks.registers(inst);
                     if let V::Call(callee) = op {
                         calls.push(callee);
                     }
@@ -254,30 +225,6 @@ impl<'a> Emit<'a> {
             }
         }
         Some(calls)
-    }
-
-    fn registers(&self, inst: regalloc2::Inst) -> Vec<Reg> {
-        let register = |allocation: &Allocation| {
-            allocation.as_reg().map_or(R0, |register| register.hw_enc() as Reg)
-        };
-        self.output.inst_allocs(inst).iter().map(register).collect()
-    }
-
-    /// One instruction at most; not every move is one.
-    fn moved(&self, from: Allocation, to: Allocation) -> Option<Option<Insn>> {
-        let register = |allocation: Allocation| Some(allocation.as_reg()?.hw_enc() as Reg);
-        Some(Some(match (from.as_stack(), to.as_stack()) {
-            (None, None) if from == to => return Some(None),
-            (None, None) => Insn::mov(register(to)?, register(from)?),
-            (Some(slot), None) => {
-                Insn::load(Width::Eight, false, register(to)?, FP, self.frame.spill(slot.index()))
-            }
-            (None, Some(slot)) => {
-                Insn::store(Width::Eight, FP, register(from)?, self.frame.spill(slot.index()))
-            }
-            // The allocator makes no such moves.
-            (Some(_), Some(_)) => return None,
-        }))
     }
 
     fn op(
@@ -325,17 +272,21 @@ impl<'a> Emit<'a> {
                 self.branch(condition, reg(0), R0, label);
             }
             V::HandOver => self.asm.hand_over(reg(0), 0),
-            V::MoveHead(by) => self.move_head(by, place),
+            V::MoveHead(by) => head::move_head(self, by, place),
             V::MayGoto(place) => self.may_goto(place),
-            V::WindowLoad { width, distance } => self.window_load(width, distance, registers)?,
-            V::WindowStore { width, distance } => self.window_store(width, distance, registers)?,
-            V::AnyLoad(access) => self.any_load(access, registers)?,
-            V::AnyStore(access) => self.any_store(access, registers)?,
+            V::WindowLoad { width, distance } => {
+                any::window_load(self, width, distance, registers)?
+            }
+            V::WindowStore { width, distance } => {
+                any::window_store(self, width, distance, registers)?
+            }
+            V::AnyLoad(access) => any::any_load(self, access, registers)?,
+            V::AnyStore(access) => any::any_store(self, access, registers)?,
             V::Pointers { reach, keep } => self.pointers(reach, keep, place, registers)?,
             V::CheckVerdict => self.check_verdict(reg(0), reg(1)),
-            V::Jump => self.go(*self.successors(block)?.first()?, next)?,
+            V::Jump => self.go(*self.blocks.successors(block)?.first()?, next)?,
             V::Branch(condition) => {
-                let &[yes, no] = self.successors(block)? else { return None };
+                let &[yes, no] = self.blocks.successors(block)? else { return None };
                 self.two_ways(condition, reg(0), reg(1), [yes, no], next)?;
             }
             V::Return => self.leave(next),
@@ -347,13 +298,9 @@ impl<'a> Emit<'a> {
         Some(())
     }
 
-    fn successors(&self, block: regalloc2::Block) -> Option<&'a [regalloc2::Block]> {
-        self.vcode.blocks.get(block.index()).map(|inside| inside.successors.as_slice())
-    }
-
     fn go(&mut self, target: regalloc2::Block, next: Option<regalloc2::Block>) -> Option<()> {
-        if Some(self.resolve(target)) != next {
-            let label = self.label(target)?;
+        if Some(self.blocks.resolve(target)) != next {
+            let label = self.blocks.label(target)?;
             self.asm.goto(label);
         }
         Some(())
@@ -367,15 +314,15 @@ impl<'a> Emit<'a> {
         [yes, no]: [regalloc2::Block; 2],
         next: Option<regalloc2::Block>,
     ) -> Option<()> {
-        if self.resolve(yes) == self.resolve(no) {
+        if self.blocks.resolve(yes) == self.blocks.resolve(no) {
             return self.go(yes, next);
         }
-        if Some(self.resolve(yes)) == next {
-            let label = self.label(no)?;
+        if Some(self.blocks.resolve(yes)) == next {
+            let label = self.blocks.label(no)?;
             self.branch(condition.inverse(), x, y, label);
             return Some(());
         }
-        let label = self.label(yes)?;
+        let label = self.blocks.label(yes)?;
         self.branch(condition, x, y, label);
         self.go(no, next)
     }

@@ -13,69 +13,67 @@ use super::Emit;
 use super::late::{Partial, What};
 use crate::ir::Width;
 
-impl Emit<'_> {
-    /// From the last byte to the first, each compared with the packet's end.
-    pub(super) fn partial(&mut self, access: Partial) {
-        let Partial { label, back, width, borrowed, what, .. } = access;
-        let size = width.bytes();
-        self.asm.bind(label);
-        if size > 1 {
-            self.keep_pointer(access);
-        }
-        if let What::Load(result) = what {
-            self.asm.push(Insn::mov_imm(Bits::B64, result, 0));
-        }
-        // A single byte beyond the end is all there is.
-        if size > 1 {
-            for byte in (0..size).rev() {
-                self.partial_byte(access, byte as i32);
-            }
-            let keep = self.frame.slot(Slot::Spare);
-            self.asm.push(Insn::load(Width::Eight, false, borrowed, FP, keep));
-        }
-        self.asm.goto(back);
+/// From the last byte to the first, each compared with the packet's end.
+pub(super) fn partial(emit: &mut Emit<'_>, access: Partial) {
+    let Partial { label, back, width, borrowed, what, .. } = access;
+    let size = width.bytes();
+    emit.asm.bind(label);
+    if size > 1 {
+        keep_pointer(emit, access);
     }
+    if let What::Load(result) = what {
+        emit.asm.push(Insn::mov_imm(Bits::B64, result, 0));
+    }
+    // A single byte beyond the end is all there is.
+    if size > 1 {
+        for byte in (0..size).rev() {
+            partial_byte(emit, access, byte as i32);
+        }
+        let keep = emit.frame.slot(Slot::Spare);
+        emit.asm.push(Insn::load(Width::Eight, false, borrowed, FP, keep));
+    }
+    emit.asm.goto(back);
+}
 
-    /// The first byte's address into its slot.
-    fn keep_pointer(&mut self, access: Partial) {
-        let Partial { address, distance, free, borrowed, .. } = access;
-        let (data, _) = context_fields(self.setting.flavour);
-        let keep = self.frame.slot(Slot::Spare);
-        self.asm.push_sum(free, address, distance);
-        for shift in [Alu::Shl, Alu::ShrU] {
-            self.asm.push(Insn::alu_imm(shift, Bits::B64, free, WINDOW_SHIFT));
-        }
-        self.asm.push(Insn::store(Width::Eight, FP, borrowed, keep));
-        self.load_slot(borrowed, Slot::Context);
-        self.asm.push(Insn::load(Width::Four, false, borrowed, borrowed, data));
-        self.asm.push(Insn::alu(Alu::Add, Bits::B64, free, borrowed));
-        let pointer = self.frame.slot(Slot::Pointer);
-        self.asm.push(Insn::store(Width::Eight, FP, free, pointer));
+/// The first byte's address into its slot.
+fn keep_pointer(emit: &mut Emit<'_>, access: Partial) {
+    let Partial { address, distance, free, borrowed, .. } = access;
+    let (data, _) = context_fields(emit.setting.flavour);
+    let keep = emit.frame.slot(Slot::Spare);
+    emit.asm.push_sum(free, address, distance);
+    for shift in [Alu::Shl, Alu::ShrU] {
+        emit.asm.push(Insn::alu_imm(shift, Bits::B64, free, WINDOW_SHIFT));
     }
+    emit.asm.push(Insn::store(Width::Eight, FP, borrowed, keep));
+    emit.load_slot(borrowed, Slot::Context);
+    emit.asm.push(Insn::load(Width::Four, false, borrowed, borrowed, data));
+    emit.asm.push(Insn::alu(Alu::Add, Bits::B64, free, borrowed));
+    let pointer = emit.frame.slot(Slot::Pointer);
+    emit.asm.push(Insn::store(Width::Eight, FP, free, pointer));
+}
 
-    fn partial_byte(&mut self, access: Partial, byte: i32) {
-        let Partial { free: pointer, borrowed, what, .. } = access;
-        let (_, data_end) = context_fields(self.setting.flavour);
-        let skip = self.asm.label();
-        if let What::Load(result) = what {
-            self.asm.push(Insn::alu_imm(Alu::Shl, Bits::B64, result, 8));
-        }
-        self.load_slot(pointer, Slot::Pointer);
-        self.asm.push(Insn::alu_imm(Alu::Add, Bits::B64, pointer, byte + 1));
-        self.load_slot(borrowed, Slot::Context);
-        self.asm.push(Insn::load(Width::Four, false, borrowed, borrowed, data_end));
-        self.asm.jump(Insn::jump(Test::GtU, Bits::B64, pointer, borrowed), skip);
-        match what {
-            What::Load(result) => {
-                self.asm.push(Insn::load(Width::One, false, borrowed, pointer, -1));
-                self.asm.push(Insn::alu(Alu::Or, Bits::B64, result, borrowed));
-            }
-            What::Store(value) => {
-                self.asm.push(Insn::mov(borrowed, value));
-                self.asm.push(Insn::alu_imm(Alu::ShrU, Bits::B64, borrowed, 8 * byte));
-                self.asm.push(Insn::store(Width::One, pointer, borrowed, -1));
-            }
-        }
-        self.asm.bind(skip);
+fn partial_byte(emit: &mut Emit<'_>, access: Partial, byte: i32) {
+    let Partial { free: pointer, borrowed, what, .. } = access;
+    let (_, data_end) = context_fields(emit.setting.flavour);
+    let skip = emit.asm.label();
+    if let What::Load(result) = what {
+        emit.asm.push(Insn::alu_imm(Alu::Shl, Bits::B64, result, 8));
     }
+    emit.load_slot(pointer, Slot::Pointer);
+    emit.asm.push(Insn::alu_imm(Alu::Add, Bits::B64, pointer, byte + 1));
+    emit.load_slot(borrowed, Slot::Context);
+    emit.asm.push(Insn::load(Width::Four, false, borrowed, borrowed, data_end));
+    emit.asm.jump(Insn::jump(Test::GtU, Bits::B64, pointer, borrowed), skip);
+    match what {
+        What::Load(result) => {
+            emit.asm.push(Insn::load(Width::One, false, borrowed, pointer, -1));
+            emit.asm.push(Insn::alu(Alu::Or, Bits::B64, result, borrowed));
+        }
+        What::Store(value) => {
+            emit.asm.push(Insn::mov(borrowed, value));
+            emit.asm.push(Insn::alu_imm(Alu::ShrU, Bits::B64, borrowed, 8 * byte));
+            emit.asm.push(Insn::store(Width::One, pointer, borrowed, -1));
+        }
+    }
+    emit.asm.bind(skip);
 }
