@@ -230,25 +230,25 @@ pub fn run(
     folder: &Path,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Reproduced> {
-    let mut lab = Lab { options, line: Line::new("repro")?, subject, progress };
+    let lab = &mut Lab { options, line: Line::new("repro")?, subject, progress };
     let drawn = match name {
-        "amnet-3" => lab.by_passes()?,
-        "amnet-4" => lab.by_length()?,
-        "amnet-5" => lab.compressed()?,
-        "amnet-6" => lab.crowded()?,
-        "amnet-radio" => lab.radio()?,
-        "tamanoir-11" => lab.crossing(frame::Kind::Udp)?,
-        "tamanoir-12" => lab.crossing(frame::Kind::Tcp)?,
-        "tamanoir-13" => lab.half_goes_up()?,
-        "tamanoir-14" => lab.moves_down()?,
-        "tamanoir-15" => lab.switches()?,
-        "promethos-4" => lab.under_load()?,
-        "sane-table1" => lab.hash_table()?,
-        "sane-5" => lab.hash_by_length()?,
-        "rcane-11" => lab.shares()?,
-        "rcane-12" => lab.transmission()?,
-        "rcane-13" => lab.reception()?,
-        "rcane-16" => lab.garbage()?,
+        "amnet-3" => amnet::by_passes(lab)?,
+        "amnet-4" => amnet::by_length(lab)?,
+        "amnet-5" => compressing::compressed(lab)?,
+        "amnet-6" => servers::crowded(lab)?,
+        "amnet-radio" => radio::radio(lab)?,
+        "tamanoir-11" => crossing::crossing(lab, frame::Kind::Udp)?,
+        "tamanoir-12" => crossing::crossing(lab, frame::Kind::Tcp)?,
+        "tamanoir-13" => shifting::half_goes_up(lab)?,
+        "tamanoir-14" => shifting::moves_down(lab)?,
+        "tamanoir-15" => shifting::switches(lab)?,
+        "promethos-4" => promethos::under_load(lab)?,
+        "sane-table1" => sane::hash_table(lab)?,
+        "sane-5" => sane::hash_by_length(lab)?,
+        "rcane-11" => shares::shares(lab)?,
+        "rcane-12" => rcane::transmission(lab)?,
+        "rcane-13" => rcane::reception(lab)?,
+        "rcane-16" => garbage::garbage(lab)?,
         _ => {
             let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
             bail!("there is no figure '{name}'; there are: {}", names.join(", "));
@@ -271,7 +271,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Runs that may be spoiled so, one after another.
 const SPOILED_MAX: usize = 3;
 
-/// A line, and what stands in it.
+/// The line that figures are measured on, with the node that stands in it. A figure is a function
+/// over it, in a module of its own.
 struct Lab<'a> {
     options: &'a Options,
     line: Line,
@@ -292,7 +293,8 @@ impl Lab<'_> {
         done
     }
 
-    /// A run during which the machine did not stand still; each says for how long it did.
+    /// Returns what a run measured during which the machine did not stand still; each says for how
+    /// long it did.
     fn unspoiled<T>(
         &mut self,
         mut run: impl FnMut(&mut Self) -> Result<(T, Duration)>,

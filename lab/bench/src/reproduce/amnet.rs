@@ -31,128 +31,126 @@ const PAPER_LOAD: f64 = 40.0;
 const PAPER_KNEE: f64 = 700.0;
 /// A load counts as carried when at most this share is lost.
 const LOSS_MAX: f64 = 0.05;
-impl Lab<'_> {
-    /// Figure 3.
-    pub(super) fn by_passes(&mut self) -> Result<Drawn> {
-        // The highest load is that at which one pass is far beyond its limit,
-        // as the paper's wire was for its node.
-        let limit = self.with_passes(Some(1), |lab| lab.rates(LENGTH, None))?.counted;
-        let loads = steps(self.options.quick).map(|step| (limit * step) as u64);
+/// Figure 3.
+pub(super) fn by_passes(lab: &mut Lab<'_>) -> Result<Drawn> {
+    // The highest load is that at which one pass is far beyond its limit,
+    // as the paper's wire was for its node.
+    let limit = with_passes(lab, Some(1), |lab| rates(lab, LENGTH, None))?.counted;
+    let loads = steps(lab.options.quick).map(|step| (limit * step) as u64);
+    let mut points = Vec::new();
+    for passes in [None, Some(1), Some(2), Some(3), Some(PASSES_MAX)] {
+        let curve = curve(passes);
+        points.extend(with_passes(lab, passes, |lab| {
+            let point = |load| at_load(lab, &curve, LENGTH, Some(load));
+            loads.clone().map(point).collect::<Result<Vec<Point>>>()
+        })?);
+    }
+    let best = |passes| {
+        let curve = curve(passes);
+        let of_curve = points.iter().filter(|point| point.curve == curve);
+        of_curve.map(|point| point.throughput.unwrap_or(0.0)).fold(0.0, f64::max)
+    };
+    let one = best(Some(1));
+    let share = |passes: u32| Compared {
+        what: format!("{passes} passes, of the best throughput with one"),
+        unit: "ratio",
+        paper: (PAPER_ONE_PASS - PAPER_PER_PASS * f64::from(passes - 1)) / PAPER_ONE_PASS,
+        ours: Some(best(Some(passes)) / one),
+    };
+    let mut compared = vec![
+        Compared {
+            what: "no service, best throughput".to_owned(),
+            unit: "Mbit/s",
+            paper: PAPER_PLAIN,
+            ours: Some(best(None)),
+        },
+        Compared {
+            what: "1 pass, best throughput".to_owned(),
+            unit: "Mbit/s",
+            paper: PAPER_ONE_PASS,
+            ours: Some(one),
+        },
+    ];
+    compared.extend((2..=PASSES_MAX).map(share));
+    let references = limits(one);
+    Ok(Drawn { references, ..drawn(points, compared, Quantity::Offered) })
+}
+
+/// Figure 4.
+pub(super) fn by_length(lab: &mut Lab<'_>) -> Result<Drawn> {
+    let (load, points) = with_passes(lab, Some(1), |lab| {
+        let limit = rates(lab, LENGTH, None)?.counted;
+        // The same share of what full packets reach as in the paper.
+        let load = limit * PAPER_LOAD / PAPER_ONE_PASS * LENGTH as f64;
         let mut points = Vec::new();
-        for passes in [None, Some(1), Some(2), Some(3), Some(PASSES_MAX)] {
-            let curve = curve(passes);
-            points.extend(self.with_passes(passes, |lab| {
-                let point = |load| lab.at_load(&curve, LENGTH, Some(load));
-                loads.clone().map(point).collect::<Result<Vec<Point>>>()
-            })?);
+        for length in LENGTHS {
+            points.push(at_load(lab, LOADED, length, Some((load / length as f64) as u64))?);
+            points.push(at_load(lab, FLOODED, length, None)?);
         }
-        let best = |passes| {
-            let curve = curve(passes);
-            let of_curve = points.iter().filter(|point| point.curve == curve);
-            of_curve.map(|point| point.throughput.unwrap_or(0.0)).fold(0.0, f64::max)
-        };
-        let one = best(Some(1));
-        let share = |passes: u32| Compared {
-            what: format!("{passes} passes, of the best throughput with one"),
-            unit: "ratio",
-            paper: (PAPER_ONE_PASS - PAPER_PER_PASS * f64::from(passes - 1)) / PAPER_ONE_PASS,
-            ours: Some(best(Some(passes)) / one),
-        };
-        let mut compared = vec![
-            Compared {
-                what: "no service, best throughput".to_owned(),
-                unit: "Mbit/s",
-                paper: PAPER_PLAIN,
-                ours: Some(best(None)),
-            },
-            Compared {
-                what: "1 pass, best throughput".to_owned(),
-                unit: "Mbit/s",
-                paper: PAPER_ONE_PASS,
-                ours: Some(one),
-            },
-        ];
-        compared.extend((2..=PASSES_MAX).map(share));
-        let references = limits(one);
-        Ok(Drawn { references, ..drawn(points, compared, Quantity::Offered) })
-    }
+        Ok((load, points))
+    })?;
+    let wanted = (1.0 - LOSS_MAX) * megabits(load, 1);
+    let knee = knee(&points, wanted);
+    let compared = vec![
+        Compared {
+            what: "offered load".to_owned(),
+            unit: "Mbit/s",
+            paper: PAPER_LOAD,
+            ours: Some(megabits(load, 1)),
+        },
+        Compared {
+            what: "smallest packets that carry it".to_owned(),
+            unit: "bytes",
+            paper: PAPER_KNEE,
+            ours: knee.map(|length| length as f64),
+        },
+    ];
+    let wanted = Reference::level(
+        Quantity::Throughput,
+        LOADED,
+        format!("the offered load, which the paper's node carries from {PAPER_KNEE} bytes on"),
+        megabits(load, 1),
+    );
+    Ok(Drawn { references: vec![wanted], ..drawn(points, compared, Quantity::Length) })
+}
 
-    /// Figure 4.
-    pub(super) fn by_length(&mut self) -> Result<Drawn> {
-        let (load, points) = self.with_passes(Some(1), |lab| {
-            let limit = lab.rates(LENGTH, None)?.counted;
-            // The same share of what full packets reach as in the paper.
-            let load = limit * PAPER_LOAD / PAPER_ONE_PASS * LENGTH as f64;
-            let mut points = Vec::new();
-            for length in LENGTHS {
-                points.push(lab.at_load(LOADED, length, Some((load / length as f64) as u64))?);
-                points.push(lab.at_load(FLOODED, length, None)?);
-            }
-            Ok((load, points))
-        })?;
-        let wanted = (1.0 - LOSS_MAX) * megabits(load, 1);
-        let knee = knee(&points, wanted);
-        let compared = vec![
-            Compared {
-                what: "offered load".to_owned(),
-                unit: "Mbit/s",
-                paper: PAPER_LOAD,
-                ours: Some(megabits(load, 1)),
-            },
-            Compared {
-                what: "smallest packets that carry it".to_owned(),
-                unit: "bytes",
-                paper: PAPER_KNEE,
-                ours: knee.map(|length| length as f64),
-            },
-        ];
-        let wanted = Reference::level(
-            Quantity::Throughput,
-            LOADED,
-            format!("the offered load, which the paper's node carries from {PAPER_KNEE} bytes on"),
-            megabits(load, 1),
-        );
-        Ok(Drawn { references: vec![wanted], ..drawn(points, compared, Quantity::Length) })
-    }
+/// Runs a node with `touch`, or with no service, for as long as `work` takes.
+fn with_passes<T>(
+    lab: &mut Lab<'_>,
+    passes: Option<u32>,
+    work: impl FnOnce(&mut Lab<'_>) -> Result<T>,
+) -> Result<T> {
+    (lab.progress)(&format!("starting a node with {}", curve(passes)));
+    let name = passes.map_or("bench-plain".to_owned(), |passes| format!("bench-touch{passes}"));
+    let plan = lab.line.plan(&name, passes.map(|passes| Service::Touch { passes }));
+    lab.with_node(&plan, work)
+}
 
-    /// Runs a node with `touch`, or with no service, for as long as `work` takes.
-    fn with_passes<T>(
-        &mut self,
-        passes: Option<u32>,
-        work: impl FnOnce(&mut Self) -> Result<T>,
-    ) -> Result<T> {
-        (self.progress)(&format!("starting a node with {}", curve(passes)));
-        let name = passes.map_or("bench-plain".to_owned(), |passes| format!("bench-touch{passes}"));
-        let plan = self.line.plan(&name, passes.map(|passes| Service::Touch { passes }));
-        self.with_node(&plan, work)
-    }
+fn at_load(lab: &mut Lab<'_>, curve: &str, length: usize, rate: Option<u64>) -> Result<Point> {
+    (lab.progress)(&format!("{curve}, {length} bytes"));
+    let Rates { offered, counted } = rates(lab, length, rate)?;
+    Ok(Point {
+        curve: curve.to_owned(),
+        length,
+        offered: Some(megabits(offered, length)),
+        throughput: Some(megabits(counted, length)),
+        ..Point::default()
+    })
+}
 
-    fn at_load(&mut self, curve: &str, length: usize, rate: Option<u64>) -> Result<Point> {
-        (self.progress)(&format!("{curve}, {length} bytes"));
-        let Rates { offered, counted } = self.rates(length, rate)?;
-        Ok(Point {
-            curve: curve.to_owned(),
-            length,
-            offered: Some(megabits(offered, length)),
-            throughput: Some(megabits(counted, length)),
-            ..Point::default()
-        })
-    }
-
-    /// Packets per second, medians of the rounds.
-    fn rates(&mut self, length: usize, rate: Option<u64>) -> Result<Rates> {
-        let sink = Sink::new(&self.line, Kind::Xdp)?;
-        let traffic = Traffic { rate, ..Traffic::flood(length) };
-        let window = Window::new(self.options.quick);
-        // One round of a figure with some thirty points is enough for its shape.
-        let rounds = if self.options.quick { 1 } else { self.options.rounds().min(3) };
-        let mut read = || Ok(Reading::now(sink.packets()?));
-        let measured: Vec<Rates> = (0..rounds)
-            .map(|_| measure(&self.line, traffic, window, &mut read))
-            .collect::<Result<_>>()?;
-        let of = |value: fn(&Rates) -> f64| median(&measured.iter().map(value).collect::<Vec<_>>());
-        Ok(Rates { offered: of(|rates| rates.offered), counted: of(|rates| rates.counted) })
-    }
+/// Packets per second, medians of the rounds.
+fn rates(lab: &mut Lab<'_>, length: usize, rate: Option<u64>) -> Result<Rates> {
+    let sink = Sink::new(&lab.line, Kind::Xdp)?;
+    let traffic = Traffic { rate, ..Traffic::flood(length) };
+    let window = Window::new(lab.options.quick);
+    // One round of a figure with some thirty points is enough for its shape.
+    let rounds = if lab.options.quick { 1 } else { lab.options.rounds().min(3) };
+    let mut read = || Ok(Reading::now(sink.packets()?));
+    let measured: Vec<Rates> = (0..rounds)
+        .map(|_| measure(&lab.line, traffic, window, &mut read))
+        .collect::<Result<_>>()?;
+    let of = |value: fn(&Rates) -> f64| median(&measured.iter().map(value).collect::<Vec<_>>());
+    Ok(Rates { offered: of(|rates| rates.offered), counted: of(|rates| rates.counted) })
 }
 
 /// The smallest packets that carry a load, and so do all larger ones.

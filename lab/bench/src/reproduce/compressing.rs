@@ -75,73 +75,66 @@ impl Times {
     }
 }
 
-impl Lab<'_> {
-    /// Figure 5.
-    pub(super) fn compressed(&mut self) -> Result<Drawn> {
-        self.line.carry_tcp()?;
-        let folder = streams::folder()?;
-        let files = within(folder.path(), "files")?;
-        let pages = pages();
-        for page in &pages {
-            std::fs::write(files.join(&page.path[1..]), &page.body).context("writing a file")?;
-        }
-        let _origin = nginx::origin(&self.line, folder.path(), &files)?;
-        let plan =
-            Plan { rule: Some(RULE.to_owned()), ..self.line.plan(NODE, Some(Service::Compress)) };
-        (self.progress)("starting a node with compress");
-        let times = self.with_node(&plan, |lab| {
-            let mut times = Vec::new();
-            for rate in RATES {
-                limit(&lab.line.node, PORT_IN, Some(rate))?;
-                for page in &pages {
-                    (lab.progress)(&format!("{rate} Mbit/s, {} bytes", page.body.len()));
-                    times.push(lab.load_both(page, rate)?);
-                }
-            }
-            Ok(times)
-        })?;
-        Ok(drawn(&times))
+/// Figure 5.
+pub(super) fn compressed(lab: &mut Lab<'_>) -> Result<Drawn> {
+    lab.line.carry_tcp()?;
+    let folder = streams::folder()?;
+    let files = within(folder.path(), "files")?;
+    let pages = pages();
+    for page in &pages {
+        std::fs::write(files.join(&page.path[1..]), &page.body).context("writing a file")?;
     }
-
-    fn load_both(&self, page: &Page, rate: u32) -> Result<Times> {
-        let count = if self.options.quick { 3 } else { 4 * self.options.rounds() };
-        let (mut with, mut without) = (Vec::new(), Vec::new());
-        // The first of each is not counted: caches are empty.
-        for at in 0..=count {
-            let served = self.load(page, SERVED)?;
-            let plain = self.load(page, PLAIN)?;
-            if at > 0 {
-                with.push(served);
-                without.push(plain);
+    let _origin = nginx::origin(&lab.line, folder.path(), &files)?;
+    let plan = Plan { rule: Some(RULE.to_owned()), ..lab.line.plan(NODE, Some(Service::Compress)) };
+    (lab.progress)("starting a node with compress");
+    let times = lab.with_node(&plan, |lab| {
+        let mut times = Vec::new();
+        for rate in RATES {
+            limit(&lab.line.node, PORT_IN, Some(rate))?;
+            for page in &pages {
+                (lab.progress)(&format!("{rate} Mbit/s, {} bytes", page.body.len()));
+                times.push(load_both(lab, page, rate)?);
             }
         }
-        Ok(Times {
-            rate,
-            length: page.body.len(),
-            is_noise: page.is_noise,
-            with: median(&with),
-            without: median(&without),
-        })
-    }
+        Ok(times)
+    })?;
+    Ok(drawn(&times))
+}
 
-    /// Microseconds from the first SYN to the last FIN.
-    fn load(&self, page: &Page, from: &str) -> Result<f64> {
-        let at: SocketAddr = from.parse()?;
-        let begun = Instant::now();
-        let mut stream = netns::in_namespace(&self.line.source, || TcpStream::connect(at))?
-            .with_context(|| format!("connecting to {at}"))?;
-        stream.set_read_timeout(Some(LOAD_TIME_MAX))?;
-        write!(
-            stream,
-            "GET {} HTTP/1.0\r\nHost: {at}\r\nAccept-Encoding: gzip\r\n\r\n",
-            page.path
-        )?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).with_context(|| format!("loading {}", page.path))?;
-        let took = begun.elapsed();
-        ensure!(body(&answer)? == page.body, "{} came from {from} as other bytes", page.path);
-        Ok(took.as_secs_f64() * 1e6)
+fn load_both(lab: &Lab<'_>, page: &Page, rate: u32) -> Result<Times> {
+    let count = if lab.options.quick { 3 } else { 4 * lab.options.rounds() };
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    // The first of each is not counted: caches are empty.
+    for at in 0..=count {
+        let served = load(lab, page, SERVED)?;
+        let plain = load(lab, page, PLAIN)?;
+        if at > 0 {
+            with.push(served);
+            without.push(plain);
+        }
     }
+    Ok(Times {
+        rate,
+        length: page.body.len(),
+        is_noise: page.is_noise,
+        with: median(&with),
+        without: median(&without),
+    })
+}
+
+/// Microseconds from the first SYN to the last FIN.
+fn load(lab: &Lab<'_>, page: &Page, from: &str) -> Result<f64> {
+    let at: SocketAddr = from.parse()?;
+    let begun = Instant::now();
+    let mut stream = netns::in_namespace(&lab.line.source, || TcpStream::connect(at))?
+        .with_context(|| format!("connecting to {at}"))?;
+    stream.set_read_timeout(Some(LOAD_TIME_MAX))?;
+    write!(stream, "GET {} HTTP/1.0\r\nHost: {at}\r\nAccept-Encoding: gzip\r\n\r\n", page.path)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).with_context(|| format!("loading {}", page.path))?;
+    let took = begun.elapsed();
+    ensure!(body(&answer)? == page.body, "{} came from {from} as other bytes", page.path);
+    Ok(took.as_secs_f64() * 1e6)
 }
 
 fn pages() -> Vec<Page> {

@@ -35,40 +35,37 @@ const PAPER_USER_TCP_US: f64 = 16_000.0;
 /// The size that is compared with the paper's values.
 const COMPARED_LENGTH: usize = 200;
 
-impl Lab<'_> {
-    /// Figures 11 and 12.
-    pub(super) fn crossing(&mut self, kind: frame::Kind) -> Result<Drawn> {
-        let (fixed, kernel) = (Line::new("fixed")?, Line::new("kernel")?);
-        let _links =
-            namespaces::netns::in_namespace(&fixed.node, || forward::fixed_redirect(&fixed))??;
-        let plan = self.line.plan(NODE, Some(Service::Monitor));
-        (self.progress)("starting a node");
-        let (points, notes) = self.with_node(&plan, |lab| {
-            let (levels, notes) = lab.levels(NODE);
-            let mut points = Vec::new();
-            for length in LENGTHS {
-                let traffic =
-                    Traffic { rate: Some(RATE), kind, stamped: true, ..Traffic::flood(length) };
-                (lab.progress)(&format!("{length} bytes"));
-                for (curve, line) in [(FIXED, &fixed), (KERNEL, &kernel)] {
-                    let measured = stamped::rounds(line, traffic, lab)?;
-                    points.push(measured.point(curve, length));
-                }
-                for level in &levels {
-                    lab.subject.move_to(NODE, *level)?;
-                    let measured = stamped::rounds(&lab.line, traffic, lab)?;
-                    points.push(measured.point(&at(*level), length));
-                }
+/// Figures 11 and 12.
+pub(super) fn crossing(lab: &mut Lab<'_>, kind: frame::Kind) -> Result<Drawn> {
+    let (fixed, kernel) = (Line::new("fixed")?, Line::new("kernel")?);
+    let _links = namespaces::netns::in_namespace(&fixed.node, || forward::fixed_redirect(&fixed))??;
+    let plan = lab.line.plan(NODE, Some(Service::Monitor));
+    (lab.progress)("starting a node");
+    let (points, notes) = lab.with_node(&plan, |lab| {
+        let (levels, notes) = stamped::levels(lab, NODE);
+        let mut points = Vec::new();
+        for length in LENGTHS {
+            let traffic =
+                Traffic { rate: Some(RATE), kind, stamped: true, ..Traffic::flood(length) };
+            (lab.progress)(&format!("{length} bytes"));
+            for (curve, line) in [(FIXED, &fixed), (KERNEL, &kernel)] {
+                let measured = stamped::rounds(line, traffic, lab)?;
+                points.push(measured.point(curve, length));
             }
-            Ok((points, notes))
-        })?;
-        let compared = compared(&points, kind);
-        let columns = &[Quantity::Length, Quantity::Delay, Quantity::DelayP99];
-        let (x, y) = (Quantity::Length, Quantity::Delay);
-        let panels = vec![Panel { log_y: true, ..Panel::lines(x, y) }];
-        let references = references(kind);
-        Ok(Drawn { points, compared, columns, panels, notes, references })
-    }
+            for level in &levels {
+                lab.subject.move_to(NODE, *level)?;
+                let measured = stamped::rounds(&lab.line, traffic, lab)?;
+                points.push(measured.point(&at(*level), length));
+            }
+        }
+        Ok((points, notes))
+    })?;
+    let compared = compared(&points, kind);
+    let columns = &[Quantity::Length, Quantity::Delay, Quantity::DelayP99];
+    let (x, y) = (Quantity::Length, Quantity::Delay);
+    let panels = vec![Panel { log_y: true, ..Panel::lines(x, y) }];
+    let references = references(kind);
+    Ok(Drawn { points, compared, columns, panels, notes, references })
 }
 
 const fn paper_user(kind: frame::Kind) -> f64 {

@@ -40,71 +40,69 @@ struct Counted {
     packets: [u64; 2],
 }
 
-impl Lab<'_> {
-    /// Figure 16.
-    pub(super) fn garbage(&mut self) -> Result<Drawn> {
-        let plan = self.line.plan(NODE, None);
-        let (one, two) = self.with_node(&plan, |lab| {
-            let both = Party {
-                name: "both",
-                cpu: Some(PROMISE),
-                flow: SOURCE_PORT_FIRST,
-                flows: 2,
-                work: Work::Heap,
-                ..Party::default()
+/// Figure 16.
+pub(super) fn garbage(lab: &mut Lab<'_>) -> Result<Drawn> {
+    let plan = lab.line.plan(NODE, None);
+    let (one, two) = lab.with_node(&plan, |lab| {
+        let both = Party {
+            name: "both",
+            cpu: Some(PROMISE),
+            flow: SOURCE_PORT_FIRST,
+            flows: 2,
+            work: Work::Heap,
+            ..Party::default()
+        };
+        let one = collected(lab, "one heap", &[both])?;
+        let a = Party { name: "a", cpu: None, flows: 1, ..both };
+        let b = Party { name: "b", flow: SOURCE_PORT_FIRST + 1, flows: 1, ..both };
+        Ok((one, collected(lab, "two heaps", &[a, b])?))
+    })?;
+    Ok(drawn(one, two, if lab.options.quick { PHASE_QUICK } else { PHASE }))
+}
+
+/// A point of A's and of B's for each step.
+fn collected(lab: &mut Lab<'_>, heaps: &str, parties: &[Party<'_>]) -> Result<Vec<Point>> {
+    for party in parties {
+        lab.subject.admit(NODE, party)?;
+    }
+    let traffic = Traffic { rate: Some(RATE), flows: 2, ..Traffic::flood(LENGTH) };
+    let device = Line::ifindex(&lab.line.source, "s0")?;
+    let generator = Generator::start(&lab.line.source, device, traffic)?;
+    let phase = if lab.options.quick { PHASE_QUICK } else { PHASE };
+    let mut points = Vec::new();
+    let (begin, mut before) = (Instant::now(), counted(lab, parties)?);
+    for (number, objects) in [LITTLE, MUCH].into_iter().enumerate() {
+        (lab.progress)(&format!("{heaps}, {objects} objects for each packet of A"));
+        lab.subject.tell(NODE, parties[0].name, &objects.to_le_bytes())?;
+        while begin.elapsed() < phase * (number as u32 + 1) {
+            std::thread::sleep(STEP);
+            let at = begin.elapsed().as_secs_f64();
+            let now = counted(lab, parties)?;
+            points.extend(points_of(heaps, at, &before, &now));
+            before = now;
+        }
+    }
+    generator.stop()?;
+    for party in parties {
+        lab.subject.evict(NODE, party.name)?;
+    }
+    Ok(points)
+}
+
+fn counted(lab: &mut Lab<'_>, parties: &[Party<'_>]) -> Result<Counted> {
+    let mut sum = Counted::default();
+    for party in parties {
+        let counters = lab.subject.counters(NODE, party.name)?;
+        for (at, who) in WHO.into_iter().enumerate() {
+            let of = |what: &str| {
+                let name = format!("{what}_{who}");
+                counters.get(&name).copied().with_context(|| format!("no counter '{name}'"))
             };
-            let one = lab.collected("one heap", &[both])?;
-            let a = Party { name: "a", cpu: None, flows: 1, ..both };
-            let b = Party { name: "b", flow: SOURCE_PORT_FIRST + 1, flows: 1, ..both };
-            Ok((one, lab.collected("two heaps", &[a, b])?))
-        })?;
-        Ok(drawn(one, two, if self.options.quick { PHASE_QUICK } else { PHASE }))
+            sum.looked[at] += of("looked")?;
+            sum.packets[at] += of("packets")?;
+        }
     }
-
-    /// A point of A's and of B's for each step.
-    fn collected(&mut self, heaps: &str, parties: &[Party<'_>]) -> Result<Vec<Point>> {
-        for party in parties {
-            self.subject.admit(NODE, party)?;
-        }
-        let traffic = Traffic { rate: Some(RATE), flows: 2, ..Traffic::flood(LENGTH) };
-        let device = Line::ifindex(&self.line.source, "s0")?;
-        let generator = Generator::start(&self.line.source, device, traffic)?;
-        let phase = if self.options.quick { PHASE_QUICK } else { PHASE };
-        let mut points = Vec::new();
-        let (begin, mut before) = (Instant::now(), self.counted(parties)?);
-        for (number, objects) in [LITTLE, MUCH].into_iter().enumerate() {
-            (self.progress)(&format!("{heaps}, {objects} objects for each packet of A"));
-            self.subject.tell(NODE, parties[0].name, &objects.to_le_bytes())?;
-            while begin.elapsed() < phase * (number as u32 + 1) {
-                std::thread::sleep(STEP);
-                let at = begin.elapsed().as_secs_f64();
-                let now = self.counted(parties)?;
-                points.extend(points_of(heaps, at, &before, &now));
-                before = now;
-            }
-        }
-        generator.stop()?;
-        for party in parties {
-            self.subject.evict(NODE, party.name)?;
-        }
-        Ok(points)
-    }
-
-    fn counted(&mut self, parties: &[Party<'_>]) -> Result<Counted> {
-        let mut sum = Counted::default();
-        for party in parties {
-            let counters = self.subject.counters(NODE, party.name)?;
-            for (at, who) in WHO.into_iter().enumerate() {
-                let of = |what: &str| {
-                    let name = format!("{what}_{who}");
-                    counters.get(&name).copied().with_context(|| format!("no counter '{name}'"))
-                };
-                sum.looked[at] += of("looked")?;
-                sum.packets[at] += of("packets")?;
-            }
-        }
-        Ok(sum)
-    }
+    Ok(sum)
 }
 
 fn points_of(heaps: &str, at: f64, before: &Counted, now: &Counted) -> Vec<Point> {

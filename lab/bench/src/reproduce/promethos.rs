@@ -42,71 +42,69 @@ const NODE_BESIDE: &str = "bench-beside";
 /// The first of the generator's two flows, whose source port is 1,024.
 const RULE_BESIDE: &str = "proto udp sport 1024";
 
-impl Lab<'_> {
-    /// Figure 4, table 1, and the plain flow.
-    pub(super) fn under_load(&mut self) -> Result<Drawn> {
-        let plan = self.line.plan(NODE, Some(Service::Pass));
-        (self.progress)("starting a node");
-        let (points, notes) = self.with_node(&plan, |lab| {
-            let (levels, notes) = lab.levels(NODE);
-            let mut points = Vec::new();
-            for level in levels {
-                lab.subject.move_to(NODE, level)?;
-                for length in LENGTHS {
-                    points.extend(lab.loads(level, length)?);
-                }
+/// Figure 4, table 1, and the plain flow.
+pub(super) fn under_load(lab: &mut Lab<'_>) -> Result<Drawn> {
+    let plan = lab.line.plan(NODE, Some(Service::Pass));
+    (lab.progress)("starting a node");
+    let (points, notes) = lab.with_node(&plan, |lab| {
+        let (levels, notes) = stamped::levels(lab, NODE);
+        let mut points = Vec::new();
+        for level in levels {
+            lab.subject.move_to(NODE, level)?;
+            for length in LENGTHS {
+                points.extend(loads(lab, level, length)?);
             }
-            Ok((points, notes))
-        })?;
-        let mut compared = table(&points);
-        compared.push(Compared {
-            what: format!("plain flow beside {OVERLOAD} of what user level carries"),
-            unit: "ratio",
-            paper: GOAL_KEPT,
-            ours: self.plain_beside(&points)?,
-        });
-        let columns = &[
-            Quantity::Length,
-            Quantity::OfferedPackets,
-            Quantity::Packets,
-            Quantity::Throughput,
-            Quantity::Delay,
-            Quantity::DelayP99,
-        ];
-        let panel = |y| Panel::logarithmic(Quantity::OfferedPackets, y);
-        let panels = vec![panel(Quantity::Throughput), panel(Quantity::Delay)];
-        let references = references();
-        Ok(Drawn { points, compared, columns, panels, notes, references })
-    }
+        }
+        Ok((points, notes))
+    })?;
+    let mut compared = table(&points);
+    compared.push(Compared {
+        what: format!("plain flow beside {OVERLOAD} of what user level carries"),
+        unit: "ratio",
+        paper: GOAL_KEPT,
+        ours: plain_beside(lab, &points)?,
+    });
+    let columns = &[
+        Quantity::Length,
+        Quantity::OfferedPackets,
+        Quantity::Packets,
+        Quantity::Throughput,
+        Quantity::Delay,
+        Quantity::DelayP99,
+    ];
+    let panel = |y| Panel::logarithmic(Quantity::OfferedPackets, y);
+    let panels = vec![panel(Quantity::Throughput), panel(Quantity::Delay)];
+    let references = references();
+    Ok(Drawn { points, compared, columns, panels, notes, references })
+}
 
-    fn loads(&mut self, level: Level, length: usize) -> Result<Vec<Point>> {
-        let loads = if self.options.quick { &LOADS_QUICK[..] } else { &LOADS[..] };
-        loads
-            .iter()
-            .map(|&rate| {
-                let load = rate.map_or("a flood".to_owned(), |rate| format!("{rate} packets/s"));
-                (self.progress)(&format!("{level}, {length} bytes, {load}"));
-                let traffic = Traffic { rate, stamped: true, ..Traffic::flood(length) };
-                let measured = stamped::rounds(&self.line, traffic, self)?;
-                Ok(measured.point(&curve(level, length), length))
-            })
-            .collect()
-    }
+fn loads(lab: &mut Lab<'_>, level: Level, length: usize) -> Result<Vec<Point>> {
+    let loads = if lab.options.quick { &LOADS_QUICK[..] } else { &LOADS[..] };
+    loads
+        .iter()
+        .map(|&rate| {
+            let load = rate.map_or("a flood".to_owned(), |rate| format!("{rate} packets/s"));
+            (lab.progress)(&format!("{level}, {length} bytes, {load}"));
+            let traffic = Traffic { rate, stamped: true, ..Traffic::flood(length) };
+            let measured = stamped::rounds(&lab.line, traffic, lab)?;
+            Ok(measured.point(&curve(level, length), length))
+        })
+        .collect()
+}
 
-    /// The share of a plain flow that arrives beside an overloaded service at user level.
-    fn plain_beside(&mut self, points: &[Point]) -> Result<Option<f64>> {
-        let length = LENGTHS[0];
-        let Some((most, _)) = best(points, Level::User, length) else { return Ok(None) };
-        let plan = crate::Plan {
-            rule: Some(RULE_BESIDE.to_owned()),
-            ..self.line.plan(NODE_BESIDE, Some(Service::Pass))
-        };
-        // Every second packet is the plain flow's.
-        let rate = Some((2.0 * OVERLOAD * most) as u64);
-        let traffic = Traffic { rate, flows: 2, stamped: true, ..Traffic::flood(length) };
-        (self.progress)("a plain flow beside");
-        self.with_node(&plan, |lab| Ok(Some(stamped::rounds(&lab.line, traffic, lab)?.kept)))
-    }
+/// The share of a plain flow that arrives beside an overloaded service at user level.
+fn plain_beside(lab: &mut Lab<'_>, points: &[Point]) -> Result<Option<f64>> {
+    let length = LENGTHS[0];
+    let Some((most, _)) = best(points, Level::User, length) else { return Ok(None) };
+    let plan = crate::Plan {
+        rule: Some(RULE_BESIDE.to_owned()),
+        ..lab.line.plan(NODE_BESIDE, Some(Service::Pass))
+    };
+    // Every second packet is the plain flow's.
+    let rate = Some((2.0 * OVERLOAD * most) as u64);
+    let traffic = Traffic { rate, flows: 2, stamped: true, ..Traffic::flood(length) };
+    (lab.progress)("a plain flow beside");
+    lab.with_node(&plan, |lab| Ok(Some(stamped::rounds(&lab.line, traffic, lab)?.kept)))
 }
 
 fn curve(level: Level, length: usize) -> String {

@@ -138,95 +138,93 @@ impl Heard {
     }
 }
 
-impl Lab<'_> {
-    /// The load test.
-    pub(super) fn radio(&mut self) -> Result<Drawn> {
-        let quick = self.options.quick;
-        line::needs_two_cpus()?;
-        let most = |way: Way| way.levels(quick).iter().copied().max().unwrap_or(0);
-        let (reflected, direct) = (most(Way::Reflected).max(most(Way::Free)), most(Way::Direct));
-        streams::raise_descriptors(reflected.max(2 * direct) as u64 + DESCRIPTORS)?;
-        self.line.carry_tcp()?;
-        let station = Station::asked(&self.line.destination, STATION.parse()?, TOGETHER)?;
-        line::limit(&self.line.destination, NEAR_END, Some(RATE))?;
-        line::limit(&self.line.node, PORT_IN, Some(RATE))?;
-        let plan =
-            Plan { rule: Some(RULE.to_owned()), ..self.line.plan(NODE, Some(Service::Reflector)) };
-        (self.progress)("starting a node with reflector");
-        let all = self.with_node(&plan, |lab| {
-            let mut all = Vec::new();
-            for way in Way::ALL {
-                if way == Way::Free {
-                    line::limit(&lab.line.node, PORT_IN, None)?;
-                }
-                for listeners in way.levels(quick) {
-                    (lab.progress)(&format!("{}: {listeners} listeners", way.name()));
-                    all.push(
-                        lab.middle(way, *listeners, &station)
-                            .with_context(|| format!("{listeners} listeners, {}", way.name()))?,
-                    );
-                }
+/// The load test.
+pub(super) fn radio(lab: &mut Lab<'_>) -> Result<Drawn> {
+    let quick = lab.options.quick;
+    line::needs_two_cpus()?;
+    let most = |way: Way| way.levels(quick).iter().copied().max().unwrap_or(0);
+    let (reflected, direct) = (most(Way::Reflected).max(most(Way::Free)), most(Way::Direct));
+    streams::raise_descriptors(reflected.max(2 * direct) as u64 + DESCRIPTORS)?;
+    lab.line.carry_tcp()?;
+    let station = Station::asked(&lab.line.destination, STATION.parse()?, TOGETHER)?;
+    line::limit(&lab.line.destination, NEAR_END, Some(RATE))?;
+    line::limit(&lab.line.node, PORT_IN, Some(RATE))?;
+    let plan =
+        Plan { rule: Some(RULE.to_owned()), ..lab.line.plan(NODE, Some(Service::Reflector)) };
+    (lab.progress)("starting a node with reflector");
+    let all = lab.with_node(&plan, |lab| {
+        let mut all = Vec::new();
+        for way in Way::ALL {
+            if way == Way::Free {
+                line::limit(&lab.line.node, PORT_IN, None)?;
             }
-            Ok(all)
-        })?;
-        Ok(drawn(&all))
-    }
-
-    /// Of all rounds the one with the middle throughput.
-    fn middle(&mut self, way: Way, listeners: usize, station: &Station) -> Result<Heard> {
-        let mut rounds = Vec::new();
-        for round in 0..self.options.rounds.unwrap_or(1) {
-            let path = format!("/live/{way:?}-{listeners}-{round}.mp3");
-            rounds.push(self.unspoiled(|lab| lab.listen(way, listeners, &path, station))??);
+            for listeners in way.levels(quick) {
+                (lab.progress)(&format!("{}: {listeners} listeners", way.name()));
+                all.push(
+                    middle(lab, way, *listeners, &station)
+                        .with_context(|| format!("{listeners} listeners, {}", way.name()))?,
+                );
+            }
         }
-        rounds.sort_by(|a: &Heard, b: &Heard| a.delivered.total_cmp(&b.delivered));
-        rounds.get(rounds.len() / 2).copied().context("no round was asked for")
-    }
+        Ok(all)
+    })?;
+    Ok(drawn(&all))
+}
 
-    /// What was heard, or who heard too little; and for how long the machine stood still.
-    fn listen(
-        &mut self,
-        way: Way,
-        listeners: usize,
-        path: &str,
-        station: &Station,
-    ) -> Result<(Result<Heard>, Duration)> {
-        let (settle, window) = match self.options.quick {
-            true => (SETTLE_QUICK, WINDOW_QUICK),
-            false => (SETTLE, WINDOW),
-        };
-        let at: SocketAddr = way.at().parse()?;
-        let cell = streams::node(self.subject, NODE)?.split_off(1);
-        let line = &self.line;
-        // Without the crowd the stream would begin with a burst for each.
-        let attentive = Attentive::start(&line.source, at, path)?;
-        let listens = || -> Result<(Heard, Duration)> {
-            let mut crowd = Crowd::new(at, path)?;
-            crowd.arrive(listeners, ARRIVALS)?;
-            crowd.listen(settle)?;
-            let sent = || Ok::<u64, anyhow::Error>(line::bytes(&line.destination, NEAR_END)?[1]);
-            let (before, used, uplink) = (crowd.heard(), cpu_time(&cell)?, sent()?);
-            let listened = crowd.listen(window)?;
-            let (after, uplink) = (crowd.heard(), sent()?.saturating_sub(uplink));
-            let used = cpu_time(&cell)?.saturating_sub(used);
-            let bytes = after.iter().sum::<u64>().saturating_sub(before.iter().sum());
-            let seconds = listened.as_secs_f64();
-            let heard = Heard {
-                way,
-                listeners,
-                delivered: megabits(bytes, seconds),
-                whole: after.len().saturating_sub(slow(&before, &after, listened)),
-                uplink: megabits(uplink, seconds),
-                streams: station.listeners(),
-                cpu: used.as_secs_f64() / seconds * 100.0,
-            };
-            Ok((heard, crowd.pause()))
-        };
-        let (heard, pause) = on_cpu(LOAD_CPU, || netns::in_namespace(&line.source, listens))???;
-        std::thread::sleep(REST);
-        let frames = attentive.end().context("one who listened to every byte");
-        Ok((frames.map(|_| heard), pause))
+/// Of all rounds the one with the middle throughput.
+fn middle(lab: &mut Lab<'_>, way: Way, listeners: usize, station: &Station) -> Result<Heard> {
+    let mut rounds = Vec::new();
+    for round in 0..lab.options.rounds.unwrap_or(1) {
+        let path = format!("/live/{way:?}-{listeners}-{round}.mp3");
+        rounds.push(lab.unspoiled(|lab| listen(lab, way, listeners, &path, station))??);
     }
+    rounds.sort_by(|a: &Heard, b: &Heard| a.delivered.total_cmp(&b.delivered));
+    rounds.get(rounds.len() / 2).copied().context("no round was asked for")
+}
+
+/// What was heard, or who heard too little; and for how long the machine stood still.
+fn listen(
+    lab: &mut Lab<'_>,
+    way: Way,
+    listeners: usize,
+    path: &str,
+    station: &Station,
+) -> Result<(Result<Heard>, Duration)> {
+    let (settle, window) = match lab.options.quick {
+        true => (SETTLE_QUICK, WINDOW_QUICK),
+        false => (SETTLE, WINDOW),
+    };
+    let at: SocketAddr = way.at().parse()?;
+    let cell = streams::node(lab.subject, NODE)?.split_off(1);
+    let line = &lab.line;
+    // Without the crowd the stream would begin with a burst for each.
+    let attentive = Attentive::start(&line.source, at, path)?;
+    let listens = || -> Result<(Heard, Duration)> {
+        let mut crowd = Crowd::new(at, path)?;
+        crowd.arrive(listeners, ARRIVALS)?;
+        crowd.listen(settle)?;
+        let sent = || Ok::<u64, anyhow::Error>(line::bytes(&line.destination, NEAR_END)?[1]);
+        let (before, used, uplink) = (crowd.heard(), cpu_time(&cell)?, sent()?);
+        let listened = crowd.listen(window)?;
+        let (after, uplink) = (crowd.heard(), sent()?.saturating_sub(uplink));
+        let used = cpu_time(&cell)?.saturating_sub(used);
+        let bytes = after.iter().sum::<u64>().saturating_sub(before.iter().sum());
+        let seconds = listened.as_secs_f64();
+        let heard = Heard {
+            way,
+            listeners,
+            delivered: megabits(bytes, seconds),
+            whole: after.len().saturating_sub(slow(&before, &after, listened)),
+            uplink: megabits(uplink, seconds),
+            streams: station.listeners(),
+            cpu: used.as_secs_f64() / seconds * 100.0,
+        };
+        Ok((heard, crowd.pause()))
+    };
+    let (heard, pause) = on_cpu(LOAD_CPU, || netns::in_namespace(&line.source, listens))???;
+    std::thread::sleep(REST);
+    let frames = attentive.end().context("one who listened to every byte");
+    Ok((frames.map(|_| heard), pause))
 }
 
 fn megabits(bytes: u64, seconds: f64) -> f64 {

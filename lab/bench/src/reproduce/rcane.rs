@@ -60,134 +60,132 @@ const WINDOW_QUICK: Duration = Duration::from_millis(700);
 const WARM_UP: Duration = Duration::from_millis(300);
 const FRAME: usize = 4_096;
 
-impl Lab<'_> {
-    /// Figure 12.
-    pub(super) fn transmission(&mut self) -> Result<Drawn> {
-        let phases = if self.options.quick { PHASES_QUICK } else { PHASES };
-        let mut drawn = self.transmission_at(100, phases)?;
-        if !self.options.quick {
-            let fast = self.transmission_at(1_000, phases)?;
-            drawn.compared.extend(fast.compared);
-            drawn.notes.push("the plot is of 100 Mbit/s, the table of both".to_owned());
-        }
-        Ok(drawn)
+/// Figure 12.
+pub(super) fn transmission(lab: &mut Lab<'_>) -> Result<Drawn> {
+    let phases = if lab.options.quick { PHASES_QUICK } else { PHASES };
+    let mut drawn = transmission_at(lab, 100, phases)?;
+    if !lab.options.quick {
+        let fast = transmission_at(lab, 1_000, phases)?;
+        drawn.compared.extend(fast.compared);
+        drawn.notes.push("the plot is of 100 Mbit/s, the table of both".to_owned());
     }
+    Ok(drawn)
+}
 
-    fn transmission_at(&mut self, megabits: u64, phases: [f64; 5]) -> Result<Drawn> {
-        let plan = Plan { rate: Some(megabits), ..self.line.plan(NODE, None) };
-        let trace = self.with_node(&plan, |lab| lab.trace(megabits, phases))?;
-        Ok(drawn(&trace, megabits, phases))
-    }
+fn transmission_at(lab: &mut Lab<'_>, megabits: u64, phases: [f64; 5]) -> Result<Drawn> {
+    let plan = Plan { rate: Some(megabits), ..lab.line.plan(NODE, None) };
+    let trace = lab.with_node(&plan, |lab| trace(lab, megabits, phases))?;
+    Ok(drawn(&trace, megabits, phases))
+}
 
-    /// When each packet came, and of which flow.
-    fn trace(&mut self, megabits: u64, phases: [f64; 5]) -> Result<Vec<(f64, usize)>> {
-        for (at, name) in SESSIONS.into_iter().enumerate() {
-            let send = [None, Some(SHARE_E), Some(SHARES_F[0].0)][at];
-            let party = Party {
-                name,
-                send: send.map(|share| (PORT_OUT, share)),
-                flow: SOURCE_PORT_FIRST + at as u16,
-                ..Party::default()
-            };
-            self.subject.admit(NODE, &party)?;
-        }
-        // Each of the flows is a little more than the whole port.
-        let rate = (megabits as f64 * 1e6 / WIRE_BITS * f64::from(FLOWS) * 1.1) as u64;
-        let traffic = Traffic { rate: Some(rate), flows: FLOWS, ..Traffic::flood(LENGTH) };
-        let device = Line::ifindex(&self.line.source, "s0")?;
-        let receiver = Receiver::start(&self.line)?;
-        let generator = Generator::start(&self.line.source, device, traffic)?;
-        std::thread::sleep(WARM_UP);
-        let begin = Instant::now();
-        for (phase, (share, percent)) in SHARES_F.into_iter().enumerate() {
-            (self.progress)(&format!("{megabits} Mbit/s, F has {percent} %"));
-            if phase > 0 {
-                self.subject.promise(NODE, "f", (PORT_OUT, share))?;
-            }
-            let until = Duration::from_secs_f64(phases[phase + 1]);
-            std::thread::sleep(until.saturating_sub(begin.elapsed()));
-        }
-        generator.stop()?;
-        let came = receiver.stop()?;
-        for name in SESSIONS {
-            self.subject.evict(NODE, name)?;
-        }
-        let of = |(when, port): (Instant, u16)| {
-            let flow = usize::from(port.checked_sub(SOURCE_PORT_FIRST)?);
-            let at = when.checked_duration_since(begin)?;
-            (flow < SESSIONS.len()).then_some((at.as_secs_f64(), flow))
-        };
-        Ok(came.into_iter().filter_map(of).collect())
-    }
-
-    /// Figure 13.
-    pub(super) fn reception(&mut self) -> Result<Drawn> {
-        let plan = self.line.plan(NODE, None);
-        let points = self.with_node(&plan, Self::receptions)?;
-        Ok(drawn_reception(points))
-    }
-
-    fn receptions(&mut self) -> Result<Vec<Point>> {
-        let quick = self.options.quick;
-        let queues: &[usize] = if quick { &QUEUES_QUICK } else { &QUEUES };
-        let window = if quick { WINDOW_QUICK } else { WINDOW };
-        let busy = Party {
-            name: "busy",
-            cpu: Some(BUSY),
-            flow: SOURCE_PORT_FIRST + 1,
-            work: Work::Bound,
+/// When each packet came, and of which flow.
+fn trace(lab: &mut Lab<'_>, megabits: u64, phases: [f64; 5]) -> Result<Vec<(f64, usize)>> {
+    for (at, name) in SESSIONS.into_iter().enumerate() {
+        let send = [None, Some(SHARE_E), Some(SHARES_F[0].0)][at];
+        let party = Party {
+            name,
+            send: send.map(|share| (PORT_OUT, share)),
+            flow: SOURCE_PORT_FIRST + at as u16,
             ..Party::default()
         };
-        self.subject.admit(NODE, &busy)?;
-        let mut points = Vec::new();
-        for (share, period) in PERIODS {
-            for &packets in queues {
-                (self.progress)(&format!("a period of {period} ms, a queue of {packets} packets"));
-                let receiver = Party {
-                    name: "receiver",
-                    cpu: Some(share),
-                    queue: Some(packets * FRAME),
-                    flow: SOURCE_PORT_FIRST,
-                    ..Party::default()
-                };
-                self.subject.admit(NODE, &receiver)?;
-                let share = self.received(window);
-                self.subject.evict(NODE, receiver.name)?;
-                points.push(Point {
-                    curve: format!("{period} ms"),
-                    length: LENGTH,
-                    buffer: Some(packets),
-                    throughput: Some(share? * 97.0),
-                    ..Point::default()
-                });
-            }
+        lab.subject.admit(NODE, &party)?;
+    }
+    // Each of the flows is a little more than the whole port.
+    let rate = (megabits as f64 * 1e6 / WIRE_BITS * f64::from(FLOWS) * 1.1) as u64;
+    let traffic = Traffic { rate: Some(rate), flows: FLOWS, ..Traffic::flood(LENGTH) };
+    let device = Line::ifindex(&lab.line.source, "s0")?;
+    let receiver = Receiver::start(&lab.line)?;
+    let generator = Generator::start(&lab.line.source, device, traffic)?;
+    std::thread::sleep(WARM_UP);
+    let begin = Instant::now();
+    for (phase, (share, percent)) in SHARES_F.into_iter().enumerate() {
+        (lab.progress)(&format!("{megabits} Mbit/s, F has {percent} %"));
+        if phase > 0 {
+            lab.subject.promise(NODE, "f", (PORT_OUT, share))?;
         }
-        self.subject.evict(NODE, busy.name)?;
-        Ok(points)
+        let until = Duration::from_secs_f64(phases[phase + 1]);
+        std::thread::sleep(until.saturating_sub(begin.elapsed()));
     }
+    generator.stop()?;
+    let came = receiver.stop()?;
+    for name in SESSIONS {
+        lab.subject.evict(NODE, name)?;
+    }
+    let of = |(when, port): (Instant, u16)| {
+        let flow = usize::from(port.checked_sub(SOURCE_PORT_FIRST)?);
+        let at = when.checked_duration_since(begin)?;
+        (flow < SESSIONS.len()).then_some((at.as_secs_f64(), flow))
+    };
+    Ok(came.into_iter().filter_map(of).collect())
+}
 
-    /// The part of the receiver's packets that it could handle.
-    fn received(&self, window: Duration) -> Result<f64> {
-        let device = Line::ifindex(&self.line.source, "s0")?;
-        // The busy session has the other flow, at the same rate: more than it can do.
-        let traffic = Traffic {
-            rate: Some(2 * RECEIVED_RATE),
-            flows: 2,
-            stamped: true,
-            unbroken: true,
-            ..Traffic::flood(LENGTH)
-        };
-        let arrivals = Arrivals::new(&self.line, 1, traffic.stamp_at())?;
-        let generator = Generator::start(&self.line.source, device, traffic)?;
-        std::thread::sleep(WARM_UP);
-        let first = arrivals.begin(&generator);
-        std::thread::sleep(window);
-        let last = generator.sent();
-        generator.stop()?;
-        std::thread::sleep(WARM_UP);
-        ensure!(last > first, "the generator sent nothing");
-        Ok(arrivals.counts()?.packets as f64 / ((last - first) as f64 / 2.0))
+/// Figure 13.
+pub(super) fn reception(lab: &mut Lab<'_>) -> Result<Drawn> {
+    let plan = lab.line.plan(NODE, None);
+    let points = lab.with_node(&plan, receptions)?;
+    Ok(drawn_reception(points))
+}
+
+fn receptions(lab: &mut Lab<'_>) -> Result<Vec<Point>> {
+    let quick = lab.options.quick;
+    let queues: &[usize] = if quick { &QUEUES_QUICK } else { &QUEUES };
+    let window = if quick { WINDOW_QUICK } else { WINDOW };
+    let busy = Party {
+        name: "busy",
+        cpu: Some(BUSY),
+        flow: SOURCE_PORT_FIRST + 1,
+        work: Work::Bound,
+        ..Party::default()
+    };
+    lab.subject.admit(NODE, &busy)?;
+    let mut points = Vec::new();
+    for (share, period) in PERIODS {
+        for &packets in queues {
+            (lab.progress)(&format!("a period of {period} ms, a queue of {packets} packets"));
+            let receiver = Party {
+                name: "receiver",
+                cpu: Some(share),
+                queue: Some(packets * FRAME),
+                flow: SOURCE_PORT_FIRST,
+                ..Party::default()
+            };
+            lab.subject.admit(NODE, &receiver)?;
+            let share = received(lab, window);
+            lab.subject.evict(NODE, receiver.name)?;
+            points.push(Point {
+                curve: format!("{period} ms"),
+                length: LENGTH,
+                buffer: Some(packets),
+                throughput: Some(share? * 97.0),
+                ..Point::default()
+            });
+        }
     }
+    lab.subject.evict(NODE, busy.name)?;
+    Ok(points)
+}
+
+/// The part of the receiver's packets that it could handle.
+fn received(lab: &Lab<'_>, window: Duration) -> Result<f64> {
+    let device = Line::ifindex(&lab.line.source, "s0")?;
+    // The busy session has the other flow, at the same rate: more than it can do.
+    let traffic = Traffic {
+        rate: Some(2 * RECEIVED_RATE),
+        flows: 2,
+        stamped: true,
+        unbroken: true,
+        ..Traffic::flood(LENGTH)
+    };
+    let arrivals = Arrivals::new(&lab.line, 1, traffic.stamp_at())?;
+    let generator = Generator::start(&lab.line.source, device, traffic)?;
+    std::thread::sleep(WARM_UP);
+    let first = arrivals.begin(&generator);
+    std::thread::sleep(window);
+    let last = generator.sent();
+    generator.stop()?;
+    std::thread::sleep(WARM_UP);
+    ensure!(last > first, "the generator sent nothing");
+    Ok(arrivals.counts()?.packets as f64 / ((last - first) as f64 / 2.0))
 }
 
 /// Receives what arrives at the end of the line.

@@ -51,102 +51,95 @@ const NIC: &str = "module, nic";
 const SEALED: &str = "active packet, sealed";
 const OPENED: &str = "active packet, opened";
 
-impl Lab<'_> {
-    /// Table 1, and the key exchange.
-    pub(super) fn hash_table(&mut self) -> Result<Drawn> {
-        let mut hashers = Hashers::new()?;
-        // In the driver a call has not enough fuel for so much at once.
-        let whole = |curve: &'static str| (curve, TABLE_LENGTH, 1);
-        let length = LENGTHS[LENGTHS.len() - 1];
-        let cases = [whole(C), whole(USER), (NIC, length, TABLE_LENGTH / length)];
-        let mut taken = cases.map(|_| Vec::new());
-        let rounds = self.hash_rounds();
+/// Table 1, and the key exchange.
+pub(super) fn hash_table(lab: &mut Lab<'_>) -> Result<Drawn> {
+    let mut hashers = Hashers::new()?;
+    // In the driver a call has not enough fuel for so much at once.
+    let whole = |curve: &'static str| (curve, TABLE_LENGTH, 1);
+    let length = LENGTHS[LENGTHS.len() - 1];
+    let cases = [whole(C), whole(USER), (NIC, length, TABLE_LENGTH / length)];
+    let mut taken = cases.map(|_| Vec::new());
+    let rounds = hash_rounds(lab);
+    for round in 1..=rounds {
+        (lab.progress)(&format!("hashing 4 MiB, round {round} of {rounds}"));
+        for ((curve, length, times), taken) in cases.iter().zip(&mut taken) {
+            taken.push(hashers.hash(curve, *length, *times)? * *times as f64);
+        }
+    }
+    let [c, user, nic] = taken.map(|taken| median(&taken));
+    let count = if lab.options.quick { EXCHANGES_QUICK } else { EXCHANGES };
+    (lab.progress)(&format!("{count} key exchanges"));
+    let both: Duration = lab.subject.handshakes(count)?.iter().sum();
+    let exchange = both.as_secs_f64() / f64::from(count);
+    let row = |what: &str, unit, paper, ours| Compared {
+        what: what.to_owned(),
+        unit,
+        paper,
+        ours: Some(ours),
+    };
+    let compared = vec![
+        row("4 MiB in C", "ms", PAPER_C * 1e3, c / 1e3),
+        row("loaded code (Caml bytecode; a module, user)", "ms", PAPER_BYTECODE * 1e3, user / 1e3),
+        row("loaded code, times C", "ratio", PAPER_BYTECODE / PAPER_C, user / c),
+        row(
+            "compiled, not loadable (native Caml; a module, nic)",
+            "ms",
+            PAPER_NATIVE * 1e3,
+            nic / 1e3,
+        ),
+        row("compiled, times C", "ratio", PAPER_NATIVE / PAPER_C, nic / c),
+        row("key exchange, both sides' work", "ms", PAPER_EXCHANGE * 1e3, exchange * 1e3),
+    ];
+    let point = |(curve, time_us)| Point {
+        curve,
+        length: TABLE_LENGTH,
+        time_us: Some(time_us),
+        ..Point::default()
+    };
+    let points = [(C, c), (USER, user), (NIC, nic)];
+    let points = points.map(|(curve, time)| point((curve.to_owned(), time))).to_vec();
+    let notes = vec![format!("at nic {} times {length} bytes", TABLE_LENGTH / length)];
+    let columns = &[Quantity::Length, Quantity::Time];
+    Ok(Drawn { points, compared, columns, panels: Vec::new(), notes, references: Vec::new() })
+}
+
+/// Figure 5.
+pub(super) fn hash_by_length(lab: &mut Lab<'_>) -> Result<Drawn> {
+    let mut hashers = Hashers::new()?;
+    let lengths = if lab.options.quick { &LENGTHS_QUICK[..] } else { &LENGTHS[..] };
+    let rounds = hash_rounds(lab);
+    let mut points = Vec::new();
+    for &length in lengths {
+        let times = (SAMPLE_BYTES / length).max(8);
+        let mut taken = [C, USER, NIC, SEALED, OPENED].map(|curve| (curve, Vec::new()));
         for round in 1..=rounds {
-            (self.progress)(&format!("hashing 4 MiB, round {round} of {rounds}"));
-            for ((curve, length, times), taken) in cases.iter().zip(&mut taken) {
-                taken.push(hashers.hash(curve, *length, *times)? * *times as f64);
+            (lab.progress)(&format!("{length} bytes, round {round} of {rounds}"));
+            for (curve, taken) in &mut taken[..3] {
+                taken.push(hashers.hash(curve, length, times)?);
+            }
+            let count = u32::try_from(times)?;
+            let both = lab.subject.sealing(length, count)?;
+            for ((_, taken), time) in taken[3..].iter_mut().zip(both) {
+                taken.push(time.as_secs_f64() * 1e6 / f64::from(count));
             }
         }
-        let [c, user, nic] = taken.map(|taken| median(&taken));
-        let count = if self.options.quick { EXCHANGES_QUICK } else { EXCHANGES };
-        (self.progress)(&format!("{count} key exchanges"));
-        let both: Duration = self.subject.handshakes(count)?.iter().sum();
-        let exchange = both.as_secs_f64() / f64::from(count);
-        let row = |what: &str, unit, paper, ours| Compared {
-            what: what.to_owned(),
-            unit,
-            paper,
-            ours: Some(ours),
-        };
-        let compared = vec![
-            row("4 MiB in C", "ms", PAPER_C * 1e3, c / 1e3),
-            row(
-                "loaded code (Caml bytecode; a module, user)",
-                "ms",
-                PAPER_BYTECODE * 1e3,
-                user / 1e3,
-            ),
-            row("loaded code, times C", "ratio", PAPER_BYTECODE / PAPER_C, user / c),
-            row(
-                "compiled, not loadable (native Caml; a module, nic)",
-                "ms",
-                PAPER_NATIVE * 1e3,
-                nic / 1e3,
-            ),
-            row("compiled, times C", "ratio", PAPER_NATIVE / PAPER_C, nic / c),
-            row("key exchange, both sides' work", "ms", PAPER_EXCHANGE * 1e3, exchange * 1e3),
-        ];
-        let point = |(curve, time_us)| Point {
-            curve,
-            length: TABLE_LENGTH,
-            time_us: Some(time_us),
+        points.extend(taken.map(|(curve, taken)| Point {
+            curve: curve.to_owned(),
+            length,
+            time_us: Some(median(&taken)),
             ..Point::default()
-        };
-        let points = [(C, c), (USER, user), (NIC, nic)];
-        let points = points.map(|(curve, time)| point((curve.to_owned(), time))).to_vec();
-        let notes = vec![format!("at nic {} times {length} bytes", TABLE_LENGTH / length)];
-        let columns = &[Quantity::Length, Quantity::Time];
-        Ok(Drawn { points, compared, columns, panels: Vec::new(), notes, references: Vec::new() })
+        }));
     }
+    let compared = slopes(&points);
+    let panel = Panel::logarithmic(Quantity::Length, Quantity::Time);
+    let columns = &[Quantity::Length, Quantity::Time];
+    let notes = Vec::new();
+    let references = lines_of_paper();
+    Ok(Drawn { points, compared, columns, panels: vec![panel], notes, references })
+}
 
-    /// Figure 5.
-    pub(super) fn hash_by_length(&mut self) -> Result<Drawn> {
-        let mut hashers = Hashers::new()?;
-        let lengths = if self.options.quick { &LENGTHS_QUICK[..] } else { &LENGTHS[..] };
-        let rounds = self.hash_rounds();
-        let mut points = Vec::new();
-        for &length in lengths {
-            let times = (SAMPLE_BYTES / length).max(8);
-            let mut taken = [C, USER, NIC, SEALED, OPENED].map(|curve| (curve, Vec::new()));
-            for round in 1..=rounds {
-                (self.progress)(&format!("{length} bytes, round {round} of {rounds}"));
-                for (curve, taken) in &mut taken[..3] {
-                    taken.push(hashers.hash(curve, length, times)?);
-                }
-                let count = u32::try_from(times)?;
-                let both = self.subject.sealing(length, count)?;
-                for ((_, taken), time) in taken[3..].iter_mut().zip(both) {
-                    taken.push(time.as_secs_f64() * 1e6 / f64::from(count));
-                }
-            }
-            points.extend(taken.map(|(curve, taken)| Point {
-                curve: curve.to_owned(),
-                length,
-                time_us: Some(median(&taken)),
-                ..Point::default()
-            }));
-        }
-        let compared = slopes(&points);
-        let panel = Panel::logarithmic(Quantity::Length, Quantity::Time);
-        let columns = &[Quantity::Length, Quantity::Time];
-        let notes = Vec::new();
-        let references = lines_of_paper();
-        Ok(Drawn { points, compared, columns, panels: vec![panel], notes, references })
-    }
-
-    const fn hash_rounds(&self) -> usize {
-        if self.options.quick { ROUNDS_QUICK } else { ROUNDS }
-    }
+const fn hash_rounds(lab: &Lab<'_>) -> usize {
+    if lab.options.quick { ROUNDS_QUICK } else { ROUNDS }
 }
 
 /// The paper's times for 4 MB as lines through the origin, in µs for each byte.

@@ -76,85 +76,81 @@ struct Pass {
     memory: f64,
 }
 
-impl Lab<'_> {
-    /// Figure 6.
-    pub(super) fn crowded(&mut self) -> Result<Drawn> {
-        let time_max = if self.options.quick { TIME_MAX_QUICK } else { TIME_MAX };
-        line::needs_two_cpus()?;
-        streams::raise_descriptors(2 * AT_ONCE as u64 + DESCRIPTORS)?;
-        (self.progress)(&format!("making {SITES} web servers"));
-        let all: Arc<[Site]> = sites::sites(SITES, time_max).into();
-        self.line.carry_tcp()?;
-        let beyond = self.line.beyond()?;
-        let servers = far::start(&beyond.namespace, Arc::clone(&all))?;
-        let distance = distance::start(&self.line, Arc::clone(&all))?;
-        line::limit(&self.line.node, PORT_IN, Some(RATE))?;
-        let plan =
-            Plan { rule: Some(RULE.to_owned()), ..self.line.plan(NODE, Some(Service::Compress)) };
-        (self.progress)("starting a node with compress");
-        let rounds = self.options.rounds.unwrap_or(1);
-        let passes = self.with_node(&plan, |lab| {
-            let mut passes = Vec::new();
-            for _ in 0..rounds {
-                passes.push([
-                    lab.unspoiled(|lab| lab.pass(&all, Way::Compressed))?,
-                    lab.unspoiled(|lab| lab.pass(&all, Way::Plain))?,
-                ]);
-            }
-            Ok(passes)
-        });
-        for ended in [servers.end(), distance.end()] {
-            ended?;
+/// Figure 6.
+pub(super) fn crowded(lab: &mut Lab<'_>) -> Result<Drawn> {
+    let time_max = if lab.options.quick { TIME_MAX_QUICK } else { TIME_MAX };
+    line::needs_two_cpus()?;
+    streams::raise_descriptors(2 * AT_ONCE as u64 + DESCRIPTORS)?;
+    (lab.progress)(&format!("making {SITES} web servers"));
+    let all: Arc<[Site]> = sites::sites(SITES, time_max).into();
+    lab.line.carry_tcp()?;
+    let beyond = lab.line.beyond()?;
+    let servers = far::start(&beyond.namespace, Arc::clone(&all))?;
+    let distance = distance::start(&lab.line, Arc::clone(&all))?;
+    line::limit(&lab.line.node, PORT_IN, Some(RATE))?;
+    let plan = Plan { rule: Some(RULE.to_owned()), ..lab.line.plan(NODE, Some(Service::Compress)) };
+    (lab.progress)("starting a node with compress");
+    let rounds = lab.options.rounds.unwrap_or(1);
+    let passes = lab.with_node(&plan, |lab| {
+        let mut passes = Vec::new();
+        for _ in 0..rounds {
+            passes.push([
+                lab.unspoiled(|lab| pass(lab, &all, Way::Compressed))?,
+                lab.unspoiled(|lab| pass(lab, &all, Way::Plain))?,
+            ]);
         }
-        Ok(drawn(&all, &passes?))
+        Ok(passes)
+    });
+    for ended in [servers.end(), distance.end()] {
+        ended?;
     }
+    Ok(drawn(&all, &passes?))
+}
 
-    fn pass(&mut self, all: &[Site], way: Way) -> Result<(Pass, Duration)> {
-        let addresses: Vec<_> = (0..all.len()).map(|number| sites::address(number, way)).collect();
-        let cell = streams::node(self.subject, NODE)?.split_off(1);
-        let (before, mut memory_max) = (cpu_time(&cell)?, memory(&cell)?);
-        let source = &self.line.source;
-        let bytes = line::bytes(source, "s0")?[0];
-        (self.progress)(&format!("{}: {} servers, {AT_ONCE} at once", way.name(), all.len()));
-        let (addresses, (sender, looks)) = (&addresses, mpsc::channel());
-        let visited = std::thread::scope(|scope| {
-            // Its end is the end of the looks.
-            let mut look = move |done, connected| Ok(sender.send((done, connected))?);
-            let visit = move || visits::visit(addresses, AT_ONCE, &mut look);
-            let thread =
-                scope.spawn(move || on_cpu(LOAD_CPU, || netns::in_namespace(source, visit)));
-            for (second, (done, connected)) in looks.iter().enumerate() {
-                memory_max = memory(&cell)?.max(memory_max);
-                if second % SAID == SAID - 1 {
-                    let said = format!("{}: {done} done, {connected} under way", way.name());
-                    (self.progress)(&said);
-                }
-            }
-            thread.join().map_err(|_| anyhow!("a thread of the benchmark ended"))?
-        });
-        let Visited { visits, at_once, took, pause } = visited???;
-        let mut pass = Pass {
-            at_once,
-            took,
-            pause,
-            bytes: line::bytes(source, "s0")?[0].saturating_sub(bytes),
-            cpu: cpu_time(&cell)?.saturating_sub(before),
-            memory: memory_max as f64 / 1e6,
-            ..Pass::default()
-        };
-        for (number, (site, visit)) in all.iter().zip(visits).enumerate() {
-            pass.times.push(visit.answer.is_ok().then_some(visit.time.as_secs_f64()));
-            match visit.answer {
-                Ok(answer) => {
-                    let is_whole = body(&answer)? == site.page;
-                    ensure!(is_whole, "{}: server {number}'s page has other bytes", way.name());
-                }
-                Err(why) => pass.failed.push(why),
+fn pass(lab: &mut Lab<'_>, all: &[Site], way: Way) -> Result<(Pass, Duration)> {
+    let addresses: Vec<_> = (0..all.len()).map(|number| sites::address(number, way)).collect();
+    let cell = streams::node(lab.subject, NODE)?.split_off(1);
+    let (before, mut memory_max) = (cpu_time(&cell)?, memory(&cell)?);
+    let source = &lab.line.source;
+    let bytes = line::bytes(source, "s0")?[0];
+    (lab.progress)(&format!("{}: {} servers, {AT_ONCE} at once", way.name(), all.len()));
+    let (addresses, (sender, looks)) = (&addresses, mpsc::channel());
+    let visited = std::thread::scope(|scope| {
+        // Its end is the end of the looks.
+        let mut look = move |done, connected| Ok(sender.send((done, connected))?);
+        let visit = move || visits::visit(addresses, AT_ONCE, &mut look);
+        let thread = scope.spawn(move || on_cpu(LOAD_CPU, || netns::in_namespace(source, visit)));
+        for (second, (done, connected)) in looks.iter().enumerate() {
+            memory_max = memory(&cell)?.max(memory_max);
+            if second % SAID == SAID - 1 {
+                let said = format!("{}: {done} done, {connected} under way", way.name());
+                (lab.progress)(&said);
             }
         }
-        std::thread::sleep(REST);
-        Ok((pass, pause))
+        thread.join().map_err(|_| anyhow!("a thread of the benchmark ended"))?
+    });
+    let Visited { visits, at_once, took, pause } = visited???;
+    let mut pass = Pass {
+        at_once,
+        took,
+        pause,
+        bytes: line::bytes(source, "s0")?[0].saturating_sub(bytes),
+        cpu: cpu_time(&cell)?.saturating_sub(before),
+        memory: memory_max as f64 / 1e6,
+        ..Pass::default()
+    };
+    for (number, (site, visit)) in all.iter().zip(visits).enumerate() {
+        pass.times.push(visit.answer.is_ok().then_some(visit.time.as_secs_f64()));
+        match visit.answer {
+            Ok(answer) => {
+                let is_whole = body(&answer)? == site.page;
+                ensure!(is_whole, "{}: server {number}'s page has other bytes", way.name());
+            }
+            Err(why) => pass.failed.push(why),
+        }
     }
+    std::thread::sleep(REST);
+    Ok((pass, pause))
 }
 
 /// One server's times in seconds, of all passes the middle ones.

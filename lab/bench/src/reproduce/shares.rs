@@ -38,47 +38,45 @@ const UNSURE: f64 = 0.3;
 /// A metric's name, and its value.
 type Metered = (String, f64);
 
-impl Lab<'_> {
-    /// Figure 11.
-    pub(super) fn shares(&mut self) -> Result<Drawn> {
-        let plan = self.line.plan(NODE, None);
-        let phase = if self.options.quick { PHASE_QUICK } else { PHASE };
-        let (points, kept) = self.with_node(&plan, |lab| lab.shared(phase))?;
-        Ok(drawn(points, phase, &kept))
-    }
+/// Figure 11.
+pub(super) fn shares(lab: &mut Lab<'_>) -> Result<Drawn> {
+    let plan = lab.line.plan(NODE, None);
+    let phase = if lab.options.quick { PHASE_QUICK } else { PHASE };
+    let (points, kept) = lab.with_node(&plan, |lab| shared(lab, phase))?;
+    Ok(drawn(points, phase, &kept))
+}
 
-    fn shared(&mut self, phase: Duration) -> Result<(Vec<Point>, Vec<Metered>)> {
-        let traffic = Traffic { rate: Some(RATE), flows: 4, ..Traffic::flood(LENGTH) };
-        let device = Line::ifindex(&self.line.source, "s0")?;
-        let generator = Generator::start(&self.line.source, device, traffic)?;
-        let mut points = Vec::new();
-        let begin = Instant::now();
-        let mut before = (begin, self.subject.cpu(NODE)?);
-        for (number, (name, cpu, _)) in SESSIONS.into_iter().enumerate() {
-            (self.progress)(&format!("{} comes", name.to_uppercase()));
-            let flow = SOURCE_PORT_FIRST + number as u16;
-            let party = Party { name, cpu, flow, work: Work::Bound, ..Party::default() };
-            self.subject.admit(NODE, &party)?;
-            while begin.elapsed() < phase * (number as u32 + 1) {
-                std::thread::sleep(STEP);
-                let now = self.subject.cpu(NODE)?;
-                let at = Instant::now();
-                points.extend(points_of(begin, &before, &(at, now.clone())));
-                before = (at, now);
-            }
+fn shared(lab: &mut Lab<'_>, phase: Duration) -> Result<(Vec<Point>, Vec<Metered>)> {
+    let traffic = Traffic { rate: Some(RATE), flows: 4, ..Traffic::flood(LENGTH) };
+    let device = Line::ifindex(&lab.line.source, "s0")?;
+    let generator = Generator::start(&lab.line.source, device, traffic)?;
+    let mut points = Vec::new();
+    let begin = Instant::now();
+    let mut before = (begin, lab.subject.cpu(NODE)?);
+    for (number, (name, cpu, _)) in SESSIONS.into_iter().enumerate() {
+        (lab.progress)(&format!("{} comes", name.to_uppercase()));
+        let flow = SOURCE_PORT_FIRST + number as u16;
+        let party = Party { name, cpu, flow, work: Work::Bound, ..Party::default() };
+        lab.subject.admit(NODE, &party)?;
+        while begin.elapsed() < phase * (number as u32 + 1) {
+            std::thread::sleep(STEP);
+            let now = lab.subject.cpu(NODE)?;
+            let at = Instant::now();
+            points.extend(points_of(begin, &before, &(at, now.clone())));
+            before = (at, now);
         }
-        let mut kept = Vec::new();
-        for (name, ..) in SESSIONS.into_iter().filter(|(_, cpu, _)| cpu.is_some()) {
-            let periods = self.subject.kept(NODE, name)?;
-            let points = within(&[], &periods, 0.99).context("no period ended")?;
-            kept.push((name.to_uppercase(), points));
-        }
-        generator.stop()?;
-        for (name, ..) in SESSIONS {
-            self.subject.evict(NODE, name)?;
-        }
-        Ok((points, kept))
     }
+    let mut kept = Vec::new();
+    for (name, ..) in SESSIONS.into_iter().filter(|(_, cpu, _)| cpu.is_some()) {
+        let periods = lab.subject.kept(NODE, name)?;
+        let points = within(&[], &periods, 0.99).context("no period ended")?;
+        kept.push((name.to_uppercase(), points));
+    }
+    generator.stop()?;
+    for (name, ..) in SESSIONS {
+        lab.subject.evict(NODE, name)?;
+    }
+    Ok((points, kept))
 }
 
 /// Processor time of sessions by their names, and when that was.

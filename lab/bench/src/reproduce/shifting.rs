@@ -37,65 +37,63 @@ const ARRIVAL: Duration = Duration::from_millis(50);
 const PAPER_BELOW_US: f64 = 7.0;
 const PAPER_USER_US: f64 = 2_000.0;
 
-impl Lab<'_> {
-    /// Figure 13.
-    pub(super) fn half_goes_up(&mut self) -> Result<Drawn> {
-        let plan = self.line.plan(NODE, Some(Service::RaiseHalf));
-        let series = self.with_node(&plan, |lab| {
-            lab.subject.move_to(NODE, Level::Nic)?;
-            lab.series(&[])
-        })?;
-        let half = |odd| of(&series, |at| at % 2 == odd);
-        // Which of the two goes up depends on the first packet.
-        let (one, other) = (half(0), half(1));
-        let (below, user) =
-            (one.zip(other).map(|(a, b)| a.min(b)), one.zip(other).map(|(a, b)| a.max(b)));
-        Ok(drawn(&series, below, user))
-    }
+/// Figure 13.
+pub(super) fn half_goes_up(lab: &mut Lab<'_>) -> Result<Drawn> {
+    let plan = lab.line.plan(NODE, Some(Service::RaiseHalf));
+    let series = lab.with_node(&plan, |lab| {
+        lab.subject.move_to(NODE, Level::Nic)?;
+        series(lab, &[])
+    })?;
+    let half = |odd| of(&series, |at| at % 2 == odd);
+    // Which of the two goes up depends on the first packet.
+    let (one, other) = (half(0), half(1));
+    let (below, user) =
+        (one.zip(other).map(|(a, b)| a.min(b)), one.zip(other).map(|(a, b)| a.max(b)));
+    Ok(drawn(&series, below, user))
+}
 
-    /// Figure 14.
-    pub(super) fn moves_down(&mut self) -> Result<Drawn> {
-        let plan = self.line.plan(NODE, Some(Service::Monitor));
-        let series = self.with_node(&plan, |lab| lab.series(&[(MOVE_AT, Level::Nic)]))?;
-        let user = of(&series, |at| at < MOVE_AT);
-        let below = of(&series, |at| at >= MOVE_AT + UNSURE);
-        Ok(drawn(&series, below, user))
-    }
+/// Figure 14.
+pub(super) fn moves_down(lab: &mut Lab<'_>) -> Result<Drawn> {
+    let plan = lab.line.plan(NODE, Some(Service::Monitor));
+    let series = lab.with_node(&plan, |lab| series(lab, &[(MOVE_AT, Level::Nic)]))?;
+    let user = of(&series, |at| at < MOVE_AT);
+    let below = of(&series, |at| at >= MOVE_AT + UNSURE);
+    Ok(drawn(&series, below, user))
+}
 
-    /// Figure 15.
-    pub(super) fn switches(&mut self) -> Result<Drawn> {
-        let plan = self.line.plan(NODE, Some(Service::Monitor));
-        let switches: Vec<(usize, Level)> = (SWITCH_EACH..PACKETS)
-            .step_by(SWITCH_EACH)
-            .zip([Level::Nic, Level::User].into_iter().cycle())
-            .collect();
-        let series = self.with_node(&plan, |lab| lab.series(&switches))?;
-        let sure = |at: usize| at < SWITCH_EACH || at % SWITCH_EACH >= UNSURE;
-        let stretch = |at: usize| at / SWITCH_EACH % 2;
-        let user = of(&series, |at| sure(at) && stretch(at) == 0);
-        let below = of(&series, |at| sure(at) && stretch(at) == 1);
-        Ok(drawn(&series, below, user))
-    }
+/// Figure 15.
+pub(super) fn switches(lab: &mut Lab<'_>) -> Result<Drawn> {
+    let plan = lab.line.plan(NODE, Some(Service::Monitor));
+    let switches: Vec<(usize, Level)> = (SWITCH_EACH..PACKETS)
+        .step_by(SWITCH_EACH)
+        .zip([Level::Nic, Level::User].into_iter().cycle())
+        .collect();
+    let series = lab.with_node(&plan, |lab| series(lab, &switches))?;
+    let sure = |at: usize| at < SWITCH_EACH || at % SWITCH_EACH >= UNSURE;
+    let stretch = |at: usize| at / SWITCH_EACH % 2;
+    let user = of(&series, |at| sure(at) && stretch(at) == 0);
+    let below = of(&series, |at| sure(at) && stretch(at) == 1);
+    Ok(drawn(&series, below, user))
+}
 
-    /// The delay of each packet, with moves after so many of them.
-    fn series(&mut self, moves: &[(usize, Level)]) -> Result<Vec<Option<f64>>> {
-        let traffic =
-            Traffic { rate: Some(RATE), stamped: true, unbroken: true, ..Traffic::flood(LENGTH) };
-        let arrivals = Arrivals::new(&self.line, traffic.flows, traffic.stamp_at())?;
-        let device = Line::ifindex(&self.line.source, "s0")?;
-        (self.progress)(&format!("{PACKETS} packets"));
-        let generator = Generator::start(&self.line.source, device, traffic)?;
-        let from = arrivals.begin(&generator);
-        for (number, level) in moves {
-            wait_for(&generator, from + *number as u64)?;
-            self.subject.move_to(NODE, *level)?;
-        }
-        wait_for(&generator, from + PACKETS as u64)?;
-        std::thread::sleep(ARRIVAL);
-        let series = arrivals.series(PACKETS);
-        generator.stop()?;
-        Ok(series)
+/// The delay of each packet, with moves after so many of them.
+fn series(lab: &mut Lab<'_>, moves: &[(usize, Level)]) -> Result<Vec<Option<f64>>> {
+    let traffic =
+        Traffic { rate: Some(RATE), stamped: true, unbroken: true, ..Traffic::flood(LENGTH) };
+    let arrivals = Arrivals::new(&lab.line, traffic.flows, traffic.stamp_at())?;
+    let device = Line::ifindex(&lab.line.source, "s0")?;
+    (lab.progress)(&format!("{PACKETS} packets"));
+    let generator = Generator::start(&lab.line.source, device, traffic)?;
+    let from = arrivals.begin(&generator);
+    for (number, level) in moves {
+        wait_for(&generator, from + *number as u64)?;
+        lab.subject.move_to(NODE, *level)?;
     }
+    wait_for(&generator, from + PACKETS as u64)?;
+    std::thread::sleep(ARRIVAL);
+    let series = arrivals.series(PACKETS);
+    generator.stop()?;
+    Ok(series)
 }
 
 fn wait_for(generator: &Generator, sent: u64) -> Result<()> {

@@ -84,21 +84,19 @@ fn once(line: &Line, traffic: Traffic, window: Window) -> Result<Stamped> {
     })
 }
 
-impl Lab<'_> {
-    /// The levels at which the service of a node can run, best first; it is at the last one
-    /// afterwards. What keeps it from the others is in the notes.
-    pub(super) fn levels(&mut self, node: &str) -> (Vec<Level>, Vec<String>) {
-        let mut notes = Vec::new();
-        let fits = |level: &Level| match self.subject.move_to(node, *level) {
-            Ok(()) => true,
-            Err(error) => {
-                notes.push(format!("not at {level}: {error:#}"));
-                false
-            }
-        };
-        let levels = [Level::Nic, Level::Kernel, Level::User].into_iter().filter(fits).collect();
-        (levels, notes)
-    }
+/// The levels at which the service of a node can run, best first; it is at the last one
+/// afterwards. What keeps it from the others is in the notes.
+pub(super) fn levels(lab: &mut Lab<'_>, node: &str) -> (Vec<Level>, Vec<String>) {
+    let mut notes = Vec::new();
+    let fits = |level: &Level| match lab.subject.move_to(node, *level) {
+        Ok(()) => true,
+        Err(error) => {
+            notes.push(format!("not at {level}: {error:#}"));
+            false
+        }
+    };
+    let levels = [Level::Nic, Level::Kernel, Level::User].into_iter().filter(fits).collect();
+    (levels, notes)
 }
 
 /// What a curve of a level is called.
