@@ -190,6 +190,22 @@ impl<'a> Builder<'a> {
         self.push(V::One { insn, dst: Some(0), src: Some(1) }, &[used(block), used(value)]);
     }
 
+    /// Stores a value at a pointer and an offset.
+    pub(super) fn store_to(&mut self, width: Width, value: Value, base: VReg, off: i16) {
+        let immediate = self.constant(value).and_then(|constant| match width {
+            Width::Eight => i32::try_from(constant as i64).ok(),
+            _ => Some(constant as u32 as i32),
+        });
+        if let Some(immediate) = immediate {
+            let insn = Insn::store_imm(width, 0, off, immediate);
+            self.push(V::One { insn, dst: Some(0), src: None }, &[used(base)]);
+        } else {
+            let value = self.value(value);
+            let insn = Insn::store(width, 0, 0, off);
+            self.push(V::One { insn, dst: Some(0), src: Some(1) }, &[used(base), used(value)]);
+        }
+    }
+
     /// Makes `a` if the condition holds, else the other.
     pub(super) fn keep_if(
         &mut self,

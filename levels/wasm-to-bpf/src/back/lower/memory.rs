@@ -7,7 +7,7 @@ use super::super::host::OUTSIDE;
 use super::super::insn::{Alu, Bits, Insn, Test};
 use super::super::setting::Target;
 use super::super::subprogram::Subprogram;
-use super::super::vcode::{Condition, Op as V, used};
+use super::super::vcode::{Condition, Op as V};
 use super::builder::Builder;
 use super::local::Base;
 use super::{Lower, calls, packet};
@@ -81,39 +81,18 @@ pub(super) fn store(lower: &mut Lower<'_>, width: Width, value: Value, access: &
     match lower.setting.target(access, width, lower.code.function(), lower.code.facts()) {
         Target::Memory => {
             let (base, off) = memory_base(lower, access, width);
-            store_to(&mut lower.code, width, value, base, off);
+            lower.code.store_to(width, value, base, off);
         }
         Target::Packet(at) => {
             let data = packet::data(lower);
-            store_to(&mut lower.code, width, value, data, at);
+            lower.code.store_to(width, value, data, at);
         }
         Target::Metadata(at) => {
             let hand_over = packet::hand_over(lower);
-            store_to(
-                &mut lower.code,
-                width,
-                value,
-                hand_over,
-                at + layout::hand_over::METADATA as i16,
-            );
+            lower.code.store_to(width, value, hand_over, at + layout::hand_over::METADATA as i16);
         }
         Target::PacketDynamic => packet::packet_store(lower, width, value, access),
         Target::Any(likely) => packet::any_store(lower, width, value, access, likely),
-    }
-}
-
-pub(super) fn store_to(code: &mut Builder<'_>, width: Width, value: Value, base: VReg, off: i16) {
-    let immediate = code.constant(value).and_then(|constant| match width {
-        Width::Eight => i32::try_from(constant as i64).ok(),
-        _ => Some(constant as u32 as i32),
-    });
-    if let Some(immediate) = immediate {
-        let insn = Insn::store_imm(width, 0, off, immediate);
-        code.push(V::One { insn, dst: Some(0), src: None }, &[used(base)]);
-    } else {
-        let value = code.value(value);
-        let insn = Insn::store(width, 0, 0, off);
-        code.push(V::One { insn, dst: Some(0), src: Some(1) }, &[used(base), used(value)]);
     }
 }
 

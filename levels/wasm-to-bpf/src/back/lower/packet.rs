@@ -11,7 +11,7 @@ use super::super::vcode::{
 };
 use super::builder::Builder;
 use super::local::{End, PacketEnds};
-use super::{Lower, Pointers, memory};
+use super::{Lower, Pointers};
 use crate::Flavour;
 use crate::ir::{Access, Value, Width};
 
@@ -128,7 +128,7 @@ pub(super) fn packet_load(lower: &mut Lower<'_>, width: Width, access: &Access) 
 pub(super) fn packet_store(lower: &mut Lower<'_>, width: Width, value: Value, access: &Access) {
     let distance = distance(access);
     if let Some((pointer, at)) = known_to_be_there(lower, width, access) {
-        return memory::store_to(&mut lower.code, width, value, pointer, at);
+        return lower.code.store_to(width, value, pointer, at);
     }
     let end = end_of_range(lower, access.address, distance, distance + width.bytes() as i32);
     let data_end = data_end(lower);

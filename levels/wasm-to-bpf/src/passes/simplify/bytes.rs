@@ -60,7 +60,7 @@ fn swapped(simplifier: &Simplifier<'_>, op: &Op, ty: Type, demanded: u32) -> Opt
     let mut search = Search { simplifier, source: None, steps: 0, in_memory: false };
     let bytes = search.op(op, ty)?;
     let Some(Source::Value(source)) = search.source else { return None };
-    if simplifier.type_of(source) != ty {
+    if simplifier.facts.type_of(source) != ty {
         return None;
     }
     if falls(&bytes, bits(ty) / 8, demanded, 0) {
@@ -112,10 +112,10 @@ struct Search<'s, 'f> {
 
 impl Search<'_, '_> {
     fn value(&mut self, value: Value) -> Option<Bytes> {
-        let ty = self.simplifier.type_of(value);
+        let ty = self.simplifier.facts.type_of(value);
         self.steps += 1;
         if self.steps < STEPS_MAX
-            && let Some(op) = self.simplifier.definition(value)
+            && let Some(op) = self.simplifier.facts.definition(value)
         {
             let before = self.source;
             if let Some(bytes) = self.op(op, ty) {
@@ -128,17 +128,21 @@ impl Search<'_, '_> {
 
     /// Bytes that a load brought, if memory is still the same.
     fn byte_of_memory(&mut self, value: Value) -> Option<Bytes> {
-        let Some(Op::Load { width, signed: false, access }) = self.simplifier.definition(value)
+        let Some(Op::Load { width, signed: false, access }) =
+            self.simplifier.facts.definition(value)
         else {
             return None;
         };
-        let (address, first) = match self.simplifier.constant(access.address) {
+        let (address, first) = match self.simplifier.facts.constant(access.address) {
             Some(number) => (None, u32::try_from(number).ok()?.checked_add(access.offset)?),
             None => (Some(access.address), access.offset),
         };
         let source = Source::Memory(address, access.region);
         let same = *self.source.get_or_insert(source) == source;
-        if !same || access.bounds_check || !self.simplifier.is_still_there(value, access.region) {
+        if !same
+            || access.bounds_check
+            || !self.simplifier.versions.is_still_there(value, access.region)
+        {
             return None;
         }
         let mut bytes = [None; 8];
@@ -154,7 +158,7 @@ impl Search<'_, '_> {
         if *self.source.get_or_insert(source) != source {
             return None;
         }
-        let high = self.simplifier.range(value).high;
+        let high = self.simplifier.facts.range(value).high;
         let mut bytes = [None; 8];
         for place in 0..bits(ty) / 8 {
             if high >> (8 * place) != 0 {
@@ -168,14 +172,14 @@ impl Search<'_, '_> {
         let width = (bits(ty) / 8) as usize;
         match op {
             Op::Binary(BinaryOp::And, a, b) => {
-                let mask = self.simplifier.constant(*b)?;
+                let mask = self.simplifier.facts.constant(*b)?;
                 masked(self.value(*a)?, mask)
             }
             Op::Binary(BinaryOp::Or | BinaryOp::Add | BinaryOp::Xor, a, b) => {
                 joined(self.value(*a)?, self.value(*b)?)
             }
             Op::Binary(op @ (BinaryOp::Shl | BinaryOp::ShrU | BinaryOp::Rotl), a, by) => {
-                let by = (self.simplifier.constant(*by)? % u64::from(bits(ty))) as usize;
+                let by = (self.simplifier.facts.constant(*by)? % u64::from(bits(ty))) as usize;
                 if !by.is_multiple_of(8) {
                     return None;
                 }

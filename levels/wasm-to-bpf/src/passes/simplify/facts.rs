@@ -1,35 +1,187 @@
-//! What is learnt: from the branch that leads to a block, from a condition
-//! that is known to hold, and from operands about results.
+//! Facts about values: their definitions and ranges, which operations were computed before, and what
+//! is learnt: from the branch that leads to a block, from a condition that is known to hold, and from
+//! operands about results.
+//!
+//! A fact holds in the part of the dominator tree below the block that it was learnt in: scopes are
+//! entered and left with the walk.
+
+use foldhash::{HashMap, HashMapExt};
 
 use super::range::{self, Range};
-use super::{Simplifier, key};
-use crate::ir::{BinaryOp, BlockId, CompareOp, Edge, Op, Terminator, Type, Value};
+use crate::ir::{BinaryOp, CompareOp, Function, Op, Type, Value};
+use crate::passes::alias::Aliases;
 use crate::passes::fold::{negated, ones};
 
 /// How far a fact is followed to what it says about operands: `x + 8 < n`
 /// says something of `x`.
 const DEPTH_MAX: u32 = 6;
+/// The same of a check of an address.
+const CHECKED_DEPTH_MAX: u32 = 3;
 
-impl Simplifier<'_> {
-    /// If only one edge leads here and a branch decided on it, that is known.
-    pub(super) fn learn_from_way_in(&mut self, block: BlockId) {
-        let [from] = self.graph.predecessors[block.0 as usize][..] else { return };
-        match &self.blocks[from.0 as usize].terminator {
-            Terminator::Branch(condition, taken, _) => {
-                let (condition, truth) = (*condition, taken.target == block);
-                self.assume(condition, truth);
-            }
-            Terminator::Switch(index, list, default) if default.target == block => {
-                let (index, beyond) = (*index, list.len() as u64);
-                self.narrow(index, Range { low: beyond, high: ones(Type::I32) }, DEPTH_MAX);
-            }
-            Terminator::Switch(index, list, _) => {
-                let index = *index;
-                if let Some(place) = list.iter().position(|edge| edge.target == block) {
-                    self.narrow(index, Range::only(place as u64), DEPTH_MAX);
+/// Fact as it was before, for when a part of the tree is left.
+enum Undo {
+    Computed(Key, Option<Value>),
+    Range(Value, Range),
+    Checked(Value, Option<u64>),
+}
+
+/// Description of what an operation computes: equal keys, equal results.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) what: (u8, u8, Type),
+    pub(super) operands: [u64; 3],
+    pub(super) version: u64,
+}
+
+/// Facts about the values of one function.
+pub(super) struct Facts {
+    types: Vec<Type>,
+    aliases: Aliases,
+    /// The pure operation that defines a value.
+    definitions: Vec<Option<Op>>,
+    ranges: Vec<Range>,
+    computed: HashMap<Key, Value>,
+    /// For a base address, how far beyond it the memory certainly reaches.
+    checked: HashMap<Value, u64>,
+    scopes: Vec<Vec<Undo>>,
+}
+
+impl Facts {
+    /// Takes the types of a function's values, of which nothing else is known.
+    pub(super) fn new(function: &mut Function) -> Self {
+        let aliases = Aliases::none(function);
+        let types = std::mem::take(&mut function.types);
+        Self {
+            definitions: vec![None; types.len()],
+            ranges: types.iter().map(|ty| Range::full(*ty)).collect(),
+            types,
+            aliases,
+            computed: HashMap::new(),
+            checked: HashMap::new(),
+            scopes: Vec::new(),
+        }
+    }
+
+    /// Gives the function its types, and puts aliases in place everywhere.
+    pub(super) fn finish(mut self, function: &mut Function) {
+        function.types = self.types;
+        self.aliases.apply(function);
+    }
+
+    /// Returns the value that stands for another one.
+    pub(super) fn find(&mut self, value: Value) -> Value {
+        self.aliases.find(value)
+    }
+
+    /// Notes that `of` is `value` from now on.
+    pub(super) fn set_alias(&mut self, of: Value, value: Value) {
+        self.aliases.set(of, value);
+    }
+
+    /// Returns the range of the value that stands for another one.
+    pub(super) fn range_found(&mut self, value: Value) -> Range {
+        self.ranges[self.aliases.find(value).0 as usize]
+    }
+
+    /// Returns the value that was computed before.
+    pub(super) fn computed(&self, key: &Key) -> Option<Value> {
+        self.computed.get(key).copied()
+    }
+
+    /// Notes the operation that defines a value.
+    pub(super) fn define(&mut self, value: Value, op: Op) {
+        self.definitions[value.0 as usize] = Some(op);
+    }
+
+    /// Notes the range of a value wherever it is used.
+    pub(super) fn define_range(&mut self, value: Value, range: Range) {
+        self.ranges[value.0 as usize] = range;
+    }
+
+    /// Returns true when the memory certainly reaches so far beyond a base address.
+    pub(super) fn is_checked(&self, address: Value, end: u64) -> bool {
+        self.checked.get(&address) >= Some(&end)
+    }
+
+    /// Notes that the memory reaches so far beyond a base address, which is `high` at most then.
+    pub(super) fn check(&mut self, address: Value, end: u64, high: Option<u64>) {
+        let before = self.checked.insert(address, end);
+        self.undo_later(Undo::Checked(address, before));
+        if let Some(high) = high {
+            self.narrow_to(address, Range::up_to(high), CHECKED_DEPTH_MAX);
+        }
+    }
+
+    /// Enters a part of the tree.
+    pub(super) fn enter_scope(&mut self) {
+        self.scopes.push(Vec::new());
+    }
+
+    pub(super) fn definition(&self, value: Value) -> Option<&Op> {
+        self.definitions.get(value.0 as usize).and_then(Option::as_ref)
+    }
+
+    pub(super) fn type_of(&self, value: Value) -> Type {
+        self.types[value.0 as usize]
+    }
+
+    pub(super) fn range(&self, value: Value) -> Range {
+        self.ranges[value.0 as usize]
+    }
+
+    pub(super) fn constant(&self, value: Value) -> Option<u64> {
+        self.range(value).constant()
+    }
+
+    pub(super) fn is_constant(&self, value: Value) -> bool {
+        matches!(self.definition(value), Some(Op::Const(_)))
+    }
+
+    /// Returns a new value.
+    pub(super) fn value(&mut self, ty: Type) -> Value {
+        let value = Value(u32::try_from(self.types.len()).unwrap_or(u32::MAX));
+        self.types.push(ty);
+        self.definitions.push(None);
+        self.ranges.push(Range::full(ty));
+        value
+    }
+
+    pub(super) fn remember(&mut self, key: Key, value: Value) {
+        let before = self.computed.insert(key.clone(), value);
+        self.undo_later(Undo::Computed(key, before));
+    }
+
+    pub(super) fn set_range(&mut self, value: Value, range: Range) {
+        let before = std::mem::replace(&mut self.ranges[value.0 as usize], range);
+        if before != range {
+            self.undo_later(Undo::Range(value, before));
+        }
+    }
+
+    fn undo_later(&mut self, undo: Undo) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.push(undo);
+        }
+    }
+
+    /// Leaves a part of the tree: what was learnt in it holds no more.
+    pub(super) fn leave_scope(&mut self) {
+        for undo in self.scopes.pop().into_iter().flatten().rev() {
+            match undo {
+                Undo::Computed(key, Some(value)) => {
+                    self.computed.insert(key, value);
+                }
+                Undo::Computed(key, None) => {
+                    self.computed.remove(&key);
+                }
+                Undo::Range(value, range) => self.ranges[value.0 as usize] = range,
+                Undo::Checked(value, Some(end)) => {
+                    self.checked.insert(value, end);
+                }
+                Undo::Checked(value, None) => {
+                    self.checked.remove(&value);
                 }
             }
-            _ => {}
         }
     }
 
@@ -42,7 +194,7 @@ impl Simplifier<'_> {
         let condition = self.aliases.find(condition);
         let ty = self.type_of(condition);
         let range = if truth { Range { low: 1, high: ones(ty) } } else { Range::only(0) };
-        self.narrow(condition, range, 0);
+        self.narrow_to(condition, range, 0);
         let Some(depth) = depth.checked_sub(1) else { return };
         match self.definition(condition).cloned() {
             Some(Op::Compare(op, a, b)) => {
@@ -74,12 +226,17 @@ impl Simplifier<'_> {
         } else if let (CompareOp::Eq, Some(0)) = (op, right.constant()) {
             self.assume_to(a, false, depth);
         }
-        self.narrow(a, range::where_true(op, ty, left, right), depth);
-        self.narrow(b, range::where_true(op.swapped(), ty, right, left), depth);
+        self.narrow_to(a, range::where_true(op, ty, left, right), depth);
+        self.narrow_to(b, range::where_true(op.swapped(), ty, right, left), depth);
     }
 
     /// The value lies in that range, and so what it was computed from.
-    pub(super) fn narrow(&mut self, value: Value, to: Range, depth: u32) {
+    pub(super) fn narrow(&mut self, value: Value, to: Range) {
+        self.narrow_to(value, to, DEPTH_MAX);
+    }
+
+    /// The same, followed so far.
+    pub(super) fn narrow_to(&mut self, value: Value, to: Range, depth: u32) {
         let value = self.aliases.find(value);
         let range = self.range(value).and(to);
         if range == self.range(value) && depth < DEPTH_MAX {
@@ -95,29 +252,29 @@ impl Simplifier<'_> {
                 if let Some(by) = self.constant(b)
                     && let Some(moved) = range.moved(ty, by.wrapping_neg())
                 {
-                    self.narrow(a, moved, depth);
+                    self.narrow_to(a, moved, depth);
                 } else if !self.may_overflow(a, b, ty) {
                     let (left, right) = (self.range(a).low, self.range(b).low);
-                    self.narrow(a, Range::up_to(range.high.saturating_sub(right)), depth);
-                    self.narrow(b, Range::up_to(range.high.saturating_sub(left)), depth);
+                    self.narrow_to(a, Range::up_to(range.high.saturating_sub(right)), depth);
+                    self.narrow_to(b, Range::up_to(range.high.saturating_sub(left)), depth);
                 }
             }
             Some(Op::Binary(BinaryOp::Sub, a, b)) if self.is_at_least(a, b) => {
                 let high = self.range(a).high.saturating_sub(range.low);
-                self.narrow(b, Range::up_to(high), depth);
+                self.narrow_to(b, Range::up_to(high), depth);
             }
             Some(Op::ExtendUnsigned(a)) if range.high <= ones(Type::I32) => {
-                self.narrow(a, range, depth);
+                self.narrow_to(a, range, depth);
             }
             Some(Op::Wrap(a)) if self.range(a).high <= ones(Type::I32) => {
-                self.narrow(a, range, depth);
+                self.narrow_to(a, range, depth);
             }
             Some(Op::Binary(BinaryOp::Shl, a, b)) => {
                 if let Some(by) = self.constant(b)
                     && by < 32
                     && self.range(a).high <= ones(ty) >> by
                 {
-                    self.narrow(a, Range::up_to(range.high >> by), depth);
+                    self.narrow_to(a, Range::up_to(range.high >> by), depth);
                 }
             }
             _ => {}
@@ -175,37 +332,23 @@ impl Simplifier<'_> {
             || known(CompareOp::LeU, b, a, 1)
             || known(CompareOp::LtU, b, a, 1)
     }
+}
 
-    /// Notes what goes to the parameters of the blocks that follow.
-    pub(super) fn send_ranges(&mut self, terminator: &Terminator) {
-        for (number, edge) in terminator.edges().enumerate() {
-            let ranges = self.sent(terminator, number, edge);
-            let known = &mut self.incoming[edge.target.0 as usize];
-            match known {
-                Some(known) => {
-                    for (known, range) in known.iter_mut().zip(ranges) {
-                        *known = known.union(range);
-                    }
-                }
-                None => *known = Some(ranges),
-            }
-        }
-    }
-
-    /// The ranges of an edge's arguments on the way there: a branch says something of them.
-    fn sent(&mut self, terminator: &Terminator, number: usize, edge: &Edge) -> Vec<Range> {
-        let condition = match terminator {
-            Terminator::Branch(condition, ..) if !edge.arguments.is_empty() => Some(*condition),
-            _ => None,
-        };
-        if let Some(condition) = condition {
-            self.scopes.push(Vec::new());
-            self.assume(condition, number == 0);
-        }
-        let ranges = edge.arguments.iter().map(|value| self.range(*value)).collect();
-        if condition.is_some() {
-            self.leave_scope();
-        }
-        ranges
-    }
+/// Pure operations that compute the same have one key.
+pub(super) fn key(op: &Op, ty: Type) -> Option<Key> {
+    let operand = |value: &Value| u64::from(value.0);
+    let (kind, detail, operands) = match op {
+        Op::Const(number) => (0, 0, [*number, 0, 0]),
+        Op::Unary(op, a) => (1, *op as u8, [operand(a), 0, 0]),
+        Op::Binary(op, a, b) => (2, *op as u8, [operand(a), operand(b), 0]),
+        Op::Compare(op, a, b) => (3, *op as u8, [operand(a), operand(b), 0]),
+        Op::ExtendUnsigned(a) => (4, 0, [operand(a), 0, 0]),
+        Op::ExtendSigned(a) => (5, 0, [operand(a), 0, 0]),
+        Op::Wrap(a) => (6, 0, [operand(a), 0, 0]),
+        Op::Select(a, b, c) => (7, 0, [operand(a), operand(b), operand(c)]),
+        Op::PacketLength => (8, 0, [0; 3]),
+        // Each hides its value where it stands.
+        _ => return None,
+    };
+    Some(Key { what: (kind, detail, ty), operands, version: 0 })
 }

@@ -5,8 +5,9 @@
 //! for each block, dominators first:
 //!   what the branch that leads here says      facts.rs, range.rs
 //!   each operation: constant? simpler?        rules.rs, fold.rs, bytes.rs
-//!                   computed before?          the table here
+//!                   computed before?          facts.rs
 //!                   access: where, checked?   accesses.rs
+//!                           loaded before?    loads.rs, versions.rs
 //!   the terminator: decided?                  flow.rs
 //! ```
 //!
@@ -18,23 +19,26 @@ mod bytes;
 mod facts;
 mod flow;
 mod induction;
+mod loads;
 mod premises;
 mod range;
 mod rules;
+mod versions;
 
-use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use foldhash::{HashSet, HashSetExt};
 
-use super::alias::Aliases;
+use super::fold::ones;
 use super::graph::Graph;
 use crate::Entry;
 use crate::ir::{
-    Block, BlockId, Function, Global, Instruction, Memory, Op, Place, Terminator, Type, Value,
+    Block, BlockId, Edge, Function, Global, Instruction, Memory, Op, Place, Terminator, Type, Value,
 };
-use accesses::Versions;
+use facts::{Facts, key};
 use induction::Inductions;
 use premises::Premises;
 use range::Range;
 use rules::Simpler;
+use versions::Versions;
 
 /// What holds for the whole module.
 #[derive(Clone)]
@@ -78,20 +82,19 @@ fn walk(
         match step {
             Step::Enter(block) => {
                 work.push(Step::Leave);
-                simplifier.scopes.push(Vec::new());
+                simplifier.facts.enter_scope();
                 if simplifier.block(block) {
                     let below = &children[block.0 as usize];
                     work.extend(below.iter().rev().map(|block| Step::Enter(*block)));
                 }
             }
-            Step::Leave => simplifier.leave_scope(),
+            Step::Leave => simplifier.facts.leave_scope(),
         }
     }
     // What came into a block before the walk did is taken; what is left came from ways back.
-    let Simplifier { mut aliases, types, blocks, incoming, .. } = simplifier;
-    function.types = types;
+    let Simplifier { facts, blocks, incoming, .. } = simplifier;
     function.blocks = blocks;
-    aliases.apply(function);
+    facts.finish(function);
     incoming
 }
 
@@ -100,45 +103,20 @@ enum Step {
     Leave,
 }
 
-/// What is undone when a part of the tree is left.
-enum Undo {
-    Computed(Key, Option<Value>),
-    Range(Value, Range),
-    Checked(Value, Option<u64>),
-}
-
-/// What an operation computes: equal keys, equal results.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Key {
-    pub(super) what: (u8, u8, Type),
-    pub(super) operands: [u64; 3],
-    pub(super) version: u64,
-}
-
-/// On the walk.
+/// The walk.
 struct Simplifier<'s> {
     surroundings: &'s Surroundings,
     graph: &'s Graph,
     premises: &'s Premises,
-    types: Vec<Type>,
+    facts: Facts,
     blocks: Vec<Block>,
-    aliases: Aliases,
     inductions: Inductions,
     /// Comparisons for equality of what never goes past the other operand.
     below: HashSet<Value>,
-    /// The pure operation that defines a value.
-    definitions: Vec<Option<Op>>,
-    ranges: Vec<Range>,
     /// For each block whether a way to it was seen, and the ranges of what
     /// came in for its parameters.
     incoming: Vec<Option<Vec<Range>>>,
-    computed: HashMap<Key, Value>,
-    /// For a base address, how far beyond it the memory certainly reaches.
-    checked: HashMap<Value, u64>,
-    scopes: Vec<Vec<Undo>>,
     versions: Versions,
-    /// The version of the places that each load read.
-    loads: HashMap<Value, u64>,
     /// Loads of the window's length.
     lengths: Vec<Value>,
     /// The block that grows.
@@ -153,33 +131,25 @@ impl<'s> Simplifier<'s> {
         graph: &'s Graph,
         premises: &'s Premises,
     ) -> Self {
-        let aliases = Aliases::none(function);
         let versions = Versions::new(function, premises.keeps_metadata);
         let inductions = Inductions::of(function, graph);
-        let types = std::mem::take(&mut function.types);
+        let facts = Facts::new(function);
         let blocks = std::mem::take(&mut function.blocks);
         let mut incoming = vec![None; blocks.len()];
         if let (Some(entry), Some(block)) = (incoming.first_mut(), blocks.first()) {
-            let full = |value: &Value| Range::full(types[value.0 as usize]);
+            let full = |value: &Value| Range::full(facts.type_of(*value));
             *entry = Some(block.parameters.iter().map(full).collect());
         }
         Self {
             surroundings,
             graph,
             premises,
-            definitions: vec![None; types.len()],
-            ranges: types.iter().map(|ty| Range::full(*ty)).collect(),
-            types,
+            facts,
             incoming,
             blocks,
-            aliases,
             inductions,
             below: HashSet::new(),
-            computed: HashMap::new(),
-            checked: HashMap::new(),
-            scopes: Vec::new(),
             versions,
-            loads: HashMap::new(),
             lengths: Vec::new(),
             out: Vec::new(),
             place: Place::default(),
@@ -194,9 +164,8 @@ impl<'s> Simplifier<'s> {
         let (rounds_max, ranges) = match self.blocks[index].is_loop_header {
             true => {
                 let types: Vec<Type> =
-                    parameters.iter().map(|value| self.type_of(*value)).collect();
-                let (aliases, known) = (&mut self.aliases, &self.ranges);
-                let mut range = |value| known[aliases.find(value).0 as usize];
+                    parameters.iter().map(|value| self.facts.type_of(*value)).collect();
+                let mut range = |value| self.facts.range_found(value);
                 let (rounds, counted) = self.inductions.of_loop(id, &types, &ranges, &mut range);
                 if self.surroundings.asks_packet {
                     self.below.extend(self.inductions.below(id, &ranges, range));
@@ -207,7 +176,7 @@ impl<'s> Simplifier<'s> {
         };
         self.blocks[index].rounds_max = rounds_max;
         for (parameter, range) in parameters.into_iter().zip(ranges) {
-            self.set_range(parameter, range);
+            self.facts.set_range(parameter, range);
         }
         self.learn_from_way_in(id);
         self.versions.enter(id, &self.graph.predecessors[index]);
@@ -224,7 +193,7 @@ impl<'s> Simplifier<'s> {
             None => {
                 let next = Terminator::Return(Vec::new());
                 let terminator = std::mem::replace(&mut self.blocks[index].terminator, next);
-                self.terminator(terminator)
+                flow::terminator(self, terminator)
             }
         };
         self.send_ranges(&terminator);
@@ -241,27 +210,28 @@ impl<'s> Simplifier<'s> {
         op.for_each_use_mut(|value| *value = self.known(*value));
         match op {
             Op::TrapIf(condition, code) => {
-                let condition = self.condition(condition);
-                match self.constant(condition) {
+                let condition = flow::plain(self, condition);
+                match self.facts.constant(condition) {
                     Some(0) => {}
                     Some(_) => return Some(Terminator::Trap(code, place)),
                     None => {
                         self.append(&[], Op::TrapIf(condition, code));
-                        self.assume(condition, false);
+                        self.facts.assume(condition, false);
                     }
                 }
                 None
             }
             op if op.is_pure() => {
                 if let [result] = results[..] {
-                    let op = if self.below.contains(&result) { self.as_order(op) } else { op };
-                    let value = self.compute(op, self.type_of(result), Some(result));
-                    self.aliases.set(result, value);
+                    let op =
+                        if self.below.contains(&result) { flow::as_order(self, op) } else { op };
+                    let value = self.compute(op, self.facts.type_of(result), Some(result));
+                    self.facts.set_alias(result, value);
                 }
                 None
             }
             op => {
-                self.access(op, &results);
+                accesses::access(self, op, &results);
                 None
             }
         }
@@ -272,7 +242,7 @@ impl<'s> Simplifier<'s> {
         let mut op = op;
         loop {
             op.for_each_use_mut(|value| *value = self.known(*value));
-            match self.simpler(&op, ty) {
+            match rules::simpler(self, &op, ty) {
                 Some(Simpler::Is(value)) => return value,
                 Some(Simpler::Do(other)) => op = other,
                 None => break,
@@ -280,26 +250,28 @@ impl<'s> Simplifier<'s> {
         }
         let key = key(&op, ty);
         if let Some(key) = &key
-            && let Some(value) = self.computed.get(key)
+            && let Some(value) = self.facts.computed(key)
         {
-            return *value;
+            return value;
         }
-        let value = result.unwrap_or_else(|| self.value(ty));
-        let range = self.range_of(&op, ty);
-        self.ranges[value.0 as usize] = range;
+        let value = result.unwrap_or_else(|| self.facts.value(ty));
+        let range = self.facts.range_of(&op, ty);
+        self.facts.define_range(value, range);
         self.append(&[value], op.clone());
-        self.definitions[value.0 as usize] = Some(op);
+        self.facts.define(value, op);
         if let Some(key) = key {
-            self.remember(key, value);
+            self.facts.remember(key, value);
         }
         value
     }
 
     /// The value as it is known here: what stands for it, or its number.
     fn known(&mut self, value: Value) -> Value {
-        let value = self.aliases.find(value);
-        match self.range(value).constant() {
-            Some(number) if !self.is_constant(value) => self.number(number, self.type_of(value)),
+        let value = self.facts.find(value);
+        match self.facts.range(value).constant() {
+            Some(number) if !self.facts.is_constant(value) => {
+                self.number(number, self.facts.type_of(value))
+            }
             _ => value,
         }
     }
@@ -309,92 +281,62 @@ impl<'s> Simplifier<'s> {
         self.compute(Op::Const(number), ty, None)
     }
 
-    pub(super) fn definition(&self, value: Value) -> Option<&Op> {
-        self.definitions.get(value.0 as usize).and_then(Option::as_ref)
-    }
-
-    pub(super) fn type_of(&self, value: Value) -> Type {
-        self.types[value.0 as usize]
-    }
-
-    pub(super) fn range(&self, value: Value) -> Range {
-        self.ranges[value.0 as usize]
-    }
-
-    pub(super) fn constant(&self, value: Value) -> Option<u64> {
-        self.range(value).constant()
-    }
-
-    fn is_constant(&self, value: Value) -> bool {
-        matches!(self.definition(value), Some(Op::Const(_)))
-    }
-
-    fn value(&mut self, ty: Type) -> Value {
-        let value = Value(u32::try_from(self.types.len()).unwrap_or(u32::MAX));
-        self.types.push(ty);
-        self.definitions.push(None);
-        self.ranges.push(Range::full(ty));
-        value
-    }
-
     fn append(&mut self, results: &[Value], op: Op) {
         self.out.push(Instruction { results: results.to_vec(), op, place: self.place });
     }
 
-    fn remember(&mut self, key: Key, value: Value) {
-        let before = self.computed.insert(key.clone(), value);
-        self.undo_later(Undo::Computed(key, before));
-    }
-
-    fn set_range(&mut self, value: Value, range: Range) {
-        let before = std::mem::replace(&mut self.ranges[value.0 as usize], range);
-        if before != range {
-            self.undo_later(Undo::Range(value, before));
+    /// If only one edge leads here and a branch decided on it, that is known.
+    pub(super) fn learn_from_way_in(&mut self, block: BlockId) {
+        let [from] = self.graph.predecessors[block.0 as usize][..] else { return };
+        match &self.blocks[from.0 as usize].terminator {
+            Terminator::Branch(condition, taken, _) => {
+                let (condition, truth) = (*condition, taken.target == block);
+                self.facts.assume(condition, truth);
+            }
+            Terminator::Switch(index, list, default) if default.target == block => {
+                let (index, beyond) = (*index, list.len() as u64);
+                self.facts.narrow(index, Range { low: beyond, high: ones(Type::I32) });
+            }
+            Terminator::Switch(index, list, _) => {
+                let index = *index;
+                if let Some(place) = list.iter().position(|edge| edge.target == block) {
+                    self.facts.narrow(index, Range::only(place as u64));
+                }
+            }
+            _ => {}
         }
     }
 
-    fn undo_later(&mut self, undo: Undo) {
-        if let Some(scope) = self.scopes.last_mut() {
-            scope.push(undo);
-        }
-    }
-
-    fn leave_scope(&mut self) {
-        for undo in self.scopes.pop().into_iter().flatten().rev() {
-            match undo {
-                Undo::Computed(key, Some(value)) => {
-                    self.computed.insert(key, value);
+    /// Notes what goes to the parameters of the blocks that follow.
+    pub(super) fn send_ranges(&mut self, terminator: &Terminator) {
+        for (number, edge) in terminator.edges().enumerate() {
+            let ranges = self.sent(terminator, number, edge);
+            let known = &mut self.incoming[edge.target.0 as usize];
+            match known {
+                Some(known) => {
+                    for (known, range) in known.iter_mut().zip(ranges) {
+                        *known = known.union(range);
+                    }
                 }
-                Undo::Computed(key, None) => {
-                    self.computed.remove(&key);
-                }
-                Undo::Range(value, range) => self.ranges[value.0 as usize] = range,
-                Undo::Checked(value, Some(end)) => {
-                    self.checked.insert(value, end);
-                }
-                Undo::Checked(value, None) => {
-                    self.checked.remove(&value);
-                }
+                None => *known = Some(ranges),
             }
         }
     }
-}
 
-/// Pure operations that compute the same have one key.
-fn key(op: &Op, ty: Type) -> Option<Key> {
-    let operand = |value: &Value| u64::from(value.0);
-    let (kind, detail, operands) = match op {
-        Op::Const(number) => (0, 0, [*number, 0, 0]),
-        Op::Unary(op, a) => (1, *op as u8, [operand(a), 0, 0]),
-        Op::Binary(op, a, b) => (2, *op as u8, [operand(a), operand(b), 0]),
-        Op::Compare(op, a, b) => (3, *op as u8, [operand(a), operand(b), 0]),
-        Op::ExtendUnsigned(a) => (4, 0, [operand(a), 0, 0]),
-        Op::ExtendSigned(a) => (5, 0, [operand(a), 0, 0]),
-        Op::Wrap(a) => (6, 0, [operand(a), 0, 0]),
-        Op::Select(a, b, c) => (7, 0, [operand(a), operand(b), operand(c)]),
-        Op::PacketLength => (8, 0, [0; 3]),
-        // Each hides its value where it stands.
-        _ => return None,
-    };
-    Some(Key { what: (kind, detail, ty), operands, version: 0 })
+    /// The ranges of an edge's arguments on the way there: a branch says something of them.
+    fn sent(&mut self, terminator: &Terminator, number: usize, edge: &Edge) -> Vec<Range> {
+        let condition = match terminator {
+            Terminator::Branch(condition, ..) if !edge.arguments.is_empty() => Some(*condition),
+            _ => None,
+        };
+        if let Some(condition) = condition {
+            self.facts.enter_scope();
+            self.facts.assume(condition, number == 0);
+        }
+        let ranges = edge.arguments.iter().map(|value| self.facts.range(*value)).collect();
+        if condition.is_some() {
+            self.facts.leave_scope();
+        }
+        ranges
+    }
 }

@@ -1,0 +1,165 @@
+//! Versions of classes of places: a number that changes with each write. A load is the same as one
+//! before if nothing was written to its class between them; where ways join the version is a new
+//! one, unless the function never writes that class at all.
+
+use foldhash::{HashMap, HashMapExt};
+
+use abi::HostFunction;
+
+use crate::ir::{BlockId, Function, Op, Region, Value};
+
+/// Versions: of memory, window, metadata, the memory's size, what lies behind it.
+const CLASSES: usize = 5;
+const METADATA_CLASS: usize = 2;
+const SIZE: usize = 3;
+const BEHIND: usize = 4;
+
+/// The version of each class of places, here and at the ends of blocks.
+pub(super) struct Versions {
+    now: Vec<u64>,
+    ends: HashMap<BlockId, Vec<u64>>,
+    written: Vec<bool>,
+    /// For each block whether a block after it, in some loop, writes metadata.
+    disturbed: Vec<bool>,
+    next: u64,
+    /// The version of the places that each load read.
+    loads: HashMap<Value, u64>,
+}
+
+impl Versions {
+    /// `keeps_metadata`: no store at an address that only the run knows is of metadata.
+    pub(super) fn new(function: &Function, keeps_metadata: bool) -> Self {
+        let mut written = vec![false; CLASSES];
+        let mut disturbed = vec![false; function.blocks.len()];
+        for (index, block) in function.blocks.iter().enumerate() {
+            for instruction in &block.instructions {
+                for class in writes(&instruction.op, keeps_metadata) {
+                    written[class] = true;
+                    if class == METADATA_CLASS && block.loop_depth > 0 {
+                        // The header of a loop that it is in comes before it.
+                        disturbed[..=index].fill(true);
+                    }
+                }
+            }
+        }
+        Self {
+            now: vec![0; CLASSES],
+            ends: HashMap::new(),
+            written,
+            disturbed,
+            next: 1,
+            loads: HashMap::new(),
+        }
+    }
+
+    /// Returns true when nothing was written to metadata since the packet came: then it is what the
+    /// node wrote.
+    pub(super) fn is_metadata_new(&self) -> bool {
+        self.now[METADATA_CLASS] == 0
+    }
+
+    /// Returns true when nothing in the function writes metadata.
+    pub(super) fn keeps_metadata(&self) -> bool {
+        !self.written[METADATA_CLASS]
+    }
+
+    pub(super) fn enter(&mut self, block: BlockId, predecessors: &[BlockId]) {
+        let end = match predecessors {
+            [one] => self.ends.get(one),
+            _ => None,
+        };
+        match end {
+            Some(end) => self.now.clone_from(end),
+            None if block == BlockId(0) => {}
+            None => {
+                let is_new = |from: &BlockId| match self.ends.get(from) {
+                    Some(end) => end[METADATA_CLASS] == 0,
+                    // Not walked yet: a way back in a loop, or never reached.
+                    None => !self.disturbed[block.0 as usize],
+                };
+                let keeps_metadata = predecessors.iter().all(is_new);
+                for class in 0..self.now.len() {
+                    if class == METADATA_CLASS && keeps_metadata {
+                        self.now[class] = 0;
+                    } else if self.written[class] {
+                        self.change(class);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn leave(&mut self, block: BlockId) {
+        self.ends.insert(block, self.now.clone());
+    }
+
+    /// Returns the version of a region.
+    pub(super) fn version(&self, region: Region) -> u64 {
+        match class(region) {
+            Some(class) => self.now[class],
+            // The latest of the three: each change makes a larger one.
+            None => self.now[..3].iter().copied().max().unwrap_or_default(),
+        }
+    }
+
+    /// Returns the version of the memory's size.
+    pub(super) fn of_size(&self) -> u64 {
+        self.now[SIZE]
+    }
+
+    /// Notes what an operation may write.
+    pub(super) fn write(&mut self, op: &Op, keeps_metadata: bool) {
+        for class in writes(op, keeps_metadata) {
+            self.change(class);
+        }
+    }
+
+    /// Notes that a value was loaded from a region.
+    pub(super) fn handle_load(&mut self, loaded: Value, region: Region) {
+        self.loads.insert(loaded, self.version(region));
+    }
+
+    /// Returns true when what was loaded is still what memory holds.
+    pub(super) fn is_still_there(&self, loaded: Value, region: Region) -> bool {
+        self.loads.get(&loaded) == Some(&self.version(region))
+    }
+
+    fn change(&mut self, class: usize) {
+        self.now[class] = self.next;
+        self.next += 1;
+    }
+}
+
+/// Classes that an operation may write.
+fn writes(op: &Op, keeps_metadata: bool) -> Vec<usize> {
+    const PLACES: [usize; 3] = [0, 1, 2];
+    match op {
+        Op::Store { access, .. } => {
+            let unknown = if keeps_metadata { &PLACES[..METADATA_CLASS] } else { &PLACES };
+            class(access.region).map_or(unknown.to_vec(), |class| vec![class])
+        }
+        Op::MemoryGrow(_) => vec![SIZE],
+        Op::MemoryCopy(..) | Op::MemoryFill(..) => PLACES.to_vec(),
+        Op::Call(..) => (0..CLASSES).collect(),
+        Op::Host(host, _) => match host {
+            HostFunction::NowMs
+            | HostFunction::Event
+            | HostFunction::MessageSend
+            | HostFunction::PacketSend
+            | HostFunction::PortFind => Vec::new(),
+            _ => PLACES.to_vec(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the class of a region; none for one that only the run knows.
+pub(super) fn class(region: Region) -> Option<usize> {
+    match region {
+        Region::Memory => Some(0),
+        Region::Window => Some(1),
+        Region::Metadata => Some(2),
+        Region::Behind => Some(BEHIND),
+        Region::Unknown { .. } => None,
+    }
+}
