@@ -126,7 +126,7 @@ fn closed(index: u32) -> Table {
     Table { family: Family::Netdev, name: table_of_ingress(index), is_owned: false }
 }
 
-/// A table of [`Taken`].
+/// Returns a table of [`Taken`].
 fn owned(name: String) -> Table {
     Table { family: Family::Netdev, name, is_owned: true }
 }

@@ -141,7 +141,7 @@ fn said(explanation: &str) -> String {
 }
 
 impl NetlinkError {
-    /// The kernel's error number where it refused, as in `errno(3)`.
+    /// Returns the kernel's error number where it refused, as in `errno(3)`.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match self {

@@ -23,8 +23,8 @@ const MADE_BY: u8 = 0x74;
 /// Before the main table is asked, and behind the addresses that are really here.
 const RULE_PRIORITY: u32 = 0x54;
 
-/// The nftables table of a port, which is there as long as its socket is: without it, rules and
-/// routes are what an interception has left.
+/// Returns the nftables table of a port, which is there as long as its socket is: without it, rules
+/// and routes are what an interception has left.
 pub(super) fn table(port: u16) -> Table {
     Table { family: Family::Inet, name: format!("{TABLE}{port}"), is_owned: true }
 }
@@ -39,8 +39,8 @@ fn is_disabled(error: &NetlinkError) -> bool {
     matches!(error.errno(), Some(libc::EACCES | libc::EAFNOSUPPORT | libc::EOPNOTSUPP))
 }
 
-/// Routes packets with the mark of a port to this machine, and says nothing of others. What is there
-/// already of one that ended without removing it stays.
+/// Routes packets with the mark of a port to this machine, and says nothing of others. What is
+/// there already of one that ended without removing it stays.
 pub(super) fn add(socket: &Socket, port: u16) -> Result<(), NetlinkError> {
     let request = "route marked packets to this machine (CONFIG_IP_MULTIPLE_TABLES)";
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {

@@ -11,12 +11,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use units::BitsPerSecond;
 
-/// Netlink of one network namespace, the one in which it was opened: it stays there whichever thread
-/// uses it. Several threads may share it.
+/// Netlink of one network namespace, the one in which it was opened: it stays there whichever
+/// thread uses it. Several threads may share it.
 #[derive(Debug)]
 pub struct Netlink {
     socket: Socket,
-    /// For dumps of which the kernel sends only what the request's header asks for.
+    /// Socket for dumps of which the kernel sends only what the request's header asks for.
     strict: Socket,
 }
 
@@ -134,7 +134,8 @@ impl Netlink {
         link::set_mtu(&self.socket, index, mtu)
     }
 
-    /// Sets the number of packets that a device holds for whoever takes them: of a TAP device its reader.
+    /// Sets the number of packets that a device holds for whoever takes them: of a TAP device its
+    /// reader.
     ///
     /// # Errors
     /// When there is no such device.
@@ -180,7 +181,8 @@ impl Netlink {
         address::neighbours(&self.socket)
     }
 
-    /// Returns whether packets to an address end on this machine, broadcasts and joined groups among them.
+    /// Returns whether packets to an address end on this machine, broadcasts and joined groups
+    /// among them.
     ///
     /// # Errors
     /// When the kernel's answer cannot be read.
@@ -249,8 +251,8 @@ impl Netlink {
     }
 
     /// Returns true when IPsec says anything about forwarded packets of the calling thread's
-    /// namespace: there are policies, or what none is for is dropped (`ip xfrm policy setdefault fwd
-    /// block`).
+    /// namespace: there are policies, or what none is for is dropped (`ip xfrm policy setdefault
+    /// fwd block`).
     ///
     /// # Errors
     /// When the caller lacks `CAP_NET_ADMIN`.

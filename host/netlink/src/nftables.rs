@@ -60,7 +60,7 @@ pub(super) enum Meta {
     Iif = 4,
     /// Name of the device that it came by, in 16 bytes.
     IifName = 6,
-    /// Its protocol's family, one byte.
+    /// Family of its protocol, one byte.
     NfProto = 15,
 }
 

@@ -69,7 +69,7 @@ fn everything() -> TcU32Selector {
     selector
 }
 
-/// The action of the filter: `struct tc_mirred`.
+/// Returns the action of the filter: `struct tc_mirred`.
 fn redirection(to: u32) -> Attributes {
     let words = [0, 0, TC_ACT_STOLEN, 0, 0, TCA_INGRESS_REDIR, to];
     let parameters = words.map(u32::to_ne_bytes).concat();

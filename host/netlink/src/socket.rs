@@ -92,7 +92,8 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// No protocol is NETLINK_ROUTE, number 0. `groups` are multicast groups as a mask of `1 << (RTNLGRP - 1)`.
+    /// Opens one; no protocol is NETLINK_ROUTE, number 0. `groups` are multicast groups as a mask
+    /// of `1 << (RTNLGRP - 1)`.
     pub(super) fn open(protocol: Option<Protocol>, groups: u32) -> io::Result<Self> {
         let fd =
             socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
@@ -278,7 +279,7 @@ pub(super) fn receive<'buffer>(
     Ok(&buffer[..length])
 }
 
-/// The messages of a datagram, in order.
+/// Returns the messages of a datagram, in order.
 pub(super) fn messages(
     mut datagram: &[u8],
 ) -> impl Iterator<Item = Result<NetlinkBuffer<&[u8]>, String>> {
@@ -301,7 +302,7 @@ pub(super) fn messages(
     })
 }
 
-/// The end of an exchange: `int error`, zero when done, then an echo and attributes.
+/// Reads the end of an exchange: `int error`, zero when done, then an echo and attributes.
 fn acknowledged(payload: &[u8], kind: u16, flags: u16) -> Result<(), Failure> {
     let code = match payload.first_chunk() {
         Some(code) => i32::from_ne_bytes(*code),

@@ -42,7 +42,7 @@ pub(crate) struct Listener {
     end: End,
     station: StationId,
     version: Version,
-    /// Its request, until there is a head.
+    /// Request, until there is a head.
     waiting: Option<Box<Waiting>>,
     /// The part of the head that is not sent.
     out: Vec<u8>,

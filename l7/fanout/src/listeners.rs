@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Default)]
 pub(crate) struct Listeners {
     all: BTreeMap<ListenerId, Listener>,
-    /// Those that there is something to send to, each once.
+    /// Listeners that there is something to send to, each once.
     queue: VecDeque<ListenerId>,
     /// Memory of requests of those that wait, bytes.
     waiting: usize,

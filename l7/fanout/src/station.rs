@@ -94,17 +94,17 @@ impl Origin {
         }
     }
 
-    /// Whether there is something to read, and it need not wait.
+    /// Returns true when there is something to read, and it need not wait.
     pub(crate) fn is_due(&self, now: Nanos) -> bool {
         self.poll_timeout().is_some_and(|at| at <= now)
     }
 
-    /// When it has to be read.
+    /// Returns the time at which it has to be read.
     fn poll_timeout(&self) -> Option<Nanos> {
         self.is_readable.then_some(self.held_until.unwrap_or(self.gathers_until))
     }
 
-    /// So many bytes have been read at once: how long the next ones are gathered.
+    /// Handles bytes that have been read at once, and sets how long the next ones are gathered.
     pub(crate) fn gather(&mut self, now: Nanos, length: usize) {
         let took = now.saturating_sub(std::mem::replace(&mut self.read_at, now));
         if self.head.is_none_or(|head| now < head.at + GATHER_NOT) {
@@ -113,7 +113,7 @@ impl Origin {
         self.gathers_until = now + pause(took, length);
     }
 
-    /// Whether a client of this version can have the answer as it came.
+    /// Returns true when a client of this version can have the answer as it came.
     pub(crate) fn fits(&self, client: Version) -> bool {
         let framing = self.head.map(|head| head.framing);
         client == Version::Http11 || framing.is_some_and(|framing| framing != Framing::Chunked)
@@ -217,7 +217,7 @@ impl Station {
         self.decode(now, rest, body)
     }
 
-    /// The same of bytes behind a head.
+    /// Does the same with bytes behind a head.
     ///
     /// # Errors
     /// When they are no body.
@@ -262,20 +262,20 @@ impl Station {
         Ok(heard)
     }
 
-    /// The head has had its effect: nobody needs what it was read from.
+    /// Forgets the bytes of a head that has had its effect.
     pub(crate) fn forget_raw(&mut self) {
         if let Some(origin) = &mut self.origin {
             origin.raw = Vec::new();
         }
     }
 
-    /// The origin's connection has ended; whether its body has, too.
+    /// Handles the end of the origin's connection; returns true when its body has ended, too.
     pub(crate) fn is_whole(&mut self) -> bool {
         let Some(origin) = &mut self.origin else { return false };
         matches!(origin.decoder.eof(), Ok(Some(ResponseEvent::End)))
     }
 
-    /// Whether the origin may be read now, or waits for its listeners.
+    /// Returns true when the origin may be read now, and does not wait for its listeners.
     pub(crate) fn may_read(&mut self, now: Nanos) -> bool {
         let Self { origin: Some(origin), channel, .. } = self else { return false };
         if channel.wants_more() {
@@ -299,7 +299,7 @@ impl Station {
         usize::try_from(self.channel.payload_max().0 / 4).unwrap_or(usize::MAX)
     }
 
-    /// A listener has taken something: an origin that waits for that may go on.
+    /// Lets an origin go on that waits for a listener, which has taken something.
     pub(crate) fn let_go(&mut self) {
         let Self { origin: Some(origin), channel, .. } = self else { return };
         if origin.held_until.is_some() && channel.wants_more() {

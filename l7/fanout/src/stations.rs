@@ -26,7 +26,7 @@ pub(crate) struct Stations {
     settings: Settings,
     account: Option<Rc<dyn Account>>,
     all: BTreeMap<StationId, Station>,
-    /// Those that somebody may join.
+    /// Channels that somebody may join.
     names: BTreeMap<Name, StationId>,
     timers: BTreeSet<(Nanos, StationId)>,
     /// Payload that all of them may come to keep.

@@ -142,7 +142,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// One whose VM starts when it is asked to work.
+    /// Returns one whose VM starts when it is asked to work.
     #[must_use]
     pub fn new(spec: FilterSpec) -> Self {
         let FilterSpec { program, mut vm, kind, failure, upstreams, codecs, .. } = spec;
@@ -188,13 +188,14 @@ impl Filter {
         }
     }
 
-    /// What it tells its owner, once it is with its streams.
+    /// Returns what it tells its owner, once it is with its streams.
     #[must_use]
     pub fn reports(&self) -> Reports {
         self.runner.reports()
     }
 
-    /// What becomes of streams while its module is down; its owner may change it at any time.
+    /// Returns the policy for streams while its module is down; its owner may change it at any
+    /// time.
     #[must_use]
     pub fn failure(&self) -> Rc<Cell<Failure>> {
         Rc::clone(&self.failure)
@@ -280,7 +281,7 @@ impl Filter {
         }
     }
 
-    /// Whether an end is lost, which its connection is told.
+    /// Tells a connection that one of its ends is lost.
     fn look(&mut self, io: &mut Io<'_>, live: &mut Live) {
         if let Some(up) = live.up {
             let state = io.state(up);
@@ -407,7 +408,7 @@ impl Filter {
         moved
     }
 
-    /// What the server has sent, and is kept back, waits a moment for what follows.
+    /// Has what the server has sent, and is kept back, wait a moment for what follows.
     fn pause(&mut self, io: &Io<'_>, live: &mut Live) {
         if live.is_server_silent && !live.is_pausing && live.protocol.has_unflushed() {
             live.is_pausing = true;
@@ -606,7 +607,7 @@ impl Filter {
         After::Gone
     }
 
-    /// An end is no connection's here.
+    /// Handles an end that is no connection's here.
     fn ready_elsewhere(&mut self, io: &mut Io<'_>, end: End) {
         if self.spares.as_mut().is_some_and(|spares| spares.ready(io, end)) {
             return;
@@ -617,7 +618,7 @@ impl Filter {
         }
     }
 
-    /// What calls have left to do.
+    /// Does what calls have left to do.
     fn settle(&mut self, io: &mut Io<'_>) {
         loop {
             if let Some(fallen) = self.runner.take_fallen() {
@@ -640,7 +641,7 @@ impl Filter {
         }
     }
 
-    /// Those that wait have their turns, each one of them once, as far as the pace lets them.
+    /// Gives those that wait their turns, each one of them once, as far as the pace lets them.
     fn take_turns(&mut self, io: &mut Io<'_>) {
         self.settle(io);
         for _ in 0..self.runner.waiting().min(CALLS_PER_ROUND_MAX) {
@@ -659,8 +660,9 @@ impl Filter {
         }
     }
 
-    /// The module has fallen: the stream whose fault it was goes on or ends by the policy, the others
-    /// go on with the next VM. When it was no stream's fault the policy is for all of them.
+    /// Handles a fall of the module: the stream whose fault it was goes on or ends by the policy,
+    /// the others go on with the next VM. When it was no stream's fault the policy is for all of
+    /// them.
     fn fall(&mut self, io: &mut Io<'_>, fallen: Fallen) {
         let Fallen { fault, connection, mut streams, mut owners } = fallen;
         self.calls.forget(io);

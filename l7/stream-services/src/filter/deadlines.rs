@@ -13,7 +13,7 @@ pub(super) enum Deadline {
     Linger,
     /// A connection that waits for what was sent to be taken is reset.
     Reset,
-    /// What was kept back to go together with more is sent.
+    /// Bytes that were kept back to go together with more are sent.
     Flush,
     /// A connection is checked for having been idle.
     Idle,
@@ -29,7 +29,8 @@ impl Deadlines {
         self.0.iter().filter_map(|queue| queue.front()).map(|(at, _)| *at).min()
     }
 
-    /// Adds a deadline of the connection `number`, no earlier than those of its kind that are there.
+    /// Adds a deadline of the connection `number`, no earlier than those of its kind that are
+    /// there.
     pub(super) fn push(&mut self, kind: Deadline, at: Nanos, number: u64) {
         self.0[kind as usize].push_back((at, number));
     }

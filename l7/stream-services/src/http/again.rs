@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 /// A module's fall, as one connection sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fall {
-    /// Whose fault it was.
+    /// Culprit of the fall.
     pub(super) fault: Fault,
     /// Number of the message in whose call the module fell, if it is one of this connection.
     pub(super) fell_in: Option<u64>,
@@ -98,8 +98,8 @@ fn close(relay: &mut Relay, index: usize, module: &mut dyn Module) {
     relay.answer(index, Own::text(503, "the service's filter has failed"), module);
 }
 
-/// Returns true when a message whose context is lost may be read on: only to its end, which has come
-/// already. What else comes is to be shown, and needs a context.
+/// Returns true when a message whose context is lost may be read on: only to its end, which has
+/// come already. What else comes is to be shown, and needs a context.
 pub(super) fn may_read_lost(relay: &mut Relay, is_request: bool, input: &[u8]) -> bool {
     if !input.is_empty()
         && let Some(index) = relay.current(is_request)

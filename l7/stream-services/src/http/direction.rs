@@ -57,7 +57,7 @@ pub(super) struct Direction {
     are_trailers_shown: bool,
     has_ended: bool,
     is_over: bool,
-    /// What comes is dropped: somebody else has answered.
+    /// The rest is dropped: somebody else has answered.
     is_dropped: bool,
     encoder: Option<Encoder>,
     /// Bytes of the body that came.
@@ -333,7 +333,7 @@ impl Direction {
     }
 }
 
-/// The length that a head says, if it says one that can be read.
+/// Returns the length that a head says, if it says one that can be read.
 fn said_length(headers: &Headers) -> Option<u64> {
     let digits = headers.get(b"content-length")?;
     let text = std::str::from_utf8(digits).ok()?;

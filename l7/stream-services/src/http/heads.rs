@@ -42,7 +42,7 @@ const HOST: &[u8] = b"host";
 const FIELDS_USUAL: usize = 24;
 const FIELD_BYTES_USUAL: usize = 1_024;
 
-/// The path of an absolute target, and what stands in front of it.
+/// Splits an absolute target into what stands in front of its path, and the path.
 fn split(target: &[u8]) -> (&[u8], &[u8]) {
     let scheme = target.windows(3).position(|three| three == b"://").map_or(0, |at| at + 3);
     let is_end = |byte: &u8| matches!(byte, b'/' | b'?');
@@ -61,7 +61,7 @@ fn path(head: &RequestHead) -> Option<&[u8]> {
     }
 }
 
-/// Host, or without one what the target says: HTTP/1.0 has absolute targets without Host.
+/// Returns Host, or without one what the target says: HTTP/1.0 has absolute targets without Host.
 fn authority(head: &RequestHead) -> Option<&[u8]> {
     head.headers.get(HOST).or_else(|| match Target::parse(head.method(), head.target()) {
         Ok(Target::Absolute { authority, .. } | Target::Authority(authority)) => Some(authority),
@@ -69,7 +69,7 @@ fn authority(head: &RequestHead) -> Option<&[u8]> {
     })
 }
 
-/// Pseudo-headers first, then all fields but Host.
+/// Returns the pseudo-headers first, then all fields but Host.
 fn request_fields(head: &RequestHead) -> impl Iterator<Item = (&[u8], &[u8])> {
     let pseudo: [(&[u8], Option<&[u8]>); 4] = [
         (b":authority", authority(head)),
@@ -85,7 +85,7 @@ pub(crate) fn request_map(head: &RequestHead) -> Result<HeaderMap, MapError> {
     map(request_fields(head))
 }
 
-/// What a module has made of a request's head; none when that is what it was.
+/// Returns what a module has made of a request's head; none when that is what it was.
 pub(crate) fn edited_request(
     map: &HeaderMap,
     head: &RequestHead,
@@ -126,12 +126,12 @@ pub(crate) fn response_map(head: &ResponseHead) -> Result<HeaderMap, MapError> {
     map(response_fields(&digits(head.status()), head))
 }
 
-/// The three digits of a status.
+/// Returns the three digits of a status.
 fn digits(status: u16) -> [u8; 3] {
     [status / 100, status / 10 % 10, status % 10].map(|digit| b'0' + (digit % 10) as u8)
 }
 
-/// What a module has made of a response's head; none when that is what it was.
+/// Returns what a module has made of a response's head; none when that is what it was.
 pub(crate) fn edited_response(
     map: &HeaderMap,
     head: &ResponseHead,
@@ -159,7 +159,7 @@ fn map<'h>(fields: impl Iterator<Item = (&'h [u8], &'h [u8])>) -> Result<HeaderM
     Ok(map)
 }
 
-/// All fields of a map that are no pseudo-headers.
+/// Adds all fields of a map that are no pseudo-headers.
 pub(crate) fn add_fields(map: &HeaderMap, headers: &mut Headers) -> Result<(), EditError> {
     let fields = map.iter().filter(|(name, _)| !name.starts_with(b":"));
     for (name, value) in fields.filter(|(name, _)| !name.eq_ignore_ascii_case(HOST)) {
@@ -215,7 +215,7 @@ const _: () = {
     assert!(bytes <= proxy_wasm::HEADER_BYTES_MAX);
 };
 
-/// The usual words for a status: RFC 9110, section 15. They mean nothing to programs.
+/// Returns the usual words for a status: RFC 9110, section 15. They mean nothing to programs.
 pub(crate) const fn reason(status: u16) -> &'static [u8] {
     match status {
         200 => b"OK",

@@ -31,7 +31,7 @@ const PAPER_LOAD: f64 = 40.0;
 const PAPER_KNEE: f64 = 700.0;
 /// A load counts as carried when at most this share is lost.
 const LOSS_MAX: f64 = 0.05;
-/// Figure 3.
+/// Measures figure 3.
 pub(super) fn by_passes(lab: &mut Lab<'_>) -> Result<Drawn> {
     // The highest load is that at which one pass is far beyond its limit,
     // as the paper's wire was for its node.
@@ -76,7 +76,7 @@ pub(super) fn by_passes(lab: &mut Lab<'_>) -> Result<Drawn> {
     Ok(Drawn { references, ..drawn(points, compared, Quantity::Offered) })
 }
 
-/// Figure 4.
+/// Measures figure 4.
 pub(super) fn by_length(lab: &mut Lab<'_>) -> Result<Drawn> {
     let (load, points) = with_passes(lab, Some(1), |lab| {
         let limit = rates(lab, LENGTH, None)?.counted;

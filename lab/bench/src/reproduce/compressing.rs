@@ -25,7 +25,8 @@ use crate::rounds::median;
 use crate::streams::{self, nginx, within};
 use crate::{Plan, Service};
 
-/// Sizes of the pages, in bytes; the paper speaks of very small ones, of 25 KB and of very large ones.
+/// Sizes of the pages, in bytes; the paper speaks of very small ones, of 25 KB and of very large
+/// ones.
 const LENGTHS: [usize; 7] = [500, 2_000, 8_000, 25_000, 100_000, 400_000, 1_600_000];
 /// Bytes of a file that cannot be made shorter, under the type of one that could.
 const NOISE_LENGTH: usize = 100_000;
@@ -75,7 +76,7 @@ impl Times {
     }
 }
 
-/// Figure 5.
+/// Measures figure 5.
 pub(super) fn compressed(lab: &mut Lab<'_>) -> Result<Drawn> {
     lab.line.carry_tcp()?;
     let folder = streams::folder()?;

@@ -40,7 +40,7 @@ struct Counted {
     packets: [u64; 2],
 }
 
-/// Figure 16.
+/// Measures figure 16.
 pub(super) fn garbage(lab: &mut Lab<'_>) -> Result<Drawn> {
     let plan = lab.line.plan(NODE, None);
     let (one, two) = lab.with_node(&plan, |lab| {
@@ -60,7 +60,7 @@ pub(super) fn garbage(lab: &mut Lab<'_>) -> Result<Drawn> {
     Ok(drawn(one, two, if lab.options.quick { PHASE_QUICK } else { PHASE }))
 }
 
-/// A point of A's and of B's for each step.
+/// Measures a point of A's and of B's for each step.
 fn collected(lab: &mut Lab<'_>, heaps: &str, parties: &[Party<'_>]) -> Result<Vec<Point>> {
     for party in parties {
         lab.subject.admit(NODE, party)?;

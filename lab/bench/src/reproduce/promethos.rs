@@ -42,7 +42,7 @@ const NODE_BESIDE: &str = "bench-beside";
 /// The first of the generator's two flows, whose source port is 1,024.
 const RULE_BESIDE: &str = "proto udp sport 1024";
 
-/// Figure 4, table 1, and the plain flow.
+/// Measures figure 4, table 1, and the plain flow.
 pub(super) fn under_load(lab: &mut Lab<'_>) -> Result<Drawn> {
     let plan = lab.line.plan(NODE, Some(Service::Pass));
     (lab.progress)("starting a node");
@@ -92,7 +92,7 @@ fn loads(lab: &mut Lab<'_>, level: Level, length: usize) -> Result<Vec<Point>> {
         .collect()
 }
 
-/// The share of a plain flow that arrives beside an overloaded service at user level.
+/// Measures the share of a plain flow that arrives beside an overloaded service at user level.
 fn plain_beside(lab: &mut Lab<'_>, points: &[Point]) -> Result<Option<f64>> {
     let length = LENGTHS[0];
     let Some((most, _)) = best(points, Level::User, length) else { return Ok(None) };

@@ -56,8 +56,8 @@ const RULE: &str = "dst 10.201.0.1 proto tcp dport 80";
 const SERVED: &str = "10.201.0.1:80";
 const PLAIN: &str = "10.201.0.2:80";
 const STATION: &str = "0.0.0.0:80";
-/// The paper's throughput in Mbit/s with its service and without, the listeners of 128 kbit/s that it makes of that, and what
-/// its reflector is for.
+/// The paper's throughput in Mbit/s with its service and without, the listeners of 128 kbit/s that
+/// it makes of that, and what its reflector is for.
 const PAPER_RATE: f64 = 70.0;
 const PAPER_RATE_PLAIN: f64 = 92.0;
 const PAPER_LISTENERS: f64 = 546.0;
@@ -138,7 +138,7 @@ impl Heard {
     }
 }
 
-/// The load test.
+/// Runs the load test.
 pub(super) fn radio(lab: &mut Lab<'_>) -> Result<Drawn> {
     let quick = lab.options.quick;
     line::needs_two_cpus()?;
@@ -171,7 +171,7 @@ pub(super) fn radio(lab: &mut Lab<'_>) -> Result<Drawn> {
     Ok(drawn(&all))
 }
 
-/// Of all rounds the one with the middle throughput.
+/// Returns the one of all rounds with the middle throughput.
 fn middle(lab: &mut Lab<'_>, way: Way, listeners: usize, station: &Station) -> Result<Heard> {
     let mut rounds = Vec::new();
     for round in 0..lab.options.rounds.unwrap_or(1) {
@@ -182,7 +182,7 @@ fn middle(lab: &mut Lab<'_>, way: Way, listeners: usize, station: &Station) -> R
     rounds.get(rounds.len() / 2).copied().context("no round was asked for")
 }
 
-/// What was heard, or who heard too little; and for how long the machine stood still.
+/// Measures what was heard, or who heard too little; and for how long the machine stood still.
 fn listen(
     lab: &mut Lab<'_>,
     way: Way,

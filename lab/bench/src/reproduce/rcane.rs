@@ -60,7 +60,7 @@ const WINDOW_QUICK: Duration = Duration::from_millis(700);
 const WARM_UP: Duration = Duration::from_millis(300);
 const FRAME: usize = 4_096;
 
-/// Figure 12.
+/// Measures figure 12.
 pub(super) fn transmission(lab: &mut Lab<'_>) -> Result<Drawn> {
     let phases = if lab.options.quick { PHASES_QUICK } else { PHASES };
     let mut drawn = transmission_at(lab, 100, phases)?;
@@ -78,7 +78,7 @@ fn transmission_at(lab: &mut Lab<'_>, megabits: u64, phases: [f64; 5]) -> Result
     Ok(drawn(&trace, megabits, phases))
 }
 
-/// When each packet came, and of which flow.
+/// Records when each packet came, and of which flow.
 fn trace(lab: &mut Lab<'_>, megabits: u64, phases: [f64; 5]) -> Result<Vec<(f64, usize)>> {
     for (at, name) in SESSIONS.into_iter().enumerate() {
         let send = [None, Some(SHARE_E), Some(SHARES_F[0].0)][at];
@@ -119,7 +119,7 @@ fn trace(lab: &mut Lab<'_>, megabits: u64, phases: [f64; 5]) -> Result<Vec<(f64,
     Ok(came.into_iter().filter_map(of).collect())
 }
 
-/// Figure 13.
+/// Measures figure 13.
 pub(super) fn reception(lab: &mut Lab<'_>) -> Result<Drawn> {
     let plan = lab.line.plan(NODE, None);
     let points = lab.with_node(&plan, receptions)?;
@@ -165,7 +165,7 @@ fn receptions(lab: &mut Lab<'_>) -> Result<Vec<Point>> {
     Ok(points)
 }
 
-/// The part of the receiver's packets that it could handle.
+/// Measures the part of the receiver's packets that it could handle.
 fn received(lab: &Lab<'_>, window: Duration) -> Result<f64> {
     let device = Line::ifindex(&lab.line.source, "s0")?;
     // The busy session has the other flow, at the same rate: more than it can do.

@@ -51,7 +51,7 @@ const NIC: &str = "module, nic";
 const SEALED: &str = "active packet, sealed";
 const OPENED: &str = "active packet, opened";
 
-/// Table 1, and the key exchange.
+/// Measures table 1, and the key exchange.
 pub(super) fn hash_table(lab: &mut Lab<'_>) -> Result<Drawn> {
     let mut hashers = Hashers::new()?;
     // In the driver a call has not enough fuel for so much at once.
@@ -103,7 +103,7 @@ pub(super) fn hash_table(lab: &mut Lab<'_>) -> Result<Drawn> {
     Ok(Drawn { points, compared, columns, panels: Vec::new(), notes, references: Vec::new() })
 }
 
-/// Figure 5.
+/// Measures figure 5.
 pub(super) fn hash_by_length(lab: &mut Lab<'_>) -> Result<Drawn> {
     let mut hashers = Hashers::new()?;
     let lengths = if lab.options.quick { &LENGTHS_QUICK[..] } else { &LENGTHS[..] };

@@ -76,7 +76,7 @@ struct Pass {
     memory: f64,
 }
 
-/// Figure 6.
+/// Measures figure 6.
 pub(super) fn crowded(lab: &mut Lab<'_>) -> Result<Drawn> {
     let time_max = if lab.options.quick { TIME_MAX_QUICK } else { TIME_MAX };
     line::needs_two_cpus()?;

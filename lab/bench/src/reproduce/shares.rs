@@ -38,7 +38,7 @@ const UNSURE: f64 = 0.3;
 /// A metric's name, and its value.
 type Metered = (String, f64);
 
-/// Figure 11.
+/// Measures figure 11.
 pub(super) fn shares(lab: &mut Lab<'_>) -> Result<Drawn> {
     let plan = lab.line.plan(NODE, None);
     let phase = if lab.options.quick { PHASE_QUICK } else { PHASE };

@@ -37,7 +37,7 @@ const ARRIVAL: Duration = Duration::from_millis(50);
 const PAPER_BELOW_US: f64 = 7.0;
 const PAPER_USER_US: f64 = 2_000.0;
 
-/// Figure 13.
+/// Measures figure 13.
 pub(super) fn half_goes_up(lab: &mut Lab<'_>) -> Result<Drawn> {
     let plan = lab.line.plan(NODE, Some(Service::RaiseHalf));
     let series = lab.with_node(&plan, |lab| {
@@ -52,7 +52,7 @@ pub(super) fn half_goes_up(lab: &mut Lab<'_>) -> Result<Drawn> {
     Ok(drawn(&series, below, user))
 }
 
-/// Figure 14.
+/// Measures figure 14.
 pub(super) fn moves_down(lab: &mut Lab<'_>) -> Result<Drawn> {
     let plan = lab.line.plan(NODE, Some(Service::Monitor));
     let series = lab.with_node(&plan, |lab| series(lab, &[(MOVE_AT, Level::Nic)]))?;
@@ -61,7 +61,7 @@ pub(super) fn moves_down(lab: &mut Lab<'_>) -> Result<Drawn> {
     Ok(drawn(&series, below, user))
 }
 
-/// Figure 15.
+/// Measures figure 15.
 pub(super) fn switches(lab: &mut Lab<'_>) -> Result<Drawn> {
     let plan = lab.line.plan(NODE, Some(Service::Monitor));
     let switches: Vec<(usize, Level)> = (SWITCH_EACH..PACKETS)
@@ -76,7 +76,7 @@ pub(super) fn switches(lab: &mut Lab<'_>) -> Result<Drawn> {
     Ok(drawn(&series, below, user))
 }
 
-/// The delay of each packet, with moves after so many of them.
+/// Measures the delay of each packet, with moves after so many of them.
 fn series(lab: &mut Lab<'_>, moves: &[(usize, Level)]) -> Result<Vec<Option<f64>>> {
     let traffic =
         Traffic { rate: Some(RATE), stamped: true, unbroken: true, ..Traffic::flood(LENGTH) };

@@ -84,7 +84,7 @@ fn once(line: &Line, traffic: Traffic, window: Window) -> Result<Stamped> {
     })
 }
 
-/// The levels at which the service of a node can run, best first; it is at the last one
+/// Returns the levels at which the service of a node can run, best first; it is at the last one
 /// afterwards. What keeps it from the others is in the notes.
 pub(super) fn levels(lab: &mut Lab<'_>, node: &str) -> (Vec<Level>, Vec<String>) {
     let mut notes = Vec::new();

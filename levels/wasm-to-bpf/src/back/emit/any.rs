@@ -12,7 +12,7 @@ use crate::ir::Width;
 use crate::layout;
 use abi::layout::{DATA_ADDRESS, META_ADDRESS, META_LENGTH, WINDOW_ADDRESS};
 
-/// Added to the address it gives the offset in the packet: the offset is below
+/// Returns what makes an address an offset in the packet when it is added: the offset is below
 /// [`DATA_ADDRESS`], or the plan had called it memory.
 const fn distance(access: AnyAccess) -> i32 {
     access.offset as i32 - WINDOW_ADDRESS as i32
@@ -59,7 +59,7 @@ fn partial_of(
     Partial { label, back, width, address, distance, free, borrowed, what }
 }
 
-/// An access of the packet that ends at the pointer, if the packet does not end before.
+/// Emits an access of the packet that ends at the pointer, if the packet does not end before.
 fn window_access(emit: &mut Emit<'_>, partial: Partial, [end, data_end]: [Reg; 2]) {
     let width = partial.width;
     let beyond = Condition { test: Test::GtU, bits: Bits::B64, immediate: None };
@@ -69,7 +69,7 @@ fn window_access(emit: &mut Emit<'_>, partial: Partial, [end, data_end]: [Reg; 2
     emit.late.push(Late::Partial(partial));
 }
 
-/// From an offset to the end of the access, which is in the packet.
+/// Goes from an offset to the end of the access, which is in the packet.
 fn up_to_end(emit: &mut Emit<'_>, partial: Partial, [data, data_end]: [Reg; 2]) {
     let pointer = partial.free;
     emit.asm.push(Insn::alu(Alu::Add, Bits::B64, pointer, data));
@@ -89,7 +89,7 @@ pub(super) fn any_store(emit: &mut Emit<'_>, access: AnyAccess, registers: &[Reg
     any(emit, access, address, [one, two], What::Store(value), ends)
 }
 
-/// The probable region by one comparison, the exact decision out of line.
+/// Emits the probable region by one comparison, and puts the exact decision out of line.
 fn any(
     emit: &mut Emit<'_>,
     access: AnyAccess,
@@ -147,7 +147,7 @@ fn any_window(emit: &mut Emit<'_>, partial: Partial, ends: [Reg; 2], decide: Lab
     up_to_end(emit, partial, ends);
 }
 
-/// The access itself, when all of it is above the window.
+/// Emits the access itself, when all of it is above the window.
 fn in_data(emit: &mut Emit<'_>, access: AnyAccess, address: Reg, pointer: Reg, what: What) {
     match i16::try_from(access.offset) {
         Ok(offset) => {
@@ -188,7 +188,7 @@ fn perform(emit: &mut Emit<'_>, what: What, width: Width, pointer: Reg, offset: 
     });
 }
 
-/// Everything that stands out of line.
+/// Emits everything that stands out of line.
 pub(super) fn late(emit: &mut Emit<'_>) {
     for late in std::mem::take(&mut emit.late) {
         match late {
@@ -202,7 +202,7 @@ pub(super) fn late(emit: &mut Emit<'_>) {
     }
 }
 
-/// Window, metadata, memory, or a trap. All sums have 64 bits.
+/// Decides between window, metadata, memory and a trap. All sums have 64 bits.
 fn decide(
     emit: &mut Emit<'_>,
     back: Label,

@@ -15,7 +15,7 @@ pub(super) struct Blocks<'a> {
     output: &'a Output,
     /// Labels of the blocks, by number.
     labels: Vec<Label>,
-    /// For each block another one that does the same in its place.
+    /// Twin of each block: another one that does the same in its place.
     twins: Vec<Option<Block>>,
 }
 

@@ -69,7 +69,7 @@ pub(super) fn prologue(emit: &mut Emit<'_>) {
     reach_packet(emit);
 }
 
-/// What is counted for one call, and what a callee may leave; r1 stays.
+/// Clears what is counted for one call, and what a callee may leave; r1 stays.
 fn reset(emit: &mut Emit<'_>) {
     // The node clears the cause of a packet's trap; an export's is of its last call.
     let has_callees = emit.plan.needs.len() > 1 || !emit.setting.has_packet();
@@ -126,8 +126,8 @@ fn compare_reach(emit: &mut Emit<'_>, reach: u32, short: Label) {
     );
 }
 
-/// At tc only the headers may be in one piece; accesses at run-time
-/// addresses need the window to be.
+/// Returns true when the window is pulled: at tc only the headers may be in one piece; accesses at
+/// run-time addresses need the window to be.
 const fn pulls_window(emit: &Emit<'_>) -> bool {
     matches!(emit.setting.flavour, Flavour::Tc) && emit.setting.dynamic_window
 }
@@ -136,7 +136,7 @@ fn window(emit: &Emit<'_>) -> u32 {
     emit.setting.packet.map_or(0, |packet| packet.window)
 }
 
-/// As much of the window as the packet has.
+/// Pulls as much of the window as the packet has.
 fn pull_window(emit: &mut Emit<'_>) {
     let short = emit.asm.label();
     emit.asm.bind(emit.entry.pull);
@@ -185,7 +185,7 @@ const fn refused(emit: &Emit<'_>) -> i32 {
     }
 }
 
-/// r1 context, r2 and r3 the packet's ends.
+/// Pads at the XDP hook: r1 is the context, r2 and r3 are the packet's ends.
 fn pad_xdp(emit: &mut Emit<'_>, reach: u32) {
     emit.asm.push(Insn::alu(Alu::Sub, Bits::B64, R3, R2));
     emit.asm.push(Insn::mov_imm(Bits::B64, R2, reach as i32));
@@ -197,7 +197,7 @@ fn pad_xdp(emit: &mut Emit<'_>, reach: u32) {
     emit.asm.jump(Insn::jump_imm(Test::Ne, Bits::B64, R0, 0), unfit);
 }
 
-/// The head may only not be in one piece.
+/// Pads at the tc hook, where the head may only not be in one piece.
 fn pad_tc(emit: &mut Emit<'_>, reach: u32) {
     let (pull, unfit) = (emit.asm.label(), emit.entry.unfit);
     emit.asm.push(Insn::load(Width::Four, false, R2, R1, SKB_LENGTH));
@@ -216,14 +216,15 @@ fn pad_tc(emit: &mut Emit<'_>, reach: u32) {
     emit.asm.push(Insn::call_helper(helper::SKB_PULL_DATA));
 }
 
-/// The verdict is in r0, the hand-over's address in r1.
+/// Ends the entry: the verdict is in r0, the hand-over's address in r1.
 pub(super) fn entry_epilogue(emit: &mut Emit<'_>, label: Label) {
     emit.asm.bind(label);
     emit.asm.push(Insn::store(Width::Eight, R1, R0, hand_over::VERDICT as i16));
     finish_packet(emit);
 }
 
-/// r1 is the hand-over, r0 what a program that stands alone returns. Once in the code.
+/// Finishes the packet, once in the code: r1 is the hand-over, r0 what a program that stands alone
+/// returns.
 pub(super) fn finish_packet(emit: &mut Emit<'_>) {
     if std::mem::replace(&mut emit.is_finished, true) {
         let finish = emit.entry.finish;
@@ -293,7 +294,7 @@ fn cut_padding(emit: &mut Emit<'_>) {
     }
 }
 
-/// The verifier lets a program use arena pointers that names the arena once, anywhere.
+/// Names the arena once: the verifier lets such a program use arena pointers anywhere.
 pub(super) fn mention_arena(emit: &mut Emit<'_>) {
     if emit.setting.has_memory {
         emit.asm.map(R1, MapKind::Arena);

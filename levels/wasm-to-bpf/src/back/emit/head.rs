@@ -13,7 +13,7 @@ use crate::layout::hand_over;
 use crate::{Flavour, TrapCode};
 use abi::layout::{PACKET_LENGTH_MAX, host_error};
 
-/// So many bytes more in front, all zero, or so many fewer. r0 is 0, or the
+/// Adds so many bytes in front, all zero, or takes so many away. r0 is 0, or the
 /// reason why not; r2 and r3 are the packet's ends.
 pub(super) fn move_head(emit: &mut Emit<'_>, by: i16, place: Place) {
     let late = HeadLate {
@@ -64,7 +64,7 @@ fn record_head(emit: &mut Emit<'_>, count: i32) {
     emit.asm.push(Insn::store(Width::Four, R1, R2, 4));
 }
 
-/// The packet's ends into r2 and r3, so far apart or to the label.
+/// Takes the packet's ends into r2 and r3, so far apart or to the label.
 fn take_ends(emit: &mut Emit<'_>, reach: u32, short: Label) {
     let (data, data_end) = context_fields(Flavour::Xdp);
     emit.load_slot(R1, Slot::Context);
@@ -87,7 +87,7 @@ fn zero_head(emit: &mut Emit<'_>, bytes: i16) {
     }
 }
 
-/// Out of line: pads, or says no; in both cases the ends are taken again.
+/// Pads out of line, or says no; in both cases the ends are taken again.
 pub(super) fn late_head(emit: &mut Emit<'_>, late: HeadLate) {
     let trap = emit.trap(Trap { code: TrapCode::Packet, place: late.place });
     let reach = emit.setting.reach;

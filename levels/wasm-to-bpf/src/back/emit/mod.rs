@@ -349,7 +349,7 @@ impl<'a> Emit<'a> {
         }
     }
 
-    /// It is in r1, where a function begins.
+    /// Keeps the context, which is in r1 where a function begins.
     fn keep_context(&mut self) {
         if self.keeps_context {
             let at = self.frame.slot(Slot::Context);
@@ -388,8 +388,8 @@ impl<'a> Emit<'a> {
         Some(())
     }
 
-    /// Drop and redirect carry any number, pass that of an edge and perhaps a new route;
-    /// of bounce and raise there is one each. The trap's place is the number.
+    /// Traps unless it is a verdict: drop and redirect carry any number, pass that of an edge and
+    /// perhaps a new route; of bounce and raise there is one each. The trap's place is the number.
     fn check_verdict(&mut self, verdict: Reg, temporary: Reg) {
         let (good, common) = (self.asm.label(), self.trap_common());
         let is = |register, test, immediate| Insn::jump_imm(test, Bits::B32, register, immediate);

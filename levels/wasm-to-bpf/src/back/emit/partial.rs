@@ -13,7 +13,7 @@ use super::Emit;
 use super::late::{Partial, What};
 use crate::ir::Width;
 
-/// From the last byte to the first, each compared with the packet's end.
+/// Emits the bytes from the last to the first, each compared with the packet's end.
 pub(super) fn partial(emit: &mut Emit<'_>, access: Partial) {
     let Partial { label, back, width, borrowed, what, .. } = access;
     let size = width.bytes();
@@ -35,7 +35,7 @@ pub(super) fn partial(emit: &mut Emit<'_>, access: Partial) {
     emit.asm.goto(back);
 }
 
-/// The first byte's address into its slot.
+/// Keeps the first byte's address in its slot.
 fn keep_pointer(emit: &mut Emit<'_>, access: Partial) {
     let Partial { address, distance, free, borrowed, .. } = access;
     let (data, _) = context_fields(emit.setting.flavour);

@@ -15,9 +15,9 @@ use crate::layout::{self, hand_over};
 #[derive(Default)]
 pub(super) struct Traps {
     stubs: BTreeMap<Trap, Label>,
-    /// Where traps go with their place in r1 and their cause in r2.
+    /// Label for traps with their place in r1 and their cause in r2.
     common: Option<Label>,
-    /// Where the entry goes when a function that it called has trapped.
+    /// Label for the entry when a function that it called has trapped.
     trapped: Option<Label>,
 }
 
@@ -38,7 +38,7 @@ impl Traps {
     }
 }
 
-/// Each stub puts place and cause into r1 and r2.
+/// Emits the stubs, each of which puts place and cause into r1 and r2.
 pub(super) fn trap_stubs(emit: &mut Emit<'_>) {
     let mut traps = std::mem::take(&mut emit.traps.stubs);
     traps.retain(|_, label| emit.asm.is_wanted(*label));
@@ -69,7 +69,7 @@ pub(super) fn trap_stubs(emit: &mut Emit<'_>) {
     }
 }
 
-/// The code is in the block.
+/// Ends the call behind a trap, whose code is in the block.
 fn after_trap(emit: &mut Emit<'_>) {
     if let Some(label) = emit.traps.trapped {
         emit.asm.bind(label);
@@ -102,7 +102,7 @@ fn after_trap(emit: &mut Emit<'_>) {
     }
 }
 
-/// Out without a verdict, the cause in r2.
+/// Leaves without a verdict, with the cause in r2.
 fn stop(emit: &mut Emit<'_>) {
     emit.asm.hand_over(R1, 0);
     // No verdict, the cause above it.

@@ -124,7 +124,7 @@ fn rotate(code: &mut Builder<'_>, left: bool, bits: Bits, a: Value, count: Value
     code.alu(Alu::Or, bits, main, rest)
 }
 
-/// The low `from` bits of `a`, sign-extended.
+/// Extends the sign of the low `from` bits of `a`.
 pub(super) fn sign_extended(code: &mut Builder<'_>, bits: Bits, from: i16, a: Value) -> VReg {
     let a = code.value(a);
     code.one(Insn::mov_signed(bits, from, 0, 0), a)
@@ -135,7 +135,7 @@ pub(super) fn low_half(code: &mut Builder<'_>, a: Value) -> VReg {
     code.one(Insn::alu(Alu::Mov, Bits::B32, 0, 0), a)
 }
 
-/// A comparison as a number: without a jump where two or three
+/// Makes a comparison a number: without a jump where two or three
 /// instructions do it, since a wrongly predicted jump costs more.
 pub(super) fn compare(lower: &mut Lower<'_>, op: CompareOp, a: Value, b: Value) -> VReg {
     if lower.code.ty(a) == Type::I32
@@ -148,7 +148,7 @@ pub(super) fn compare(lower: &mut Lower<'_>, op: CompareOp, a: Value, b: Value) 
     lower.code.keep_if(condition, &operands, one, Err(0))
 }
 
-/// Both are below 2^32, so the 64-bit difference has the sign of the comparison.
+/// Compares by the sign of the 64-bit difference: both are below 2^32.
 fn compare_by_sign(code: &mut Builder<'_>, op: CompareOp, a: Value, b: Value) -> Option<VReg> {
     let (a, b, negated) = match op {
         CompareOp::LtU => (a, b, false),
@@ -212,7 +212,7 @@ pub(super) fn select(lower: &mut Lower<'_>, condition: Value, a: Value, b: Value
     }
 }
 
-/// What a jump tests to find out whether the `i32` is not zero.
+/// Returns what a jump tests to find out whether the `i32` is not zero.
 pub(super) fn tested(lower: &mut Lower<'_>, value: Value) -> (Condition, Vec<VReg>) {
     if !lower.uses.is_needed(value)
         && let Some(&Op::Compare(op, a, b)) = lower.code.definition(value)

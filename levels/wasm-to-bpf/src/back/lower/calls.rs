@@ -20,7 +20,7 @@ use crate::{Flavour, layout};
 /// Registers that hand over arguments: r1 to r5.
 pub(crate) const ARGUMENT_REGISTERS: usize = 5;
 
-/// How many of a function's parameters go in registers.
+/// Counts the parameters of a function that go in registers.
 pub(crate) fn in_registers(parameters: usize, takes_context: bool) -> usize {
     parameters.min(ARGUMENT_REGISTERS - usize::from(takes_context))
 }
@@ -28,7 +28,7 @@ pub(crate) fn in_registers(parameters: usize, takes_context: bool) -> usize {
 /// `now_ms` in the metadata.
 const NOW: u32 = 32;
 
-/// The function's first instructions: its parameters, and what it keeps of the packet.
+/// Begins the function: with its parameters, and what it keeps of the packet.
 pub(super) fn enter(lower: &mut Lower<'_>) {
     let parameters = lower
         .code
@@ -58,7 +58,7 @@ pub(super) fn enter(lower: &mut Lower<'_>) {
     }
 }
 
-/// Those that lie in the block; they are read before anything can overwrite them.
+/// Loads the parameters that lie in the block; they are read before anything can overwrite them.
 fn load_parameters(lower: &mut Lower<'_>, parameters: &[Value], from: u32) {
     for (&value, number) in parameters.iter().zip(from..) {
         let block = lower.block_address();
@@ -100,7 +100,7 @@ pub(super) fn call(lower: &mut Lower<'_>, callee: u32, arguments: &[Value], resu
     }
 }
 
-/// A call with arguments in registers, the context first if it is taken; what it returns.
+/// Makes a call with arguments in registers, the context first if it is taken; returns its result.
 pub(super) fn call_with(
     lower: &mut Lower<'_>,
     call: V,
@@ -120,7 +120,7 @@ pub(super) fn call_with(
     returned
 }
 
-/// After the packet's length has changed.
+/// Renews the pointers after the packet's length has changed.
 fn renew(lower: &mut Lower<'_>) {
     if lower.needs.pointers {
         packet::take_pointers(lower);
@@ -155,7 +155,7 @@ pub(super) fn host(lower: &mut Lower<'_>, host: HostFunction, arguments: &[Value
     result
 }
 
-/// The constant number of bytes that the head moves, where it can move in place.
+/// Returns the constant number of bytes that the head moves, where it can move in place.
 fn head_moves(lower: &Lower<'_>, arguments: &[Value]) -> Option<i16> {
     let by = (lower.code.constant(*arguments.first()?)? as u32).cast_signed();
     let by = i16::try_from(by).ok().filter(|&by| by != 0 && by <= RESIZE_ROOM as i16)?;
@@ -178,7 +178,7 @@ fn wrong_hook(code: &mut Builder<'_>) -> VReg {
     code.make(u64::from(host_error::WRONG_HOOK as u32))
 }
 
-/// What the front door wrote, or the node where there is no packet.
+/// Loads the time that the front door wrote, or the node where there is no packet.
 fn now(lower: &mut Lower<'_>) -> VReg {
     if lower.setting.has_packet() {
         let hand_over = packet::hand_over(lower);

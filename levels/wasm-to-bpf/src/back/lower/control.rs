@@ -67,7 +67,7 @@ pub(super) fn asked_end(lower: &mut Lower<'_>, guard: Guard) -> VReg {
     lower.code.alu_imm(Alu::Add, Bits::B64, end, length)
 }
 
-/// The module's question for the packet's length, put to the packet's end.
+/// Puts the module's question for the packet's length to the packet's end.
 pub(super) fn branch_on_length(
     lower: &mut Lower<'_>,
     here: Block,
@@ -105,7 +105,7 @@ fn branch_on<'e>(
     }
 }
 
-/// Where a branch goes for this edge.
+/// Returns where a branch goes for this edge.
 fn outlet<'e>(lower: &mut Lower<'_>, edge: &'e Edge) -> Outlet<'e> {
     let alone = lower.flow.has_one_way(edge.target.0 as usize);
     if alone && edge.arguments.is_empty() {
@@ -125,7 +125,7 @@ fn switch(lower: &mut Lower<'_>, here: Block, value: Value, list: &[Edge], defau
     decide(lower, here, value, &ranges);
 }
 
-/// One of the ranges: a tree of comparisons, at its leaves a short chain.
+/// Decides for one of the ranges by a tree of comparisons, at its leaves a short chain.
 fn decide(lower: &mut Lower<'_>, here: Block, value: VReg, ranges: &[Range<'_>]) {
     let Some((first, rest)) = ranges.split_first() else { return };
     let Some(next) = rest.first() else { return jump(lower, here, first.edge) };
@@ -150,7 +150,7 @@ fn decide(lower: &mut Lower<'_>, here: Block, value: VReg, ranges: &[Range<'_>])
     decide(lower, low, value, lower_half);
 }
 
-/// A block of its own in any case: another range may have the same target.
+/// Returns a block of its own in any case: another range may have the same target.
 fn own_outlet<'e>(code: &mut Builder<'_>, edge: &'e Edge) -> Outlet<'e> {
     Outlet { block: code.block(), edge: Some(edge) }
 }
@@ -211,7 +211,7 @@ fn leave_with_verdict(lower: &mut Lower<'_>, values: &[Value]) {
     lower.code.push(V::Return, &[used_in(verdict, R0), used_in(hand_over, R1)]);
 }
 
-/// Whether the value is one of a few constants, all of them verdicts.
+/// Returns true when the value is one of a few constants, all of them verdicts.
 fn is_verdict(lower: &Lower<'_>, value: Value, depth: u32) -> bool {
     if let Some(constant) = lower.code.constant(value) {
         return abi::Verdict::parse(constant as u32).is_ok();

@@ -31,7 +31,7 @@ pub(super) struct Local {
     pub(super) bases: Bases,
     pub(super) hand_over: Option<VReg>,
     pub(super) packet: PacketEnds,
-    /// For addresses in the window, a pointer to the end of an access there.
+    /// Pointers to the ends of accesses, by their addresses in the window.
     pub(super) ends: Ends,
     /// Sums with a constant, by what it was added to.
     pub(super) sums: BTreeMap<Value, (VReg, i32)>,
@@ -69,7 +69,7 @@ pub(super) struct Inherited {
     bases: Vec<Bases>,
     /// Pointers into the packet at the end of each block, where it does not move.
     ends: Vec<Ends>,
-    /// For each block, whether the packet may have moved before it.
+    /// Blocks before which the packet may have moved.
     moved: Vec<bool>,
     /// The packet's ends at the end of each block.
     packets: Vec<PacketEnds>,

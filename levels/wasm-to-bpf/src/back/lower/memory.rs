@@ -96,7 +96,7 @@ pub(super) fn store(lower: &mut Lower<'_>, width: Width, value: Value, access: &
     }
 }
 
-/// An arena pointer and what a load or store adds to it. After this the
+/// Returns an arena pointer and what a load or store adds to it. After this the
 /// access is within the memory, or the call has trapped.
 fn memory_base(lower: &mut Lower<'_>, access: &Access, width: Width) -> (VReg, i16) {
     if let Some(constant) = lower.code.constant(access.address) {
@@ -118,7 +118,7 @@ fn memory_base(lower: &mut Lower<'_>, access: &Access, width: Width) -> (VReg, i
     (base, (access.offset & OFFSET_MASK as u32) as i16)
 }
 
-/// The arena pointer of that address, cast once in a block.
+/// Returns the arena pointer of that address, cast once in a block.
 fn base(
     lower: &mut Lower<'_>,
     base: Base,
@@ -134,8 +134,8 @@ fn base(
     cast
 }
 
-/// The arena pointer of a sum. The pointer is added to, which spares copying an address that
-/// is still needed: a sum of 32 bits is a pointer again.
+/// Returns the arena pointer of a sum. The pointer is added to, which spares copying an address
+/// that is still needed: a sum of 32 bits is a pointer again.
 fn sum_base(lower: &mut Lower<'_>, address: VReg, upper: u32) -> VReg {
     let key = (Base::Register(address.vreg()), upper);
     if let Some(&cast) = lower.local.bases.get(&key) {
@@ -150,7 +150,7 @@ fn sum_base(lower: &mut Lower<'_>, address: VReg, upper: u32) -> VReg {
     sum
 }
 
-/// A constant end beyond what the memory begins with.
+/// Checks a constant end beyond what the memory begins with.
 fn check_constant(lower: &mut Lower<'_>, end: u64, bounds_check: bool) {
     if end > lower.setting.memory_max {
         lower.trap_now(TrapCode::OutOfBounds);
@@ -176,7 +176,7 @@ fn check(lower: &mut Lower<'_>, address: VReg, offset: u32, width: Width) {
     lower.trap_where(condition, &[past, size], TrapCode::OutOfBounds);
 }
 
-/// The comparison is made on the pointer, of which the verifier knows
+/// Checks by a comparison that is made on the pointer, of which the verifier knows
 /// nothing: compared as a number, every check would leave it another range
 /// to follow.
 fn check_fixed(lower: &mut Lower<'_>, address: VReg, end: u64) {
@@ -187,7 +187,7 @@ fn check_fixed(lower: &mut Lower<'_>, address: VReg, end: u64) {
     lower.trap_where(condition, &[pointer], TrapCode::OutOfBounds);
 }
 
-/// The size in bytes of a memory that grows.
+/// Returns the size in bytes of a memory that grows.
 fn memory_bytes(lower: &mut Lower<'_>) -> VReg {
     if let Some(size) = lower.local.size {
         return size;
@@ -206,7 +206,7 @@ pub(super) fn memory_size(lower: &mut Lower<'_>) -> VReg {
     lower.code.alu_imm(Alu::ShrU, Bits::B64, size, PAGE_SHIFT)
 }
 
-/// All pages that it may have are there already; only the limit moves.
+/// Moves the limit: all pages that the memory may have are there already.
 pub(super) fn memory_grow(lower: &mut Lower<'_>, pages: Value) -> VReg {
     let size = memory_bytes(lower);
     let more = lower.code.value(pages);
@@ -234,7 +234,7 @@ pub(super) fn memory_fill(lower: &mut Lower<'_>, to: Value, byte: Value, length:
     in_bulk(lower, Subprogram::MemoryFill, [to, byte, length]);
 }
 
-/// A subprogram of ours does it, or says why not.
+/// Has a subprogram of ours do it, which says why not.
 fn in_bulk(lower: &mut Lower<'_>, subprogram: Subprogram, values: [Value; 3]) {
     let takes_context = lower.setting.has_packet();
     let result = calls::call_with(lower, V::CallHost(subprogram), takes_context, &values);

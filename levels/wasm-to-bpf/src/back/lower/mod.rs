@@ -322,7 +322,7 @@ impl Lower<'_> {
         self.code.store_field(account, at, sum);
     }
 
-    /// After a call nothing that could be made again is kept.
+    /// Forgets, after a call, what can be made again.
     fn forget(&mut self) {
         self.local = Local::default();
     }

@@ -30,7 +30,7 @@ pub(crate) const fn context_fields(flavour: Flavour) -> (i16, i16) {
     }
 }
 
-/// The entry's prologue has left them in registers.
+/// Takes the pointers, which the entry's prologue has left in registers.
 pub(super) fn take_packet(lower: &mut Lower<'_>) {
     let pointers = Pointers { data: lower.code.register(), data_end: lower.code.register() };
     lower
@@ -61,7 +61,7 @@ fn keep_pointers(lower: &mut Lower<'_>, pointers: Pointers) {
     }
 }
 
-/// Where the packet may move, its address lies in the frame; else in a register.
+/// Returns true when the packet's address lies in the frame: where it may move; else in a register.
 pub(super) const fn is_in_slot(lower: &Lower<'_>) -> bool {
     lower.needs.changes_packet
 }
@@ -140,8 +140,8 @@ pub(super) fn packet_store(lower: &mut Lower<'_>, width: Width, value: Value, ac
     lower.code.push(V::WindowStore { width, distance }, &operands);
 }
 
-/// A pointer that the packet certainly goes as far as, and where from there the access is, if
-/// the module has asked for all of it.
+/// Returns a pointer that the packet certainly goes as far as, and where from there the access is,
+/// if the module has asked for all of it.
 fn known_to_be_there(lower: &Lower<'_>, width: Width, access: &Access) -> Option<(VReg, i16)> {
     let end = lower.local.ends.get(&access.address)?;
     let (pointer, known) = end.known?;
@@ -150,7 +150,7 @@ fn known_to_be_there(lower: &Lower<'_>, width: Width, access: &Access) -> Option
     is_there.then_some((pointer, i16::try_from(distance - known).ok()?))
 }
 
-/// A pointer to the end of a range from the address on that is certainly in the window;
+/// Returns a pointer to the end of a range from the address on that is certainly in the window;
 /// whether it is in the packet is not asked yet.
 ///
 /// It is counted from the one of a range with the same address before, if that ended no
@@ -181,7 +181,7 @@ pub(super) fn end_of_range(lower: &mut Lower<'_>, address: Value, distance: i32,
     pointer
 }
 
-/// The sum of address and distance, which is an offset in the window, such that the verifier
+/// Adds address and distance, which is an offset in the window, such that the verifier
 /// knows it to be small. Where a mask must not go to the address (`passes/signs.rs`), the
 /// address goes to the mask.
 fn window_offset(lower: &mut Lower<'_>, address: Value, distance: i32) -> VReg {
@@ -198,7 +198,7 @@ fn window_offset(lower: &mut Lower<'_>, address: Value, distance: i32) -> VReg {
     lower.code.alu(Alu::And, Bits::B64, mask, sum)
 }
 
-/// Returns whether the verifier may know the value to be -1 or 0: no mask goes to its register.
+/// Returns true when the verifier may know the value to be -1 or 0: no mask goes to its register.
 pub(super) fn is_sign(lower: &Lower<'_>, value: Value) -> bool {
     lower.signs.get(value.0 as usize).is_none_or(|&is_sign| is_sign)
 }
@@ -234,7 +234,7 @@ pub(super) fn any_store(
     lower.code.push(V::AnyStore(any(&lower.code, width, access, likely)), &operands);
 }
 
-/// The packet's ends in registers, where it is tried first.
+/// Returns the packet's ends in registers, where it is tried first.
 fn ends(lower: &mut Lower<'_>, likely: Likely) -> Vec<VReg> {
     match likely {
         Likely::Window => vec![data(lower), data_end(lower)],
@@ -251,7 +251,7 @@ pub(super) fn check_verdict(code: &mut Builder<'_>, value: VReg) {
     code.push(V::CheckVerdict, &[used_late(value), defined_early(temporary)]);
 }
 
-/// Added to the address it gives the offset in the packet.
+/// Returns what makes an address an offset in the packet when it is added.
 const fn distance(access: &Access) -> i32 {
     // Below 2^31 as the plan has made sure.
     (access.offset as i32).wrapping_sub(WINDOW_ADDRESS as i32)

@@ -17,7 +17,7 @@ const BASE_STEP: u64 = 0x8000;
 /// Sums that are followed from an address to the stack pointer.
 const SUMS_MAX: usize = 8;
 
-/// An operation with an effect, or one that depends on effects.
+/// Simplifies an operation with an effect, or one that depends on effects.
 pub(super) fn access(it: &mut Simplifier<'_>, op: Op, results: &[Value]) {
     match op {
         Op::Load { width, signed, access } => {
@@ -49,7 +49,7 @@ pub(super) fn access(it: &mut Simplifier<'_>, op: Op, results: &[Value]) {
     }
 }
 
-/// The access with its address as simple as it gets, its region and
+/// Returns the access with its address as simple as it gets, its region and
 /// whether it must be checked; what is learnt of the address by the check.
 fn place_of(it: &mut Simplifier<'_>, access: Access, width: Width) -> Access {
     let Access { mut address, mut offset, .. } = access;
@@ -132,7 +132,7 @@ fn region(it: &Simplifier<'_>, low: u64, end: u64, address: Value) -> Region {
     }
 }
 
-/// Whether an address comes from the stack pointer: a global below the metadata.
+/// Returns true when an address comes from the stack pointer: a global below the metadata.
 fn is_stack(it: &Simplifier<'_>, address: Value) -> bool {
     let mut base = address;
     for _ in 0..SUMS_MAX {
@@ -148,7 +148,7 @@ fn is_stack(it: &Simplifier<'_>, address: Value) -> bool {
     false
 }
 
-/// The value as far as the store looks at it.
+/// Returns the value as far as the store looks at it.
 fn stored(it: &mut Simplifier<'_>, value: Value, width: Width) -> Value {
     let ty = it.facts.type_of(value);
     let mask = ones(Type::I64) >> (64 - 8 * width.bytes());

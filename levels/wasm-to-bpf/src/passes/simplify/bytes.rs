@@ -88,7 +88,7 @@ fn loaded(simplifier: &Simplifier<'_>, op: &Op, ty: Type, demanded: u32) -> Opti
     })
 }
 
-/// Whether the low `count` bytes are those from `begin` on in reverse order,
+/// Returns true when the low `count` bytes are those from `begin` on in reverse order,
 /// and zeros above.
 fn falls(bytes: &Bytes, count: u32, demanded: u32, begin: u32) -> bool {
     let wanted =
@@ -96,7 +96,7 @@ fn falls(bytes: &Bytes, count: u32, demanded: u32, begin: u32) -> bool {
     wanted.eq(bytes.iter().copied().take(demanded as usize))
 }
 
-/// The same in order.
+/// Does the same in order.
 fn rises(bytes: &Bytes, count: u32, demanded: u32, begin: u32) -> bool {
     let wanted = (0..demanded).map(|place| (place < count).then_some(begin.wrapping_add(place)));
     wanted.eq(bytes.iter().copied().take(demanded as usize))

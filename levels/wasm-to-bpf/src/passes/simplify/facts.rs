@@ -41,7 +41,7 @@ pub(super) struct Facts {
     definitions: Vec<Option<Op>>,
     ranges: Vec<Range>,
     computed: HashMap<Key, Value>,
-    /// For a base address, how far beyond it the memory certainly reaches.
+    /// Distances that the memory certainly reaches beyond base addresses.
     checked: HashMap<Value, u64>,
     scopes: Vec<Vec<Undo>>,
 }
@@ -185,7 +185,7 @@ impl Facts {
         }
     }
 
-    /// The condition is known to be zero or not, from here down.
+    /// Learns that the condition is zero or not, from here down.
     pub(super) fn assume(&mut self, condition: Value, truth: bool) {
         self.assume_to(condition, truth, DEPTH_MAX);
     }
@@ -230,12 +230,12 @@ impl Facts {
         self.narrow_to(b, range::where_true(op.swapped(), ty, right, left), depth);
     }
 
-    /// The value lies in that range, and so what it was computed from.
+    /// Learns that the value lies in that range, and so what it was computed from.
     pub(super) fn narrow(&mut self, value: Value, to: Range) {
         self.narrow_to(value, to, DEPTH_MAX);
     }
 
-    /// The same, followed so far.
+    /// Does the same, followed so far.
     pub(super) fn narrow_to(&mut self, value: Value, to: Range, depth: u32) {
         let value = self.aliases.find(value);
         let range = self.range(value).and(to);
@@ -286,7 +286,7 @@ impl Facts {
         sum.is_none_or(|sum| sum > ones(ty))
     }
 
-    /// What the result of an operation can be.
+    /// Returns the range of what an operation computes.
     pub(super) fn range_of(&self, op: &Op, ty: Type) -> Range {
         match op {
             Op::Const(number) => Range::only(*number),
@@ -306,7 +306,8 @@ impl Facts {
         }
     }
 
-    /// A choice between two values by comparing them is the smaller or the larger.
+    /// Returns the range of a choice: between two values by comparing them it is the smaller or the
+    /// larger.
     fn range_of_choice(&self, condition: Value, b: Value, c: Value) -> Range {
         let (left, right) = (self.range(b), self.range(c));
         match self.definition(condition) {
@@ -320,7 +321,7 @@ impl Facts {
         }
     }
 
-    /// Whether `a >= b` is known, unsigned: by a comparison that was made before.
+    /// Returns true when `a >= b` is known, unsigned: by a comparison that was made before.
     fn is_at_least(&self, a: Value, b: Value) -> bool {
         let known = |op: CompareOp, left: Value, right: Value, truth: u64| {
             let key = key(&Op::Compare(op, left, right), Type::I32);
@@ -334,7 +335,7 @@ impl Facts {
     }
 }
 
-/// Pure operations that compute the same have one key.
+/// Returns the key of a pure operation: those that compute the same have one key.
 pub(super) fn key(op: &Op, ty: Type) -> Option<Key> {
     let operand = |value: &Value| u64::from(value.0);
     let (kind, detail, operands) = match op {

@@ -34,7 +34,7 @@ fn branch(it: &mut Simplifier<'_>, condition: Value, taken: Edge, not: Edge) -> 
     }
 }
 
-/// Whether so many bytes are in the window is whether they are in the packet, where they are
+/// Asks whether bytes are in the packet instead of whether they are in the window, where they are
 /// certainly not beyond the window: the back can put that to the packet's end.
 fn asked_of_packet(it: &mut Simplifier<'_>, condition: Value) -> Value {
     let Some(window) = it.surroundings.window.filter(|_| {
@@ -80,7 +80,7 @@ fn less_than_length(it: &Simplifier<'_>, value: Value) -> Option<u64> {
     (it.lengths.contains(x) && less <= it.facts.range(*x).low).then_some(less)
 }
 
-/// The comparison for equality with the window's length, or less than that, of something that
+/// Makes a comparison for equality with the window's length, or less than that, of something that
 /// is never beyond as one for order.
 pub(super) fn as_order(it: &Simplifier<'_>, op: Op) -> Op {
     let Op::Compare(equality @ (CompareOp::Eq | CompareOp::Ne), a, b) = op else { return op };
@@ -104,7 +104,7 @@ pub(super) fn plain(it: &mut Simplifier<'_>, condition: Value) -> Value {
     condition
 }
 
-/// What the condition is zero without.
+/// Returns the value whose truth is the opposite of the condition's.
 fn inverted(it: &Simplifier<'_>, condition: Value) -> Option<Value> {
     match it.facts.definition(condition) {
         Some(Op::Compare(CompareOp::Eq, a, b))

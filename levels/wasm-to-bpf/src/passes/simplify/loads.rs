@@ -37,7 +37,7 @@ pub(super) fn load(
     }
 }
 
-/// What can be loaded there.
+/// Returns the range of what can be loaded there.
 fn loaded(it: &Simplifier<'_>, width: Width, signed: bool, access: &Access, ty: Type) -> Range {
     if signed {
         return Range::full(ty);
@@ -58,7 +58,7 @@ fn loaded(it: &Simplifier<'_>, width: Width, signed: bool, access: &Access, ty: 
     }
 }
 
-/// A load of bytes that were all loaded before, without a check.
+/// Loads bytes that were all loaded before, without a check.
 pub(super) fn load_again(it: &mut Simplifier<'_>, place: &Place, width: Width, ty: Type) -> Value {
     let (address, offset) = match place.address {
         Some(address) => (address, place.offset),
@@ -70,7 +70,7 @@ pub(super) fn load_again(it: &mut Simplifier<'_>, place: &Place, width: Width, t
     it.facts.find(result)
 }
 
-/// The value that was there before, or the operation.
+/// Reuses the value that was there before, or makes the operation.
 pub(super) fn reuse(it: &mut Simplifier<'_>, result: Value, op: Op, key: Key) {
     match it.facts.computed(&key) {
         Some(value) => it.facts.set_alias(result, value),

@@ -113,7 +113,7 @@ struct Simplifier<'s> {
     inductions: Inductions,
     /// Comparisons for equality of what never goes past the other operand.
     below: HashSet<Value>,
-    /// For each block whether a way to it was seen, and the ranges of what
+    /// Blocks that a way to was seen, with the ranges of what
     /// came in for its parameters.
     incoming: Vec<Option<Vec<Range>>>,
     versions: Versions,
@@ -156,7 +156,7 @@ impl<'s> Simplifier<'s> {
         }
     }
 
-    /// Whether the block can be reached at all.
+    /// Walks a block; returns false when it cannot be reached at all.
     fn block(&mut self, id: BlockId) -> bool {
         let index = id.0 as usize;
         let Some(ranges) = self.incoming[index].take() else { return false };
@@ -203,7 +203,7 @@ impl<'s> Simplifier<'s> {
         true
     }
 
-    /// A trap that certainly happens, or nothing.
+    /// Simplifies an instruction; returns a trap that certainly happens.
     fn instruction(&mut self, instruction: Instruction) -> Option<Terminator> {
         let Instruction { results, mut op, place } = instruction;
         self.place = place;
@@ -237,7 +237,7 @@ impl<'s> Simplifier<'s> {
         }
     }
 
-    /// The value of a pure operation: one that is there, or a new one.
+    /// Returns the value of a pure operation: one that is there, or a new one.
     pub(super) fn compute(&mut self, op: Op, ty: Type, result: Option<Value>) -> Value {
         let mut op = op;
         loop {
@@ -265,7 +265,7 @@ impl<'s> Simplifier<'s> {
         value
     }
 
-    /// The value as it is known here: what stands for it, or its number.
+    /// Returns the value as it is known here: what stands for it, or its number.
     fn known(&mut self, value: Value) -> Value {
         let value = self.facts.find(value);
         match self.facts.range(value).constant() {
@@ -276,7 +276,7 @@ impl<'s> Simplifier<'s> {
         }
     }
 
-    /// A value that is this number.
+    /// Returns a value that is this number.
     pub(super) fn number(&mut self, number: u64, ty: Type) -> Value {
         self.compute(Op::Const(number), ty, None)
     }
@@ -285,7 +285,7 @@ impl<'s> Simplifier<'s> {
         self.out.push(Instruction { results: results.to_vec(), op, place: self.place });
     }
 
-    /// If only one edge leads here and a branch decided on it, that is known.
+    /// Learns what a branch decided, if only one edge leads here.
     pub(super) fn learn_from_way_in(&mut self, block: BlockId) {
         let [from] = self.graph.predecessors[block.0 as usize][..] else { return };
         match &self.blocks[from.0 as usize].terminator {
@@ -323,7 +323,7 @@ impl<'s> Simplifier<'s> {
         }
     }
 
-    /// The ranges of an edge's arguments on the way there: a branch says something of them.
+    /// Returns the ranges of an edge's arguments on the way there: a branch says something of them.
     fn sent(&mut self, terminator: &Terminator, number: usize, edge: &Edge) -> Vec<Range> {
         let condition = match terminator {
             Terminator::Branch(condition, ..) if !edge.arguments.is_empty() => Some(*condition),

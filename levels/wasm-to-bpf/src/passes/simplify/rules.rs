@@ -18,7 +18,7 @@ pub(super) enum Simpler {
 use BinaryOp::{Add, And, DivS, DivU, Mul, Or, RemS, RemU, Rotl, Rotr, Shl, ShrS, ShrU, Sub, Xor};
 use Simpler::{Do, Is};
 
-/// Something simpler, or nothing. Every answer is nearer to the end, so
+/// Returns something simpler, if there is. Every answer is nearer to the end, so
 /// that asking again and again comes to one.
 pub(super) fn simpler(it: &mut Simplifier<'_>, op: &Op, ty: Type) -> Option<Simpler> {
     match op {
@@ -116,7 +116,7 @@ fn with_values(
     }
 }
 
-/// A count without a mask that leaves all bits that count.
+/// Returns a count without a mask that leaves all bits that count.
 fn without_mask(it: &mut Simplifier<'_>, count: Value, bits: u64) -> Option<Value> {
     match *it.facts.definition(count)? {
         Op::Binary(And, inner, mask) if it.facts.constant(mask)? & bits == bits => Some(inner),
@@ -186,14 +186,14 @@ fn number_do(
     Some(Do(Op::Binary(op, a, number)))
 }
 
-/// Whether all that may be set of `a` is set in the mask.
+/// Returns true when all that may be set of `a` is set in the mask.
 fn masks_nothing(it: &Simplifier<'_>, a: Value, mask: u64) -> bool {
     let high = it.facts.range(a).high;
     let possible = if high == 0 { 0 } else { u64::MAX >> high.leading_zeros() };
     possible & !mask == 0
 }
 
-/// An operation with a number on one with a number.
+/// Simplifies an operation with a number on one with a number.
 fn chain(it: &mut Simplifier<'_>, op: BinaryOp, ty: Type, a: Value, y: u64) -> Option<Simpler> {
     let all = ones(ty);
     if matches!(op, And | Or | Xor)
@@ -232,7 +232,7 @@ fn moved_bytes_with(
     moved_bytes(it, &Op::Binary(op, a, y), ty, bits(ty) / 8)
 }
 
-/// What the low `demanded` bytes are, if they are bytes of another value or
+/// Returns what the low `demanded` bytes are, if they are bytes of another value or
 /// of memory.
 pub(super) fn moved_bytes(
     it: &mut Simplifier<'_>,
@@ -273,7 +273,7 @@ fn wrap(it: &mut Simplifier<'_>, a: Value) -> Option<Simpler> {
     }
 }
 
-/// The low 32 bits of a value, if they are there already.
+/// Returns the low 32 bits of a value, if they are there already.
 fn low_half(it: &mut Simplifier<'_>, value: Value) -> Option<Value> {
     if let Some(number) = it.facts.constant(value) {
         return Some(it.number(number & ones(Type::I32), Type::I32));
@@ -342,7 +342,7 @@ fn compare(it: &mut Simplifier<'_>, op: CompareOp, a: Value, b: Value) -> Option
     }
 }
 
-/// A comparison of something computed with a number.
+/// Simplifies a comparison of something computed with a number.
 fn compare_inside(it: &mut Simplifier<'_>, op: CompareOp, a: Value, y: u64) -> Option<Simpler> {
     use CompareOp::{Eq, GtU, LtU, Ne};
     let ty = it.facts.type_of(a);

@@ -14,12 +14,12 @@ const METADATA_CLASS: usize = 2;
 const SIZE: usize = 3;
 const BEHIND: usize = 4;
 
-/// The version of each class of places, here and at the ends of blocks.
+/// Version of each class of places, here and at the ends of blocks.
 pub(super) struct Versions {
     now: Vec<u64>,
     ends: HashMap<BlockId, Vec<u64>>,
     written: Vec<bool>,
-    /// For each block whether a block after it, in some loop, writes metadata.
+    /// Blocks after which a block, in some loop, writes metadata.
     disturbed: Vec<bool>,
     next: u64,
     /// The version of the places that each load read.
