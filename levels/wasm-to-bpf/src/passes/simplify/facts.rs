@@ -353,3 +353,68 @@ pub(super) fn key(op: &Op, ty: Type) -> Option<Key> {
     };
     Some(Key { what: (kind, detail, ty), operands, version: 0 })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::FunctionIndex;
+
+    /// Facts about so many 32-bit values.
+    fn facts(values: usize) -> Facts {
+        Facts::new(&mut Function {
+            index: FunctionIndex(0),
+            name: None,
+            parameters: Vec::new(),
+            results: Vec::new(),
+            types: vec![Type::I32; values],
+            blocks: Vec::new(),
+            can_trap: false,
+        })
+    }
+
+    #[test]
+    fn what_is_learnt_in_a_scope_is_forgotten_behind_it() {
+        let (x, n, less) = (Value(0), Value(1), Value(2));
+        let mut facts = facts(3);
+        facts.define_range(n, Range::only(10));
+        facts.define(less, Op::Compare(CompareOp::LtU, x, n));
+        facts.define_range(less, Range::BOOLEAN);
+        for (truth, range) in
+            [(true, Range { low: 0, high: 9 }), (false, Range { low: 10, high: ones(Type::I32) })]
+        {
+            facts.enter_scope();
+            facts.assume(less, truth);
+            assert_eq!((facts.range(x), facts.constant(less)), (range, Some(u64::from(truth))));
+            facts.check(x, 4, Some(20));
+            assert!(facts.is_checked(x, 4) && !facts.is_checked(x, 5));
+            assert!(facts.range(x).high <= 20);
+            facts.leave_scope();
+            assert_eq!(facts.range(x), Range::full(Type::I32));
+            assert!(!facts.is_checked(x, 4));
+        }
+    }
+
+    #[test]
+    fn an_operation_is_remembered_as_long_as_its_scope_lasts() {
+        let (x, y, sum) = (Value(0), Value(1), Value(2));
+        let mut facts = facts(3);
+        let key = key(&Op::Binary(BinaryOp::Add, x, y), Type::I32).unwrap();
+        facts.enter_scope();
+        facts.remember(key.clone(), sum);
+        assert_eq!(facts.computed(&key), Some(sum));
+        facts.leave_scope();
+        assert_eq!(facts.computed(&key), None);
+    }
+
+    #[test]
+    fn a_sum_that_is_bounded_bounds_what_is_added() {
+        let (x, eight, sum) = (Value(0), Value(1), Value(2));
+        let mut facts = facts(3);
+        facts.define_range(eight, Range::only(8));
+        facts.define_range(x, Range::up_to(1_000));
+        facts.define(sum, Op::Binary(BinaryOp::Add, x, eight));
+        facts.enter_scope();
+        facts.narrow(sum, Range { low: 8, high: 64 });
+        assert_eq!(facts.range(x), Range { low: 0, high: 56 });
+    }
+}

@@ -163,3 +163,69 @@ pub(super) fn class(region: Region) -> Option<usize> {
         Region::Unknown { .. } => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{Access, Block, FunctionIndex, Instruction, Place, Terminator, Width};
+
+    fn store(region: Region) -> Op {
+        let access = Access { address: Value(0), offset: 0, region, bounds_check: false };
+        Op::Store { width: Width::Four, value: Value(0), access }
+    }
+
+    fn block(ops: Vec<Op>) -> Block {
+        let instruction = |op| Instruction { results: Vec::new(), op, place: Place(0) };
+        Block {
+            parameters: Vec::new(),
+            instructions: ops.into_iter().map(instruction).collect(),
+            terminator: Terminator::Return(Vec::new()),
+            is_loop_header: false,
+            loop_depth: 0,
+            rounds_max: None,
+        }
+    }
+
+    fn versions(blocks: Vec<Block>) -> Versions {
+        let function = Function {
+            index: FunctionIndex(0),
+            name: None,
+            parameters: Vec::new(),
+            results: Vec::new(),
+            types: Vec::new(),
+            blocks,
+            can_trap: false,
+        };
+        Versions::new(&function, false)
+    }
+
+    #[test]
+    fn a_load_stands_until_its_class_is_written() {
+        let unknown = Region::Unknown { below: false };
+        let mut versions = versions(vec![block(vec![store(Region::Window), store(unknown)])]);
+        versions.enter(BlockId(0), &[]);
+        versions.handle_load(Value(1), Region::Memory);
+        versions.write(&store(Region::Window), false);
+        assert!(versions.is_still_there(Value(1), Region::Memory));
+        versions.write(&store(unknown), false);
+        assert!(!versions.is_still_there(Value(1), Region::Memory));
+        assert!(!versions.is_metadata_new(), "it may have been written, too");
+    }
+
+    #[test]
+    fn where_ways_join_only_what_is_written_somewhere_is_new() {
+        let blocks = vec![block(Vec::new()), block(vec![store(Region::Memory)]), block(Vec::new())];
+        let mut versions = versions(blocks);
+        versions.enter(BlockId(0), &[]);
+        let window = versions.version(Region::Window);
+        let memory = versions.version(Region::Memory);
+        versions.leave(BlockId(0));
+        versions.enter(BlockId(1), &[BlockId(0)]);
+        assert_eq!(versions.version(Region::Memory), memory);
+        versions.leave(BlockId(1));
+        versions.enter(BlockId(2), &[BlockId(0), BlockId(1)]);
+        assert_eq!(versions.version(Region::Window), window);
+        assert!(versions.version(Region::Memory) > memory);
+        assert!(versions.is_metadata_new() && versions.keeps_metadata());
+    }
+}
