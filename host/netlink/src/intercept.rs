@@ -26,8 +26,8 @@ const TCP_FLAGS_OFFSET: u32 = 13;
 const TCP_SYN: u8 = 0x02;
 const TCP_ACK: u8 = 0x10;
 
-/// Packets that are marked [`MARK`] and a port come to the listener with that port of 127.0.0.1
-/// and of `::1`, as long as this is there.
+/// Packets that are marked [`MARK`](super::MARK) and a port come to the listener with that port of
+/// 127.0.0.1 and of `::1`, as long as this is there.
 #[derive(Debug)]
 pub struct Interception {
     table: Socket,

@@ -20,12 +20,10 @@ impl Fuel {
     pub(super) fn of_entry(code: &Builder<'_>) -> Self {
         let blocks = &code.function().blocks;
         let initial = blocks.first().and_then(|block| {
-            let before_calls = block
+            block
                 .instructions
                 .iter()
-                .take_while(|instruction| !matches!(instruction.op, Op::Call(..)));
-            before_calls
-                .into_iter()
+                .take_while(|instruction| !matches!(instruction.op, Op::Call(..)))
                 .find(|instruction| instruction.op == Op::FuelLoad)
                 .and_then(|instruction| instruction.results.first().copied())
         });
