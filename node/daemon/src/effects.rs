@@ -33,11 +33,19 @@ impl Daemon {
 
     /// Does everything that is pending.
     pub(crate) fn do_actions(&mut self) {
+        self.mark_touched();
         self.with_plane(|plane, around| plane.close_ports(around));
         self.do_placements();
         while let Some(action) = self.control.poll_action() {
+            // Before it is done: some write down first what they must not be ahead of.
+            self.mark_touched();
             self.do_action(action);
         }
+        self.mark_touched();
+    }
+
+    /// Marks what depends on `core/node` as out of date, if that was changed.
+    fn mark_touched(&mut self) {
         if self.control.take_touched() {
             self.recorder.mark();
             self.node_touched = true;
