@@ -19,6 +19,7 @@ use crate::dataplane::cell_devices::CellDevices;
 use crate::dataplane::door::Door;
 use crate::dataplane::live_port::LivePort;
 use crate::dataplane::{self, DataPlane, requirements, undo, way_back};
+use crate::ledger::Counters;
 use crate::record::{self, Record};
 use crate::run_directory;
 use anyhow::{Context, Result, bail, ensure};
@@ -114,11 +115,18 @@ impl Daemon {
         (daemon.closed, daemon.fuel_closed) = (record.closed, record.fuel_closed);
         daemon.plane.resume(record.lost_with_cells, record.speed);
         daemon.sessions.before = record.sessions_before;
-        daemon.billing.meters = record.meters;
+        daemon.billing.adopt(record.meters);
         daemon.renew_capacity();
         daemon.with_plane(|plane, around| plane.promises().settle_shares(around.node));
         daemon.take_up(cell)?;
         Ok(Some(daemon))
+    }
+
+    fn adopt_meters(&mut self, runs: &BTreeSet<EntryId>) {
+        let now = self.now();
+        let state = self.control.state();
+        let (node, cells, plane) = (state.node(), &self.cells, &self.plane);
+        self.billing.handle_running(state, &Counters { now, node, cells, plane }, runs);
     }
 
     /// With a cell and what it has, or without one.

@@ -163,7 +163,7 @@ impl Daemon {
     /// Starts a service of streams, now that its module is compiled.
     fn begin_streams(&mut self, facts: StreamFacts, compiled: &Arc<Compiled>) {
         let entry = facts.entry;
-        self.begin_meters(entry);
+        self.billing.begin_service(self.control.state(), self.now(), entry);
         match self.try_start_streams(facts, compiled) {
             Ok(Some(port)) => {
                 self.event(Event::ServiceListens { entry, port });
@@ -242,7 +242,7 @@ impl Daemon {
         }
         // Before the cell has answered, and packets come below.
         self.plane.promises().mark_unsettled();
-        self.begin_meters(entry);
+        self.billing.begin_service(self.control.state(), self.now(), entry);
         facts.kept.code = compiled.code_length();
         let make = self.make_for(&facts, compiled);
         facts.shared = self
@@ -417,7 +417,10 @@ impl Daemon {
         shared.iter().for_each(|entry| self.end_below(*entry));
         self.compilers.forget_all_pending();
         self.cells.end_codecs();
-        self.end_all_meters();
+        let (billing, counters) = self.counters();
+        billing.end_services(&counters);
+        // Once, however many there were: the next daemon needs all of them or none.
+        self.remember();
         self.cells.forget_reports(cell);
         self.sessions.cell_lost();
         self.placement.handle_cells_lost();
@@ -482,8 +485,17 @@ impl Daemon {
                     |entry| self.cells.report_of(entry).map_or(0, |report| report.packets);
                 self.control.end_idle_calls(&packets_of);
             }
-            AfterReport::Bill => self.bill_now(),
-            AfterReport::LastBill => self.bill_last(),
+            AfterReport::Bill => {
+                let (billing, counters) = self.counters();
+                billing.read_all(&counters);
+                self.write_bill();
+            }
+            AfterReport::LastBill => {
+                let (billing, counters) = self.counters();
+                billing.read_all(&counters);
+                billing.end_all();
+                self.write_bill();
+            }
         }
     }
 }

@@ -220,7 +220,7 @@ impl Daemon {
     /// A compiler has ended, and took so much processor time.
     pub(crate) fn compiler_ended(&mut self, module: Digest, took: Duration) {
         self.compilers.compilations.end();
-        self.compile_took(module, took);
+        self.billing.add_compilation(self.control.state(), module, took);
         self.begin_compilations();
     }
 
@@ -233,7 +233,7 @@ impl Daemon {
         let mut was_to_start = false;
         for digest in digests {
             // Whoever wanted it pays for it.
-            self.compiled_for(digest, Some(entry));
+            self.billing.note_compiled(self.control.state(), digest, entry);
             if let Some(waiting) = self.compilers.pending.get_mut(&digest) {
                 was_to_start |= waiting.iter().any(|it| is_its(it) && it.replaces.is_none());
                 waiting.retain(|pending| !is_its(pending));
@@ -258,7 +258,8 @@ impl Daemon {
         let digest = Digest::of(&module.wasm);
         let (store, done) = (self.control.modules().store().clone(), self.done.clone());
         let (wasm, manifest) = (module.wasm.clone(), module.checked.manifest.clone());
-        self.stored_for_node(wasm.len() as u64);
+        let account = self.control.state().account(None, None);
+        self.billing.add_fetched(&account, wasm.len() as u64);
         let answer = ModuleStored {
             schema_version: SCHEMA_VERSION,
             digest: digest.to_string(),
@@ -322,7 +323,9 @@ impl Daemon {
         result: &Result<Arc<Compiled>, String>,
     ) {
         let waiting = self.compilers.pending.remove(&digest).unwrap_or_default();
-        self.compiled_for(digest, waiting.first().map(|pending| pending.facts.entry()));
+        if let Some(first) = waiting.first() {
+            self.billing.note_compiled(self.control.state(), digest, first.facts.entry());
+        }
         self.control.handle_compiled(&digest, result.as_ref().err());
         if let Ok(compiled) = result {
             self.control.state_mut().modules_mut().set_code(&digest, bpf, compiled);

@@ -19,7 +19,7 @@ use crate::demand::Demand;
 use crate::deploy;
 pub(crate) use crate::done::Done;
 use crate::events::Note;
-use crate::ledger::Billing;
+use crate::ledger::{Billing, Counters};
 use crate::life::Found;
 use crate::observe::documents::sessions::usage;
 use crate::observe::explain::Explaining;
@@ -258,6 +258,9 @@ impl Daemon {
 
     /// Writes down what runs, if that has changed.
     pub(crate) fn remember(&mut self) {
+        if self.billing.take_changed() {
+            self.recorder.mark();
+        }
         if !self.recorder.take_dirty() {
             return;
         }
@@ -276,7 +279,7 @@ impl Daemon {
                 lost_with_cells: self.plane.lost_with_cells(),
                 sessions_before: &self.sessions.before,
                 speed: self.plane.measured_speed(),
-                meters: &self.billing.meters,
+                meters: self.billing.meters(),
                 has_packet_ports: self.plane.front().packets().is_some(),
             };
             record.write(&self.file.name)
@@ -286,6 +289,33 @@ impl Daemon {
             tracing::error!(error, "should this daemon die, the next one begins with older news");
         }
         self.recorder.handle_written(begin, Instant::now());
+    }
+
+    /// Bills what was used since the last time, once cells have told what they did.
+    pub(crate) fn bill(&mut self) {
+        if !self.billing.is_writing() {
+            self.after_report(AfterReport::Bill);
+        }
+    }
+
+    /// Has the last bill made: the node is about to end.
+    fn end_billing(&mut self) {
+        if self.billing.begin_end(tokio::time::Instant::now()) {
+            self.after_report(AfterReport::LastBill);
+        }
+    }
+
+    /// Sends the ledger what meters show, once that is in the record of what runs.
+    pub(crate) fn write_bill(&mut self) {
+        self.remember();
+        self.billing.write();
+    }
+
+    /// Returns what is billed, beside the counters that it is read from.
+    pub(crate) fn counters(&mut self) -> (&mut Billing, Counters<'_>) {
+        let now = self.now();
+        let (node, cells, plane) = (self.control.node(), &self.cells, &self.plane);
+        (&mut self.billing, Counters { now, node, cells, plane })
     }
 
     /// The node's clock.
@@ -556,7 +586,8 @@ impl Daemon {
     pub(crate) fn event(&mut self, event: Event) {
         self.control.set_now(self.now());
         if let Event::ServicePlaced { entry, .. } = &event {
-            self.look_at_fuel(*entry);
+            let (billing, counters) = self.counters();
+            billing.read_fuel(&counters, *entry);
         }
         self.control.handle_event(event, false);
     }
@@ -589,7 +620,12 @@ impl Daemon {
             Done::Recorded(written) => self.control.handle_recorded(written),
             Done::CodeRead(digest, bpf, code) => self.code_read(digest, bpf, code),
             Done::CompileTook(digest, took) => self.compiler_ended(digest, took),
-            Done::Billed(billed) => self.billed(billed),
+            Done::Billed(billed) => {
+                let note = self.billing.handle_billed(billed);
+                let problem = self.billing.problem().map(str::to_owned);
+                self.control.set_ledger_problem(problem);
+                note.into_iter().for_each(|note| self.note(note));
+            }
             Done::Fetched(fetched) => self.fetched(*fetched),
             Done::Codec(number, news) => self.cells.handle_codec_news(number, news),
         }

@@ -195,7 +195,7 @@ impl Daemon {
         match came {
             Ok(come) => {
                 let bytes = come.pulled.wasm.len() as u64;
-                self.fetched_for(&ended.payer, bytes);
+                self.billing.add_fetched(&ended.payer, bytes);
                 self.take_over(fetch, come, waited, took);
             }
             Err(failure) => self.missed(fetch, failure.miss, &failure.text, waited),

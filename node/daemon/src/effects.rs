@@ -50,6 +50,9 @@ impl Daemon {
             self.recorder.mark();
             self.node_touched = true;
         }
+        if self.billing.take_changed() {
+            self.recorder.mark();
+        }
     }
 
     /// Updates the accounts of the front door, if sessions or services changed since that was done.
@@ -100,7 +103,8 @@ impl Daemon {
             }
             Action::FetchMissing => self.want_missing(),
             Action::BillFetched(modules) => {
-                modules.into_iter().for_each(|bytes| self.stored_for_node(bytes));
+                let account = self.control.state().account(None, None);
+                modules.iter().for_each(|bytes| self.billing.add_fetched(&account, *bytes));
             }
             Action::CheckAssociations => self.end_associations_without_right(),
             Action::ForgetSession(session) => {

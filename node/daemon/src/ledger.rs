@@ -14,11 +14,13 @@ mod meters;
 mod questions;
 
 pub(crate) use meters::Meters;
-pub(crate) use questions::LedgerQuestion;
+pub(crate) use questions::{LedgerQuestion, answer};
 
-use crate::cells::AfterReport;
-use crate::daemon::{Daemon, Done};
+use crate::cells::Cells;
+use crate::control::state::NodeState;
+use crate::dataplane::DataPlane;
 use crate::dataplane::instances::BelowReport;
+use crate::done::Done;
 use crate::events::{Note, wall_clock_ms};
 use abi::Level;
 use anyhow::{Context, Result};
@@ -29,6 +31,7 @@ use ledger::chain::BATCH_MAX;
 use ledger::{Account, Digest as Chain, Field, LedgerId, Reading, ReadingError};
 use meters::{Counted, Ids};
 use module_store::Digest;
+use node::Node;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,7 +40,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use trust::{SecretKey, UnixTime};
-use units::EntryId;
+use units::{EntryId, Nanos};
 
 /// A node that ends waits so long for the last bill: for the cell's report, and the disk.
 const LAST_BILL_WITHIN: Duration = Duration::from_secs(5);
@@ -61,7 +64,9 @@ pub(crate) struct Known {
 
 /// What is billed, and by which thread.
 pub(crate) struct Billing {
-    pub(crate) meters: Meters,
+    meters: Meters,
+    /// True when meters changed since that was last asked.
+    is_changed: bool,
     ids: Ids,
     directory: PathBuf,
     /// To the thread; none when it is to end.
@@ -78,6 +83,24 @@ pub(crate) struct Billing {
     ends_at: Option<tokio::time::Instant>,
     /// The last bill is on its way.
     has_last: bool,
+}
+
+/// Counters of services at one moment.
+pub(crate) struct Counters<'a> {
+    pub(crate) now: Nanos,
+    pub(crate) node: &'a Node,
+    pub(crate) cells: &'a Cells,
+    pub(crate) plane: &'a DataPlane,
+}
+
+impl Counters<'_> {
+    /// Returns what a service counted at user level and below, and whether it runs at `nic`.
+    fn of(&self, entry: EntryId) -> (ServiceReport, BelowReport, bool) {
+        let user = self.cells.report_of(entry).cloned().unwrap_or_default();
+        let below = self.plane.below_report(entry).unwrap_or_default();
+        let at_nic = self.node.service_of(entry).is_some_and(|it| it.level == Level::Nic);
+        (user, below, at_nic)
+    }
 }
 
 /// Readings, of which so many are last ones.
@@ -105,6 +128,7 @@ impl Billing {
             .context("starting the ledger's thread")?;
         Ok(Self {
             meters: Meters::default(),
+            is_changed: false,
             ids,
             directory,
             bills: Some(bills),
@@ -126,7 +150,169 @@ impl Billing {
         }
     }
 
-    fn write(&mut self) {
+    /// Returns true while a bill is on its way to the ledger.
+    pub(crate) const fn is_writing(&self) -> bool {
+        self.waiting > 0
+    }
+
+    /// Returns whether meters changed since this was last asked: the record of what runs has them.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.is_changed)
+    }
+
+    /// Returns the meters, for the record of what runs.
+    pub(crate) const fn meters(&self) -> &Meters {
+        &self.meters
+    }
+
+    /// Goes on with the meters of a daemon before. Those of services that run go on; of others they
+    /// have ended.
+    pub(crate) fn adopt(&mut self, meters: Meters) {
+        self.meters = meters;
+    }
+
+    /// Compares the meters with the services that run: others have ended, and those without one
+    /// begin.
+    pub(crate) fn handle_running(
+        &mut self,
+        state: &NodeState,
+        counters: &Counters<'_>,
+        runs: &BTreeSet<EntryId>,
+    ) {
+        let known: BTreeSet<EntryId> = self.meters.entries().into_iter().collect();
+        known.difference(runs).for_each(|entry| self.end_service(counters, *entry));
+        runs.difference(&known).for_each(|entry| self.begin_service(state, counters.now, *entry));
+    }
+
+    /// Reads the counters of all services.
+    pub(crate) fn read_all(&mut self, counters: &Counters<'_>) {
+        for entry in self.meters.entries() {
+            self.read(counters, entry);
+        }
+        self.is_changed = true;
+    }
+
+    fn read(&mut self, counters: &Counters<'_>, entry: EntryId) {
+        let (user, below, at_nic) = counters.of(entry);
+        let counted = Counted { user: &user, below: &below, at_nic };
+        self.meters.look(counters.now, entry, &counted);
+    }
+
+    /// Reads the fuel of a service before it runs at another level.
+    pub(crate) fn read_fuel(&mut self, counters: &Counters<'_>, entry: EntryId) {
+        let (user, below, at_nic) = counters.of(entry);
+        let counted = Counted { user: &user, below: &below, at_nic };
+        self.meters.look_at_fuel(entry, &counted);
+    }
+
+    /// Begins the meters of a service that is about to begin, with all its counters at zero.
+    pub(crate) fn begin_service(&mut self, state: &NodeState, now: Nanos, entry: EntryId) {
+        let Some(service) = state.node().service_of(entry) else { return };
+        let account = state.account_of(service);
+        self.meters.begin(&mut self.ids, now, entry, &account, &service.name);
+        self.is_changed = true;
+    }
+
+    /// Ends the meters of a service whose counters are about to go: they are read, and kept for the
+    /// ledger.
+    pub(crate) fn end_service(&mut self, counters: &Counters<'_>, entry: EntryId) {
+        if self.meters.has(entry) {
+            self.read(counters, entry);
+            self.meters.end(entry);
+            self.is_changed = true;
+        }
+    }
+
+    /// Ends the meters of all services, whose counters are about to go with their cell.
+    pub(crate) fn end_services(&mut self, counters: &Counters<'_>) {
+        for entry in self.meters.entries() {
+            self.end_service(counters, entry);
+        }
+    }
+
+    /// Begins the meter of a service below user level anew: its counters there are about to be
+    /// cleared.
+    pub(crate) fn begin_below(&mut self, counters: &Counters<'_>, entry: EntryId) {
+        self.read(counters, entry);
+        self.meters.begin_below(&mut self.ids, entry);
+        self.is_changed = true;
+    }
+
+    /// Bills an account for a module that came for it, by its bytes.
+    pub(crate) fn add_fetched(&mut self, account: &Account, bytes: u64) {
+        let used = [(Field::Fetches, 1), (Field::FetchedBytes, bytes)];
+        self.meters.add(&mut self.ids, account, &used);
+        self.is_changed = true;
+    }
+
+    /// Notes the account of the service for which a module is compiled, if there is one.
+    pub(crate) fn note_compiled(&mut self, state: &NodeState, digest: Digest, entry: EntryId) {
+        if let Some(service) = state.node().service_of(entry) {
+            let account = state.account_of(service);
+            self.compiled_for.entry(digest).or_insert(account);
+        }
+    }
+
+    /// Bills the processor time of a compilation. What was compiled before anybody wanted it is paid
+    /// by whoever runs it by now, or else by the node.
+    pub(crate) fn add_compilation(&mut self, state: &NodeState, digest: Digest, took: Duration) {
+        let text = digest.to_string();
+        let mut run = state.node().services().filter(|service| service.module.digest == text);
+        let account = self.compiled_for.remove(&digest);
+        let account = account.or_else(|| run.next().map(|service| state.account_of(service)));
+        let account = account.unwrap_or_else(|| state.account(None, None));
+        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.meters.add(&mut self.ids, &account, &[(Field::CompileNs, ns)]);
+        self.is_changed = true;
+    }
+
+    /// Handles a bill that the ledger has, or could not be written. Returns the event of that, if it
+    /// is news.
+    pub(crate) fn handle_billed(&mut self, billed: Result<Billed, String>) -> Option<Note> {
+        self.waiting = self.waiting.saturating_sub(1);
+        match billed {
+            Ok(Billed { ended, refused, known }) => {
+                self.meters.forget_ended(ended);
+                self.known = Some(known);
+                self.is_changed = true;
+                for reason in refused {
+                    tracing::error!(reason, "a meter's reading is not in the ledger");
+                }
+                let text = "what principals use is written down again, with what was kept";
+                self.problem.take().map(|_| Note::new(EventKind::LedgerBack, text))
+            }
+            Err(problem) => {
+                let text = "what principals use cannot be written down: it is kept, and no new service is taken";
+                let note = Note::new(EventKind::LedgerFailed, text).reason(&problem);
+                let is_news = self.problem.as_ref() != Some(&problem);
+                self.problem = Some(problem);
+                is_news.then_some(note)
+            }
+        }
+    }
+
+    /// Returns the reason for the ledger not being written, if there is one.
+    pub(crate) fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    /// Begins the end of the node: there is one more bill, or none if this is the second time.
+    /// Returns true when the bill is to be made.
+    pub(crate) fn begin_end(&mut self, now: tokio::time::Instant) -> bool {
+        let is_first = self.ends_at.is_none();
+        self.ends_at = Some(if is_first { now + LAST_BILL_WITHIN } else { now });
+        is_first
+    }
+
+    /// Ends all meters: the next bill is the last one.
+    pub(crate) fn end_all(&mut self) {
+        self.meters.end_all();
+        self.has_last = true;
+    }
+
+    /// Sends what was used since the last bill to the ledger. The record of what runs is to have it
+    /// before.
+    pub(crate) fn write(&mut self) {
         let (ended, readings) = self.meters.readings();
         let clock = UnixTime(wall_clock_ms() / 1000);
         let sent = self.bills.as_ref().map(|bills| bills.send(Bill { clock, ended, readings }));
@@ -193,190 +379,4 @@ fn write(
     let ledger = files.ledger();
     let (id, frames, chain) = (ledger.id(), ledger.frames(), ledger.chain());
     Ok(Billed { ended: bill.ended, refused: faults, known: Known { id, frames, chain } })
-}
-
-impl Daemon {
-    /// Bills what was used since the last time, once the cell has told what it did.
-    pub(crate) fn bill(&mut self) {
-        if self.billing.waiting == 0 {
-            self.after_report(AfterReport::Bill);
-        }
-    }
-
-    /// Bills the usage that the cell has just reported.
-    pub(crate) fn bill_now(&mut self) {
-        self.look_at_meters();
-        self.write_bill();
-    }
-
-    /// What meters show is in the record before the ledger has it.
-    fn write_bill(&mut self) {
-        self.recorder.mark();
-        self.remember();
-        self.billing.write();
-    }
-
-    fn look_at_meters(&mut self) {
-        for entry in self.billing.meters.entries() {
-            self.look_at_meter(entry);
-        }
-    }
-
-    fn look_at_meter(&mut self, entry: EntryId) {
-        let now = self.now();
-        let (user, below, at_nic) = self.counted(entry);
-        let counted = Counted { user: &user, below: &below, at_nic };
-        self.billing.meters.look(now, entry, &counted);
-    }
-
-    /// Before a service runs at another level.
-    pub(crate) fn look_at_fuel(&mut self, entry: EntryId) {
-        let (user, below, at_nic) = self.counted(entry);
-        let counted = Counted { user: &user, below: &below, at_nic };
-        self.billing.meters.look_at_fuel(entry, &counted);
-    }
-
-    fn counted(&self, entry: EntryId) -> (ServiceReport, BelowReport, bool) {
-        let user = self.cells.report_of(entry).cloned().unwrap_or_default();
-        let below = self.below_report(entry).unwrap_or_default();
-        let at_nic = self.control.node().service_of(entry).is_some_and(|it| it.level == Level::Nic);
-        (user, below, at_nic)
-    }
-
-    /// A service is about to begin, with all its counters at zero.
-    pub(crate) fn begin_meters(&mut self, entry: EntryId) {
-        let Some(service) = self.control.node().service_of(entry) else { return };
-        let (account, name, now) =
-            (self.control.state().account_of(service), service.name.clone(), self.now());
-        let billing = &mut self.billing;
-        billing.meters.begin(&mut billing.ids, now, entry, &account, &name);
-        self.recorder.mark();
-    }
-
-    /// A service's counters are about to go: they are read, and kept for the ledger.
-    pub(crate) fn end_meters(&mut self, entry: EntryId) {
-        if self.end_meter(entry) {
-            self.remember_soon();
-        }
-    }
-
-    fn end_meter(&mut self, entry: EntryId) -> bool {
-        let is_there = self.billing.meters.has(entry);
-        if is_there {
-            self.look_at_meter(entry);
-            self.billing.meters.end(entry);
-            self.recorder.mark();
-        }
-        is_there
-    }
-
-    /// The counters of all services are about to go, with their cell.
-    pub(crate) fn end_all_meters(&mut self) {
-        for entry in self.billing.meters.entries() {
-            self.end_meter(entry);
-        }
-        // Once, however many there were: the next daemon needs all of them or none.
-        self.remember();
-    }
-
-    /// The meters of services that run go on; of others they have ended.
-    pub(crate) fn adopt_meters(&mut self, runs: &BTreeSet<EntryId>) {
-        let known: BTreeSet<EntryId> = self.billing.meters.entries().into_iter().collect();
-        known.difference(runs).for_each(|entry| self.end_meters(*entry));
-        runs.difference(&known).for_each(|entry| self.begin_meters(*entry));
-    }
-
-    /// What counts below user level is about to begin anew.
-    pub(crate) fn begin_meter_below(&mut self, entry: EntryId) {
-        self.look_at_meter(entry);
-        let billing = &mut self.billing;
-        billing.meters.begin_below(&mut billing.ids, entry);
-        self.recorder.mark();
-        self.remember_soon();
-    }
-
-    /// A module came into the store.
-    pub(crate) fn stored_for_node(&mut self, bytes: u64) {
-        self.fetched_for(&self.control.state().account(None, None), bytes);
-    }
-
-    /// A module came that an account asked for.
-    pub(crate) fn fetched_for(&mut self, account: &Account, bytes: u64) {
-        let used = [(Field::Fetches, 1), (Field::FetchedBytes, bytes)];
-        let billing = &mut self.billing;
-        billing.meters.add(&mut billing.ids, account, &used);
-        self.recorder.mark();
-    }
-
-    /// A module is compiled, for the service that waits for it, if one does.
-    pub(crate) fn compiled_for(&mut self, digest: Digest, entry: Option<EntryId>) {
-        let service = entry.and_then(|entry| self.control.node().service_of(entry));
-        if let Some(account) = service.map(|service| self.control.state().account_of(service)) {
-            self.billing.compiled_for.entry(digest).or_insert(account);
-        }
-    }
-
-    /// Its compiler has ended. What was compiled before anybody wanted it is paid by whoever runs
-    /// it by now, or else by the node.
-    pub(crate) fn compile_took(&mut self, digest: Digest, took: Duration) {
-        let text = digest.to_string();
-        let mut run =
-            self.control.node().services().filter(|service| service.module.digest == text);
-        let account = self.billing.compiled_for.remove(&digest);
-        let account =
-            account.or_else(|| run.next().map(|service| self.control.state().account_of(service)));
-        let account = account.unwrap_or_else(|| self.control.state().account(None, None));
-        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let billing = &mut self.billing;
-        billing.meters.add(&mut billing.ids, &account, &[(Field::CompileNs, ns)]);
-        self.recorder.mark();
-    }
-
-    /// The ledger has a bill, or could not be written.
-    pub(crate) fn billed(&mut self, billed: Result<Billed, String>) {
-        self.billing.waiting = self.billing.waiting.saturating_sub(1);
-        match billed {
-            Ok(Billed { ended, refused, known }) => {
-                self.billing.meters.forget_ended(ended);
-                self.billing.known = Some(known);
-                self.recorder.mark();
-                for reason in refused {
-                    tracing::error!(reason, "a meter's reading is not in the ledger");
-                }
-                self.control.set_ledger_problem(None);
-                if self.billing.problem.take().is_some() {
-                    let text = "what principals use is written down again, with what was kept";
-                    self.note(Note::new(EventKind::LedgerBack, text.to_owned()));
-                }
-            }
-            Err(problem) => {
-                if self.billing.problem.as_ref() != Some(&problem) {
-                    let text = "what principals use cannot be written down: it is kept, and no new service is taken";
-                    let note = Note::new(EventKind::LedgerFailed, text.to_owned());
-                    self.note(note.reason(problem.clone()));
-                }
-                self.control.set_ledger_problem(Some(problem.clone()));
-                self.billing.problem = Some(problem);
-            }
-        }
-    }
-
-    /// The node is about to end: the last bill, and then no further.
-    pub(crate) fn end_billing(&mut self) {
-        if self.billing.ends_at.is_some() {
-            // Told so twice: at once.
-            self.billing.ends_at = Some(tokio::time::Instant::now());
-            return;
-        }
-        self.billing.ends_at = Some(tokio::time::Instant::now() + LAST_BILL_WITHIN);
-        self.after_report(AfterReport::LastBill);
-    }
-
-    /// Bills the usage that the cell has just reported, for the last time.
-    pub(crate) fn bill_last(&mut self) {
-        self.look_at_meters();
-        self.billing.meters.end_all();
-        self.write_bill();
-        self.billing.has_last = true;
-    }
 }

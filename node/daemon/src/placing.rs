@@ -2,7 +2,7 @@
 
 use crate::control::placement::{Action, Around, Placement};
 use crate::daemon::{Daemon, Done};
-use crate::dataplane::instances::{BelowReport, Loaded, word_of};
+use crate::dataplane::instances::{Loaded, word_of};
 use abi::Level;
 use cell::Compiled;
 use cell::protocol::ToCell;
@@ -123,7 +123,8 @@ impl Daemon {
 
     /// Releases a service that has ended: meters, placement, instance.
     pub(crate) fn end_below(&mut self, entry: EntryId) {
-        self.end_meters(entry);
+        let (billing, counters) = self.counters();
+        billing.end_service(&counters, entry);
         self.place(|it, around| it.forget(around, entry));
         let Some(ended) = self.plane.services().end(entry) else { return };
         if let Some(session) = ended.session {
@@ -135,11 +136,6 @@ impl Daemon {
         if let Some(number) = ended.spare {
             self.when_packets_have_landed(Done::SpareReady(number));
         }
-    }
-
-    /// Returns the counters of a service below user level.
-    pub(crate) fn below_report(&self, entry: EntryId) -> Option<BelowReport> {
-        self.plane.below_report(entry)
     }
 
     /// Sets GRO at the ports. It is on while there are services of streams, for it saves most of
@@ -192,7 +188,8 @@ impl Daemon {
         if self.plane.instances().is_shared(entry) {
             return;
         }
-        self.begin_meter_below(entry);
+        let (billing, counters) = self.counters();
+        billing.begin_below(&counters, entry);
         self.clear_counters(entry);
     }
 }

@@ -7,6 +7,7 @@ use crate::control::apply::{generations, shown_desired};
 use crate::control::authorize;
 use crate::control::signatures::SignatureWrite;
 use crate::daemon::Daemon;
+use crate::ledger;
 use crate::observe::documents::backup::BackupRead;
 use crate::observe::documents::node::node_info;
 use crate::observe::documents::rules::rule_list;
@@ -93,7 +94,7 @@ impl Daemon {
                 drop(tokio::task::spawn_blocking(move || reply.answer(read.run())));
             }
             Request::Desired(reply) => self.desired_info(reply),
-            Request::Ledger(question) => self.ask_ledger(question),
+            Request::Ledger(question) => ledger::answer(&self.billing, &self.node_key, question),
             Request::Sessions(reply) => self.after_report(AfterReport::Sessions(sight, reply)),
             Request::Session(wanted, reply) => {
                 self.after_report(AfterReport::Session(sight, wanted, reply));

@@ -2,10 +2,8 @@
 //! on the disk when it was asked.
 
 use super::files::{self, FilesError};
-use super::wall_clock_ms;
-use crate::answer::failed;
-use crate::daemon::Daemon;
-use crate::http::error;
+use super::{Billing, wall_clock_ms};
+use crate::answer::{error, failed};
 use crate::reply::Reply;
 use api::{
     ErrorCode, ErrorInfo, LedgerReceipt, LedgerRecord, LedgerRecords, LedgerTotal, LedgerTotals,
@@ -14,7 +12,7 @@ use api::{
 use ledger::Period;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use trust::{PublicKey, UnixTime};
+use trust::{PublicKey, SecretKey, UnixTime};
 
 /// Records of one answer: some 600 KB.
 const ANSWER_RECORDS_MAX: usize = 1000;
@@ -26,52 +24,50 @@ pub(crate) enum LedgerQuestion {
     Receipt(Box<PublicKey>, u64, Reply<LedgerReceipt>),
 }
 
-impl Daemon {
-    pub(crate) fn ask_ledger(&self, question: LedgerQuestion) {
-        let (directory, key) = (self.billing.directory.clone(), Arc::clone(&self.node_key));
-        let Some(known) = self.billing.known.clone() else {
-            let message = match &self.billing.problem {
-                Some(problem) => format!("the ledger cannot be read: {problem}"),
-                None => "the ledger is being opened; try again in a moment".to_owned(),
-            };
-            return question.refuse(error(ErrorCode::Failed, message, None));
+/// Answers a question, beside the daemon's task. `key` signs receipts.
+pub(crate) fn answer(billing: &Billing, key: &Arc<SecretKey>, question: LedgerQuestion) {
+    let (directory, key) = (billing.directory.clone(), Arc::clone(key));
+    let Some(known) = billing.known.clone() else {
+        let message = match &billing.problem {
+            Some(problem) => format!("the ledger cannot be read: {problem}"),
+            None => "the ledger is being opened; try again in a moment".to_owned(),
         };
-        let made = UnixTime(wall_clock_ms() / 1000);
-        tokio::task::spawn_blocking(move || {
-            let schema_version = SCHEMA_VERSION;
-            match question {
-                LedgerQuestion::Records(since, reply) => {
-                    let read = records(&directory, since, known.frames);
-                    reply.answer(read.map_err(|problem| refusal(&problem)));
-                }
-                LedgerQuestion::Totals(period, reply) => {
-                    let totals = files::totals(&directory, known.frames, period);
-                    let answer = totals.map(|totals| LedgerTotals {
-                        schema_version,
-                        node_key: key.public().to_string(),
-                        directory: directory.display().to_string(),
-                        ledger: known.id.to_string(),
-                        frames: known.frames,
-                        chain: known.chain.to_string(),
-                        accounts: totals.iter().map(|(a, sum)| LedgerTotal::of(a, sum)).collect(),
-                    });
-                    reply.answer(answer.map_err(|problem| refusal(&problem)));
-                }
-                LedgerQuestion::Receipt(principal, from, reply) => {
-                    let whose = (&*principal, from);
-                    let receipt =
-                        files::receipt(&directory, known.frames, &key, known.id, made, whose);
-                    let answer = receipt.map(|receipt| LedgerReceipt {
-                        schema_version,
-                        records: receipt.records() as u64,
-                        next: receipt.next(),
-                        receipt: receipt.to_text(),
-                    });
-                    reply.answer(answer.map_err(|problem| refusal(&problem)));
-                }
+        return question.refuse(error(ErrorCode::Failed, message, None));
+    };
+    let made = UnixTime(wall_clock_ms() / 1000);
+    tokio::task::spawn_blocking(move || {
+        let schema_version = SCHEMA_VERSION;
+        match question {
+            LedgerQuestion::Records(since, reply) => {
+                let read = records(&directory, since, known.frames);
+                reply.answer(read.map_err(|problem| refusal(&problem)));
             }
-        });
-    }
+            LedgerQuestion::Totals(period, reply) => {
+                let totals = files::totals(&directory, known.frames, period);
+                let answer = totals.map(|totals| LedgerTotals {
+                    schema_version,
+                    node_key: key.public().to_string(),
+                    directory: directory.display().to_string(),
+                    ledger: known.id.to_string(),
+                    frames: known.frames,
+                    chain: known.chain.to_string(),
+                    accounts: totals.iter().map(|(a, sum)| LedgerTotal::of(a, sum)).collect(),
+                });
+                reply.answer(answer.map_err(|problem| refusal(&problem)));
+            }
+            LedgerQuestion::Receipt(principal, from, reply) => {
+                let whose = (&*principal, from);
+                let receipt = files::receipt(&directory, known.frames, &key, known.id, made, whose);
+                let answer = receipt.map(|receipt| LedgerReceipt {
+                    schema_version,
+                    records: receipt.records() as u64,
+                    next: receipt.next(),
+                    receipt: receipt.to_text(),
+                });
+                reply.answer(answer.map_err(|problem| refusal(&problem)));
+            }
+        }
+    });
 }
 
 impl LedgerQuestion {
