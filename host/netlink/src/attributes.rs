@@ -34,12 +34,6 @@ impl Attributes {
         self.bytes(kind | NLA_F_NESTED, &inner.emit())
     }
 
-    /// Adds others behind these.
-    pub(super) fn and(mut self, others: Self) -> Self {
-        self.0.extend(others.0);
-        self
-    }
-
     /// Writes them.
     pub(super) fn emit(&self) -> Vec<u8> {
         let attributes = self.0.as_slice();
@@ -56,7 +50,7 @@ mod tests {
     #[test]
     fn attributes_are_padded_and_nested_ones_say_so() {
         let inner = Attributes::new().be32(2, 7).text(1, "ab");
-        let bytes = Attributes::new().nested(4, inner).and(Attributes::new().bytes(1, &[9])).emit();
+        let bytes = Attributes::new().nested(4, inner).bytes(1, &[9]).emit();
         let mut expected = Vec::new();
         for (length, kind, value) in
             [(20, 0x8004, &[][..]), (8, 2, &[0, 0, 0, 7]), (7, 1, b"ab\0\0"), (5, 1, &[9, 0, 0, 0])]

@@ -172,7 +172,7 @@ impl Daemon {
                 self.with_plane(|plane, _| plane.sweep_interceptions());
             }
         }
-        self.compile_what_runs();
+        self.compilers.compile_running(self.control.state());
         self.with_plane(|plane, around| plane.handle_change(around, Change::Lost))
     }
 

@@ -1,60 +1,33 @@
 //! The daemon and its cell: what one tells the other, and what follows.
 
 use crate::cells::{AfterReport, CellLink, CellNumber, SILENT_MAX, Silence};
+use crate::compilers;
 use crate::control::memory::used_by;
 use crate::control::placement::Candidates;
 use crate::daemon::{Daemon, Done};
 use crate::dataplane::instances::Make;
 use crate::dataplane::interceptions::make_sockets;
-use crate::deploy::Module;
 use crate::events::Note;
 use crate::observe::counters::seen_stats;
 use crate::observe::documents::services::{find_service, seen_services};
 use crate::observe::documents::sessions::{session_details, session_list};
 use crate::observe::metrics::metrics_page;
+use crate::pending::{Facts, Pending, packet_facts, stream_facts};
 use abi::check::Kind;
-use abi::manifest::ParameterValue;
 use anyhow::{Context, Result};
 use api::EventKind;
 use cell::Compiled;
-use cell::protocol::{Failure, FromCell, KeptFacts, ServiceFacts, StateWay, StreamFacts, ToCell};
+use cell::protocol::{Failure, FromCell, ServiceFacts, StateWay, StreamFacts, ToCell};
 use module_store::Digest;
 use node::{Event, ServiceStart};
 use session::admission::MemoryUsed;
-use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use tokio::time::Duration;
-use units::{EntryId, Name, PortId};
+use units::{EntryId, PortId};
 
 /// A cell that does not report within this time is shown as it was.
 const REPORT_WITHIN: Duration = Duration::from_secs(2);
-
-/// A service or a version of one that begins when its module is compiled.
-pub(crate) struct Pending {
-    pub(crate) facts: Facts,
-    /// Where to run it, best first.
-    pub(crate) levels: Vec<abi::Level>,
-    /// Of a version that takes another one's place: how it comes by its state.
-    pub(crate) replaces: Option<StateWay>,
-}
-
-/// What a cell is told of a service.
-pub(crate) enum Facts {
-    /// It has packets.
-    Packets(ServiceFacts),
-    /// It has connections.
-    Streams(StreamFacts),
-}
-
-impl Facts {
-    pub(crate) const fn entry(&self) -> EntryId {
-        match self {
-            Self::Packets(facts) => facts.entry,
-            Self::Streams(facts) => facts.entry,
-        }
-    }
-}
 
 impl Daemon {
     pub(crate) fn start_cell(&mut self, restarts: u32) {
@@ -113,14 +86,30 @@ impl Daemon {
                 Pending { facts: Facts::Packets(packet_facts(start, module)), levels, replaces }
             }
         };
-        self.begin_when_compiled(digest, pending);
+        self.compilers.begin(self.control.state(), digest, pending);
+        self.do_compiled();
     }
 
     /// Has the cell stop a service; one that waits for its compiler never begins there.
     pub(crate) fn stop_service(&mut self, entry: EntryId) {
-        match self.forget_pending(entry) {
+        let was_to_start = self.compilers.forget(self.control.state(), &mut self.billing, entry);
+        match was_to_start {
             true => self.event_later(Event::ServiceStopped { entry }),
             false => self.cells.tell(entry, &ToCell::Stop(entry)),
+        }
+    }
+
+    /// Does what follows from compilations.
+    pub(crate) fn do_compiled(&mut self) {
+        while let Some(action) = self.compilers.poll_action() {
+            match action {
+                compilers::Action::Begin(pending, compiled) => {
+                    self.begin_in_cell(*pending, &compiled);
+                }
+                compilers::Action::Fail { entry, replaces, reason } => {
+                    self.not_begun(entry, replaces, reason);
+                }
+            }
         }
     }
 
@@ -498,52 +487,6 @@ impl Daemon {
             }
         }
     }
-}
-
-/// Returns what a cell is told of a service that handles packets.
-fn packet_facts(start: ServiceStart, module: &Module) -> ServiceFacts {
-    let manifest = &module.checked.manifest;
-    ServiceFacts {
-        entry: start.entry,
-        name: start.service.to_string(),
-        session: start.session,
-        window: manifest.window,
-        memory_pages_min: module.checked.memory.pages_min,
-        memory_pages_max: module.checked.memory.pages_max,
-        // A node has one guest core so far: one instance is one for each core.
-        lanes: match start.lanes {
-            abi::Lanes::Count(count) => count,
-            abi::Lanes::PerCore => 1,
-        },
-        pools: manifest.pools.clone(),
-        flows_by: manifest.flows_by.clone(),
-        timer_ms: manifest.timer_ms,
-        brief: module.checked.brief.is_some(),
-        parameters: bytes_of(start.parameters),
-        refusals: manifest.refusals.clone(),
-        functions: start.functions,
-        closed: start.closed,
-        shared: None,
-        kept: KeptFacts { module: module.wasm.len() as u32, code: 0 },
-    }
-}
-
-/// Returns what a cell is told of a service of streams.
-fn stream_facts(start: ServiceStart, module: &Module) -> StreamFacts {
-    StreamFacts {
-        entry: start.entry,
-        name: start.service.to_string(),
-        session: start.session,
-        memory_pages_max: module.checked.memory.pages_max,
-        parameters: bytes_of(start.parameters),
-        closed: start.closed,
-        kept: KeptFacts { module: module.wasm.len() as u32, code: 0 },
-    }
-}
-
-/// Returns the values of parameters as a module gets them.
-fn bytes_of(parameters: BTreeMap<Name, ParameterValue>) -> BTreeMap<String, Vec<u8>> {
-    parameters.iter().map(|(name, value)| (name.to_string(), value.to_bytes())).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -208,6 +208,11 @@ impl Daemon {
             // The daemon is gone when nobody receives: nothing is left to do.
             let _ = codec_done.send(Done::Codec(number, news));
         });
+        let compiled_done = done.clone();
+        let compiled = Completion::new(move |completed| {
+            // The daemon is gone when nobody receives: nothing is left to do.
+            let _ = compiled_done.send(Done::Compiled(completed));
+        });
         let plane = parts.plane;
         let unsupported = plane.unsupported().map(str::to_owned);
         let below = Below { unsupported, is_allowed: true };
@@ -222,7 +227,7 @@ impl Daemon {
             below,
         });
         Ok(Self {
-            compilers: Compilers::open(&start.file.state, &start.key),
+            compilers: Compilers::open(&start.file.state, &start.key, compiled),
             demand: Demand::begin(&start.file, &start.config, done.clone())?,
             file: start.file,
             node_key: start.key,
@@ -594,7 +599,10 @@ impl Daemon {
 
     fn finish(&mut self, done: Done) {
         match done {
-            Done::Compiled(digest, bpf, result) => self.compiled(digest, bpf, &result),
+            Done::Compiled(completed) => {
+                self.compilers.handle(&mut self.control, &mut self.billing, completed);
+                self.do_compiled();
+            }
             Done::Stored(digest, stored, reply) => self.stored(digest, stored, reply),
             Done::Loaded(loaded) => self.loaded(*loaded),
             Done::Landed(entry) => self.cells.tell(entry, &ToCell::Settle(entry)),
@@ -618,8 +626,6 @@ impl Daemon {
                 reply.answer(self.observe.explained(&self.view(), &question, explained));
             }
             Done::Recorded(written) => self.control.handle_recorded(written),
-            Done::CodeRead(digest, bpf, code) => self.code_read(digest, bpf, code),
-            Done::CompileTook(digest, took) => self.compiler_ended(digest, took),
             Done::Billed(billed) => {
                 let note = self.billing.handle_billed(billed);
                 let problem = self.billing.problem().map(str::to_owned);

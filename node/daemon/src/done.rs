@@ -1,25 +1,21 @@
 //! What comes back to the daemon from work that was given away.
 
 use crate::cells::{CodecNews, CodecNumber};
+use crate::compilers::Completed;
 use crate::dataplane::instances::Loaded;
 use crate::demand::Fetched;
 use crate::http::Answer;
 use crate::ledger::Billed;
 use crate::observe::question::Asked;
 use crate::reply::Reply;
-use cell::Compiled;
 use module_store::Digest;
 use node::Event;
-use std::sync::Arc;
-use std::time::Duration;
 use units::EntryId;
 
 /// What was done, and what became of it.
 pub(crate) enum Done {
-    /// A module is compiled, for the levels below user too if so, or why not.
-    Compiled(Digest, bool, Result<Arc<Compiled>, String>),
-    /// The disk has a module's code, for the levels below user if so, or none that verifies.
-    CodeRead(Digest, bool, Option<Arc<Compiled>>),
+    /// A job of the compilers has completed.
+    Compiled(Completed),
     /// The store has a module, or not.
     Stored(Digest, Answer<api::ModuleStored>, Option<Reply<api::ModuleStored>>),
     /// The kernel has taken a service's program for a level, or not.
@@ -43,8 +39,6 @@ pub(crate) enum Done {
     Explained(Box<Asked>, Result<bpf::front_door::Explained, String>),
     /// The journal has a change, or not.
     Recorded(Answer<()>),
-    /// Compiling a module took so much processor time.
-    CompileTook(Digest, Duration),
     /// A module that was wanted has come, or not.
     Fetched(Box<Fetched>),
     /// A codec was started, or has ended.

@@ -72,7 +72,9 @@ impl Daemon {
                 });
             }
             Action::Keep(keep) => self.keep_in_journal(keep),
-            Action::Compile(digest, below) => self.compile(digest, below),
+            Action::Compile(digest, below) => {
+                self.compilers.compile(self.control.state(), digest, below)
+            }
             Action::CloseRules(rules) => self.close(rules),
             Action::SettleAccounts => self.plane.promises().settle_accounts(self.control.node()),
             Action::ExpectService => self.cells.tell_all(&ToCell::Expect, &[]),

@@ -42,6 +42,7 @@ mod mounts;
 mod node_key;
 mod observe;
 mod pace;
+mod pending;
 mod placing;
 mod private;
 mod pull;

@@ -234,7 +234,7 @@ fn begin(daemon: &mut Daemon, bpf: bool) -> Result<()> {
     }
     daemon.control.end_unknown_capabilities();
     daemon.resume();
-    daemon.prepare_compiler();
+    crate::compilers::prepare(daemon.control.state().bpf_now());
     daemon.serve_associations()
 }
 

@@ -5,16 +5,20 @@ use crate::answer::{Answer, error, failed, usage};
 use crate::cells::AfterReport;
 use crate::control::apply::{generations, shown_desired};
 use crate::control::authorize;
+use crate::control::authorize::readable;
 use crate::control::signatures::SignatureWrite;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Done};
+use crate::deploy::Module;
 use crate::ledger;
+use crate::observe::documents;
 use crate::observe::documents::backup::BackupRead;
 use crate::observe::documents::node::node_info;
 use crate::observe::documents::rules::rule_list;
 use crate::observe::documents::trust::revocations;
 use crate::reply::Reply;
 use crate::request::{Incoming, Request};
-use api::{DesiredInfo, ErrorCode, SCHEMA_VERSION};
+use api::{DesiredInfo, ErrorCode, ModuleList, ModuleStored, SCHEMA_VERSION};
+use module_store::Digest;
 use node::ServiceState;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -120,6 +124,72 @@ impl Daemon {
                 Err(problem) => Err(failed(problem)),
             });
         });
+    }
+
+    /// Writes a module to the disk, and compiles it meanwhile: it comes to be run. `early` is an
+    /// answer before it is written.
+    fn put_module(&mut self, wasm: Vec<u8>, early: bool, reply: Reply<ModuleStored>) {
+        let module = match Module::check(wasm) {
+            Ok(module) => module,
+            Err(problem) => return reply.refuse(usage(problem)),
+        };
+        let digest = Digest::of(&module.wasm);
+        let (store, done) = (self.control.modules().store().clone(), self.done.clone());
+        let (wasm, manifest) = (module.wasm.clone(), module.checked.manifest.clone());
+        let account = self.control.state().account(None, None);
+        self.billing.add_fetched(&account, wasm.len() as u64);
+        let answer = ModuleStored {
+            schema_version: SCHEMA_VERSION,
+            digest: digest.to_string(),
+            name: manifest.name.to_string(),
+            version: manifest.version.clone(),
+            size_bytes: wasm.len() as u64,
+        };
+        let reply = match early {
+            true => {
+                reply.ok(answer.clone());
+                None
+            }
+            false => Some(reply),
+        };
+        let modules = self.control.state_mut().modules_mut();
+        let written = modules.begin_store(&digest);
+        modules.insert(digest, module);
+        let may_run = modules.permit(&digest).is_ok();
+        tokio::task::spawn_blocking(move || {
+            let stored = store.put(&wasm, &manifest).map(drop).map_err(failed);
+            // Nobody may be waiting, and the daemon may be gone.
+            let _ = written.send(stored.clone());
+            let _ = done.send(Done::Stored(digest, stored.map(|()| answer), reply));
+        });
+        let state = self.control.state();
+        let is_compiled = state.modules().code(&digest, state.bpf_now()).is_some();
+        // One at a time: a whole repository may be on its way to this store. What may not run is
+        // not compiled, either.
+        if !is_compiled && self.compilers.is_idle() && may_run {
+            self.compilers.compile(self.control.state(), digest, self.control.node().bpf());
+        }
+    }
+
+    /// Handles a module that is in the store, or could not be written.
+    pub(crate) fn stored(
+        &mut self,
+        digest: Digest,
+        stored: Answer<ModuleStored>,
+        reply: Option<Reply<ModuleStored>>,
+    ) {
+        self.demand_stored(&digest);
+        self.control.handle_stored(digest, stored.as_ref().map(drop).map_err(Clone::clone));
+        if let Some(reply) = reply {
+            reply.answer(stored);
+        }
+    }
+
+    /// Returns the modules of the store that a client may run.
+    fn module_list(&mut self, caller: &Caller) -> Answer<ModuleList> {
+        let listing = self.control.modules().store().list().map_err(failed)?;
+        let modules = readable(self.control.state_mut(), caller, listing.modules);
+        Ok(documents::modules::module_list(modules))
     }
 
     /// Keeps a client's signatures of a module, beside the loop.
