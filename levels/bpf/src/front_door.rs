@@ -8,58 +8,71 @@
 //!      stack_counts   what the kernel drops of what is left to it, and the program that counts: `stack`
 //!      tam_shared     and the other maps, shared by all copies
 //!      tam_tc         and the other programs that a daemon needs again
-//!      arena_ENTRY    and what else a service below user level runs on: `adopt`
+//!      arena_ENTRY    and what else a service below user level runs on: `pins`
 //! ```
 //!
 //! Everything is pinned, so that a daemon that dies leaves packets flowing, and the
-//! next one goes on with it: [`FrontDoor::adopt`]. [`remove`] takes it down. What the rules are is core/node's decision; here
-//! they become visible to packets, as a whole and with one store.
+//! next one goes on with it: [`FrontDoor::adopt`]. [`remove`] takes it down. What the rules are is
+//! core/node's decision; here they become visible to packets, as a whole and with one store.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bpf_maps::{
+    Config, FLOW_WAYS, HASH_KEYS, Key, Mask, OwnPrefix, PortConfig, PortStats, Rule, RuleStats,
+};
+use units::{Name, PortId, RuleId};
 
 use crate::arena::ArenaError;
 use crate::block::BlockError;
 use crate::lanes::{Lanes, LanesError};
-use crate::map::{Map, MapError, MappedArray, Update};
-use crate::object::{LoadError, Object, ObjectError, OpenObject};
+use crate::map::{Map, MapError};
+use crate::object::{LoadError, Object, ObjectError};
+use crate::objects;
 use crate::pin::{self, PinError};
-use crate::program::{AttachError, Link, Order, Program, XdpMode};
+use crate::program::{AttachError, Program, XdpMode};
 use crate::test_run::TestRunError;
-use crate::{DevmapValue, objects};
-use bpf_maps::{
-    Config, FLOW_WAYS, HASH_KEYS, HandOver, Key, MODULES_MAX, OUTCOME_COUNT, OwnPrefix, PORT_RAW,
-    PORT_TC, PortConfig, PortStats, QUEUES_MAX, RuleStats, VLAN_UP, Vlan, VlanKey,
-};
-use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-use units::{Name, PortId, RuleId};
 
-mod adopt;
+mod accounts;
 pub mod capture;
-mod egress;
+mod devices;
 mod explain;
-mod lines;
 mod lists;
+mod maps;
+mod pins;
+mod ports;
+mod programs;
 mod rules;
 mod services;
 mod stack;
 
-pub use adopt::ServiceMaps;
+pub use accounts::Accounts;
 pub use explain::{EXPLAINED_LENGTH_MAX, Explained, Explainer};
 pub use lists::FlowsOfRule;
+pub use pins::{Pins, ServiceMaps};
+pub use programs::DOOR;
 pub use rules::{place, place_behind, salted, salted_behind};
-pub use services::{Below, hand_over_at};
+pub use services::{Below, Services, hand_over_at};
 pub use stack::{Arrival, StackCounter, StackDrops, StackTap};
 
-/// Where nodes pin what they keep in the kernel.
+use capture::{ModuleTap, Tap, TapRing, TapSpec, Taps};
+use devices::Devices;
+use maps::{ANSWERS, Maps};
+use ports::Ports;
+use programs::KeptPrograms;
+use rules::RuleSets;
+use stack::Stack;
+
+/// `XDP_PASS`: the packet carries a mark.
+const PASS: u32 = 2;
+
+/// Folder in which nodes pin what they keep in the kernel.
 pub const PIN_DIRECTORY: &str = "/sys/fs/bpf/tamandua";
 
-/// The word of [`Config`] that holds the generation.
-const GENERATION_WORD: usize = 0;
-const _: () = assert!(std::mem::offset_of!(Config, generation) == GENERATION_WORD * 8);
-
-/// Why the front door cannot do what was asked.
+/// Reason why the front door cannot do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum FrontDoorError {
     /// The compiled object is not what this program expects.
@@ -132,161 +145,21 @@ pub struct VlanDevice {
     pub flags: u8,
 }
 
-/// The front door of a running node.
+/// Front door of a running node.
 #[derive(Debug)]
 pub struct FrontDoor {
-    folder: PathBuf,
-    maps: BTreeMap<&'static str, Map>,
-    shared: MappedArray<Config>,
-    lanes: Lanes,
-    hand_overs: MappedArray<[HandOver; MODULES_MAX]>,
-    accounts: MappedArray<bpf_maps::Account>,
-    lines: MappedArray<bpf_maps::Line>,
-    filter: MappedArray<u64>,
-    facts: MappedArray<bpf_maps::RuleFact>,
-    lists: lists::Lists,
-    /// Sets of the large flow cache on each CPU.
-    large_sets: u32,
+    maps: Arc<Maps>,
+    ports: Ports,
+    rules: RuleSets,
+    services: Services,
+    accounts: Accounts,
+    devices: Devices,
+    taps: Taps,
+    pins: Pins,
     heartbeat: Program,
     carries_marks: bool,
-    tc: Program,
-    ask: Program,
-    translate: Program,
-    /// What modules' programs end with when nobody captures.
-    after: [Program; AFTERS.len()],
-    links: BTreeMap<PortId, [Link; 3]>,
-    /// Keys in each of the two rule sets, so that the inactive one can be emptied.
-    keys: [Vec<Key>; 2],
-    /// What else was written for them.
-    written: rules::Written,
-    /// Whether packets may still look at that one.
-    inactive: rules::Inactive,
-    vlans: Vec<VlanKey>,
     /// Kernel drops of what the node leaves to the kernel, where they can be counted.
-    stack: Option<stack::Stack>,
-}
-
-/// Maps that every copy of the program shares.
-const SHARED_MAPS: [&str; 38] = [
-    "tam_shared",
-    "tam_ports",
-    "tam_stats",
-    "tam_flows",
-    LARGE,
-    TAGS,
-    "tam_masks",
-    "tam_scratch",
-    FILTER,
-    LISTS,
-    "tam_rules_0",
-    "tam_rules_1",
-    FACTS,
-    "tam_rule_counts",
-    "tam_fragments",
-    "tam_vlans",
-    OWN,
-    "tam_egress",
-    "tam_devices",
-    LANES,
-    HAND_OVERS,
-    "tam_passages",
-    MODULES,
-    MODULES_TC,
-    AFTER,
-    AFTER_TC,
-    SERVICES,
-    REASONS,
-    ACCOUNTS,
-    ROOMS,
-    LINES,
-    LINE_OF,
-    ANSWERS,
-    "tam_cycles",
-    ORIGINS,
-    "tam_translations",
-    "tam_quoted",
-    "tam_translated",
-];
-/// The large flow cache, and the tags of its entries.
-const LARGE: &str = "tam_large";
-const TAGS: &str = "tam_tags";
-const FILTER: &str = "tam_filter";
-/// Tables of flows, by number.
-const LISTS: &str = "tam_lists";
-/// What rules say, by number.
-const FACTS: &str = "tam_rule_facts";
-/// The machine's own IPv4 addresses.
-const OWN: &str = "tam_own";
-const LANES: &str = "tam_lanes";
-/// A data section.
-const HAND_OVERS: &str = ".data.hand_overs";
-const MODULES: &str = "tam_modules";
-const MODULES_TC: &str = "tam_modules_tc";
-const AFTER: &str = "tam_after";
-const AFTER_TC: &str = "tam_after_tc";
-const SERVICES: &str = "tam_services";
-const REASONS: &str = "tam_reasons";
-const ACCOUNTS: &str = "tam_accounts";
-const ROOMS: &str = "tam_rooms";
-/// Accounts of shares of ports, and whose they are.
-const LINES: &str = "tam_lines";
-const LINE_OF: &str = "tam_line_of";
-/// What the cell is answered when it asks where the kernel would send a packet.
-const ANSWERS: &str = "tam_answers";
-/// Sources with which packets came that modules have now, on each CPU.
-const ORIGINS: &str = "tam_origins";
-/// The front door's second half: what modules' programs end with.
-const AFTERWARDS: &str = "tam_afterwards";
-/// The same at kernel level.
-const AFTERWARDS_TC: &str = "tam_afterwards_tc";
-/// The program at tcx ingress: one for all ports.
-const TC: &str = "tam_tc";
-/// The program that answers the cell, at tcx ingress of the device by which packets come up.
-const ASK: &str = "tam_ask";
-/// The program at tcx egress of each port: what the kernel sends for a module gets the module's
-/// source there.
-const TRANSLATE: &str = "tam_translate";
-/// Says that the daemon listens for changes of routes.
-const HEARTBEAT: &str = "tam_heartbeat";
-/// Programs that a daemon uses all the time, and so the next one, too.
-const KEPT_PROGRAMS: [&str; 7] =
-    [HEARTBEAT, CARRIES_MARKS, TC, AFTERWARDS, AFTERWARDS_TC, ASK, TRANSLATE];
-/// Where the second half is called.
-const AFTERS: [(&str, &str); 2] = [(AFTER, AFTERWARDS), (AFTER_TC, AFTERWARDS_TC)];
-/// Name of a port's program in the driver.
-pub const DOOR: &str = "tam_front_door";
-/// Name of a port's program behind the kernel's receive path.
-const TC_DOOR: &str = "tam_tc_door";
-/// What [`FrontDoor::create`] loads, and no port loads again.
-const ONCE: [&str; 7] = KEPT_PROGRAMS;
-/// `XDP_PASS`: the packet carries a mark.
-const PASS: u32 = 2;
-/// Says whether a packet can carry a mark.
-const CARRIES_MARKS: &str = "tam_carries_marks";
-/// The map of sockets, shared like the others; apart because its values are descriptors.
-const SOCKETS: &str = "tam_sockets";
-const RULE_SETS: [&str; 2] = ["tam_rules_0", "tam_rules_1"];
-
-/// Has a front door, tapped or not, serve a port with these flags; the name of its program.
-fn serve_port(
-    object: &mut OpenObject,
-    port: PortId,
-    flags: u8,
-) -> Result<&'static str, FrontDoorError> {
-    object.set_global("port_number", &u32::from(port.0))?;
-    if flags & PORT_TC != 0 {
-        return Ok(TC_DOOR);
-    }
-    object.set_global("begins_with_ip", &u32::from(flags & PORT_RAW))?;
-    for once in ONCE {
-        object.set_autoload(once, false)?;
-    }
-    Ok(DOOR)
-}
-
-/// Has an array of programs call this one at index 0.
-fn call_at_0(programs: &Map, program: &Program) -> Result<(), MapError> {
-    programs.update(&0u32, &(program.as_fd().as_raw_fd() as u32), Update::Any)
+    stack: Option<Stack>,
 }
 
 impl FrontDoor {
@@ -303,79 +176,86 @@ impl FrontDoor {
         flows: u32,
     ) -> Result<Self, FrontDoorError> {
         remove(node)?;
-        let folder = Path::new(PIN_DIRECTORY).join(node.as_str());
-        pin::mount_bpffs()
-            .and_then(|()| std::fs::create_dir_all(&folder))
-            .map_err(|source| FrontDoorError::Folder { path: folder.clone(), source })?;
+        let pins = Pins::of(node);
+        pins.create()?;
         let large_sets = sets_for(flows);
         let mut object = Object::open(objects::FRONT_DOOR, "tam")?;
-        let sets = (large_sets * crate::possible_cpus() as u32).max(1);
-        object.set_max_entries(LARGE, sets * FLOW_WAYS as u32)?;
-        object.set_max_entries(TAGS, sets)?;
+        Maps::size(&mut object, large_sets)?;
         // Each port loads it with its number.
         object.set_autoload(DOOR, false)?;
         let object = object.load()?;
-        let mut maps = BTreeMap::new();
-        for name in SHARED_MAPS.into_iter().chain([SOCKETS]) {
-            let map = object.map(name)?;
-            map.pin(&folder.join(pin_name(name)))?;
-            maps.insert(name, map);
-        }
-        let kept = KEPT_PROGRAMS.map(|name| object.program(name));
-        let [heartbeat, marks, tc, nic, kernel, ask, translate] = kept;
-        let kept = [heartbeat?, marks?, tc?, nic?, kernel?, ask?, translate?];
-        for (name, program) in KEPT_PROGRAMS.iter().zip(&kept) {
-            program.pin(&folder.join(name))?;
-        }
-        let front_door = Self::join(folder, maps, kept, large_sets)?;
+        let maps = Maps::create(pins.folder(), &object, large_sets)?;
+        let programs = KeptPrograms::create(pins.folder(), &object)?;
+        let front_door = Self::join(pins, maps, programs)?;
         // Bit 0 of generation 2 says "rule set 0", which is empty; 0 is kept for empty cache entries.
         let config = Config { generation: 2, hash_keys, tick_ns: tick_ns(), ..Config::default() };
-        front_door.shared.store(0, &config);
+        front_door.maps.set_config(&config);
         // Before the first packet: it sets the clock.
         front_door.heartbeat()?;
         Ok(front_door)
     }
 
-    /// Of its maps and the programs of [`KEPT_PROGRAMS`].
-    fn join(
-        folder: PathBuf,
-        maps: BTreeMap<&'static str, Map>,
-        [heartbeat, marks, tc, nic, kernel, ask, translate]: [Program; KEPT_PROGRAMS.len()],
-        large_sets: u32,
-    ) -> Result<Self, FrontDoorError> {
-        let after = [nic, kernel];
-        // Somebody may have captured when the daemon before died.
-        for ((map, _), program) in AFTERS.iter().zip(&after) {
-            call_at_0(&maps[map], program)?;
-        }
+    /// Goes on with what a daemon of this node left when it died: nothing is detached, and
+    /// packets do not notice. A port of these that was not attached is not.
+    ///
+    /// # Errors
+    /// When something of it is missing.
+    pub fn adopt(node: &Name, ports: &[PortId]) -> Result<Self, FrontDoorError> {
+        let pins = Pins::of(node);
+        let maps = Maps::open(pins.folder())?;
+        let programs = KeptPrograms::open(pins.folder())?;
+        let mut door = Self::join(pins, maps, programs)?;
+        door.rules.adopt()?;
+        door.stack = Stack::adopt(door.pins.folder())?;
+        door.ports.adopt(ports)?;
+        door.heartbeat()?;
+        Ok(door)
+    }
+
+    fn join(pins: Pins, maps: Maps, programs: KeptPrograms) -> Result<Self, FrontDoorError> {
+        let KeptPrograms { heartbeat, carries_marks, tc, after, ask, translate } = programs;
+        let (maps, folder) = (Arc::new(maps), pins.folder());
         Ok(Self {
-            after,
-            folder,
-            shared: maps["tam_shared"].map_array::<Config>()?,
-            lanes: Lanes::new(&maps[LANES])?,
-            hand_overs: maps[HAND_OVERS].map_array::<[HandOver; MODULES_MAX]>()?,
-            accounts: maps[ACCOUNTS].map_array()?,
-            lines: maps[LINES].map_array()?,
-            filter: maps[FILTER].map_array()?,
-            facts: maps[FACTS].map_array()?,
-            lists: lists::Lists::default(),
-            large_sets,
-            carries_marks: marks.test_run(&[0; 14], None, 1)?.retval == PASS,
+            taps: Taps::new(maps.clone(), after)?,
+            ports: Ports::new(maps.clone(), folder.to_owned(), tc, translate),
+            rules: RuleSets::new(maps.clone())?,
+            services: Services::new(maps.clone())?,
+            accounts: Accounts::new(maps.clone())?,
+            devices: Devices::new(maps.clone(), folder.join("asked"), ask),
+            carries_marks: carries_marks.test_run(&[0; 14], None, 1)?.retval == PASS,
             maps,
+            pins,
             heartbeat,
-            tc,
-            ask,
-            translate,
-            links: BTreeMap::new(),
-            keys: [const { Vec::new() }; 2],
-            written: rules::Written::default(),
-            inactive: rules::Inactive::Free,
-            vlans: Vec::new(),
             stack: None,
         })
     }
 
-    /// Whether the kernel carries a module's mark with a packet from `nic` to another level.
+    /// Returns the services below user level.
+    #[must_use]
+    pub const fn services(&self) -> &Services {
+        &self.services
+    }
+
+    /// Returns the accounts by which services and shares of ports pay.
+    #[must_use]
+    pub const fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    /// Returns what is kept of services for the next daemon.
+    #[must_use]
+    pub const fn pins(&self) -> &Pins {
+        &self.pins
+    }
+
+    /// Returns the lanes of all entries.
+    #[must_use]
+    pub const fn lanes(&self) -> &Lanes {
+        self.services.lanes()
+    }
+
+    /// Returns true when the kernel carries a module's mark with a packet from `nic` to another
+    /// level.
     #[must_use]
     pub const fn carries_marks(&self) -> bool {
         self.carries_marks
@@ -395,60 +275,30 @@ impl FrontDoor {
         self.attach_as(port, config, &[mode]).map(drop)
     }
 
-    /// The same in the first of these ways in which the device can; which one that was, and
-    /// why not in one before.
+    /// Does the same in the first of these modes in which the device can. Returns which one that
+    /// was, and why not one before.
     ///
     /// # Errors
     /// As [`FrontDoor::attach`], of the last one.
     ///
     /// # Panics
-    /// Without a way.
+    /// Without a mode.
     pub fn attach_as(
         &mut self,
         port: PortId,
         config: &PortConfig,
         modes: &[XdpMode],
     ) -> Result<(XdpMode, Option<AttachError>), FrontDoorError> {
-        let program = self.load(port, config)?;
-        // First tc: XDP may send packets there at once.
-        let [egress, tcx] = self.attach_beside(config)?;
-        let (xdp, mode, refused) = program.attach_xdp_as(config.ifindex, modes)?;
-        self.keep(port, [egress, tcx, xdp], &program)?;
-        Ok((mode, refused))
+        self.ports.attach(port, config, modes)
     }
 
     /// Puts a copy of the program at the tcx ingress of a port's device, before other programs
-    /// there: `config` has [`PORT_TC`].
+    /// there: `config` has [`PORT_TC`](bpf_maps::PORT_TC).
     ///
     /// # Errors
     /// When the kernel has no tcx.
     pub fn attach_tc(&mut self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
-        let program = self.load(port, config)?;
-        let [egress, tcx] = self.attach_beside(config)?;
-        let door = program.attach_tcx(config.ifindex)?;
-        self.keep(port, [egress, tcx, door], &program)
-    }
-
-    /// Puts on a port's device what serves it beside the front door: at tcx egress and at ingress.
-    fn attach_beside(&self, config: &PortConfig) -> Result<[Link; 2], FrontDoorError> {
-        let egress = self.translate.attach_tcx_egress(config.ifindex, Order::First)?;
-        Ok([egress, self.tc.attach_tcx(config.ifindex)?])
-    }
-
-    /// A port's programs stay when this process ends.
-    fn keep(
-        &mut self,
-        port: PortId,
-        links: [Link; 3],
-        program: &Program,
-    ) -> Result<(), FrontDoorError> {
-        for (link, pin) in links.iter().zip(self.link_pins(port)) {
-            link.pin(&pin)?;
-        }
-        program.pin(&self.door_pin(port))?;
-        self.links.insert(port, links);
-        self.invalidate();
-        Ok(())
+        self.ports.attach_tc(port, config)
     }
 
     /// Makes a port known and loads its copy of the program, which is on no device yet.
@@ -456,15 +306,7 @@ impl FrontDoor {
     /// # Errors
     /// When the kernel refuses it.
     pub fn load(&self, port: PortId, config: &PortConfig) -> Result<Program, FrontDoorError> {
-        let at_tc = config.flags & PORT_TC != 0;
-        let bytes = if at_tc { objects::TC_DOOR } else { objects::FRONT_DOOR };
-        let mut object = Object::open(bytes, "tam")?;
-        object.set_global("large_sets", &self.large_sets)?;
-        self.share_maps(&mut object)?;
-        let program = serve_port(&mut object, port, config.flags)?;
-        let object = object.load()?;
-        self.know(port, config)?;
-        Ok(object.program(program)?)
+        self.ports.load(port, config)
     }
 
     /// Makes a port known that packets leave by, and without a program none comes in by.
@@ -472,31 +314,7 @@ impl FrontDoor {
     /// # Errors
     /// When a map cannot be changed.
     pub fn know(&self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
-        self.configure(port, config)?;
-        let number = u32::from(port.0);
-        let device = DevmapValue { ifindex: config.ifindex, program: 0 };
-        self.map("tam_devices").update(&number, &device, Update::Any)?;
-        Ok(self.map("tam_egress").update(&config.ifindex, &number, Update::Any)?)
-    }
-
-    /// Has an object use the node's maps, those of them that it declares.
-    fn share_maps(&self, object: &mut OpenObject) -> Result<(), FrontDoorError> {
-        for (name, map) in &self.maps {
-            if object.has_map(name) {
-                object.reuse_map(name, map)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Where the links of a port are pinned, in the order in which they are attached.
-    fn link_pins(&self, port: PortId) -> [PathBuf; 3] {
-        ["egress", "tcx", "link"].map(|kind| self.folder.join(format!("{kind}_{port}")))
-    }
-
-    /// Where a port's copy of the program is pinned: on the device may be one with taps.
-    fn door_pin(&self, port: PortId) -> PathBuf {
-        self.folder.join(format!("door_{port}"))
+        self.ports.know(port, config)
     }
 
     /// Takes the programs off a port.
@@ -504,19 +322,16 @@ impl FrontDoor {
     /// # Errors
     /// When a map or pin cannot be changed.
     pub fn detach(&mut self, port: PortId, ifindex: u32) -> Result<(), FrontDoorError> {
-        let number = u32::from(port.0);
-        self.map("tam_egress").delete(&ifindex)?;
-        self.map("tam_devices").delete(&number)?;
-        self.map("tam_ports").update(&number, &PortConfig::default(), Update::Any)?;
-        if let Some(links) = self.links.remove(&port) {
-            for (link, pin) in links.into_iter().zip(self.link_pins(port)).rev() {
-                drop(link);
-                pin::unpin(&pin)?;
-            }
-            pin::unpin(&self.door_pin(port))?;
-        }
-        self.invalidate();
-        Ok(())
+        self.ports.detach(port, ifindex)
+    }
+
+    /// Takes the programs off a port whose device is gone.
+    ///
+    /// # Errors
+    /// When a map or pin cannot be changed.
+    pub fn detach_gone(&mut self, port: PortId) -> Result<(), FrontDoorError> {
+        let config = self.ports.config(port)?;
+        self.detach(port, config.map_or(0, |config| config.ifindex))
     }
 
     /// Tells the program about a port; cached routes are forgotten.
@@ -524,9 +339,28 @@ impl FrontDoor {
     /// # Errors
     /// When the map cannot be changed.
     pub fn configure(&self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
-        self.map("tam_ports").update(&u32::from(port.0), config, Update::Any)?;
-        self.invalidate();
-        Ok(())
+        self.ports.configure(port, config)
+    }
+
+    /// Returns a port as it was configured last.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn port_config(&self, port: PortId) -> Result<PortConfig, FrontDoorError> {
+        Ok(self.ports.config(port)?.unwrap_or_default())
+    }
+
+    /// Returns the device that a port's program is on; `None` when it is gone, or the port not
+    /// attached.
+    #[must_use]
+    pub fn device_of(&self, port: PortId) -> Option<u32> {
+        self.ports.link(port)?.ifindex().ok().filter(|&ifindex| ifindex != 0)
+    }
+
+    /// Returns the kernel's number for the program on a port's device.
+    #[must_use]
+    pub fn program_on(&self, port: PortId) -> Option<u32> {
+        self.ports.link(port)?.program_id().ok()
     }
 
     /// Replaces the VLAN devices above the ports.
@@ -534,19 +368,7 @@ impl FrontDoor {
     /// # Errors
     /// When the map cannot be changed.
     pub fn set_vlans(&mut self, devices: &[VlanDevice]) -> Result<(), FrontDoorError> {
-        let map = &self.maps["tam_vlans"];
-        for key in self.vlans.drain(..) {
-            map.delete(&key)?;
-        }
-        for &VlanDevice { port, vlan, device, rpf, flags } in devices {
-            let down = VlanKey { ifindex: port, vlan: u32::from(vlan) };
-            let up = VlanKey { ifindex: device, vlan: VLAN_UP };
-            map.update(&down, &Vlan { ifindex: device, vlan, rpf, flags }, Update::Any)?;
-            map.update(&up, &Vlan { ifindex: port, vlan, rpf: 0, flags: 0 }, Update::Any)?;
-            self.vlans.extend([down, up]);
-        }
-        self.invalidate();
-        Ok(())
+        self.ports.set_vlans(devices)
     }
 
     /// Replaces the IPv4 addresses that are this machine's own.
@@ -554,47 +376,7 @@ impl FrontDoor {
     /// # Errors
     /// When the map cannot be changed; it has room for [`OWN_MAX`](bpf_maps::OWN_MAX).
     pub fn set_own(&self, prefixes: &BTreeSet<OwnPrefix>) -> Result<(), FrontDoorError> {
-        let map = &self.maps[OWN];
-        let known: BTreeSet<OwnPrefix> = map.keys()?.into_iter().collect();
-        // One that stays is there all the time.
-        for gone in known.difference(prefixes) {
-            map.delete(gone)?;
-        }
-        for new in prefixes.difference(&known) {
-            map.update(new, &0u32, Update::Any)?;
-        }
-        self.invalidate();
-        Ok(())
-    }
-
-    /// Forgets cached rules and routes: something changed that they came from.
-    pub fn invalidate(&self) {
-        self.set_generation(self.config().generation + 2);
-    }
-
-    /// How often rules or routes changed.
-    #[must_use]
-    pub fn generation(&self) -> u64 {
-        bpf_maps::generation_number(self.config().generation)
-    }
-
-    fn config(&self) -> Config {
-        self.shared.load(0).unwrap_or_default()
-    }
-
-    fn set_generation(&self, generation: u64) {
-        if let Some(word) = self.shared.word(0, GENERATION_WORD) {
-            word.store(generation, Ordering::Release);
-        }
-    }
-
-    /// Says that the daemon listens for route changes, so that cached routes are good.
-    ///
-    /// # Errors
-    /// When the kernel does not run the program.
-    pub fn heartbeat(&self) -> Result<(), FrontDoorError> {
-        self.heartbeat.test_run(&[0; 14], None, 1)?;
-        Ok(())
+        self.ports.set_own(prefixes)
     }
 
     /// Gives packets of a queue to a socket, or with `None` to no one.
@@ -607,39 +389,73 @@ impl FrontDoor {
         queue: u32,
         socket: Option<BorrowedFd<'_>>,
     ) -> Result<(), FrontDoorError> {
-        let index = u32::from(port.0) * QUEUES_MAX as u32 + queue;
-        match socket {
-            Some(fd) => {
-                let value = fd.as_raw_fd() as u32;
-                self.map(SOCKETS).update(&index, &value, Update::Any)?;
-            }
-            None => {
-                self.map(SOCKETS).delete(&index)?;
-            }
-        }
-        Ok(())
+        self.ports.set_socket(port, queue, socket)
     }
 
-    /// A port's counters, summed over the CPUs.
+    /// Returns a port's counters, summed over the CPUs.
     ///
     /// # Errors
     /// When the map cannot be read.
     pub fn port_stats(&self, port: PortId) -> Result<PortStats, FrontDoorError> {
-        let values = self.map("tam_stats").lookup_percpu(&u32::from(port.0))?.unwrap_or_default();
-        Ok(values.into_iter().fold(PortStats::default(), sum_port_stats))
+        self.ports.stats(port)
     }
 
-    /// A rule's counters, summed over the CPUs.
+    /// Forgets cached rules and routes: something changed that they came from.
+    pub fn invalidate(&self) {
+        self.maps.invalidate();
+    }
+
+    /// Returns how often rules or routes changed.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        bpf_maps::generation_number(self.maps.config().generation)
+    }
+
+    /// Says that the daemon listens for route changes, so that cached routes are good.
+    ///
+    /// # Errors
+    /// When the kernel does not run the program.
+    pub fn heartbeat(&self) -> Result<(), FrontDoorError> {
+        self.heartbeat.test_run(&[0; 14], None, 1)?;
+        Ok(())
+    }
+
+    /// Replaces all rules. Every packet meets the old ones or the new ones.
+    ///
+    /// Packets that still look at the set before last are waited for, 10 to 50 ms after the
+    /// replacement before this one: one that comes later need not wait.
+    ///
+    /// # Errors
+    /// When a map cannot be changed; the old rules then stay.
+    pub fn install_rules(
+        &mut self,
+        masks: &[Mask],
+        entries: &[(Key, Rule)],
+        lists: &[FlowsOfRule],
+    ) -> Result<(), FrontDoorError> {
+        self.install_with_hidden((masks, entries), (&[], &[]), lists)
+    }
+
+    /// Replaces all rules, as [`Self::install_rules`]; `hidden` are masks and keys of packets that do
+    /// not show all of L4, whose masks have numbers from [`MASKS_MAX`](bpf_maps::MASKS_MAX) on.
+    ///
+    /// # Errors
+    /// As [`Self::install_rules`].
+    pub fn install_with_hidden(
+        &mut self,
+        shown: (&[Mask], &[(Key, Rule)]),
+        hidden: (&[Mask], &[(Key, Rule)]),
+        lists: &[FlowsOfRule],
+    ) -> Result<(), FrontDoorError> {
+        self.rules.install(shown, hidden, lists)
+    }
+
+    /// Returns a rule's counters, summed over the CPUs.
     ///
     /// # Errors
     /// When the map cannot be read.
     pub fn rule_stats(&self, rule: RuleId) -> Result<RuleStats, FrontDoorError> {
-        let values: Vec<RuleStats> =
-            self.map("tam_rule_counts").lookup_percpu(&rule.0)?.unwrap_or_default();
-        Ok(values.into_iter().fold(RuleStats::default(), |sum, one| RuleStats {
-            packets: sum.packets + one.packets,
-            bytes: sum.bytes + one.bytes,
-        }))
+        self.rules.stats(rule)
     }
 
     /// Sets a rule's counters to zero: another rule has its number now.
@@ -647,14 +463,119 @@ impl FrontDoor {
     /// # Errors
     /// When the map cannot be changed.
     pub fn clear_rule_stats(&self, rule: RuleId) -> Result<(), FrontDoorError> {
-        let zeroes = vec![RuleStats::default(); crate::possible_cpus()];
-        self.map("tam_rule_counts").update_percpu(&rule.0, &zeroes)?;
+        self.rules.clear_stats(rule)
+    }
+
+    /// Names the TAP device by which packets go from tc to the cell: modules at kernel level
+    /// raise by it. Without one what would go up goes as if there were no rule.
+    ///
+    /// A frame that is read from it begins with [`bpf_maps::PacketMeta`], the frame as it came
+    /// follows, tags in line. The device is up, and takes frames longer by 32 bytes than the
+    /// ports do; a queueing discipline would only change their order (`noqueue`).
+    pub fn set_up_device(&self, ifindex: Option<u32>) {
+        self.devices.set_up(ifindex.unwrap_or(0));
+    }
+
+    /// Names the device by which the cell gives packets to the kernel: they come in by it when
+    /// the kernel routes them.
+    pub fn set_kernel_device(&self, ifindex: u32) {
+        self.devices.set_kernel(ifindex);
+    }
+
+    /// Says whether sessions have shares of some port's rate: packets that modules leave to the
+    /// kernel are looked at only then.
+    pub fn set_has_shares(&self, has_shares: bool) {
+        self.devices.set_has_shares(has_shares);
+    }
+
+    /// Answers, on the TAP device by which packets come up, what the cell asks there
+    /// ([`Answers`](crate::Answers)); the program stays when this process ends.
+    ///
+    /// # Errors
+    /// When the kernel has no tcx, or the BPF file system refuses.
+    pub fn answer_at(&self, ifindex: u32) -> Result<(), FrontDoorError> {
+        self.devices.answer_at(ifindex)
+    }
+
+    /// Returns the map of answers, for [`Answers`](crate::Answers) elsewhere.
+    #[must_use]
+    pub fn answers_map(&self) -> &Map {
+        self.maps.get(ANSWERS)
+    }
+
+    /// Returns what [`Explainer::explain`] needs, apart from this: another thread may wait for the
+    /// kernel, which looks at the copy for a while.
+    ///
+    /// # Errors
+    /// When the process has too many descriptors.
+    pub fn explainer(&self) -> Result<Explainer, FrontDoorError> {
+        Explainer::of(&self.maps)
+    }
+
+    /// Taps a port whose device has this index; what is seen goes to `ring`. There may be one
+    /// tap on a port.
+    ///
+    /// # Errors
+    /// When the port is not attached, or the kernel does not take the programs.
+    pub fn tap(
+        &self,
+        port: PortId,
+        ifindex: u32,
+        spec: &TapSpec,
+        ring: &TapRing,
+    ) -> Result<Tap, FrontDoorError> {
+        self.taps.tap(&self.ports, port, ifindex, spec, ring)
+    }
+
+    /// Taps what modules below user level leave behind, whatever port it came by. There may be
+    /// one such tap.
+    ///
+    /// # Errors
+    /// When the kernel does not take the programs.
+    pub fn tap_modules(&self, spec: &TapSpec, ring: &TapRing) -> Result<ModuleTap, FrontDoorError> {
+        self.taps.tap_modules(spec, ring)
+    }
+
+    /// Counts what the kernel drops of the packets that came in by ports, and by the device by
+    /// which the cell hands packets to it ([`FrontDoor::set_kernel_device`]), in the calling
+    /// thread's network namespace; goes on when this process ends.
+    ///
+    /// # Errors
+    /// [`FrontDoorError::Stack`] when the kernel has no BTF, or does not let us trace.
+    pub fn count_stack_drops(&mut self) -> Result<(), FrontDoorError> {
+        if self.stack.is_none() {
+            self.stack = Some(Stack::start(&self.maps, self.pins.folder())?);
+        }
         Ok(())
     }
 
-    fn map(&self, name: &'static str) -> &Map {
-        // Made for every name in SHARED_MAPS and SOCKETS by `create`.
-        &self.maps[name]
+    /// Reads the kernel's drops of what came in there; nothing where they are not counted.
+    ///
+    /// # Errors
+    /// [`FrontDoorError::Map`] when the kernel refuses to read the map.
+    pub fn stack_drops(&self, arrival: Arrival) -> Result<StackDrops, FrontDoorError> {
+        self.stack.as_ref().map_or_else(|| Ok(StackDrops::default()), |it| it.drops(arrival))
+    }
+
+    /// Has what the kernel drops of these arrivals' packets come to `ring`, too; nothing is where
+    /// it is not counted. There may be one such tap.
+    ///
+    /// # Errors
+    /// When the kernel does not take the program.
+    pub fn tap_stack(
+        &self,
+        wanted: &[Arrival],
+        spec: &TapSpec,
+        ring: &TapRing,
+    ) -> Result<Option<StackTap>, FrontDoorError> {
+        let stack = self.stack.as_ref();
+        stack.map(|stack| stack.tap(&self.maps, wanted, spec, ring)).transpose()
+    }
+
+    /// Returns the kernel's name of a reason in [`Tapped`](capture::Tapped).
+    #[must_use]
+    pub fn stack_reason(&self, reason: u32) -> &str {
+        self.stack.as_ref().map_or("", |stack| stack.reason(reason))
     }
 }
 
@@ -663,28 +584,13 @@ pub const FLOWS_LARGE_MAX: u32 = 1 << 22;
 /// Memory of one flow of the large cache, its tag and the free entries beside it included.
 pub const FLOW_BYTES: u32 = 146;
 
-/// Sets for so many flows: an eighth more entries, so that hardly a flow finds both its sets full.
+/// Returns the sets for so many flows: an eighth more entries, so that hardly a flow finds both its sets full.
 fn sets_for(flows: u32) -> u32 {
     let flows = flows.min(FLOWS_LARGE_MAX);
     (flows + flows / 8).div_ceil(FLOW_WAYS as u32)
 }
 
-/// The file of a map: data sections begin with a dot, which the BPF file system does not take.
-fn pin_name(map: &str) -> String {
-    map.trim_start_matches('.').replace('.', "_")
-}
-
-fn sum_port_stats(mut sum: PortStats, one: PortStats) -> PortStats {
-    sum.rx_packets += one.rx_packets;
-    sum.rx_bytes += one.rx_bytes;
-    sum.cache_hits += one.cache_hits;
-    for outcome in 0..OUTCOME_COUNT {
-        sum.outcomes[outcome] += one.outcomes[outcome];
-    }
-    sum
-}
-
-/// Nanoseconds of a jiffy: the coarse clocks move with it (Linux, `TICK_NSEC`).
+/// Returns the nanoseconds of a jiffy: the coarse clocks move with it (Linux, `TICK_NSEC`).
 #[must_use]
 pub fn tick_ns() -> u32 {
     rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse).tv_nsec as u32
@@ -703,7 +609,7 @@ pub fn wait_for_packets_in_flight() -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Takes down what the node `node` keeps in the kernel; the names of what was removed.
+/// Takes down what the node `node` keeps in the kernel. Returns the names of what was removed.
 ///
 /// # Errors
 /// When a pin cannot be removed.
@@ -727,7 +633,7 @@ pub fn remove(node: &Name) -> Result<Vec<String>, FrontDoorError> {
     Ok(removed)
 }
 
-/// Nodes that have something pinned.
+/// Returns the nodes that have something pinned.
 ///
 /// # Errors
 /// When the folder cannot be read.

@@ -157,7 +157,7 @@ impl Daemon {
                 // Cells may give the number's part to others.
                 self.sessions.forget(session);
                 if let Ok(front) = self.plane.front_door() {
-                    front.clear_account(session.0);
+                    front.accounts().clear_account(session.0);
                 }
                 self.cells.tell_all(&ToCell::ForgetSession(session), &[]);
                 self.plane.promises().mark_unsettled();

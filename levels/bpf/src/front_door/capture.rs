@@ -11,12 +11,15 @@
 //! those; both take it back when [`Tap`] and [`ModuleTap`] are dropped. What the cell sends is
 //! not seen here: AF_XDP passes by the stack's egress.
 
+use std::sync::Arc;
+
 use bpf_maps::{CAPTURED_NONE, Captured, PORT_TC, SNAP_MAX};
 use units::{EntryId, Nanos, PortId, RuleId, SessionId};
 
-use super::{
-    AFTERS, AFTERWARDS, AFTERWARDS_TC, DOOR, FrontDoor, FrontDoorError, ONCE, call_at_0, serve_port,
-};
+use super::FrontDoorError;
+use super::maps::Maps;
+use super::ports::Ports;
+use super::programs::{AFTERS, AFTERWARDS, AFTERWARDS_TC, DOOR, KEPT, call_at_0, serve_port};
 use crate::map::Map;
 use crate::mapped::MappedArray;
 use crate::new_map::MapSpec;
@@ -218,22 +221,37 @@ impl Drop for ModuleTap {
     }
 }
 
-impl FrontDoor {
-    /// Taps a port whose device has this index; what is seen goes to `ring`. There may be one
-    /// tap on a port.
-    ///
-    /// # Errors
-    /// When the port is not attached, or the kernel does not take the programs.
-    pub fn tap(
+/// Taps of a front door, and what is called where they are off.
+#[derive(Debug)]
+pub(super) struct Taps {
+    maps: Arc<Maps>,
+    /// What modules' programs end with when nobody captures.
+    plain: [Program; AFTERS.len()],
+}
+
+impl Taps {
+    /// Begins without taps: somebody may have captured when the daemon before died.
+    pub(super) fn new(
+        maps: Arc<Maps>,
+        plain: [Program; AFTERS.len()],
+    ) -> Result<Self, FrontDoorError> {
+        for ((map, _), program) in AFTERS.iter().zip(&plain) {
+            call_at_0(maps.get(map), program)?;
+        }
+        Ok(Self { maps, plain })
+    }
+
+    /// Taps a port whose device has this index.
+    pub(super) fn tap(
         &self,
+        ports: &Ports,
         port: PortId,
         ifindex: u32,
         spec: &TapSpec,
         ring: &TapRing,
     ) -> Result<Tap, FrontDoorError> {
-        let link = self.links.get(&port).map(|[.., xdp]| xdp);
-        let link = link.ok_or(FrontDoorError::NotAttached { port })?;
-        let flags = self.port_config(port)?.flags;
+        let link = ports.link(port).ok_or(FrontDoorError::NotAttached { port })?;
+        let flags = ports.config(port)?.unwrap_or_default().flags;
         let at_tc = flags & PORT_TC != 0;
         let bytes = if at_tc { objects::TAPPED_TC_DOOR } else { objects::TAPPED_DOOR };
         let mut object = self.tapped(bytes, spec, ring)?;
@@ -257,32 +275,32 @@ impl FrontDoor {
         Ok(Tap { lost, door, plain, _egress: egress })
     }
 
-    /// Taps what modules below user level leave behind, whatever port it came by. There may be
-    /// one such tap.
-    ///
-    /// # Errors
-    /// When the kernel does not take the programs.
-    pub fn tap_modules(&self, spec: &TapSpec, ring: &TapRing) -> Result<ModuleTap, FrontDoorError> {
+    /// Taps what modules below user level leave behind, whatever port it came by.
+    pub(super) fn tap_modules(
+        &self,
+        spec: &TapSpec,
+        ring: &TapRing,
+    ) -> Result<ModuleTap, FrontDoorError> {
         let mut object = self.tapped(objects::TAPPED_DOOR, spec, ring)?;
-        for other in ONCE.into_iter().chain([DOOR, "tam_tap_egress"]) {
+        for other in KEPT.into_iter().chain([DOOR, "tam_tap_egress"]) {
             object.set_autoload(other, [AFTERWARDS, AFTERWARDS_TC].contains(&other))?;
         }
         let object = object.load()?;
         let plain = |at: usize| -> Result<_, FrontDoorError> {
-            let program = self.after[at].try_clone().map_err(FrontDoorError::Ring)?;
-            Ok((self.map(AFTERS[at].0).try_clone()?, program))
+            let program = self.plain[at].try_clone().map_err(FrontDoorError::Ring)?;
+            Ok((self.maps.get(AFTERS[at].0).try_clone()?, program))
         };
         let tap = ModuleTap {
             lost: object.map(".data.tap_lost")?.map_array::<u64>()?,
             plain: [plain(0)?, plain(1)?],
         };
         for (map, name) in AFTERS {
-            call_at_0(self.map(map), &object.program(name)?)?;
+            call_at_0(self.maps.get(map), &object.program(name)?)?;
         }
         Ok(tap)
     }
 
-    /// A tapped copy, with the node's maps.
+    /// Opens a tapped copy, with the node's maps.
     fn tapped(
         &self,
         bytes: &'static [u8],
@@ -290,7 +308,7 @@ impl FrontDoor {
         ring: &TapRing,
     ) -> Result<OpenObject, FrontDoorError> {
         let mut object = Object::open(bytes, "tam")?;
-        object.set_global("large_sets", &self.large_sets)?;
+        self.maps.share_with_door(&mut object)?;
         for (name, on) in [
             ("tap_arriving", spec.arriving),
             ("tap_leaving", spec.leaving),
@@ -298,7 +316,7 @@ impl FrontDoor {
         ] {
             object.set_global(name, &u32::from(on))?;
         }
-        self.share_maps(&mut object)?;
+
         ring.share(&mut object, spec)?;
         Ok(object)
     }

@@ -9,10 +9,12 @@ use std::collections::BTreeMap;
 use bpf_maps::{Account, Line, OUTCOMES, PORTS_MAX, PacketMeta, PortStats, RuleStats};
 use units::{PortId, RuleId};
 
-use super::{
-    AFTER, AFTER_TC, FrontDoor, FrontDoorError, HAND_OVERS, LANES, LARGE, LINE_OF, LINES, MODULES,
-    MODULES_TC, ONCE, ORIGINS, REASONS, ROOMS, SERVICES, TAGS,
+use super::FrontDoorError;
+use super::maps::{
+    AFTER, AFTER_TC, HAND_OVERS, LANES, LARGE, LINE_OF, LINES, MODULES, MODULES_TC, Maps, ORIGINS,
+    PORT_STATS, REASONS, ROOMS, RULE_STATS, SERVICES, TAGS,
 };
+use super::programs::serve_port;
 use crate::map::{Map, Update};
 use crate::object::Object;
 use crate::objects;
@@ -20,12 +22,12 @@ use crate::test_run::XdpContext;
 
 /// Maps that packets change.
 const CHANGED: [&str; 20] = [
-    "tam_stats",
+    PORT_STATS,
     "tam_flows",
     LARGE,
     TAGS,
     "tam_scratch",
-    "tam_rule_counts",
+    RULE_STATS,
     "tam_fragments",
     LANES,
     HAND_OVERS,
@@ -64,20 +66,15 @@ pub struct Explained {
     pub frame: Vec<u8>,
 }
 
-impl FrontDoor {
-    /// What [`Explainer::explain`] needs, apart from this: the kernel looks at the copy for a
-    /// while, and another thread may wait for it.
-    ///
-    /// # Errors
-    /// When the process has too many descriptors.
-    pub fn explainer(&self) -> Result<Explainer, FrontDoorError> {
-        let kept = self.maps.iter().filter(|(name, _)| !CHANGED.contains(name));
-        let maps = kept.map(|(name, map)| Ok((*name, map.try_clone()?)));
-        Ok(Explainer { maps: maps.collect::<Result<_, FrontDoorError>>()? })
-    }
-}
-
 impl Explainer {
+    /// Takes the maps of a front door that packets do not change, apart from this: the kernel looks
+    /// at the copy for a while, and another thread may wait for it.
+    pub(super) fn of(maps: &Maps) -> Result<Self, FrontDoorError> {
+        let kept = maps.iter().filter(|(name, _)| !CHANGED.contains(name));
+        let maps = kept.map(|(name, map)| Ok((name, map.try_clone()?)));
+        Ok(Self { maps: maps.collect::<Result<_, FrontDoorError>>()? })
+    }
+
     /// What becomes of a frame of 14 to [`EXPLAINED_LENGTH_MAX`] bytes that comes in by this
     /// port, whose device has this index; `rules` are those that it may meet.
     ///
@@ -91,10 +88,7 @@ impl Explainer {
         rules: &[RuleId],
     ) -> Result<Explained, FrontDoorError> {
         let mut object = Object::open(objects::FRONT_DOOR, "tam")?;
-        object.set_global("port_number", &u32::from(port.0))?;
-        for once in ONCE {
-            object.set_autoload(once, false)?;
-        }
+        let program = serve_port(&mut object, port, 0)?;
         for (name, map) in &self.maps {
             object.reuse_map(name, map)?;
         }
@@ -110,13 +104,13 @@ impl Explainer {
         let data_end = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         let context = XdpContext { data_end, ingress_ifindex: ifindex, ..Default::default() };
         let context = bytemuck::bytes_of(&context);
-        let run = object.program("tam_front_door")?.test_run(frame, Some(context), 1)?;
+        let run = object.program(program)?.test_run(frame, Some(context), 1)?;
         let counted: Vec<PortStats> =
-            object.map("tam_stats")?.lookup_percpu(&u32::from(port.0))?.unwrap_or_default();
+            object.map(PORT_STATS)?.lookup_percpu(&u32::from(port.0))?.unwrap_or_default();
         let moved = |at: &usize| counted.iter().any(|stats| stats.outcomes[*at] > 0);
         // Each packet has one outcome; without any the copy would not be the front door.
         let outcome = (0..OUTCOMES.len()).find(moved).map_or("", |at| OUTCOMES[at].0);
-        let counts = object.map("tam_rule_counts")?;
+        let counts = object.map(RULE_STATS)?;
         let mut found = Vec::new();
         for candidate in rules {
             let counts: Vec<RuleStats> = counts.lookup_percpu(&candidate.0)?.unwrap_or_default();

@@ -11,61 +11,83 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use bpf_maps::{
-    FILTER_BITS, HASH_KEYS, Key, MASKS_ALL, MASKS_MAX, Mask, RULES_MAX, Rule, RuleFact, key_hash,
+    FILTER_BITS, HASH_KEYS, Key, MASKS_ALL, MASKS_MAX, Mask, RULES_MAX, Rule, RuleFact, RuleStats,
+    key_hash,
 };
+use units::RuleId;
 
-use super::lists::FlowsOfRule;
-use super::{FrontDoor, FrontDoorError, LISTS, RULE_SETS, wait_for_packets_in_flight};
-use crate::map::Update;
+use super::lists::{FlowsOfRule, Lists};
+use super::maps::{FACTS, FILTER, LISTS, MASKS, Maps, RULE_SETS, RULE_STATS};
+use super::{FrontDoorError, wait_for_packets_in_flight};
+use crate::map::{MappedArray, Update};
 
 /// Words of one rule set's filter.
 const FILTER_WORDS: usize = 1 << (FILTER_BITS - 6);
 
-impl FrontDoor {
-    /// Replaces all rules. Every packet meets the old ones or the new ones.
-    ///
-    /// Packets that still look at the set before last are waited for, 10 to 50 ms after the
-    /// replacement before this one: one that comes later need not wait.
-    ///
-    /// # Errors
-    /// When a map cannot be changed; the old rules then stay.
-    pub fn install_rules(
-        &mut self,
-        masks: &[Mask],
-        entries: &[(Key, Rule)],
-        lists: &[FlowsOfRule],
-    ) -> Result<(), FrontDoorError> {
-        self.install_with_hidden((masks, entries), (&[], &[]), lists)
+/// Rule sets of a front door.
+#[derive(Debug)]
+pub(super) struct RuleSets {
+    maps: Arc<Maps>,
+    filter: MappedArray<u64>,
+    facts: MappedArray<RuleFact>,
+    lists: Lists,
+    /// Keys in each of the two sets, so that the inactive one can be emptied.
+    keys: [Vec<Key>; 2],
+    /// Places that were written for them beside their keys.
+    written: Written,
+    inactive: Inactive,
+}
+
+impl RuleSets {
+    /// Begins with two empty sets.
+    pub(super) fn new(maps: Arc<Maps>) -> Result<Self, FrontDoorError> {
+        Ok(Self {
+            filter: maps.get(FILTER).map_array()?,
+            facts: maps.get(FACTS).map_array()?,
+            maps,
+            lists: Lists::default(),
+            keys: [const { Vec::new() }; 2],
+            written: Written::default(),
+            inactive: Inactive::Free,
+        })
     }
 
-    /// Replaces all rules, as [`Self::install_rules`]; `hidden` are masks and keys of packets that do
-    /// not show all of L4, whose masks have numbers from [`MASKS_MAX`] on.
-    ///
-    /// # Errors
-    /// As [`Self::install_rules`].
-    pub fn install_with_hidden(
+    /// Goes on with the sets of a daemon before.
+    pub(super) fn adopt(&mut self) -> Result<(), FrontDoorError> {
+        self.lists = Lists::adopt(self.maps.get(LISTS))?;
+        for (keys, name) in self.keys.iter_mut().zip(RULE_SETS) {
+            *keys = self.maps.get(name).keys()?;
+        }
+        // The daemon before may have changed the rules just now.
+        self.inactive = Inactive::Unknown;
+        Ok(())
+    }
+
+    /// Replaces all rules, as [`FrontDoor::install_with_hidden`](super::FrontDoor).
+    pub(super) fn install(
         &mut self,
         (masks, entries): (&[Mask], &[(Key, Rule)]),
         hidden: (&[Mask], &[(Key, Rule)]),
         lists: &[FlowsOfRule],
     ) -> Result<(), FrontDoorError> {
-        let generation = self.config().generation;
+        let generation = self.maps.config().generation;
         let number = bpf_maps::generation_number(generation);
         let set = ((number + 1) & 1) as usize;
         self.inactive.wait().map_err(FrontDoorError::Barrier)?;
-        let hash = &self.maps[RULE_SETS[set]];
+        let hash = self.maps.get(RULE_SETS[set]);
         for key in self.keys[set].drain(..) {
             hash.delete(&key)?;
         }
-        let hash_keys = self.config().hash_keys;
+        let hash_keys = self.maps.config().hash_keys;
         let mut salted = salted(masks, &hash_keys);
-        self.lists.begin(&self.maps[LISTS])?;
+        self.lists.begin(self.maps.get(LISTS))?;
         for list in lists {
-            let at = self.lists.install(&self.maps[LISTS], list)?;
+            let at = self.lists.install(self.maps.get(LISTS), list)?;
             if let Some(mask) = salted.get_mut(usize::from(list.mask)) {
                 (mask.list, mask.rule) = (at, list.rule);
             }
@@ -81,24 +103,22 @@ impl FrontDoor {
         let masks_of_both = (0..).zip(&salted).chain((MASKS_MAX..).zip(&salted_hidden));
         for (index, mask) in masks_of_both {
             let at = (set * MASKS_ALL + index) as u32;
-            self.map("tam_masks").update(&at, mask, Update::Any)?;
+            self.maps.get(MASKS).update(&at, mask, Update::Any)?;
         }
-        self.state_facts(entries.iter().map(|(_, rule)| rule).chain(lists.iter().map(|l| &l.rule)));
-        let mut config = self.config();
+        self.set_facts(entries.iter().map(|(_, rule)| rule).chain(lists.iter().map(|l| &l.rule)));
+        let mut config = self.maps.config();
         config.mask_count[set] = masks.len() as u32;
         config.hidden_count[set] = hidden.0.len() as u32;
-        self.shared.store(0, &config);
-        self.set_generation((number + 1) | bpf_maps::looked_at(masks));
+        self.maps.set_config(&config);
+        self.maps.set_generation((number + 1) | bpf_maps::looked_at(masks));
         self.inactive = Inactive::left();
         self.lists.commit();
         Ok(())
     }
-}
 
-impl FrontDoor {
-    /// Says what each rule says to packets that come to it from the stage before: only those
+    /// Sets the actions of rules, for packets that come to them from the stage before: only those
     /// of flows that have several rules ask.
-    fn state_facts<'a>(&mut self, rules: impl Iterator<Item = &'a Rule>) {
+    fn set_facts<'a>(&mut self, rules: impl Iterator<Item = &'a Rule>) {
         let fact = |rule: &Rule| {
             let Rule { session, entry, action, .. } = *rule;
             (rule.rule, RuleFact { session, entry, action, zero: [0; 3] })
@@ -130,21 +150,38 @@ impl FrontDoor {
         }
         self.written.filter[set] = Some(filled);
     }
+
+    /// Returns a rule's counters, summed over the CPUs.
+    pub(super) fn stats(&self, rule: RuleId) -> Result<RuleStats, FrontDoorError> {
+        let values: Option<Vec<RuleStats>> = self.maps.get(RULE_STATS).lookup_percpu(&rule.0)?;
+        let values = values.unwrap_or_default().into_iter();
+        Ok(values.fold(RuleStats::default(), |sum, one| RuleStats {
+            packets: sum.packets + one.packets,
+            bytes: sum.bytes + one.bytes,
+        }))
+    }
+
+    /// Sets a rule's counters to zero.
+    pub(super) fn clear_stats(&self, rule: RuleId) -> Result<(), FrontDoorError> {
+        let zeroes = vec![RuleStats::default(); crate::possible_cpus()];
+        self.maps.get(RULE_STATS).update_percpu(&rule.0, &zeroes)?;
+        Ok(())
+    }
 }
 
-/// Where something was written for rules, so that only there it need be taken away; a door that
+/// Places that were written for rules, so that only there it need be taken away; a door that
 /// was adopted does not know.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+struct Written {
     /// Words of each set's part of the filter.
     filter: [Option<Vec<usize>>; 2],
     /// Numbers of rules with facts.
     facts: Option<Vec<u32>>,
 }
 
-/// Whether packets may still look at the rule set that is not active.
+/// Use of the rule set that is not active, by packets that came before the change.
 #[derive(Debug)]
-pub(super) enum Inactive {
+enum Inactive {
     /// Nobody does.
     Free,
     /// Some may; a thread waits until they are gone.

@@ -5,18 +5,15 @@
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytemuck::Pod;
-
-use bpf_maps::{
-    Account, HandOver, LEVEL_KERNEL, LEVEL_NIC, Lane, MODULES_MAX, ReasonKey, ServiceStats,
-};
+use bpf_maps::{HandOver, LEVEL_KERNEL, LEVEL_NIC, Lane, MODULES_MAX, ReasonKey, ServiceStats};
 use units::EntryId;
 
-use super::{
-    AFTER, AFTER_TC, FACTS, FrontDoor, FrontDoorError, HAND_OVERS, LANES, MODULES, MODULES_TC,
-    REASONS, ROOMS, SERVICES,
+use super::FrontDoorError;
+use super::maps::{
+    AFTER, AFTER_TC, FACTS, HAND_OVERS, LANES, MODULES, MODULES_TC, Maps, REASONS, ROOMS, SERVICES,
 };
 use crate::lanes::Lanes;
 use crate::map::{Map, MappedArray, Update};
@@ -58,66 +55,53 @@ impl Below {
     }
 }
 
-/// See [`FrontDoor::set_account`]. A record begins with its [`Account`].
-pub(super) fn set_terms<T: Pod>(
-    accounts: &MappedArray<T>,
-    index: usize,
-    per_tick: u64,
-    full: u64,
-) -> bool {
-    let word = |field: usize| accounts.word(index, field / 8);
-    let words = (
-        word(offset_of!(Account, left)),
-        word(offset_of!(Account, per_tick)),
-        word(offset_of!(Account, full)),
-    );
-    let (Some(left), Some(gains), Some(holds)) = words else { return false };
-    let is_new = holds.load(Ordering::Acquire) == 0;
-    holds.store(full, Ordering::Release);
-    gains.store(per_tick, Ordering::Release);
-    // Packets are charged meanwhile, so what is too much is taken off.
-    let too_much = (left.load(Ordering::Acquire) as i64).saturating_sub_unsigned(full);
-    if is_new {
-        left.store(full, Ordering::Release);
-    } else if too_much > 0 {
-        left.fetch_sub(too_much as u64, Ordering::AcqRel);
-    }
-    true
+/// Services below user level, by their entries.
+#[derive(Debug)]
+pub struct Services {
+    maps: Arc<Maps>,
+    lanes: Lanes,
+    hand_overs: MappedArray<[HandOver; MODULES_MAX]>,
 }
 
-impl FrontDoor {
-    /// The lanes of all entries.
+impl Services {
+    /// Maps lanes and hand-overs.
+    pub(super) fn new(maps: Arc<Maps>) -> Result<Self, FrontDoorError> {
+        let (lanes, hand_overs) = (Lanes::new(maps.get(LANES))?, maps.get(HAND_OVERS).map_array()?);
+        Ok(Self { maps, lanes, hand_overs })
+    }
+
+    /// Returns the lanes of all entries.
     #[must_use]
-    pub fn lanes(&self) -> &Lanes {
+    pub const fn lanes(&self) -> &Lanes {
         &self.lanes
     }
 
-    /// The map behind [`FrontDoor::lanes`], for the cell.
+    /// Returns the map behind [`Services::lanes`], for the cell.
     #[must_use]
     pub fn lanes_map(&self) -> &Map {
-        self.map(LANES)
+        self.maps.get(LANES)
     }
 
-    /// The map of what may wait for each session, for [`Rooms`](crate::Rooms) elsewhere.
+    /// Returns the map of the queue credits of each session, for [`Rooms`](crate::Rooms) elsewhere.
     #[must_use]
     pub fn rooms_map(&self) -> &Map {
-        self.map(ROOMS)
+        self.maps.get(ROOMS)
     }
 
-    /// The map of what rules say, for [`RuleFacts`](crate::RuleFacts) elsewhere.
+    /// Returns the map of the actions of rules, for [`RuleFacts`](crate::RuleFacts) elsewhere.
     #[must_use]
     pub fn facts_map(&self) -> &Map {
-        self.map(FACTS)
+        self.maps.get(FACTS)
     }
 
-    /// The map in whose one value modules' programs find their packet's metadata and leave the
+    /// Returns the map in whose one value modules' programs find their packet's metadata and leave the
     /// verdict, each where [`hand_over_at`] says.
     #[must_use]
     pub fn hand_overs_map(&self) -> &Map {
-        self.map(HAND_OVERS)
+        self.maps.get(HAND_OVERS)
     }
 
-    /// What an entry's modules have used below user level, sum over all packets; `None`
+    /// Returns the fuel that an entry's modules have used below user level, over all packets; `None`
     /// above the last entry.
     #[must_use]
     pub fn fuel_used(&self, entry: EntryId) -> Option<u64> {
@@ -128,24 +112,6 @@ impl FrontDoor {
     fn hand_over_word(&self, entry: EntryId, field: usize) -> Option<&AtomicU64> {
         let at = hand_over_at(entry) as usize + field;
         self.hand_overs.word(0, at / 8)
-    }
-
-    /// Has an account gain so much in each jiffy and hold so much at most, in parts of a unit of
-    /// fuel ([`bpf_maps::FUEL_SHIFT`]). A new one begins full; one that is so already goes on.
-    /// Whether there is such an account.
-    pub fn set_account(&self, account: u16, per_tick: u64, full: u64) -> bool {
-        set_terms(&self.accounts, usize::from(account), per_tick, full)
-    }
-
-    /// What an account has now; `None` beyond the last.
-    #[must_use]
-    pub fn account(&self, account: u16) -> Option<Account> {
-        self.accounts.load(usize::from(account))
-    }
-
-    /// Nobody pays from an account any more; another one may have its number.
-    pub fn clear_account(&self, account: u16) {
-        self.accounts.store(usize::from(account), &Account::default());
     }
 
     /// Has what an entry's packets use from now on be paid from an account, and what becomes of
@@ -161,10 +127,10 @@ impl FrontDoor {
         lane.set_account(account, beyond);
     }
 
-    /// The program array with what modules' programs of a level end with, at index 0.
+    /// Returns the program array with what modules' programs of a level end with, at index 0.
     #[must_use]
     pub fn after_map(&self, level: Below) -> &Map {
-        self.map(level.after())
+        self.maps.get(level.after())
     }
 
     /// Puts a module's program of a level where lanes name it by `index`, which is the same at
@@ -179,7 +145,11 @@ impl FrontDoor {
         index: u32,
         program: BorrowedFd<'_>,
     ) -> Result<(), FrontDoorError> {
-        self.map(level.modules()).update(&index, &(program.as_raw_fd() as u32), Update::Any)?;
+        self.maps.get(level.modules()).update(
+            &index,
+            &(program.as_raw_fd() as u32),
+            Update::Any,
+        )?;
         Ok(())
     }
 
@@ -189,29 +159,29 @@ impl FrontDoor {
     /// # Errors
     /// When the map cannot be changed.
     pub fn clear_module(&self, level: Below, index: u32) -> Result<(), FrontDoorError> {
-        self.map(level.modules()).delete(&index)?;
+        self.maps.get(level.modules()).delete(&index)?;
         Ok(())
     }
 
-    /// What became of an entry's packets below user level, at nic and kernel together, summed
+    /// Returns what became of an entry's packets below user level, at nic and kernel together, summed
     /// over the CPUs.
     ///
     /// # Errors
     /// When the map cannot be read.
     pub fn service_stats(&self, entry: EntryId) -> Result<ServiceStats, FrontDoorError> {
         let values: Vec<ServiceStats> =
-            self.map(SERVICES).lookup_percpu(&u32::from(entry.0))?.unwrap_or_default();
+            self.maps.get(SERVICES).lookup_percpu(&u32::from(entry.0))?.unwrap_or_default();
         Ok(values.into_iter().fold(ServiceStats::default(), sum_service_stats))
     }
 
-    /// The drop reasons that an entry's module gave below user level, with their packets.
+    /// Returns the drop reasons that an entry's module gave below user level, with their packets.
     ///
     /// # Errors
     /// When the map cannot be read.
     pub fn drop_reasons(&self, entry: EntryId) -> Result<BTreeMap<u16, u64>, FrontDoorError> {
         let mut reasons = BTreeMap::new();
         for key in self.reasons_of(entry)? {
-            let counts: Vec<u64> = self.map(REASONS).lookup_percpu(&key)?.unwrap_or_default();
+            let counts: Vec<u64> = self.maps.get(REASONS).lookup_percpu(&key)?.unwrap_or_default();
             reasons.insert(key.reason, counts.into_iter().sum());
         }
         Ok(reasons)
@@ -225,15 +195,15 @@ impl FrontDoor {
     pub fn clear_entry(&self, entry: EntryId) -> Result<(), FrontDoorError> {
         let zeroes = vec![ServiceStats::default(); crate::possible_cpus()];
         if usize::from(entry.0) < MODULES_MAX {
-            self.map(SERVICES).update_percpu(&u32::from(entry.0), &zeroes)?;
+            self.maps.get(SERVICES).update_percpu(&u32::from(entry.0), &zeroes)?;
         }
         for key in self.reasons_of(entry)? {
-            self.map(REASONS).delete(&key)?;
+            self.maps.get(REASONS).delete(&key)?;
         }
-        let old: Option<Lane> = self.map(LANES).lookup(&u32::from(entry.0))?;
+        let old: Option<Lane> = self.maps.get(LANES).lookup(&u32::from(entry.0))?;
         let Lane { closed, session, .. } = old.unwrap_or_default();
         let lane = Lane { closed, session, ..Lane::default() };
-        self.map(LANES).update(&u32::from(entry.0), &lane, Update::Any)?;
+        self.maps.get(LANES).update(&u32::from(entry.0), &lane, Update::Any)?;
         for field in [offset_of!(HandOver, fuel_used), offset_of!(HandOver, fuel_charged)] {
             if let Some(fuel) = self.hand_over_word(entry, field) {
                 fuel.store(0, Ordering::Release);
@@ -243,13 +213,13 @@ impl FrontDoor {
     }
 
     fn reasons_of(&self, entry: EntryId) -> Result<Vec<ReasonKey>, FrontDoorError> {
-        let mut keys: Vec<ReasonKey> = self.map(REASONS).keys()?;
+        let mut keys: Vec<ReasonKey> = self.maps.get(REASONS).keys()?;
         keys.retain(|key| key.entry == entry.0);
         Ok(keys)
     }
 }
 
-/// Where the entry's part of [`FrontDoor::hand_overs_map`] begins, in bytes.
+/// Returns where the entry's part of [`Services::hand_overs_map`] begins, in bytes.
 #[must_use]
 pub const fn hand_over_at(entry: EntryId) -> u32 {
     entry.0 as u32 * size_of::<HandOver>() as u32

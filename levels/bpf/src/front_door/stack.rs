@@ -29,7 +29,8 @@ use bpf_maps::{
 use units::PortId;
 
 use super::capture::{TapRing, TapSpec};
-use super::{FrontDoor, FrontDoorError, VlanDevice};
+use super::maps::Maps;
+use super::{FrontDoorError, VlanDevice};
 use crate::btf::KernelBtf;
 use crate::map::{Map, Update};
 use crate::mapped::MappedArray;
@@ -86,7 +87,7 @@ struct Reasons {
     has_socket: bool,
 }
 
-/// The counters of a node.
+/// Counters of what the kernel drops of what a node leaves to it.
 #[derive(Debug)]
 pub(super) struct Stack {
     counts: Map,
@@ -173,7 +174,7 @@ fn prepare(
 }
 
 impl Stack {
-    /// Goes on with what a daemon before has pinned; none when there is nothing.
+    /// Goes on with what a daemon before has pinned; `None` when there is nothing.
     pub(super) fn adopt(folder: &Path) -> Result<Option<Self>, FrontDoorError> {
         let _link = match Link::open_pinned(&folder.join(LINK_PIN)) {
             Err(PinError::Missing { .. }) => return Ok(None),
@@ -184,8 +185,57 @@ impl Stack {
         Ok(Some(Self { counts, reasons, _link }))
     }
 
+    /// Counts from now on, in the calling thread's network namespace; goes on when this process
+    /// ends.
+    pub(super) fn start(maps: &Maps, folder: &Path) -> Result<Self, FrontDoorError> {
+        let reasons = Reasons::of_kernel().map_err(FrontDoorError::Stack)?;
+        let mut object = Object::open(objects::STACK, "tam")?;
+        maps.share_with(&mut object)?;
+        let program = prepare(&mut object, &reasons, COUNTING)?;
+        let object = object.load()?;
+        let (counts, link) = (object.map(COUNTS)?, object.program(program)?.attach_tracing()?);
+        for name in [COUNTS_PIN, LINK_PIN] {
+            // Of a daemon that died between the two.
+            match pin::unpin(&folder.join(name)) {
+                Err(PinError::Missing { .. }) => {}
+                unpinned => unpinned?,
+            }
+        }
+        counts.pin(&folder.join(COUNTS_PIN))?;
+        link.pin(&folder.join(LINK_PIN))?;
+        Ok(Self { counts, reasons, _link: link })
+    }
+
+    /// Has what the kernel drops of these arrivals' packets come to `ring`, too.
+    pub(super) fn tap(
+        &self,
+        maps: &Maps,
+        wanted: &[Arrival],
+        spec: &TapSpec,
+        ring: &TapRing,
+    ) -> Result<StackTap, FrontDoorError> {
+        let mut object = Object::open(objects::TAPPED_STACK, "tam")?;
+        maps.share_with(&mut object)?;
+        ring.share(&mut object, spec)?;
+        let mut bits = [0u64; STACK_ARRIVALS.div_ceil(64)];
+        for index in wanted.iter().map(|arrival| arrival.index()) {
+            bits[index as usize / 64] |= 1 << (index % 64);
+        }
+        object.set_global("stack_wanted", &bits)?;
+        let program = prepare(&mut object, &self.reasons, TAPPING)?;
+        let object = object.load()?;
+        let lost = object.map(".data.tap_lost")?.map_array::<u64>()?;
+        let _link = object.program(program)?.attach_tracing()?;
+        Ok(StackTap { lost, _link })
+    }
+
+    /// Returns the kernel's name of a reason.
+    pub(super) fn reason(&self, reason: u32) -> &str {
+        self.reasons.name(reason)
+    }
+
     /// Reads the drops of what came in there.
-    fn drops(&self, arrival: Arrival) -> Result<StackDrops, FrontDoorError> {
+    pub(super) fn drops(&self, arrival: Arrival) -> Result<StackDrops, FrontDoorError> {
         let values: Option<Vec<StackStats>> = self.counts.lookup_percpu(&arrival.index())?;
         let mut drops = StackDrops::default();
         for one in values.unwrap_or_default() {
@@ -197,78 +247,6 @@ impl Stack {
             }
         }
         Ok(drops)
-    }
-}
-
-impl FrontDoor {
-    /// Counts what the kernel drops of the packets that came in by ports, and by the device by
-    /// which the cell hands packets to it ([`FrontDoor::set_kernel_device`]), in the calling
-    /// thread's network namespace; goes on when this process ends.
-    ///
-    /// # Errors
-    /// [`FrontDoorError::Stack`] when the kernel has no BTF, or does not let us trace.
-    pub fn count_stack_drops(&mut self) -> Result<(), FrontDoorError> {
-        if self.stack.is_some() {
-            return Ok(());
-        }
-        let reasons = Reasons::of_kernel().map_err(FrontDoorError::Stack)?;
-        let mut object = Object::open(objects::STACK, "tam")?;
-        self.share_maps(&mut object)?;
-        let program = prepare(&mut object, &reasons, COUNTING)?;
-        let object = object.load()?;
-        let (counts, link) = (object.map(COUNTS)?, object.program(program)?.attach_tracing()?);
-        for name in [COUNTS_PIN, LINK_PIN] {
-            // Of a daemon that died between the two.
-            match pin::unpin(&self.folder.join(name)) {
-                Err(PinError::Missing { .. }) => {}
-                unpinned => unpinned?,
-            }
-        }
-        counts.pin(&self.folder.join(COUNTS_PIN))?;
-        link.pin(&self.folder.join(LINK_PIN))?;
-        self.stack = Some(Stack { counts, reasons, _link: link });
-        Ok(())
-    }
-
-    /// Reads the kernel's drops of what came in there; nothing where they are not counted.
-    ///
-    /// # Errors
-    /// [`FrontDoorError::Map`] when the kernel refuses to read the map.
-    pub fn stack_drops(&self, arrival: Arrival) -> Result<StackDrops, FrontDoorError> {
-        self.stack.as_ref().map_or_else(|| Ok(StackDrops::default()), |it| it.drops(arrival))
-    }
-
-    /// Has what the kernel drops of these arrivals' packets come to `ring`, too; nothing is where
-    /// it is not counted. There may be one such tap.
-    ///
-    /// # Errors
-    /// When the kernel does not take the program.
-    pub fn tap_stack(
-        &self,
-        wanted: &[Arrival],
-        spec: &TapSpec,
-        ring: &TapRing,
-    ) -> Result<Option<StackTap>, FrontDoorError> {
-        let Some(stack) = &self.stack else { return Ok(None) };
-        let mut object = Object::open(objects::TAPPED_STACK, "tam")?;
-        self.share_maps(&mut object)?;
-        ring.share(&mut object, spec)?;
-        let mut bits = [0u64; STACK_ARRIVALS.div_ceil(64)];
-        for index in wanted.iter().map(|arrival| arrival.index()) {
-            bits[index as usize / 64] |= 1 << (index % 64);
-        }
-        object.set_global("stack_wanted", &bits)?;
-        let program = prepare(&mut object, &stack.reasons, TAPPING)?;
-        let object = object.load()?;
-        let lost = object.map(".data.tap_lost")?.map_array::<u64>()?;
-        let _link = object.program(program)?.attach_tracing()?;
-        Ok(Some(StackTap { lost, _link }))
-    }
-
-    /// The kernel's name of a reason in [`Tapped`](super::capture::Tapped).
-    #[must_use]
-    pub fn stack_reason(&self, reason: u32) -> &str {
-        self.stack.as_ref().map_or("", |stack| stack.reasons.name(reason))
     }
 }
 

@@ -324,7 +324,7 @@ fn what_is_not_run_at_kernel_goes_as_if_there_were_no_rule() {
     arrives();
     kernel.lane().clear_trapped();
     // No program: at an index with a constant jump, and beyond the last.
-    kernel.door.clear_module(bpf::Below::Kernel, crate::nic_harness::INDEX).unwrap();
+    kernel.door.services().clear_module(bpf::Below::Kernel, crate::nic_harness::INDEX).unwrap();
     assert_eq!(kernel.verdict(&frame, drop_for(1)).plain, 3);
     arrives();
     kernel.lane().set_program(5000, WINDOW);

@@ -77,9 +77,9 @@ impl Kernel {
         let mut modules = Object::open(objects::bench::SERVICE_MODULES, "modules").unwrap();
         modules.set_global("own_entry", &u32::from(ENTRY)).unwrap();
         for (name, map) in [
-            (HAND_OVERS, door.hand_overs_map()),
-            ("tam_after", door.after_map(Below::Nic)),
-            ("tam_after_tc", door.after_map(Below::Kernel)),
+            (HAND_OVERS, door.services().hand_overs_map()),
+            ("tam_after", door.services().after_map(Below::Nic)),
+            ("tam_after_tc", door.services().after_map(Below::Kernel)),
         ] {
             modules.reuse_map(name, map).unwrap();
         }
@@ -95,7 +95,7 @@ impl Kernel {
     /// Puts a module of the test object at a level.
     pub fn set_module(&self, level: Below, name: &str) {
         let program = self.modules.program(name).unwrap();
-        self.door.set_module(level, INDEX, program.as_fd()).unwrap();
+        self.door.services().set_module(level, INDEX, program.as_fd()).unwrap();
     }
 
     /// What the module does from now on.
@@ -122,14 +122,14 @@ impl Kernel {
 
     /// The lane as it lies in the map.
     pub fn record(&self) -> Lane {
-        self.door.lanes_map().lookup(&u32::from(ENTRY)).unwrap().unwrap()
+        self.door.services().lanes_map().lookup(&u32::from(ENTRY)).unwrap().unwrap()
     }
 
     /// Changes the lane as nobody else may.
     pub fn change_record(&self, change: impl FnOnce(&mut Lane)) {
         let mut record = self.record();
         change(&mut record);
-        self.door.lanes_map().update(&u32::from(ENTRY), &record, Update::Any).unwrap();
+        self.door.services().lanes_map().update(&u32::from(ENTRY), &record, Update::Any).unwrap();
     }
 
     /// Sends a frame to the arrival port whose module does this.
@@ -163,7 +163,7 @@ impl Kernel {
     }
 
     pub fn stats(&self) -> ServiceStats {
-        self.door.service_stats(EntryId(ENTRY)).unwrap()
+        self.door.services().service_stats(EntryId(ENTRY)).unwrap()
     }
 
     /// Packets of an outcome at the arrival port.
@@ -174,7 +174,7 @@ impl Kernel {
 
     /// What the module found.
     pub fn hand_over(&self) -> HandOver {
-        hand_over_in(self.door.hand_overs_map().try_clone().unwrap())
+        hand_over_in(self.door.services().hand_overs_map().try_clone().unwrap())
     }
 }
 

@@ -61,11 +61,13 @@ fn a_module_runs_on_frames_that_arrive() {
     let rule = Rule { entry: ENTRY.0, action: ACTION_SERVICE, ..Rule::default() };
     door.install_rules(&[Mask::default()], &[(Key::default(), rule)], &[]).unwrap();
     let mut modules = Object::open(objects::bench::SERVICE_MODULES, "modules").unwrap();
-    modules.reuse_map(HAND_OVERS, door.hand_overs_map()).unwrap();
+    modules.reuse_map(HAND_OVERS, door.services().hand_overs_map()).unwrap();
     modules.set_global("own_entry", &u32::from(ENTRY.0)).unwrap();
-    modules.reuse_map("tam_after", door.after_map(Below::Nic)).unwrap();
+    modules.reuse_map("tam_after", door.services().after_map(Below::Nic)).unwrap();
     let modules = modules.load().unwrap();
-    door.set_module(Below::Nic, 0, modules.program("dropping").unwrap().as_fd()).unwrap();
+    door.services()
+        .set_module(Below::Nic, 0, modules.program("dropping").unwrap().as_fd())
+        .unwrap();
     let lane = door.lanes().lane(ENTRY).unwrap();
     lane.set_program(0, 64);
     lane.set_target(LEVEL_NIC);
@@ -76,18 +78,18 @@ fn a_module_runs_on_frames_that_arrive() {
     frame[..6].copy_from_slice(&OUT_MAC);
     send(&frame, FRAMES);
     let arrived = || {
-        let stats = door.service_stats(ENTRY).unwrap();
+        let stats = door.services().service_stats(ENTRY).unwrap();
         (stats.packets >= u64::from(FRAMES)).then_some(stats)
     };
     let stats = testbase::wait_for(Duration::from_secs(5), arrived).expect("all arrive");
     assert_eq!((stats.packets, stats.drop_module), (FRAMES.into(), FRAMES.into()));
     assert_eq!(stats.bytes, u64::from(FRAMES) * frame.len() as u64);
-    assert_eq!(door.drop_reasons(ENTRY).unwrap(), [(0, u64::from(FRAMES))].into());
-    assert_eq!(door.drop_reasons(EntryId(3)).unwrap().len(), 0);
-    door.clear_module(Below::Nic, 0).unwrap();
-    door.clear_entry(ENTRY).unwrap();
-    assert_eq!(door.service_stats(ENTRY).unwrap(), ServiceStats::default());
-    assert_eq!((lane.target(), door.drop_reasons(ENTRY).unwrap().len()), (0, 0));
+    assert_eq!(door.services().drop_reasons(ENTRY).unwrap(), [(0, u64::from(FRAMES))].into());
+    assert_eq!(door.services().drop_reasons(EntryId(3)).unwrap().len(), 0);
+    door.services().clear_module(Below::Nic, 0).unwrap();
+    door.services().clear_entry(ENTRY).unwrap();
+    assert_eq!(door.services().service_stats(ENTRY).unwrap(), ServiceStats::default());
+    assert_eq!((lane.target(), door.services().drop_reasons(ENTRY).unwrap().len()), (0, 0));
 
     drop(door);
     let folder = Path::new(bpf::front_door::PIN_DIRECTORY).join("tt-nicdoor");
@@ -119,12 +121,12 @@ fn the_next_daemon_goes_on_with_all_that_one_left() {
     let block = Block::create("block", 64).unwrap();
     block.u64(8).unwrap().store(77, std::sync::atomic::Ordering::Release);
     let events = Map::create("events", &MapSpec::ring_buffer(4096)).unwrap();
-    door.keep_service(ENTRY, &arena, &block, &events).unwrap();
+    door.pins().keep_service(ENTRY, &arena, &block, &events).unwrap();
     let modules = Object::open(objects::bench::SERVICE_MODULES, "modules").unwrap();
     let program = modules.load().unwrap().program("dropping").unwrap();
     // The second in the place of the first.
-    door.keep_module(Below::Nic, ENTRY, &program).unwrap();
-    door.keep_module(Below::Nic, ENTRY, &program).unwrap();
+    door.pins().keep_module(Below::Nic, ENTRY, &program).unwrap();
+    door.pins().keep_module(Below::Nic, ENTRY, &program).unwrap();
     door.lanes().lane(ENTRY).unwrap().set_target(LEVEL_NIC);
     let (generation, id) = (door.generation(), program.id());
     // It dies while somebody captures: nobody takes the taps off.
@@ -140,14 +142,14 @@ fn the_next_daemon_goes_on_with_all_that_one_left() {
     assert_eq!(door.program_on(port), plain, "the taps are off");
     drop(tap);
     assert_eq!(door.lanes().lane(ENTRY).unwrap().target(), LEVEL_NIC);
-    assert_eq!(door.kept_entries().unwrap(), [ENTRY].into());
-    let maps = door.kept_service(ENTRY).unwrap().unwrap();
+    assert_eq!(door.pins().kept_entries().unwrap(), [ENTRY].into());
+    let maps = door.pins().kept_service(ENTRY).unwrap().unwrap();
     assert_eq!((maps.arena.pages(), maps.arena.address()), (3, address));
     assert_eq!(maps.block.u64(8).unwrap().load(std::sync::atomic::Ordering::Acquire), 77);
     assert_eq!(maps.events.info().max_entries, 4096);
-    assert_eq!(door.kept_module(Below::Nic, ENTRY).unwrap().unwrap().id(), id);
-    assert!(door.kept_module(Below::Kernel, ENTRY).unwrap().is_none());
-    assert!(door.kept_service(EntryId(3)).unwrap().is_none());
+    assert_eq!(door.pins().kept_module(Below::Nic, ENTRY).unwrap().unwrap().id(), id);
+    assert!(door.pins().kept_module(Below::Kernel, ENTRY).unwrap().is_none());
+    assert!(door.pins().kept_service(EntryId(3)).unwrap().is_none());
     // It knows the rule that it did not install: two more rule sets are without it.
     door.install_rules(&[], &[], &[]).unwrap();
     door.install_rules(&[], &[], &[]).unwrap();
@@ -163,8 +165,8 @@ fn the_next_daemon_goes_on_with_all_that_one_left() {
     door.set_vlans(&[]).unwrap();
     let vlans = Map::open_pinned(&rules.join("tam_vlans")).unwrap();
     assert_eq!(vlans.keys::<bpf_maps::VlanKey>().unwrap().len(), 0);
-    door.forget_service(ENTRY).unwrap();
-    assert!(door.kept_entries().unwrap().is_empty());
+    door.pins().forget_service(ENTRY).unwrap();
+    assert!(door.pins().kept_entries().unwrap().is_empty());
     door.detach(port, out).unwrap();
     drop(door);
     let door = FrontDoor::adopt(&node, &[port]).unwrap();

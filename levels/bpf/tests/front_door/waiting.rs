@@ -32,7 +32,10 @@ impl Kernel {
             let mut config: PortConfig = self.door.port_config(PortId(port)).unwrap();
             config.flags |= PORT_SHARES;
             self.door.configure(PortId(port), &config).unwrap();
-            self.door.pay_for_line(PortId(port), SessionId(SESSION as u16), Some(OWN)).unwrap();
+            self.door
+                .accounts()
+                .pay_for_line(PortId(port), SessionId(SESSION as u16), Some(OWN))
+                .unwrap();
         }
         self.door.set_has_shares(true);
     }
@@ -49,16 +52,16 @@ impl Kernel {
     fn change_line(&self, change: impl FnOnce(&mut Line)) {
         let mut line = self.line();
         change(&mut line);
-        self.door.lines_map().update(&OWN, &line, Update::Any).unwrap();
+        self.door.accounts().lines_map().update(&OWN, &line, Update::Any).unwrap();
     }
 
     pub fn line(&self) -> Line {
-        self.door.line(OWN).unwrap()
+        self.door.accounts().line(OWN).unwrap()
     }
 
     pub fn has_room(&self, frames: u64, epoch: u32) {
         let room = Room { most: frames * FRAME_MEMORY as u64, epoch, ..Room::default() };
-        self.door.rooms_map().update(&SESSION, &room, Update::Any).unwrap();
+        self.door.services().rooms_map().update(&SESSION, &room, Update::Any).unwrap();
     }
 
     pub fn waiting(&self) -> (PacketMeta, Vec<u8>) {
@@ -163,7 +166,7 @@ fn without_room_or_without_a_cell_it_is_dropped_as_beyond_the_share() {
     let (stats, line) = (kernel.stats(), kernel.line());
     assert_eq!((stats.redirected, stats.drop_share, stats.drop_queue), (2, 2, 0));
     assert_eq!((line.up, line.dropped), ([2, 0], [0, 2]));
-    let room: Room = kernel.door.rooms_map().lookup(&SESSION).unwrap().unwrap();
+    let room: Room = kernel.door.services().rooms_map().lookup(&SESSION).unwrap().unwrap();
     assert_eq!((room.sent, room.dropped), ([2 * FRAME_MEMORY as u64, 0], 1));
     assert!(kernel.far.is_silent(ours));
 }

@@ -75,7 +75,7 @@ impl Accounts {
         let tick = Nanos(u64::from(bpf::front_door::tick_ns()));
         let accounts = node.accounts(self.speed(), tick);
         for (number, terms) in &accounts.terms {
-            if !front.set_account(number.0, terms.per_tick, terms.full) {
+            if !front.accounts().set_account(number.0, terms.per_tick, terms.full) {
                 tracing::error!(%number, "there is no such account below user level");
             }
         }
@@ -84,7 +84,7 @@ impl Accounts {
                 Some((number, over)) => (number.0, word_of(*over)),
                 None => (0, OVER_NOT),
             };
-            front.pay_from(service.entry, number, beyond);
+            front.services().pay_from(service.entry, number, beyond);
         }
     }
 }

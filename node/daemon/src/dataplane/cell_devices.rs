@@ -70,10 +70,10 @@ impl CellDevices {
         let up = self.up.as_ref().map(AsFd::as_fd);
         messages.extend(up.map(|up| (ToCell::Up, vec![up])));
         if let Some(front) = front {
-            messages.push((ToCell::Lanes, vec![front.lanes_map().as_fd()]));
-            messages.push((ToCell::Rooms, vec![front.rooms_map().as_fd()]));
-            messages.push((ToCell::Lines, vec![front.lines_map().as_fd()]));
-            messages.push((ToCell::RuleFacts, vec![front.facts_map().as_fd()]));
+            messages.push((ToCell::Lanes, vec![front.services().lanes_map().as_fd()]));
+            messages.push((ToCell::Rooms, vec![front.services().rooms_map().as_fd()]));
+            messages.push((ToCell::Lines, vec![front.accounts().lines_map().as_fd()]));
+            messages.push((ToCell::RuleFacts, vec![front.services().facts_map().as_fd()]));
             let answers = |up| (ToCell::Answers, vec![up, front.answers_map().as_fd()]);
             messages.extend(up.map(answers));
         }

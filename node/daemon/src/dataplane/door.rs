@@ -298,7 +298,7 @@ impl Door {
 
     /// Returns who pays from which account for what is sent by ports, as a previous daemon left it.
     pub(crate) fn payers_of_lines(&self) -> Payers {
-        let payers = self.front.as_ref().map(FrontDoor::payers_of_lines);
+        let payers = self.front.as_ref().map(|front| front.accounts().payers_of_lines());
         let payers = payers.and_then(Result::ok).unwrap_or_default();
         payers.into_iter().map(|(port, session, account)| ((port, session), account)).collect()
     }

@@ -132,9 +132,9 @@ impl Instances {
     pub(crate) fn report(&self, front: &Door, entry: EntryId) -> Option<BelowReport> {
         let (shared, front) = (self.current.get(&entry)?, front.front().ok()?);
         Some(BelowReport {
-            stats: front.service_stats(entry).ok()?,
-            reasons: front.drop_reasons(entry).ok()?,
-            fuel: front.fuel_used(entry)?,
+            stats: front.services().service_stats(entry).ok()?,
+            reasons: front.services().drop_reasons(entry).ok()?,
+            fuel: front.services().fuel_used(entry)?,
             records_lost: shared.instance.get(layout::LOST).ok()?,
         })
     }
@@ -240,14 +240,14 @@ impl Instances {
         wasm: Vec<u8>,
     ) -> anyhow::Result<bool> {
         let entry = service.entry;
-        let Some(maps) = front.with_front(|front| front.kept_service(entry))? else {
+        let Some(maps) = front.with_front(|front| front.pins().kept_service(entry))? else {
             return Ok(false);
         };
         let (window, session) = (service.module.manifest.window, Some(service.session.clone()));
         let mut loaded = BTreeMap::new();
         for level in [Level::Nic, Level::Kernel] {
             let Some(at) = below_of(level) else { continue };
-            if let Some(program) = front.with_front(|front| front.kept_module(at, entry))? {
+            if let Some(program) = front.with_front(|front| front.pins().kept_module(at, entry))? {
                 loaded.insert(level, program);
             }
         }
@@ -264,17 +264,19 @@ impl Instances {
     /// after this one.
     pub(crate) fn keep(&self, front: &Door, entry: EntryId) {
         let kept = match self.current.get(&entry) {
-            None => front.with_front(|front| front.forget_service(entry)),
+            None => front.with_front(|front| front.pins().forget_service(entry)),
             Some(Shared { instance, events, loaded, .. }) => {
                 let modules = |()| {
                     loaded.iter().try_for_each(|(level, program)| match below_of(*level) {
-                        Some(at) => front.with_front(|front| front.keep_module(at, entry, program)),
+                        Some(at) => {
+                            front.with_front(|front| front.pins().keep_module(at, entry, program))
+                        }
                         None => Ok(()),
                     })
                 };
                 let Instance { arena, block } = &**instance;
                 front
-                    .with_front(|front| front.keep_service(entry, arena, block, events))
+                    .with_front(|front| front.pins().keep_service(entry, arena, block, events))
                     .and_then(modules)
             }
         };
@@ -306,8 +308,8 @@ impl Instances {
         let copy = |fd: BorrowedFd<'_>| {
             fd.try_clone_to_owned().map_err(|error| format!("copying a descriptor: {error}"))
         };
-        let hand_over = copy(front.hand_overs_map().as_fd())?;
-        let afterwards = copy(front.after_map(at).as_fd())?;
+        let hand_over = copy(front.services().hand_overs_map().as_fd())?;
+        let afterwards = copy(front.services().after_map(at).as_fd())?;
         let events = copy(shared.events.as_fd())?;
         let instance = Arc::clone(&shared.instance);
         Ok(move || {
@@ -376,7 +378,7 @@ impl Instances {
     pub(crate) fn call_nothing(&self, front: &Door, entry: EntryId) -> bool {
         let index = u32::from(entry.0);
         let nic = bpf::front_door::Below::Nic;
-        if let Err(error) = front.with_front(|front| front.clear_module(nic, index)) {
+        if let Err(error) = front.with_front(|front| front.services().clear_module(nic, index)) {
             tracing::warn!(%entry, %error, "packets of a service that goes may be overtaken");
             return false;
         }
@@ -466,8 +468,8 @@ impl Instances {
 /// Clears the counters of an entry. Returns how many packets were dropped there because the
 /// service is closed and its program gone.
 pub(crate) fn take_counters(front: &Door, entry: EntryId) -> u64 {
-    let stats = front.with_front(|front| front.service_stats(entry));
-    if let Err(error) = front.with_front(|front| front.clear_entry(entry)) {
+    let stats = front.with_front(|front| front.services().service_stats(entry));
+    if let Err(error) = front.with_front(|front| front.services().clear_entry(entry)) {
         tracing::error!(%entry, %error, "the counters of an entry were not cleared");
     }
     stats.map_or(0, |stats| stats.drop_down)
@@ -475,7 +477,7 @@ pub(crate) fn take_counters(front: &Door, entry: EntryId) -> u64 {
 
 /// Returns the entries of which a previous daemon has pinned something.
 pub(crate) fn kept(front: &Door) -> BTreeSet<EntryId> {
-    front.with_front(bpf::FrontDoor::kept_entries).unwrap_or_else(|error| {
+    front.with_front(|front| front.pins().kept_entries()).unwrap_or_else(|error| {
         tracing::error!(%error, "what services ran on is not to be seen");
         BTreeSet::new()
     })
@@ -487,7 +489,7 @@ fn set_program(front: &Door, entry: EntryId, level: Level, shared: &Shared) -> R
     let program = shared.loaded.get(&level).ok_or_else(gone)?;
     let at = below_of(level).ok_or_else(gone)?;
     let index = u32::from(entry.0);
-    let placed = front.front()?.set_module(at, index, program.as_fd());
+    let placed = front.front()?.services().set_module(at, index, program.as_fd());
     placed.map_err(|error| error.to_string())?;
     if let Some(lane) = front.lane(entry) {
         lane.set_program(index, shared.window);
@@ -499,7 +501,9 @@ fn set_program(front: &Door, entry: EntryId, level: Level, shared: &Shared) -> R
 fn clear_programs(front: &Door, entry: EntryId, shared: Option<&Shared>) {
     let loaded = shared.into_iter().flat_map(|shared| shared.loaded.keys());
     for at in loaded.filter_map(|level| below_of(*level)) {
-        if let Err(error) = front.with_front(|front| front.clear_module(at, u32::from(entry.0))) {
+        if let Err(error) =
+            front.with_front(|front| front.services().clear_module(at, u32::from(entry.0)))
+        {
             tracing::error!(%entry, %error, "a module's program was not taken away");
         }
     }
@@ -508,11 +512,13 @@ fn clear_programs(front: &Door, entry: EntryId, shared: Option<&Shared>) {
 /// Has the front door call nothing of an entry any more, and keeps nothing of it.
 pub(crate) fn clear_entry(front: &Door, entry: EntryId) {
     for at in bpf::front_door::Below::ALL {
-        if let Err(error) = front.with_front(|front| front.clear_module(at, u32::from(entry.0))) {
+        if let Err(error) =
+            front.with_front(|front| front.services().clear_module(at, u32::from(entry.0)))
+        {
             tracing::error!(%entry, %error, "a module's program was not taken away");
         }
     }
-    if let Err(error) = front.with_front(|front| front.forget_service(entry)) {
+    if let Err(error) = front.with_front(|front| front.pins().forget_service(entry)) {
         tracing::error!(%entry, %error, "what a service ran on is still pinned");
     }
 }

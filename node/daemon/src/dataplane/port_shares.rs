@@ -66,20 +66,21 @@ impl PortShares {
         let mut told = Vec::new();
         let mut failed = None;
         for ((port, session), account) in gone {
-            failed = front.pay_for_line(port, session, None).err().or(failed);
-            front.clear_line(account);
+            failed = front.accounts().pay_for_line(port, session, None).err().or(failed);
+            front.accounts().clear_line(account);
             told.push(ToCell::Line(port, session, None));
         }
         for (&(port, session), &account) in &self.payers {
             let Terms { per_tick, full } = terms[&(port, session)];
-            front.set_line(account, per_tick, full);
+            front.accounts().set_line(account, per_tick, full);
             if begun.contains(&(port, session)) {
-                failed = front.pay_for_line(port, session, Some(account)).err().or(failed);
+                failed =
+                    front.accounts().pay_for_line(port, session, Some(account)).err().or(failed);
                 told.push(ToCell::Line(port, session, Some(account)));
             }
         }
         for (port, Terms { per_tick, full }) in self.terms_of_rest(node) {
-            front.set_line(u32::from(port.0), per_tick, full);
+            front.accounts().set_line(u32::from(port.0), per_tick, full);
         }
         if let Some(error) = failed {
             tracing::error!(%error, "not all shares of ports are held to below user level");
@@ -117,7 +118,7 @@ impl PortShares {
     ) -> Vec<(&'a Name, Line)> {
         let line_of = |port: &'a Name| {
             let account = *self.payers.get(&(id_of(node, port)?, session.id))?;
-            Some((port, front.line(account)?))
+            Some((port, front.accounts().line(account)?))
         };
         session.reservation.send.keys().filter_map(line_of).collect()
     }

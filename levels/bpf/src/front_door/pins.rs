@@ -1,5 +1,5 @@
-//! What outlives a daemon: a front door that the next one goes on with, and what
-//! its services below user level run on.
+//! Pins of services below user level: their memory and programs outlive a daemon, and the next one
+//! goes on with them.
 //!
 //! ```text
 //!  /sys/fs/bpf/tamandua/NODE/
@@ -14,23 +14,20 @@
 //! could name them any more. Whether what is found is of this version is not asked here:
 //! whoever adopts compares fingerprints first.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use bpf_maps::{Key, PortConfig, VlanKey};
-use units::{EntryId, Name, PortId};
+use units::{EntryId, Name};
 
-use super::{
-    Below, FrontDoor, FrontDoorError, KEPT_PROGRAMS, LISTS, PIN_DIRECTORY, RULE_SETS, SHARED_MAPS,
-    SOCKETS, TAGS, lists::Lists, pin_name, rules::Inactive, stack::Stack,
-};
+use super::services::Below;
+use super::{FrontDoorError, PIN_DIRECTORY};
 use crate::arena::Arena;
 use crate::block::Block;
 use crate::map::Map;
 use crate::pin::{self, PinError};
-use crate::program::{Link, Program};
+use crate::program::Program;
 
-/// What the programs of a service below user level run on.
+/// Memory that the programs of a service below user level run on.
 #[derive(Debug)]
 pub struct ServiceMaps {
     /// Its linear memory.
@@ -41,7 +38,7 @@ pub struct ServiceMaps {
     pub events: Map,
 }
 
-/// What of a service is pinned.
+/// Parts of a service that are pinned.
 #[derive(Clone, Copy)]
 enum Kept {
     Arena,
@@ -71,81 +68,28 @@ impl Kept {
     }
 }
 
-impl FrontDoor {
-    /// Goes on with what a daemon of this node left when it died: nothing is detached, and
-    /// packets do not notice. A port of these that was not attached is not.
-    ///
-    /// # Errors
-    /// When something of it is missing.
-    pub fn adopt(node: &Name, ports: &[PortId]) -> Result<Self, FrontDoorError> {
-        let folder = Path::new(PIN_DIRECTORY).join(node.as_str());
-        let mut maps = BTreeMap::new();
-        for name in SHARED_MAPS.into_iter().chain([SOCKETS]) {
-            maps.insert(name, Map::open_pinned(&folder.join(pin_name(name)))?);
-        }
-        let [heartbeat, marks, tc, nic, kernel, ask, translate] =
-            KEPT_PROGRAMS.map(|name| Program::open_pinned(&folder.join(name)));
-        // A front door without a large cache has one set in all; so has one with the least on
-        // the only CPU, and then its number of sets is the same.
-        let sets = maps[TAGS].info().max_entries / crate::possible_cpus() as u32;
-        let kept = [heartbeat?, marks?, tc?, nic?, kernel?, ask?, translate?];
-        let mut door = Self::join(folder, maps, kept, sets)?;
-        door.lists = Lists::adopt(door.map(LISTS))?;
-        door.stack = Stack::adopt(&door.folder)?;
-        for port in ports {
-            match door.link_pins(*port).map(|path| Link::open_pinned(&path)) {
-                [.., Err(PinError::Missing { .. })] => {}
-                [egress, tcx, xdp] => {
-                    let (xdp, plain) = (xdp?, Program::open_pinned(&door.door_pin(*port))?);
-                    // Somebody captured when the daemon died. The device may be gone, which is
-                    // seen later.
-                    if xdp.program_id().is_ok_and(|id| id != plain.id()) {
-                        let _ = xdp.update(&plain);
-                    }
-                    door.links.insert(*port, [egress?, tcx?, xdp]);
-                }
-            }
-        }
-        for (set, name) in RULE_SETS.into_iter().enumerate() {
-            door.keys[set] = door.map(name).keys::<Key>()?;
-        }
-        // The daemon before may have changed the rules just now.
-        door.inactive = Inactive::Unknown;
-        door.vlans = door.map("tam_vlans").keys::<VlanKey>()?;
-        door.heartbeat()?;
-        Ok(door)
+/// Files of a node in the BPF file system.
+#[derive(Debug)]
+pub struct Pins {
+    folder: PathBuf,
+}
+
+impl Pins {
+    /// Names the files of a node.
+    pub(super) fn of(node: &Name) -> Self {
+        Self { folder: Path::new(PIN_DIRECTORY).join(node.as_str()) }
     }
 
-    /// A port as it was configured last.
-    ///
-    /// # Errors
-    /// When there is no such port.
-    pub fn port_config(&self, port: PortId) -> Result<PortConfig, FrontDoorError> {
-        let found = self.map("tam_ports").lookup(&u32::from(port.0))?;
-        Ok(found.unwrap_or_default())
+    /// Returns their folder.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
-    /// The device that a port's program is on; `None` when it is gone, or the port not attached.
-    #[must_use]
-    pub fn device_of(&self, port: PortId) -> Option<u32> {
-        let [.., xdp] = self.links.get(&port)?;
-        xdp.ifindex().ok().filter(|&ifindex| ifindex != 0)
-    }
-
-    /// The kernel's number for the program on a port's device.
-    #[must_use]
-    pub fn program_on(&self, port: PortId) -> Option<u32> {
-        let [.., xdp] = self.links.get(&port)?;
-        xdp.program_id().ok()
-    }
-
-    /// Takes the programs off a port whose device is gone.
-    ///
-    /// # Errors
-    /// When a map or pin cannot be changed.
-    pub fn detach_gone(&mut self, port: PortId) -> Result<(), FrontDoorError> {
-        let config: Option<PortConfig> = self.map("tam_ports").lookup(&u32::from(port.0))?;
-        self.detach(port, config.map_or(0, |config| config.ifindex))
+    /// Makes the folder, and the BPF file system where there is none.
+    pub(super) fn create(&self) -> Result<(), FrontDoorError> {
+        pin::mount_bpffs()
+            .and_then(|()| std::fs::create_dir_all(&self.folder))
+            .map_err(|source| FrontDoorError::Folder { path: self.folder.clone(), source })
     }
 
     /// Keeps what a service below user level runs on for the daemon that comes after this one.
@@ -166,7 +110,7 @@ impl FrontDoor {
         Ok(())
     }
 
-    /// The same with its module's program of a level, in the place of one before.
+    /// Keeps a service's program of a level, in the place of one before.
     ///
     /// # Errors
     /// When the BPF file system refuses.
@@ -182,7 +126,7 @@ impl FrontDoor {
         Ok(())
     }
 
-    /// What a daemon before kept of a service; `None` when it kept nothing.
+    /// Returns what a daemon before kept of a service; `None` when it kept nothing.
     ///
     /// # Errors
     /// When a part of it is missing, or something else is pinned in its place.
@@ -197,7 +141,7 @@ impl FrontDoor {
         Ok(Some(ServiceMaps { arena, block, events: open(Kept::Events)? }))
     }
 
-    /// Its module's program of a level; `None` when it has not been loaded.
+    /// Returns a service's program of a level; `None` when it has not been loaded.
     ///
     /// # Errors
     /// When something else is pinned in its place.
@@ -227,7 +171,7 @@ impl FrontDoor {
         Ok(())
     }
 
-    /// The services of which something is kept.
+    /// Returns the services of which something is kept.
     ///
     /// # Errors
     /// When the folder cannot be read.

@@ -1,0 +1,134 @@
+//! Accounts in the kernel: of fuel, by which services below user level pay, and of shares of
+//! ports, in bytes. Who has which is core/node's and the daemon's decision; `c/service.h` and
+//! `c/share.h` have packets pay.
+
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bpf_maps::{Account, Line};
+use bytemuck::Pod;
+use units::{PortId, SessionId};
+
+use super::FrontDoorError;
+use super::maps::{ACCOUNTS, LINE_OF, LINES, Maps};
+use crate::map::{Map, MappedArray, Update};
+
+/// Accounts of fuel and of shares of ports.
+#[derive(Debug)]
+pub struct Accounts {
+    maps: Arc<Maps>,
+    fuel: MappedArray<Account>,
+    lines: MappedArray<Line>,
+}
+
+/// Returns a key of the map of payers, as the program looks for it.
+fn key(port: PortId, session: SessionId) -> u32 {
+    u32::from(port.0) << 16 | u32::from(session.0)
+}
+
+/// Sets the terms of an account, as [`Accounts::set_account`]. A record begins with its
+/// [`Account`].
+fn set_terms<T: Pod>(accounts: &MappedArray<T>, index: usize, per_tick: u64, full: u64) -> bool {
+    let word = |field: usize| accounts.word(index, field / 8);
+    let words = (
+        word(offset_of!(Account, left)),
+        word(offset_of!(Account, per_tick)),
+        word(offset_of!(Account, full)),
+    );
+    let (Some(left), Some(gains), Some(holds)) = words else { return false };
+    let is_new = holds.load(Ordering::Acquire) == 0;
+    holds.store(full, Ordering::Release);
+    gains.store(per_tick, Ordering::Release);
+    // Packets are charged meanwhile, so what is too much is taken off.
+    let too_much = (left.load(Ordering::Acquire) as i64).saturating_sub_unsigned(full);
+    if is_new {
+        left.store(full, Ordering::Release);
+    } else if too_much > 0 {
+        left.fetch_sub(too_much as u64, Ordering::AcqRel);
+    }
+    true
+}
+
+impl Accounts {
+    /// Maps the accounts.
+    pub(super) fn new(maps: Arc<Maps>) -> Result<Self, FrontDoorError> {
+        let (fuel, lines) = (maps.get(ACCOUNTS).map_array()?, maps.get(LINES).map_array()?);
+        Ok(Self { maps, fuel, lines })
+    }
+
+    /// Has an account gain so much in each jiffy and hold so much at most, in parts of a unit of
+    /// fuel ([`bpf_maps::FUEL_SHIFT`]). A new one begins full; one that is so already goes on.
+    /// Returns false when there is no such account.
+    pub fn set_account(&self, account: u16, per_tick: u64, full: u64) -> bool {
+        set_terms(&self.fuel, usize::from(account), per_tick, full)
+    }
+
+    /// Returns the state of an account; `None` beyond the last.
+    #[must_use]
+    pub fn account(&self, account: u16) -> Option<Account> {
+        self.fuel.load(usize::from(account))
+    }
+
+    /// Empties an account from which nobody pays any more; another one may have its number.
+    pub fn clear_account(&self, account: u16) {
+        self.fuel.store(usize::from(account), &Account::default());
+    }
+
+    /// Has an account of a share gain so much in each jiffy and hold so much at most, in parts of a
+    /// byte; as [`Accounts::set_account`].
+    pub fn set_line(&self, index: u32, per_tick: u64, full: u64) -> bool {
+        set_terms(&self.lines, index as usize, per_tick, full)
+    }
+
+    /// Returns the state of an account of a share, and what was sent; `None` beyond the last.
+    #[must_use]
+    pub fn line(&self, index: u32) -> Option<Line> {
+        self.lines.load(index as usize)
+    }
+
+    /// Empties an account of a share: another share may have it.
+    pub fn clear_line(&self, index: u32) {
+        self.lines.store(index as usize, &Line::default());
+    }
+
+    /// Has a session's packets that leave by a port pay from this account, or with `None` from
+    /// that of all without a share there.
+    ///
+    /// # Errors
+    /// When the map cannot be changed.
+    pub fn pay_for_line(
+        &self,
+        port: PortId,
+        session: SessionId,
+        index: Option<u32>,
+    ) -> Result<(), FrontDoorError> {
+        let payers = self.maps.get(LINE_OF);
+        match index {
+            Some(index) => payers.update(&key(port, session), &index, Update::Any)?,
+            None => drop(payers.delete(&key(port, session))?),
+        }
+        Ok(())
+    }
+
+    /// Returns who pays from which account of a share.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn payers_of_lines(&self) -> Result<Vec<(PortId, SessionId, u32)>, FrontDoorError> {
+        let map = self.maps.get(LINE_OF);
+        let mut payers = Vec::new();
+        for key in map.keys::<u32>()? {
+            if let Some(index) = map.lookup::<u32, u32>(&key)? {
+                payers.push((PortId((key >> 16) as u16), SessionId(key as u16), index));
+            }
+        }
+        Ok(payers)
+    }
+
+    /// Returns the map of the accounts of shares, for [`Lines`](crate::Lines) elsewhere.
+    #[must_use]
+    pub fn lines_map(&self) -> &Map {
+        self.maps.get(LINES)
+    }
+}
