@@ -25,6 +25,7 @@ mod roster;
 mod rules;
 mod sessions;
 mod snapshot;
+mod steering;
 
 pub use accounts::Accounts;
 pub use cell::CellState;
@@ -71,7 +72,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node with these ports, no rule and no service; it asks for its cell at once.
+    /// Makes a node with these ports, no rule and no service; it asks for its cell at once.
     ///
     /// # Errors
     /// When the ports cannot be told apart or are too many.
@@ -156,13 +157,17 @@ impl Node {
             Command::Move { service, level } => {
                 self.change(now, |it, cx| it.move_service(&service, level, cx))
             }
-            Command::Bpf { enabled } => self.change(now, |it, cx| Ok(it.set_bpf(enabled, cx))),
-            Command::RuleAdd { specs, owner } => {
-                self.change(now, |it, cx| it.add_rules(specs, owner, cx))
+            Command::Bpf { enabled } => {
+                self.change(now, |it, cx| Ok(it.steering_mut().set_bpf(enabled, cx)))
             }
-            Command::RuleRemove { rule } => self.change(now, |it, cx| it.remove_rule(rule, cx)),
+            Command::RuleAdd { specs, owner } => {
+                self.change(now, |it, cx| it.steering_mut().add_rules(specs, owner, cx))
+            }
+            Command::RuleRemove { rule } => {
+                self.change(now, |it, cx| it.steering_mut().remove_rule(rule, cx))
+            }
             Command::Arrange { remove, add, services } => {
-                self.change(now, |it, cx| it.arrange(&remove, add, services, cx))
+                self.change(now, |it, cx| it.steering_mut().arrange(&remove, add, services, cx))
             }
         }
     }
@@ -175,7 +180,7 @@ impl Node {
         cascade: bool,
     ) -> Result<Outcome, Refusal> {
         let id = self.sessions.find_created(&session)?.id;
-        let (services, rules) = self.deployments.in_session(&session);
+        let (services, rules) = self.deployments.steering().in_session(&session);
         let in_use = !services.is_empty() || !rules.is_empty();
         if in_use && !cascade {
             return Err(Refusal::SessionInUse { session, services, rules });
@@ -183,7 +188,7 @@ impl Node {
         let rules =
             self.change(now, |deployments, cx| deployments.remove_all(&services, rules, cx))?;
         self.sessions.leave(id, &mut self.effects)?;
-        let stopping = self.deployments.roster().sessions().contains(&id);
+        let stopping = self.deployments.steering().roster().sessions().contains(&id);
         Ok(Outcome::SessionRemoved { session, services, rules, stopping })
     }
 
@@ -196,13 +201,15 @@ impl Node {
             Event::ServiceStarted { entry } => {
                 self.change(now, |it, cx| it.handle_started(entry, cx));
             }
-            Event::ServiceListens { entry, port } => self.deployments.handle_listens(entry, port),
+            Event::ServiceListens { entry, port } => {
+                self.deployments.steering_mut().handle_listens(entry, port)
+            }
             Event::ServicePlaced { entry, level, reason, movable } => {
                 let place = Place { level, reason, movable };
-                self.change(now, |it, cx| it.handle_placed(entry, place, cx));
+                self.change(now, |it, cx| it.steering_mut().handle_placed(entry, place, cx));
             }
             Event::MoveFailed { entry, reason } => {
-                self.change(now, |it, cx| it.handle_move_failed(entry, reason, cx));
+                self.change(now, |it, cx| it.steering_mut().handle_move_failed(entry, reason, cx));
             }
             Event::ServiceReplaced { entry } => {
                 self.change(now, |it, cx| it.handle_replaced(entry, cx));
@@ -231,23 +238,23 @@ impl Node {
     /// Starts again what has waited long enough.
     pub fn handle_timeout(&mut self, now: Nanos) {
         self.effects.extend(self.cell.handle_timeout(now));
-        self.change(now, Deployments::handle_timeout);
+        self.change(now, |it, cx| it.steering_mut().handle_timeout(cx));
     }
 
-    /// When [`Node::handle_timeout`] is to be called, on the clock of `now`; `None`: not before
-    /// something else happens.
+    /// Returns when [`Node::handle_timeout`] is to be called, on the clock of `now`; `None`: not
+    /// before something else happens.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        let services = self.deployments.roster().poll_timeout();
+        let services = self.deployments.steering().roster().poll_timeout();
         services.into_iter().chain(self.cell.poll_timeout()).min()
     }
 
-    /// The next thing to be done outside; to be called until there is none.
+    /// Returns the next thing to be done outside; to be called until there is none.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         if self.ending {
             self.end_sessions();
         }
-        if self.deployments.is_stale() {
+        if self.deployments.steering().is_stale() {
             // Nobody hears that a service runs before its packets come to it.
             let told = std::mem::take(&mut self.effects);
             self.install();
@@ -270,20 +277,20 @@ impl Node {
     /// Tells the front door and the cell where packets go, if that has changed.
     fn install(&mut self) {
         // Nothing of it depends on the time.
-        self.change(Nanos::ZERO, Deployments::install);
+        self.change(Nanos::ZERO, |it, cx| it.steering_mut().install(cx));
     }
 
     /// Removes sessions that leave and of which nothing is left.
     fn end_sessions(&mut self) {
         self.ending = false;
-        let roster = self.deployments.roster();
+        let roster = self.deployments.steering().roster();
         self.sessions.end(|| roster.sessions(), &mut self.effects);
     }
 
     fn cell_ready(&mut self, now: Nanos) {
         if self.cell.handle_ready(now) {
             self.sessions.announce(&mut self.effects);
-            self.change(now, Deployments::start_waiting);
+            self.change(now, |it, cx| it.steering_mut().start_waiting(cx));
         }
     }
 
@@ -295,18 +302,22 @@ impl Node {
         self.effects.extend(notices.into_iter().map(Effect::Report));
     }
 
-    /// Has all that it decided written down. A service that is being replaced starts anew as it was
+    /// Has everything that it decided written down. A service that is being replaced starts anew as it was
     /// before: which of the two versions the cell has by then, nobody could say.
     pub fn with_snapshot<T>(&self, write: impl FnOnce(&SnapshotView<'_>) -> T) -> T {
         if !self.is_replacing() {
-            return write(&SnapshotView::of(&self.sessions, &self.deployments, &self.cell));
+            return write(&SnapshotView::of(
+                &self.sessions,
+                self.deployments.steering(),
+                &self.cell,
+            ));
         }
         let mut deployments = self.deployments.clone();
         deployments.end_replacements("the daemon ended");
-        write(&SnapshotView::of(&self.sessions, &deployments, &self.cell))
+        write(&SnapshotView::of(&self.sessions, deployments.steering(), &self.cell))
     }
 
-    /// The node of a snapshot, with the ports that it had. [`Node::resume`] is to follow.
+    /// Makes the node of a snapshot, with the ports that it had. [`Node::resume`] is to follow.
     ///
     /// # Errors
     /// When the snapshot contradicts itself or the ports.
@@ -317,7 +328,11 @@ impl Node {
     ) -> Result<Self, RestoreError> {
         let ports = port::numbered(ports)?;
         let (sessions, deployments, cell) = snapshot.restore()?;
-        deployments.rules().check_all(Names::of(&ports, &sessions, deployments.roster()))?;
+        deployments.steering().rules().check_all(Names::of(
+            &ports,
+            &sessions,
+            deployments.steering().roster(),
+        ))?;
         let (effects, ending) = (Effects::default(), false);
         Ok(Self { name, ports, cell, sessions, deployments, effects, ending })
     }
@@ -331,133 +346,137 @@ impl Node {
         has: Result<&BTreeSet<EntryId>, String>,
         desired: &DesiredState,
     ) {
-        self.change(now, |deployments, cx| deployments.add_awaited(desired, cx));
+        self.change(now, |deployments, cx| deployments.steering_mut().add_awaited(desired, cx));
         match has {
             Ok(running) => {
                 self.cell.resume();
                 self.sessions.announce(&mut self.effects);
-                self.change(now, |deployments, cx| deployments.resume_with(running, cx));
+                self.change(now, |deployments, cx| {
+                    deployments.steering_mut().resume_with(running, cx)
+                });
             }
             // Those that were to stop, and all that goes with a cell.
             Err(reason) => self.cell_lost(now, reason),
         }
         self.end_sessions();
         self.install();
-        let edges = self.deployments.roster().told_edges();
+        let edges = self.deployments.steering().roster().told_edges();
         let rules = self.effects.take_rules();
-        let rules = rules.unwrap_or_else(|| self.deployments.reinstall_rules());
+        let rules =
+            rules.unwrap_or_else(|| self.deployments.steering_mut().rules_mut().reinstall());
         self.effects.lead_with(edges, rules);
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub const fn name(&self) -> &Name {
         &self.name
     }
 
-    /// Its ports, by number.
+    /// Returns its ports, by number.
     #[must_use]
     pub fn ports(&self) -> &[Port] {
         &self.ports
     }
 
-    /// How the cell is doing, and how often it was started again.
+    /// Returns how the cell is doing, and how often it was started again.
     #[must_use]
     pub const fn cell(&self) -> (CellState, u32) {
         (self.cell.state(), self.cell.restarts())
     }
 
-    /// Its sessions, by number.
+    /// Returns its sessions, by number.
     pub fn sessions(&self) -> impl Iterator<Item = &Session> {
         self.sessions.iter()
     }
 
-    /// The session of this name.
+    /// Returns the session of a name.
     #[must_use]
     pub fn session(&self, name: &Name) -> Option<&Session> {
         self.sessions.by_name(name)
     }
 
-    /// The session of this number.
+    /// Returns the session of a number.
     #[must_use]
     pub fn session_of(&self, id: SessionId) -> Option<&Session> {
         self.sessions.by_number(id)
     }
 
-    /// Says what the node has to give from now on. Sessions that were promised more than there is
-    /// are promised nothing any more: each with the reason.
+    /// Takes note of what the node has to give from now on. Sessions that were promised more than
+    /// there is are promised nothing any more: each is returned with the reason.
     pub fn set_capacity(&mut self, capacity: Capacity) -> Vec<(Name, Refusal)> {
         self.sessions.set_capacity(capacity, &mut self.effects)
     }
 
-    /// Says what of memory is in use: for what is promised from now on.
+    /// Takes note of the memory that is in use, for what is promised from now on.
     pub fn set_memory_used(&mut self, used: MemoryUsed) {
         self.sessions.set_memory_used(used);
     }
 
-    /// What of memory was last known to be in use.
+    /// Returns the memory that was last known to be in use.
     #[must_use]
     pub fn memory_used(&self) -> MemoryUsed {
         self.sessions.memory_used()
     }
 
-    /// What the node has to give, if somebody has said it.
+    /// Returns what the node has to give, if somebody has said it.
     #[must_use]
     pub fn capacity(&self) -> Option<&Capacity> {
         self.sessions.capacity()
     }
 
-    /// What of it can still be promised.
+    /// Returns what can still be promised.
     #[must_use]
     pub fn left(&self) -> Option<Left> {
         self.sessions.left()
     }
 
-    /// The accounts of services below user level, on a machine of this speed whose kernel ticks
-    /// so often.
+    /// Returns the accounts of services below user level, on a machine of this speed whose kernel
+    /// ticks so often.
     #[must_use]
     pub fn accounts(&self, speed: Speed, tick: Nanos) -> Accounts {
         Accounts::of(&self.sessions, self.services(), speed, tick)
     }
 
-    /// Its services, by name.
+    /// Returns its services, by name.
     pub fn services(&self) -> impl Iterator<Item = &Service> {
-        self.deployments.roster().services()
+        self.deployments.steering().roster().services()
     }
 
-    /// The service of this name.
+    /// Returns the service of a name.
     #[must_use]
     pub fn service(&self, name: &Name) -> Option<&Service> {
-        self.deployments.roster().service(name)
+        self.deployments.steering().roster().service(name)
     }
 
-    /// The service with this entry.
+    /// Returns the service of an entry.
     #[must_use]
     pub fn service_of(&self, entry: EntryId) -> Option<&Service> {
-        self.deployments.roster().of(entry).map(Managed::service)
+        self.deployments.steering().roster().of(entry).map(Managed::service)
     }
 
-    /// Where to run the service with this entry, best first; empty when there is none.
+    /// Returns the levels at which to run the service of an entry, best first; none when there is no
+    /// such service.
     #[must_use]
     pub fn levels_of(&self, entry: EntryId) -> Vec<Level> {
-        let managed = self.deployments.roster().of(entry);
+        let managed = self.deployments.steering().roster().of(entry);
         managed.map_or_else(Vec::new, |managed| managed.definition().levels(self.bpf()))
     }
 
-    /// Has the next service that starts get this entry, if it is free then.
+    /// Has the next service that starts get an entry, if it is free then.
     pub fn prefer_entry(&mut self, entry: Option<EntryId>) {
-        self.deployments.prefer_entry(entry);
+        self.deployments.steering_mut().roster_mut().prefer(entry);
     }
 
-    /// Whether packets of a service are dropped as long as it does not run: because it is closed,
-    /// or one that comes after it in its graph, which they would go past.
+    /// Returns true when packets of a service are dropped as long as it does not run: because it is
+    /// closed, or one that comes after it in its graph, which they would go past.
     #[must_use]
     pub fn is_closed(&self, service: &Service) -> bool {
-        self.deployments.is_closed(service)
+        self.deployments.steering().is_closed(service)
     }
 
-    /// Whether a service is neither being started nor being replaced: then another version can
-    /// take its place.
+    /// Returns true when a service is neither being started nor being replaced: then another version
+    /// can take its place.
     #[must_use]
     pub fn is_settled(&self, service: &Name) -> bool {
         self.deployments.is_settled(service)
@@ -470,71 +489,72 @@ impl Node {
         self.deployments.is_replacing()
     }
 
-    /// Why what a service knows would be lost, if another one took its place; nothing where it
-    /// does not run, or is not lost.
+    /// Returns why the state of a service would be lost, if another one took its place; `None` where
+    /// it does not run, or is not lost.
     #[must_use]
     pub fn would_lose(&self, service: &Name, new: &ModuleInfo, session: &Name) -> Option<String> {
         self.deployments.loss(service, new, session)
     }
 
-    /// Every module that a service runs, may run soon, or may run again.
+    /// Returns the digest of every module that a service runs, may run soon, or may run again.
     pub fn digests(&self) -> impl Iterator<Item = &str> {
         self.deployments.digests()
     }
 
-    /// Whether services may run below user level.
+    /// Returns true when services may run below user level.
     #[must_use]
     pub const fn bpf(&self) -> bool {
-        self.deployments.roster().bpf()
+        self.deployments.steering().roster().bpf()
     }
 
-    /// Its rules, best first: as the front door would try them.
+    /// Returns its rules, best first: as the front door would try them.
     #[must_use]
     pub fn rules(&self) -> Vec<RuleView> {
-        let names = Names::of(&self.ports, &self.sessions, self.deployments.roster());
-        self.deployments.rules().views(names)
+        let names = Names::of(&self.ports, &self.sessions, self.deployments.steering().roster());
+        self.deployments.steering().rules().views(names)
     }
 
-    /// The node's own rules, as `tam rule list` shows them.
+    /// Returns the node's own rules, as `tam rule list` shows them.
     pub fn own_rules(&self) -> impl Iterator<Item = RuleView> {
-        self.deployments.rules().own_views()
+        self.deployments.steering().rules().own_views()
     }
 
-    /// All rules that packets may meet: those that are awaited behind the others, its own last.
+    /// Returns all rules that packets may meet: those that are awaited behind the others, its own
+    /// last.
     #[must_use]
     pub fn all_rules(&self) -> Vec<RuleView> {
-        let awaited = self.deployments.rules().awaited_views();
+        let awaited = self.deployments.steering().rules().awaited_views();
         self.rules().into_iter().chain(awaited).chain(self.own_rules()).collect()
     }
 
-    /// Its rules by number, as they are desired.
+    /// Returns its rules by number, as they are desired.
     #[must_use]
     pub fn numbered_rules(&self) -> Vec<(RuleId, DesiredRule)> {
-        self.deployments.rules().numbered()
+        self.deployments.steering().rules().numbered()
     }
 
-    /// For whom each rule that packets may meet counts, those of the node itself included; in no
-    /// order, and nothing is copied.
+    /// Returns the session of each rule that packets may meet, those of the node itself included; in
+    /// no order, and nothing is copied.
     pub fn rule_sessions(&self) -> impl Iterator<Item = (RuleId, &Name)> {
-        self.deployments.rules().sessions()
+        self.deployments.steering().rules().sessions()
     }
 
-    /// For whom a rule counts that packets may meet, and whose it is.
+    /// Returns the session and the owner of a rule that packets may meet.
     #[must_use]
     pub fn rule_payer(&self, rule: RuleId) -> Option<(&Name, Option<Owner>)> {
-        self.deployments.rules().payer(rule)
+        self.deployments.steering().rules().payer(rule)
     }
 
-    /// What the front door was told last, or is told next.
+    /// Returns the rule set that the front door was told last, or is told next.
     #[must_use]
     pub const fn installed(&self) -> &RuleSet {
-        self.deployments.rules().installed()
+        self.deployments.steering().rules().installed()
     }
 
-    /// The number of times that the front door's rules were replaced.
+    /// Returns the number of times that the front door's rules were replaced.
     #[must_use]
     pub const fn generation(&self) -> u64 {
-        self.deployments.rules().generation()
+        self.deployments.steering().rules().generation()
     }
 
     /// Has datagrams to these addresses brought to the associations' entry, in place of those
@@ -543,17 +563,23 @@ impl Node {
     /// # Errors
     /// When there is no room for the rules; then nothing has changed.
     pub fn serve_associations(&mut self, at: &[SocketAddr]) -> Result<(), Refusal> {
-        self.change(Nanos::ZERO, |deployments, cx| deployments.serve_associations(at, cx))
+        self.change(Nanos::ZERO, |deployments, cx| {
+            deployments.steering_mut().serve_associations(at, cx)
+        })
     }
 
     /// Has those rules of a state hold that are not there yet, as far as that needs no service.
     pub fn await_rules(&mut self, desired: &DesiredState) {
-        self.change(Nanos::ZERO, |deployments, cx| deployments.await_rules(desired, cx));
+        self.change(Nanos::ZERO, |deployments, cx| {
+            deployments.steering_mut().await_rules(desired, cx)
+        });
     }
 
-    /// Another state is desired: what it does not ask for is awaited no more.
+    /// Awaits no rule any more that a state does not ask for.
     pub fn await_only(&mut self, desired: &DesiredState) {
-        self.change(Nanos::ZERO, |deployments, cx| deployments.await_only(desired, cx));
+        self.change(Nanos::ZERO, |deployments, cx| {
+            deployments.steering_mut().await_only(desired, cx)
+        });
     }
 }
 

@@ -20,6 +20,7 @@ use super::managed::Managed;
 use super::roster::{Numbering, Roster};
 use super::rules::{OwnedRule, Rules};
 use super::sessions::Sessions;
+use super::steering::Steering;
 use crate::classifier::RuleSetError;
 use crate::port::PortError;
 use crate::service::SERVICES_MAX;
@@ -94,7 +95,7 @@ impl Snapshot {
             }
         }
         let rules = Rules::restore(self.rules, self.rule_next, self.generation);
-        Ok((sessions, Deployments::restore(roster, rules), self.cell))
+        Ok((sessions, Deployments::restore(Steering::restore(roster, rules)), self.cell))
     }
 }
 
@@ -137,8 +138,8 @@ pub enum RestoreError {
 
 impl<'a> SnapshotView<'a> {
     /// Looks at the owners of a node that is at rest.
-    pub(super) fn of(sessions: &'a Sessions, deployments: &'a Deployments, cell: &'a Cell) -> Self {
-        let (roster, rules) = (deployments.roster(), deployments.rules());
+    pub(super) fn of(sessions: &'a Sessions, steering: &'a Steering, cell: &'a Cell) -> Self {
+        let (roster, rules) = (steering.roster(), steering.rules());
         let Numbering { below, user } = roster.numbering();
         Self {
             sessions: sessions.created().collect(),
