@@ -326,7 +326,7 @@ impl Deployments {
             }
         }
         for rule in rules.into_iter().filter(|rule| !went.contains(rule)).collect::<Vec<_>>() {
-            self.steering.rules_mut().remove(rule)?;
+            self.steering.rules_mut().discard(rule);
             went.push(rule);
         }
         self.steering.install_rules(cx);

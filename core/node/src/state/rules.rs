@@ -334,6 +334,11 @@ impl Rules {
         self.rules.remove(&rule).map(drop).ok_or(Refusal::RuleUnknown { rule })
     }
 
+    /// Removes a rule, if it is still there.
+    pub(super) fn discard(&mut self, rule: RuleId) {
+        self.rules.remove(&rule);
+    }
+
     /// Removes the rules that lead to a service. Returns which they were.
     pub(super) fn remove_leading_to(&mut self, service: &Name) -> Vec<RuleId> {
         let ids = self.ids_where(|owned| owned.leads_to(service));

@@ -151,6 +151,22 @@ fn a_session_in_use_goes_only_with_what_is_in_it() {
 }
 
 #[test]
+fn a_session_goes_with_a_service_that_is_being_replaced_and_the_rules_of_its_new_version() {
+    let mut node = with_gold();
+    node.handle_command(NOW, in_session("gold", "monitor", "proto icmp")).unwrap();
+    assert!(node.is_replacing());
+    let outcome = node.handle_command(NOW, remove("gold", true)).unwrap();
+    let services = vec![name("monitor")];
+    let rules = vec![RuleId(0), RuleId(1)];
+    let session = name("gold");
+    assert_eq!(outcome, Outcome::SessionRemoved { session, services, rules, stopping: true });
+    assert!(!node.is_replacing() && node.rules().is_empty());
+    node.handle_event(NOW, Event::ServiceStopped { entry: EntryId(0) });
+    effects(&mut node);
+    assert!(node.session(&name("gold")).is_none());
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_what_to_do() {
     let mut node = with_gold();
     for (command, class, says) in [
