@@ -240,6 +240,7 @@ impl Deployments {
         cx: &mut Context<'_>,
     ) -> Result<Outcome, Refusal> {
         let service = self.steering.roster().find(name)?.service();
+        replace::check_kind(service, &definition.module)?;
         let (entry, replaces) = (service.entry, service.module.digest.clone());
         // One that failed is not wanted back.
         let may_come_back = service.state == ServiceState::Starting;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use abi::check::Kind;
 use abi::manifest::Meant;
 use units::Name;
 
@@ -59,31 +60,42 @@ impl<'a> Names<'a> {
 
     /// Returns what names stand for, without any service.
     pub(super) fn without_services(self) -> Lookup {
-        self.lookup(|_| false)
+        self.lookup(|_| None)
     }
 
-    /// Returns what names stand for, with every service.
+    /// Returns what names stand for, with every service. One of streams is as if it listened: its
+    /// rules have to be such that its connections can be taken when it does.
     pub(super) fn with_all_services(self) -> Lookup {
-        self.lookup(|_| true)
+        self.lookup(|managed| {
+            let service = managed.service();
+            Some(match service.module.kind {
+                Kind::Packets => self.destination(managed),
+                Kind::Streams => Destination::of(service.entry, &service.module, None),
+            })
+        })
     }
 
     /// Returns what names stand for, with the services that take packets now.
     pub(super) fn with_taking_services(self) -> Lookup {
-        self.lookup(|service| self.graph().takes_packets(service))
+        self.lookup(|managed| {
+            let takes = self.graph().takes_packets(managed.service());
+            takes.then(|| self.destination(managed))
+        })
     }
 
     const fn graph(self) -> Graph<'a> {
         Graph::of(self.roster)
     }
 
-    fn lookup(self, wanted: impl Fn(&Service) -> bool) -> Lookup {
-        let services = self.roster.values().filter(|managed| wanted(managed.service()));
+    fn lookup(self, destination: impl Fn(&Managed) -> Option<Destination>) -> Lookup {
+        let services = self
+            .roster
+            .values()
+            .filter_map(|managed| Some((managed.service().name.clone(), destination(managed)?)));
         let at_tc = self.ports.iter().filter(|port| port.spec.mode == PortMode::Tc);
         Lookup {
             ports: self.ports.iter().map(|port| (port.spec.name.clone(), port.id)).collect(),
-            services: services
-                .map(|it| (it.service().name.clone(), self.destination(it)))
-                .collect(),
+            services: services.collect(),
             sessions: self.sessions.numbers(),
             at_tc: at_tc.map(|port| port.spec.name.clone()).collect(),
             down: BTreeSet::new(),

@@ -262,9 +262,7 @@ pub(super) fn handover(
     if !same_principal(service.owner, new.owner) {
         return Err(Refusal::OwnerChange { service: name() });
     }
-    if service.module.kind != new.module.kind {
-        return Err(Refusal::KindChange { service: name() });
-    }
+    check_kind(service, &new.module)?;
     match (memory, state_way(&service.module, &new.module)) {
         (Memory::Discarded, _) => Ok(Handover { way: StateWay::Empty, lost: None }),
         (_, Ok(way)) => Ok(Handover { way, lost: None }),
@@ -276,6 +274,15 @@ pub(super) fn handover(
             let (old, new) = (version(&service.module), version(&new.module));
             Err(Refusal::StateLost { service: name(), old, new, why })
         }
+    }
+}
+
+/// Refuses a module for streams in the place of one for packets, and the other way round: rules that
+/// lead to the service were admitted for its kind.
+pub(super) fn check_kind(service: &Service, new: &ModuleInfo) -> Result<(), Refusal> {
+    match service.module.kind == new.kind {
+        true => Ok(()),
+        false => Err(Refusal::KindChange { service: service.name.clone() }),
     }
 }
 

@@ -91,3 +91,27 @@ fn what_cannot_be_a_stream_is_refused_with_what_to_do() {
     let (_, text) = refused(&mut node, deploy_with("monitor", streams(), Vec::new()));
     assert!(text.contains("a service of packets"), "{text}");
 }
+
+#[test]
+fn rules_have_to_be_those_of_connections_while_their_service_is_down_too() {
+    let mut node = node();
+    node.handle_command(NOW, deploy("compress", "proto tcp dport 80")).unwrap();
+    starts(&mut node, EntryId(0), 4711);
+    let failed = Event::ServiceFailed { entry: EntryId(0), reason: "limits".to_owned() };
+    node.handle_event(NOW, failed);
+    effects(&mut node);
+    let add = |text| Command::RuleAdd { specs: vec![to_service(text, "compress")], owner: None };
+    let (_, text) = refused(&mut node, add("proto udp"));
+    assert!(text.contains("add 'proto tcp'"), "{text}");
+    node.handle_command(NOW, add("proto tcp dport 81")).unwrap();
+}
+
+#[test]
+fn a_service_that_failed_stays_one_of_packets() {
+    let mut node = running();
+    let failed = Event::ServiceFailed { entry: EntryId(0), reason: "limits".to_owned() };
+    node.handle_event(NOW, failed);
+    effects(&mut node);
+    let (_, text) = refused(&mut node, deploy_with("monitor", streams(), Vec::new()));
+    assert!(text.contains("a service of packets"), "{text}");
+}
