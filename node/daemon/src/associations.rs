@@ -14,9 +14,10 @@
 //! cell that has its keys.
 
 use crate::access::{Caller, Gate};
+use crate::cells::Cells;
+use crate::control::Control;
 use crate::control::authorize::check_calls;
-use crate::control::called::{Sender, Wanted};
-use crate::daemon::Daemon;
+use crate::control::called::Sender;
 use crate::events::Note;
 use crate::record::machine_ns;
 use crate::token_file;
@@ -223,164 +224,155 @@ fn read_token(path: &Path) -> Result<String> {
     Ok(text)
 }
 
-impl Daemon {
-    /// A datagram of a neighbour has come, or it is time for something.
-    pub(crate) fn hear_neighbours(&mut self, news: News) {
+impl Neighbours {
+    /// Handles a datagram of a neighbour, or the time for something, and the datagrams that are there
+    /// already.
+    pub(crate) fn handle_news(&mut self, control: &mut Control, cells: &Cells, news: News) {
         let mut next = Some(news);
         for _ in 0..DATAGRAMS_AT_ONCE_MAX {
             let Some(news) = next.take() else { return };
-            self.hear_neighbour(&news);
-            next = self.neighbours.as_mut().and_then(Neighbours::more);
+            self.handle_one(control, cells, &news);
+            next = self.more();
         }
         if let Some(news) = next {
-            self.hear_neighbour(&news);
+            self.handle_one(control, cells, &news);
         }
     }
 
-    fn hear_neighbour(&mut self, news: &News) {
-        let Some(neighbours) = &mut self.neighbours else { return };
+    fn handle_one(&mut self, control: &mut Control, cells: &Cells, news: &News) {
         let (effects, socket) = match *news {
-            News::Time => (neighbours.table.handle_timeout(now(), &mut random), None),
+            News::Time => (self.table.handle_timeout(now(), &mut random), None),
             News::Datagram { socket, from, length } => {
-                let datagram = &neighbours.buffer[..length];
+                let datagram = &self.buffer[..length];
                 match wire::kind(datagram) {
                     // The table counts what is no message at all.
                     Ok(Kind::Handshake) | Err(_) => {
-                        let table = &mut neighbours.table;
-                        (table.handle(now(), from, datagram, &mut random), Some(socket))
+                        (self.table.handle(now(), from, datagram, &mut random), Some(socket))
                     }
                     Ok(Kind::Active(_) | Kind::Anyone) => {
-                        neighbours.counts.past_cell += 1;
+                        self.counts.past_cell += 1;
                         return;
                     }
                 }
             }
         };
-        self.do_association_effects(effects, socket);
+        self.do_effects(control, cells, effects, socket);
     }
 
-    /// News first: a confirmation waits for the cell to have the keys.
-    fn do_association_effects(&mut self, effects: Vec<Effect>, socket: Option<usize>) {
+    /// Does effects of the table, news first: a confirmation waits for cells to have the keys.
+    fn do_effects(
+        &mut self,
+        control: &mut Control,
+        cells: &Cells,
+        effects: Vec<Effect>,
+        socket: Option<usize>,
+    ) {
         let mut established = None;
         let mut sends = Vec::new();
         for effect in effects {
             match effect {
                 Effect::Send { to, datagram } => sends.push((to, datagram)),
-                Effect::Ended { id, reason } => self.association_ended(id, reason),
+                Effect::Ended { id, reason } => self.handle_ended(control, cells, id, reason),
                 Effect::Established(new) => established = Some(new),
             }
         }
-        if let Some(new) = established {
-            return self.established(*new, sends, socket);
-        }
-        if let Some(neighbours) = &self.neighbours {
-            sends.iter().for_each(|(to, datagram)| neighbours.send(*to, datagram, socket));
+        match established {
+            Some(new) => self.handle_established(control, cells, *new, (sends, socket)),
+            None => sends.iter().for_each(|(to, datagram)| self.send(*to, datagram, socket)),
         }
     }
 
-    /// Somebody has shown who he is: does his token count?
-    fn established(
+    /// Handles a neighbour that has shown its key: its token must count. `confirm` has the
+    /// confirmation, and the socket by which it goes.
+    fn handle_established(
         &mut self,
+        control: &mut Control,
+        cells: &Cells,
         new: Established,
-        confirm: Vec<(SocketAddr, Vec<u8>)>,
-        socket: Option<usize>,
+        (confirm, socket): (Vec<(SocketAddr, Vec<u8>)>, Option<usize>),
     ) {
-        let caller = self.neighbour(&new.token, new.principal);
-        let Some(neighbours) = &mut self.neighbours else { return };
+        let caller = self.caller(control, &new.token, new.principal);
         let Established { id, address, principal, traffic, .. } = new;
-        let keys = match (&caller, self.cells.is_any(), traffic.to_bytes()) {
-            (Some(_), true, Ok(keys)) => keys,
+        let (caller, keys) = match (caller, cells.is_any(), traffic.to_bytes()) {
+            (Some(caller), true, Ok(keys)) => (caller, keys),
             (held, ..) => {
-                neighbours.counts.not_granted += u64::from(held.is_none());
-                let effects = neighbours.table.end(id);
-                return self.do_association_effects(effects, socket);
+                self.counts.not_granted += u64::from(held.is_none());
+                let effects = self.table.end(id);
+                return self.do_effects(control, cells, effects, socket);
             }
         };
-        let Some(caller) = caller else { return };
-        neighbours.counts.established += 1;
+        self.counts.established += 1;
         let since = now();
-        neighbours.live.insert(id, Live { caller, principal, address, since, confirm });
-        self.cells.tell_all(&ToCell::Associate(SecretBytes(keys)), &[]);
+        self.live.insert(id, Live { caller, principal, address, since, confirm });
+        cells.tell_all(&ToCell::Associate(SecretBytes(keys)), &[]);
     }
 
-    /// What somebody may who shakes hands with this key and this token.
-    fn neighbour(&mut self, token: &str, principal: PublicKey) -> Option<Caller> {
-        let holder = self.neighbours.as_ref()?.gate.holder(token).ok()?;
+    /// Returns the client that shook hands with this key and this token, if they count here.
+    fn caller(&self, control: &mut Control, token: &str, principal: PublicKey) -> Option<Caller> {
+        let holder = self.gate.holder(token).ok()?;
         // A token is good for whoever has it at the API, where TLS keeps it secret. Here it is
         // shown to whoever answers, so that it counts only for the key that it is for.
         if holder.token.principal() != principal {
             return None;
         }
         let caller = Caller::Holder(holder);
-        check_calls(self.control.state_mut(), &caller).then_some(caller)
+        check_calls(control.state_mut(), &caller).then_some(caller)
     }
 
-    /// Handles a cell's question which service a digest of active packets means.
-    pub(crate) fn packets_call(&mut self, question: CallQuestion) {
-        let Some(neighbours) = &self.neighbours else { return };
-        let sender = match question.association {
-            None => Sender { caller: Caller::Anyone, principal: None },
-            Some(id) => {
-                let Some(live) = neighbours.live.get(&id) else { return };
-                Sender { caller: live.caller.clone(), principal: Some(live.principal) }
-            }
+    /// Returns the sender of active packets; `None` when its association has ended.
+    pub(crate) fn sender_of(&self, question: CallQuestion) -> Option<Sender> {
+        let Some(id) = question.association else {
+            return Some(Sender { caller: Caller::Anyone, principal: None });
         };
-        self.control.set_now(self.now());
-        self.control.handle_call(Wanted { question, sender });
+        let live = self.live.get(&id)?;
+        Some(Sender { caller: live.caller.clone(), principal: Some(live.principal) })
     }
 
-    /// The cell has the keys: the other side hears that it may send.
-    pub(crate) fn associated(&mut self, id: AssociationId) {
-        let Some(neighbours) = &mut self.neighbours else { return };
-        let Some(live) = neighbours.live.get_mut(&id) else { return };
+    /// Handles an association whose keys cells have: the other side hears that it may send.
+    pub(crate) fn handle_associated(&mut self, id: AssociationId) {
+        let Some(live) = self.live.get_mut(&id) else { return };
         let confirm = std::mem::take(&mut live.confirm);
-        confirm.iter().for_each(|(to, datagram)| neighbours.send(*to, datagram, None));
+        confirm.iter().for_each(|(to, datagram)| self.send(*to, datagram, None));
     }
 
-    fn association_ended(&mut self, id: AssociationId, reason: Reason) {
-        let Some(neighbours) = &mut self.neighbours else { return };
-        self.control.forget_calls(id);
-        let Some(live) = neighbours.live.remove(&id) else { return };
-        self.cells.tell_all(&ToCell::Disassociate(id), &[]);
+    fn handle_ended(
+        &mut self,
+        control: &mut Control,
+        cells: &Cells,
+        id: AssociationId,
+        reason: Reason,
+    ) {
+        control.forget_calls(id);
+        let Some(live) = self.live.remove(&id) else { return };
+        cells.tell_all(&ToCell::Disassociate(id), &[]);
         tracing::debug!(%id, principal = %live.principal, ?reason, "an association has ended");
     }
 
-    /// Ends associations whose capability counts no more. Called once a second, and when
-    /// something was revoked.
-    pub(crate) fn end_associations_without_right(&mut self) {
-        let Some(neighbours) = &self.neighbours else { return };
-        let callers: Vec<(AssociationId, Caller)> =
-            neighbours.live.iter().map(|(id, live)| (*id, live.caller.clone())).collect();
-        let gone: Vec<AssociationId> = callers
-            .into_iter()
-            .filter(|(_, caller)| !check_calls(self.control.state_mut(), caller))
-            .map(|it| it.0)
-            .collect();
+    /// Ends associations whose capability counts no more. Called once a second, and when something
+    /// was revoked.
+    pub(crate) fn end_without_right(&mut self, control: &mut Control, cells: &Cells) {
+        let is_gone = |(id, live): (&AssociationId, &Live)| {
+            (!check_calls(control.state_mut(), &live.caller)).then_some(*id)
+        };
+        let gone: Vec<AssociationId> = self.live.iter().filter_map(is_gone).collect();
         if gone.is_empty() {
             return;
         }
         let count = gone.len();
         let text = format!("{count} associations have ended: their capabilities count no more");
-        self.note(Note::new(EventKind::CapabilityEnded, text));
-        gone.into_iter().for_each(|id| self.end_association(id));
+        control.note(Note::new(EventKind::CapabilityEnded, text));
+        gone.into_iter().for_each(|id| self.end(control, cells, id));
     }
 
-    fn end_association(&mut self, id: AssociationId) {
-        let Some(neighbours) = &mut self.neighbours else { return };
-        let effects = neighbours.table.end(id);
-        self.do_association_effects(effects, None);
+    fn end(&mut self, control: &mut Control, cells: &Cells, id: AssociationId) {
+        let effects = self.table.end(id);
+        self.do_effects(control, cells, effects, None);
     }
 
-    /// Ends all: their keys went with the cell, or will be known to nobody.
-    pub(crate) fn end_associations(&mut self) {
-        let Some(neighbours) = &mut self.neighbours else { return };
-        let ids: Vec<AssociationId> = neighbours.table.ids().collect();
-        ids.into_iter().for_each(|id| self.end_association(id));
-    }
-
-    /// Has the front door bring what comes for associations to the cell.
-    pub(crate) fn serve_associations(&mut self) -> Result<()> {
-        self.control.serve_associations().context("bringing active packets to the cell")
+    /// Ends all associations: their keys went with the cell, or will be known to nobody.
+    pub(crate) fn end_all(&mut self, control: &mut Control, cells: &Cells) {
+        let ids: Vec<AssociationId> = self.table.ids().collect();
+        ids.into_iter().for_each(|id| self.end(control, cells, id));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::cells::{AfterReport, CellLink, CellNumber, SILENT_MAX, Silence};
 use crate::compilers;
+use crate::control::called::Wanted;
 use crate::control::memory::used_by;
 use crate::control::placement::Candidates;
 use crate::daemon::{Daemon, Done};
@@ -334,8 +335,18 @@ impl Daemon {
                 used.by.extend(session.map(|(id, account)| (id, used_by(&account))));
                 self.control.handle_memory(Some(used));
             }
-            FromCell::Associated(id) => self.associated(id),
-            FromCell::Calls(question) => self.packets_call(question),
+            FromCell::Associated(id) => {
+                if let Some(neighbours) = &mut self.neighbours {
+                    neighbours.handle_associated(id);
+                }
+            }
+            FromCell::Calls(question) => {
+                let sender = self.neighbours.as_ref().and_then(|it| it.sender_of(question));
+                if let Some(sender) = sender {
+                    self.control.set_now(self.now());
+                    self.control.handle_call(Wanted { question, sender });
+                }
+            }
             FromCell::Tapped(tapped) => {
                 let (observe, view) = self.observe();
                 observe.handle_tapped(&view, &tapped);
@@ -414,7 +425,9 @@ impl Daemon {
         self.sessions.cell_lost();
         self.placement.handle_cells_lost();
         self.plane.services().forget_versions();
-        self.end_associations();
+        if let Some(neighbours) = &mut self.neighbours {
+            neighbours.end_all(&mut self.control, &self.cells);
+        }
         self.control.handle_memory(None);
         self.go_on_reported();
         let reason = [why, ended].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>();

@@ -38,6 +38,7 @@ mod switch;
 
 use crate::access::Caller;
 use crate::answer::{Answer, error, refused};
+use crate::events::Note;
 use crate::reply::Reply;
 use action::Action;
 use api::ErrorCode;
@@ -189,6 +190,11 @@ impl Control {
             }
         }
         self.state.event(event, false);
+    }
+
+    /// Queues an event for the operator and whoever it belongs to.
+    pub(crate) fn note(&mut self, note: Note) {
+        self.state.note(note);
     }
 
     /// Gives the node a command that no request asked for.

@@ -213,6 +213,13 @@ impl Daemon {
             // The daemon is gone when nobody receives: nothing is left to do.
             let _ = compiled_done.send(Done::Compiled(completed));
         });
+        let (fetched_done, stored_done) = (done.clone(), done.clone());
+        let fetched = Completion::new(move |fetched| {
+            let _ = fetched_done.send(Done::Fetched(Box::new(fetched)));
+        });
+        let stored = Completion::new(move |(digest, stored)| {
+            let _ = stored_done.send(Done::Stored(digest, stored, None));
+        });
         let plane = parts.plane;
         let unsupported = plane.unsupported().map(str::to_owned);
         let below = Below { unsupported, is_allowed: true };
@@ -228,7 +235,7 @@ impl Daemon {
         });
         Ok(Self {
             compilers: Compilers::open(&start.file.state, &start.key, compiled),
-            demand: Demand::begin(&start.file, &start.config, done.clone())?,
+            demand: Demand::begin(&start.file, &start.config, fetched, stored)?,
             file: start.file,
             node_key: start.key,
             guest_core: start.guest_core,
@@ -417,7 +424,12 @@ impl Daemon {
                     self.with_plane(|plane, around| plane.handle_change(around, change))?;
                 }
                 (cell, message) = self.cells.receive() => self.hear_all(cell, message),
-                news = Neighbours::news(&mut self.neighbours) => self.hear_neighbours(news),
+                news = Neighbours::news(&mut self.neighbours) => {
+                    self.control.set_now(self.now());
+                    if let Some(neighbours) = &mut self.neighbours {
+                        neighbours.handle_news(&mut self.control, &self.cells, news);
+                    }
+                }
                 Some(incoming) = requests.recv() => self.handle(incoming, BTreeSet::new()),
                 Some(done) = done.recv() => self.finish(done),
                 _ = heartbeat.tick() => {
@@ -472,9 +484,16 @@ impl Daemon {
         self.place(|it, around| it.handle_second(around));
         self.control.set_now(self.now());
         self.control.handle_second();
-        self.end_associations_without_right();
-        self.look_at_demand();
+        self.check_associations();
+        self.demand.handle_second();
         Ok(())
+    }
+
+    /// Ends associations whose capability counts no more.
+    pub(crate) fn check_associations(&mut self) {
+        if let Some(neighbours) = &mut self.neighbours {
+            neighbours.end_without_right(&mut self.control, &self.cells);
+        }
     }
 
     /// Calls the data plane, and does the actions that follow.
@@ -632,7 +651,12 @@ impl Daemon {
                 self.control.set_ledger_problem(problem);
                 note.into_iter().for_each(|note| self.note(note));
             }
-            Done::Fetched(fetched) => self.fetched(*fetched),
+            Done::Fetched(fetched) => {
+                self.control.set_now(self.now());
+                let Self { demand, control, billing, .. } = self;
+                demand.handle_fetched(control, billing, *fetched);
+                self.release_fetched();
+            }
             Done::Codec(number, news) => self.cells.handle_codec_news(number, news),
         }
     }

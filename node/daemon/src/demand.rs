@@ -19,13 +19,15 @@ pub(crate) use start::fetch_for_start;
 use crate::access::Caller;
 use crate::answer::failed;
 use crate::answer::{Answer, error, session as session_name};
+use crate::completion::Completion;
 use crate::config::{NodeFile, Wanted as FileWants};
+use crate::control::Control;
 use crate::control::authorize::{self, check_new, check_wanted};
 use crate::control::called::{Sender, Wanted as CallWanted};
 use crate::control::change::Change;
-use crate::daemon::{Daemon, Done};
 use crate::deploy::Module;
 use crate::events::Note;
+use crate::ledger::Billing;
 use crate::reply::Reply;
 use crate::request::{Incoming, Request};
 use anyhow::Result;
@@ -34,14 +36,16 @@ use fetcher::{Come, Fetcher, Job};
 use ledger::Account;
 use module_store::Digest;
 use node::wanted::{Asked, Fetch, Hops, Miss, Waiter, Wanted};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedSender;
 use trust::{Operation, PublicKey};
 
-/// What a request had fetched already: nothing is fetched for it twice.
-type Tried = BTreeSet<Digest>;
+/// Module that is on the disk, or could not be written.
+pub(crate) type Stored = (Digest, Answer<api::ModuleStored>);
+
+/// Digests that were fetched for a request already: nothing is fetched for it twice.
+pub(crate) type Tried = BTreeSet<Digest>;
 
 /// Modules that are wanted, and who waits for them.
 pub(crate) struct Demand {
@@ -53,6 +57,9 @@ pub(crate) struct Demand {
     fetcher: Option<Fetcher>,
     /// What came and is on its way to the disk, and other nodes that want it from there.
     storing: BTreeMap<Digest, Vec<Reply<()>>>,
+    /// Requests whose modules have been fetched.
+    released: VecDeque<(Incoming, Tried)>,
+    stored: Completion<Stored>,
     counts: api::DemandStats,
 }
 
@@ -106,14 +113,17 @@ impl Demand {
     pub(crate) fn begin(
         file: &NodeFile,
         config: &Path,
-        done: UnboundedSender<Done>,
+        fetched: Completion<Fetched>,
+        stored: Completion<Stored>,
     ) -> Result<Self> {
         Ok(Self {
             wanted: Wanted::default(),
             waiting: BTreeMap::new(),
             previous: BTreeMap::new(),
-            fetcher: Fetcher::begin(file, config, done)?,
+            fetcher: Fetcher::begin(file, config, fetched)?,
             storing: BTreeMap::new(),
+            released: VecDeque::new(),
+            stored,
             counts: api::DemandStats::default(),
         })
     }
@@ -125,87 +135,101 @@ impl Demand {
     }
 }
 
-impl Daemon {
+impl Demand {
     /// Handles active packets that call a module that the node does not hold. The previous node,
     /// which sent them here, is asked for it first, if it is one of the node's repositories.
-    pub(crate) fn want_for_packets(&mut self, wanted: CallWanted) {
+    pub(crate) fn want_for_packets(&mut self, control: &mut Control, wanted: CallWanted) {
         let CallWanted { question, sender: Sender { caller, principal } } = &wanted;
         let digest = Digest::from_bytes(question.digest);
         let session = Some(node::session::best_effort());
-        let payer = self.control.state().account_of_caller(caller, session);
+        let payer = control.state().account_of_caller(caller, session);
         let previous = *principal;
-        self.want_for(digest, payer, Hops::MAX, previous, Waits::Packets(Box::new(wanted)));
+        self.want_for(
+            control,
+            digest,
+            payer,
+            Hops::MAX,
+            previous,
+            Waits::Packets(Box::new(wanted)),
+        );
     }
 
     fn want_for(
         &mut self,
+        control: &mut Control,
         digest: Digest,
         payer: Account,
         hops: Hops,
         previous: Option<PublicKey>,
         waits: Waits,
     ) {
-        if self.control.modules().is_there(&digest) {
-            let held = self.control.state_mut().modules_mut().hold(&digest).map(drop);
-            return self.answer_waiting(digest, waits, held);
+        if control.modules().is_there(&digest) {
+            let held = control.state_mut().modules_mut().hold(&digest).map(drop);
+            return self.answer_waiting(control, digest, waits, held);
         }
-        if self.demand.fetcher.is_none() || hops.next().is_none() {
+        if self.fetcher.is_none() || hops.next().is_none() {
             let reason = Reason::not_there("the node has no repositories: [[repository]]");
-            return self.refuse_waiting_for(digest, waits, &reason);
+            return self.refuse_waiting_for(control, digest, waits, &reason);
         }
-        self.demand.counts.requests += 1;
-        let now = self.now();
-        match self.demand.wanted.ask(now, digest, hops, payer) {
+        self.counts.requests += 1;
+        let now = control.state().now();
+        match self.wanted.ask(now, digest, hops, payer) {
             Asked::Waits(waiter) => {
                 if let Some(previous) = previous {
-                    self.demand.previous.entry((digest, hops)).or_insert(previous);
+                    self.previous.entry((digest, hops)).or_insert(previous);
                 }
-                self.demand.waiting.insert(waiter, waits);
+                self.waiting.insert(waiter, waits);
                 self.fetch_next();
             }
             Asked::Missed { reason, until } => {
-                self.demand.counts.remembered += 1;
+                self.counts.remembered += 1;
                 let left = until.saturating_sub(now).as_millis().div_ceil(1000);
                 let text = format!("{} (as of a moment ago; asked again in {left} s)", reason.text);
-                self.refuse_waiting_for(digest, waits, &Reason { text, ..reason });
+                self.refuse_waiting_for(control, digest, waits, &Reason { text, ..reason });
             }
             Asked::Full => {
                 let text = "too many modules are wanted at the moment".to_owned();
                 let reason = Reason { code: ErrorCode::Limit, text };
-                self.refuse_waiting_for(digest, waits, &reason);
+                self.refuse_waiting_for(control, digest, waits, &reason);
             }
         }
     }
 
     fn fetch_next(&mut self) {
-        while let Some(fetch) = self.demand.wanted.poll_fetch() {
-            let previous = self.demand.previous.remove(&(fetch.digest, fetch.hops));
-            if let Some(fetcher) = &self.demand.fetcher {
+        while let Some(fetch) = self.wanted.poll_fetch() {
+            let previous = self.previous.remove(&(fetch.digest, fetch.hops));
+            if let Some(fetcher) = &self.fetcher {
                 fetcher.fetch(Job { fetch, previous });
             }
         }
     }
 
-    /// A fetch has ended.
-    pub(crate) fn fetched(&mut self, fetched: Fetched) {
+    /// Handles the end of a fetch. What came is billed to who asked for it first.
+    pub(crate) fn handle_fetched(
+        &mut self,
+        control: &mut Control,
+        billing: &mut Billing,
+        fetched: Fetched,
+    ) {
         let Fetched { fetch, came, took } = fetched;
-        let Some(ended) = self.demand.wanted.ended(fetch) else { return };
-        let take = |(waiter, payer)| Some((self.demand.waiting.remove(&waiter)?, payer));
+        let Some(ended) = self.wanted.ended(fetch) else { return };
+        let take = |(waiter, payer)| Some((self.waiting.remove(&waiter)?, payer));
         let waited: Vec<(Waits, Account)> = ended.waited.into_iter().filter_map(take).collect();
         match came {
             Ok(come) => {
                 let bytes = come.pulled.wasm.len() as u64;
-                self.billing.add_fetched(&ended.payer, bytes);
-                self.take_over(fetch, come, waited, took);
+                billing.add_fetched(&ended.payer, bytes);
+                self.take_over(control, fetch, come, waited, took);
             }
-            Err(failure) => self.missed(fetch, failure.miss, &failure.text, waited),
+            Err(failure) => self.missed(control, fetch, failure.miss, &failure.text, waited),
         }
         self.fetch_next();
     }
 
-    /// It did not come.
+    /// Handles a module that did not come.
     fn missed(
         &mut self,
+        control: &mut Control,
         fetch: Fetch<Digest>,
         miss: Miss,
         said: &str,
@@ -217,24 +241,26 @@ impl Daemon {
             Miss::Failed => ErrorCode::Unreachable,
         };
         let reason = Reason { code, text: said.to_owned() };
-        let now = self.now();
-        self.demand.wanted.remember(now, fetch, None, miss, reason.clone());
-        self.note_missed(&digest, said);
+        let now = control.state().now();
+        self.wanted.remember(now, fetch, None, miss, reason.clone());
+        self.note_missed(control, &digest, said);
         for (waits, _) in waited {
-            self.refuse_waiting_for(digest, waits, &reason);
+            self.refuse_waiting_for(control, digest, waits, &reason);
         }
     }
 
-    fn note_missed(&mut self, digest: &Digest, why: &str) {
-        self.demand.counts.missed += 1;
+    fn note_missed(&mut self, control: &mut Control, digest: &Digest, why: &str) {
+        self.counts.missed += 1;
         let text =
             format!("the module {}… that somebody wanted did not come: {why}", digest.short());
-        self.note(Note::new(EventKind::ModuleMissed, text).module(digest));
+        control.note(Note::new(EventKind::ModuleMissed, text).module(digest));
     }
 
-    /// A module of the right digest has come: it is kept if somebody may have it who waited.
+    /// Handles a module of the right digest that has come: it is kept if somebody may have it who
+    /// waited.
     fn take_over(
         &mut self,
+        control: &mut Control,
         fetch: Fetch<Digest>,
         come: Come,
         waited: Vec<(Waits, Account)>,
@@ -243,10 +269,10 @@ impl Daemon {
         let digest = fetch.digest;
         let Come { pulled, signers, from } = come;
         let module = Module::of(pulled.wasm.clone(), pulled.checked.clone(), signers);
-        let runs = self.control.modules().permit_new(&digest, &module);
+        let runs = control.modules().permit_new(&digest, &module);
         let (mut welcome, mut refused) = (Vec::new(), Vec::new());
         for (waits, payer) in waited {
-            match self.may_be_his(&digest, &module, &waits) {
+            match may_have(control, &digest, &module, &waits) {
                 Ok(()) => welcome.push((waits, payer)),
                 Err(_) => refused.push((waits, payer, Reason::not_there("it may not be had"))),
             }
@@ -255,19 +281,19 @@ impl Daemon {
             let reason = Reason { code: unsigned.code, text: unsigned.message.clone() };
             let unsigned = welcome.drain(..).map(|(waits, payer)| (waits, payer, reason.clone()));
             refused.extend(unsigned);
-            self.note_missed(&digest, &reason.text);
+            self.note_missed(control, &digest, &reason.text);
         }
-        let now = self.now();
+        let now = control.state().now();
         for (waits, payer, reason) in refused {
-            self.demand.wanted.remember(now, fetch, Some(payer), Miss::NotThere, reason.clone());
-            self.refuse_waiting_for(digest, waits, &reason);
+            self.wanted.remember(now, fetch, Some(payer), Miss::NotThere, reason.clone());
+            self.refuse_waiting_for(control, digest, waits, &reason);
         }
         if welcome.is_empty() {
             return;
         }
-        self.demand.wanted.came(digest);
-        self.demand.counts.fetched += 1;
-        self.demand.counts.fetched_bytes += pulled.wasm.len() as u64;
+        self.wanted.came(digest);
+        self.counts.fetched += 1;
+        self.counts.fetched_bytes += pulled.wasm.len() as u64;
         let manifest = &module.checked.manifest;
         let text = format!(
             "the module '{}' {} ({}…, {} bytes) came from {from} in {} ms",
@@ -277,18 +303,18 @@ impl Daemon {
             pulled.wasm.len(),
             took.as_millis()
         );
-        self.note(Note::new(EventKind::ModuleFetched, text).module(digest));
-        self.control.state_mut().modules_mut().insert(digest, module);
-        self.demand.storing.entry(digest).or_default();
-        self.store_pulled(digest, pulled);
+        control.note(Note::new(EventKind::ModuleFetched, text).module(digest));
+        control.state_mut().modules_mut().insert(digest, module);
+        self.storing.entry(digest).or_default();
+        self.store_pulled(control, digest, pulled);
         for (waits, _) in welcome {
-            self.answer_waiting(digest, waits, Ok(()));
+            self.answer_waiting(control, digest, waits, Ok(()));
         }
     }
 
-    /// Writes it to the disk, beside what is done with it.
-    fn store_pulled(&mut self, digest: Digest, pulled: oci_client::Pulled) {
-        let (store, done) = (self.control.modules().store().clone(), self.done.clone());
+    /// Writes a module to the disk, beside what is done with it.
+    fn store_pulled(&mut self, control: &mut Control, digest: Digest, pulled: oci_client::Pulled) {
+        let (store, done) = (control.modules().store().clone(), self.stored.clone());
         let answer = api::ModuleStored {
             schema_version: api::SCHEMA_VERSION,
             digest: digest.to_string(),
@@ -296,78 +322,82 @@ impl Daemon {
             version: pulled.checked.manifest.version.clone(),
             size_bytes: pulled.wasm.len() as u64,
         };
-        let written = self.control.state_mut().modules_mut().begin_store(&digest);
+        let written = control.state_mut().modules_mut().begin_store(&digest);
         tokio::task::spawn_blocking(move || {
             let stored = pulled.store_beside(&store).map_err(failed);
-            // Nobody may be waiting, and the daemon may be gone.
+            // Nobody may be waiting.
             let _ = written.send(stored.clone());
-            let _ = done.send(Done::Stored(digest, stored.map(|()| answer), None));
+            done.send((digest, stored.map(|()| answer)));
         });
     }
 
-    /// What came is on the disk, or could not be written.
-    pub(crate) fn demand_stored(&mut self, digest: &Digest) {
-        for reply in self.demand.storing.remove(digest).unwrap_or_default() {
+    /// Handles a module that is on the disk, or could not be written.
+    pub(crate) fn handle_stored(&mut self, digest: &Digest) {
+        for reply in self.storing.remove(digest).unwrap_or_default() {
             reply.ok(());
         }
     }
 
-    /// Whether the one who waits may have it, now that it is known what it is.
-    fn may_be_his(&mut self, digest: &Digest, module: &Module, waits: &Waits) -> Answer<()> {
-        match waits.caller() {
-            Some((caller, operation)) => {
-                check_new(self.control.state_mut(), &caller, operation, digest, module)
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn answer_waiting(&mut self, digest: Digest, waits: Waits, answer: Answer<()>) {
+    fn answer_waiting(
+        &mut self,
+        control: &mut Control,
+        digest: Digest,
+        waits: Waits,
+        answer: Answer<()>,
+    ) {
         match (waits, answer) {
-            (Waits::Start, Ok(())) => self.control.hasten_resumption(),
+            (Waits::Start, Ok(())) => control.hasten_resumption(),
             (Waits::Start, Err(_)) => {}
-            (Waits::Packets(wanted), answer) => self.control.handle_call_fetched(*wanted, answer),
+            (Waits::Packets(wanted), answer) => control.handle_call_fetched(*wanted, answer),
             (waits, Ok(())) if waits.is_gone() => {}
             (Waits::Request(incoming, mut tried), Ok(())) => {
                 tried.insert(digest);
-                self.handle(incoming, tried);
+                self.released.push_back((incoming, tried));
             }
             (Waits::Request(incoming, _), Err(refusal)) => incoming.request.refuse(refusal),
-            (Waits::Pull(_, reply), answer) => match self.demand.storing.get_mut(&digest) {
+            (Waits::Pull(_, reply), answer) => match self.storing.get_mut(&digest) {
                 Some(waiting) if answer.is_ok() => waiting.push(reply),
                 _ => reply.answer(answer),
             },
         }
     }
 
-    /// What is not there and what is not his are one answer.
-    fn refuse_waiting_for(&mut self, digest: Digest, waits: Waits, reason: &Reason) {
+    /// Refuses a module; one that is not there and one that may not be had are one answer.
+    fn refuse_waiting_for(
+        &mut self,
+        control: &mut Control,
+        digest: Digest,
+        waits: Waits,
+        reason: &Reason,
+    ) {
         let refusal = match waits.caller() {
             Some((caller, _)) if !matches!(caller, Caller::Operator) => reason.for_holder(&digest),
             _ => reason.for_operator(&digest),
         };
-        self.answer_waiting(digest, waits, Err(refusal));
+        self.answer_waiting(control, digest, waits, Err(refusal));
     }
 
-    /// Handles a request. Modules that it names are fetched first, but those of `tried`, which were
-    /// fetched, or were not to be had.
-    pub(crate) fn handle(&mut self, incoming: Incoming, tried: Tried) {
-        if let Some(incoming) = self.fetch_first(incoming, tried) {
-            self.handle_fetched(incoming);
-        }
+    /// Returns the next request whose modules have been fetched, or were not to be had, with them.
+    pub(crate) fn poll_released(&mut self) -> Option<(Incoming, Tried)> {
+        self.released.pop_front()
     }
 
     /// Takes a request whose modules have been looked for; fetches what it names and is not held,
     /// if its sender could have that. Gives it back when there is nothing to fetch.
-    fn fetch_first(&mut self, incoming: Incoming, tried: Tried) -> Option<Incoming> {
-        if self.demand.fetcher.is_none() {
+    pub(crate) fn fetch_first(
+        &mut self,
+        control: &mut Control,
+        incoming: Incoming,
+        tried: Tried,
+    ) -> Option<Incoming> {
+        if self.fetcher.is_none() {
             return Some(incoming);
         }
-        let Some(digest) = self.first_missing(&incoming.request, &tried) else {
+        let Some(digest) = self.first_missing(control, &incoming.request, &tried) else {
             return Some(incoming);
         };
         let Incoming { caller, request } = &incoming;
-        let state = self.control.state_mut();
+        let state = control.state_mut();
         let session = match request {
             Request::Change(Change::Deploy(request, _)) => {
                 match session_name(request.session.as_deref()) {
@@ -387,15 +417,15 @@ impl Daemon {
         if may.is_err() {
             return Some(incoming);
         }
-        let payer = self.control.state().account_of_caller(&incoming.caller, session);
-        self.want_for(digest, payer, Hops::MAX, None, Waits::Request(incoming, tried));
+        let payer = control.state().account_of_caller(&incoming.caller, session);
+        self.want_for(control, digest, payer, Hops::MAX, None, Waits::Request(incoming, tried));
         None
     }
 
-    /// A digest that a request names, that is not held and that nobody has looked for.
-    fn first_missing(&self, request: &Request, tried: &Tried) -> Option<Digest> {
+    /// Returns a digest that a request names, that is not held and that nobody has looked for.
+    fn first_missing(&self, control: &Control, request: &Request, tried: &Tried) -> Option<Digest> {
         let is_missing =
-            |digest: &Digest| !tried.contains(digest) && !self.control.modules().is_there(digest);
+            |digest: &Digest| !tried.contains(digest) && !control.modules().is_there(digest);
         match request {
             Request::Change(Change::Deploy(request, _)) => {
                 request.module.parse().ok().filter(is_missing)
@@ -408,44 +438,54 @@ impl Daemon {
         }
     }
 
-    /// Somebody wants to pull what the node does not hold. `hops` more nodes may be asked.
+    /// Handles a pull of a module that the node does not hold. `hops` more nodes may be asked.
     pub(crate) fn want_for_pull(
         &mut self,
+        control: &mut Control,
         caller: Caller,
         digest: Digest,
         hops: Hops,
         reply: Reply<()>,
     ) {
-        let payer = self.control.state().account_of_caller(&caller, None);
-        self.want_for(digest, payer, hops, None, Waits::Pull(caller, reply));
+        let payer = control.state().account_of_caller(&caller, None);
+        self.want_for(control, digest, payer, hops, None, Waits::Pull(caller, reply));
     }
 
-    /// Asks for what shall run and is not held, when the node starts or tries it again.
-    pub(crate) fn want_missing(&mut self) {
-        let desired = self.control.desired().state().clone();
-        for name in self.control.desired().shortfall().services.keys().cloned().collect::<Vec<_>>()
-        {
+    /// Fetches what shall run and is not held, when the node starts or tries it again.
+    pub(crate) fn want_missing(&mut self, control: &mut Control) {
+        let desired = control.desired().state().clone();
+        for name in control.desired().shortfall().services.keys().cloned().collect::<Vec<_>>() {
             let Some(service) = desired.services.get(&name) else { continue };
             let Ok(digest) = service.digest.parse::<Digest>() else { continue };
-            if self.control.modules().is_there(&digest) || self.demand.wanted.is_wanted(digest) {
+            if control.modules().is_there(&digest) || self.wanted.is_wanted(digest) {
                 continue;
             }
             let session = Some(service.session.clone());
-            let payer = self.control.state().account_of_owner(service.owner, session);
-            self.want_for(digest, payer, Hops::MAX, None, Waits::Start);
+            let payer = control.state().account_of_owner(service.owner, session);
+            self.want_for(control, digest, payer, Hops::MAX, None, Waits::Start);
         }
     }
 
-    /// Forgets who has gone: somebody else pays then.
-    pub(crate) fn look_at_demand(&mut self) {
-        let gone = self.demand.waiting.iter().filter(|(_, waits)| waits.is_gone());
+    /// Forgets clients that have gone: somebody else pays then. Called once a second.
+    pub(crate) fn handle_second(&mut self) {
+        let gone = self.waiting.iter().filter(|(_, waits)| waits.is_gone());
         for waiter in gone.map(|(waiter, _)| *waiter).collect::<Vec<_>>() {
-            self.demand.wanted.leave(waiter);
-            self.demand.waiting.remove(&waiter);
+            self.wanted.leave(waiter);
+            self.waiting.remove(&waiter);
         }
         // What nobody waits for is not fetched, and so not by anybody's advice.
-        let wanted = &self.demand.wanted;
-        self.demand.previous.retain(|(digest, _), _| wanted.is_wanted(*digest));
+        let wanted = &self.wanted;
+        self.previous.retain(|(digest, _), _| wanted.is_wanted(*digest));
+    }
+}
+
+/// Checks whether the one who waits may have a module, now that it is known.
+fn may_have(control: &mut Control, digest: &Digest, module: &Module, waits: &Waits) -> Answer<()> {
+    match waits.caller() {
+        Some((caller, operation)) => {
+            check_new(control.state_mut(), &caller, operation, digest, module)
+        }
+        None => Ok(()),
     }
 }
 

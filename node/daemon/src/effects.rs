@@ -103,12 +103,15 @@ impl Daemon {
             Action::AnswerCall(question, answer) => {
                 self.cells.tell_all(&ToCell::Called(question, answer), &[]);
             }
-            Action::FetchMissing => self.want_missing(),
+            Action::FetchMissing => {
+                self.demand.want_missing(&mut self.control);
+                self.release_fetched();
+            }
             Action::BillFetched(modules) => {
                 let account = self.control.state().account(None, None);
                 modules.iter().for_each(|bytes| self.billing.add_fetched(&account, *bytes));
             }
-            Action::CheckAssociations => self.end_associations_without_right(),
+            Action::CheckAssociations => self.check_associations(),
             Action::ForgetSession(session) => {
                 // Another one of that name begins from zero; the ledger has what this one used.
                 self.closed.remove(&session);
@@ -117,7 +120,10 @@ impl Daemon {
             }
             Action::ClosePorts => self.with_plane(|plane, around| plane.close_ports(around)),
             Action::Bill => self.bill(),
-            Action::FetchCalled(wanted) => self.want_for_packets(*wanted),
+            Action::FetchCalled(wanted) => {
+                self.demand.want_for_packets(&mut self.control, *wanted);
+                self.release_fetched();
+            }
         }
     }
 

@@ -213,7 +213,9 @@ async fn run_locked(start: Start, prepared: Prepared, bpf: bool) -> Result<End> 
     }
     let ended = daemon.serve(monitor, requests, done_rx).await;
     // Whoever comes next has not their keys.
-    daemon.end_associations();
+    if let Some(neighbours) = &mut daemon.neighbours {
+        neighbours.end_all(&mut daemon.control, &daemon.cells);
+    }
     if ended.is_ok() && daemon.hands_over {
         // Until whoever asked has his answer; more than that he does not need.
         tokio::time::sleep(ANSWERED_WITHIN).await;
@@ -235,7 +237,7 @@ fn begin(daemon: &mut Daemon, bpf: bool) -> Result<()> {
     daemon.control.end_unknown_capabilities();
     daemon.resume();
     crate::compilers::prepare(daemon.control.state().bpf_now());
-    daemon.serve_associations()
+    daemon.control.serve_associations().context("bringing active packets to the cell")
 }
 
 /// An answer that was given is on its way within this.

@@ -8,6 +8,7 @@ use crate::control::authorize;
 use crate::control::authorize::readable;
 use crate::control::signatures::SignatureWrite;
 use crate::daemon::{Daemon, Done};
+use crate::demand::Tried;
 use crate::deploy::Module;
 use crate::ledger;
 use crate::observe::documents;
@@ -27,6 +28,23 @@ use std::time::{Duration, Instant};
 const SETTLED_WITHIN: Duration = Duration::from_secs(3);
 
 impl Daemon {
+    /// Handles a request. Modules that it names are fetched first, but those of `tried`, which were
+    /// fetched, or were not to be had.
+    pub(crate) fn handle(&mut self, incoming: Incoming, tried: Tried) {
+        self.control.set_now(self.now());
+        if let Some(incoming) = self.demand.fetch_first(&mut self.control, incoming, tried) {
+            self.handle_fetched(incoming);
+        }
+        self.release_fetched();
+    }
+
+    /// Handles the requests whose modules have been fetched.
+    pub(crate) fn release_fetched(&mut self) {
+        while let Some((incoming, tried)) = self.demand.poll_released() {
+            self.handle(incoming, tried);
+        }
+    }
+
     /// Handles a request for which the modules that it names have been looked for.
     pub(crate) fn handle_fetched(&mut self, Incoming { caller, request }: Incoming) {
         self.control.set_now(self.now());
@@ -84,7 +102,8 @@ impl Daemon {
             Request::PutModule(wasm, early, reply) => self.put_module(wasm, early, reply),
             Request::MayPull(_, reply) => reply.ok(()),
             Request::WantPull(digest, hops, reply) => {
-                self.want_for_pull(caller, digest, hops, reply);
+                self.demand.want_for_pull(&mut self.control, caller, digest, hops, reply);
+                self.release_fetched();
             }
             Request::AddSignatures(wanted, request, reply) => {
                 self.add_signatures(&wanted, &request.file, reply);
@@ -178,7 +197,7 @@ impl Daemon {
         stored: Answer<ModuleStored>,
         reply: Option<Reply<ModuleStored>>,
     ) {
-        self.demand_stored(&digest);
+        self.demand.handle_stored(&digest);
         self.control.handle_stored(digest, stored.as_ref().map(drop).map_err(Clone::clone));
         if let Some(reply) = reply {
             reply.answer(stored);

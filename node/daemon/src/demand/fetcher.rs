@@ -8,8 +8,8 @@
 //!
 //! What comes is compared with its digest by `repository`; whether it may run, the daemon says.
 
+use crate::completion::Completion;
 use crate::config::{NodeFile, Repository, RepositorySource};
-use crate::daemon::Done;
 use crate::token_file;
 use anyhow::{Context, Result};
 use api::client::pinned::Pinned;
@@ -84,7 +84,7 @@ impl Fetcher {
     pub(crate) fn begin(
         file: &NodeFile,
         config: &Path,
-        done: UnboundedSender<Done>,
+        done: Completion<Fetched>,
     ) -> Result<Option<Self>> {
         if file.repositories.is_empty() {
             return Ok(None);
@@ -104,14 +104,14 @@ impl Fetcher {
         Ok(Some(Self { jobs }))
     }
 
-    /// Has something fetched. The daemon hears `Done::Fetched`.
+    /// Has something fetched; the completion gets it.
     pub(crate) fn fetch(&self, job: Job) {
         // The thread ends after this does.
         let _ = self.jobs.send(job);
     }
 }
 
-async fn work(asking: Arc<Asking>, mut jobs: UnboundedReceiver<Job>, done: UnboundedSender<Done>) {
+async fn work(asking: Arc<Asking>, mut jobs: UnboundedReceiver<Job>, done: Completion<Fetched>) {
     while let Some(job) = jobs.recv().await {
         let (asking, done) = (Arc::clone(&asking), done.clone());
         tokio::spawn(async move {
@@ -119,7 +119,7 @@ async fn work(asking: Arc<Asking>, mut jobs: UnboundedReceiver<Job>, done: Unbou
             let came = asking.fetch(&job).await;
             let fetched = Fetched { fetch: job.fetch, came, took: begin.elapsed() };
             // The daemon is gone when nobody receives: nothing is left to do.
-            let _ = done.send(Done::Fetched(Box::new(fetched)));
+            done.send(fetched);
         });
     }
 }
