@@ -19,7 +19,6 @@ use crate::dataplane::cell_devices::CellDevices;
 use crate::dataplane::door::Door;
 use crate::dataplane::live_port::LivePort;
 use crate::dataplane::{self, DataPlane, requirements, undo, way_back};
-use crate::ledger::Counters;
 use crate::record::{self, Record};
 use crate::run_directory;
 use anyhow::{Context, Result, bail, ensure};
@@ -112,21 +111,17 @@ impl Daemon {
             plane: DataPlane::adopt(file, dataplane::Parts { front, netlink, ports, devices })?,
         };
         let mut daemon = Self::join(start.clone(), parts, done.clone())?;
-        (daemon.closed, daemon.fuel_closed) = (record.closed, record.fuel_closed);
-        daemon.plane.resume(record.lost_with_cells, record.speed);
-        daemon.sessions.before = record.sessions_before;
-        daemon.billing.adopt(record.meters);
-        daemon.renew_capacity();
-        daemon.with_plane(|plane, around| plane.promises().settle_shares(around.node));
+        let usage = &mut daemon.runtime.usage;
+        (usage.closed, usage.fuel_closed) = (record.closed, record.fuel_closed);
+        usage.sessions.before = record.sessions_before;
+        usage.billing.adopt(record.meters);
+        daemon.runtime.plane.resume(record.lost_with_cells, record.speed);
+        daemon.runtime.renew_capacity(&mut daemon.control);
+        daemon.runtime.with_plane(&mut daemon.control, |plane, around| {
+            plane.promises().settle_shares(around.node);
+        });
         daemon.take_up(cell)?;
         Ok(Some(daemon))
-    }
-
-    fn adopt_meters(&mut self, runs: &BTreeSet<EntryId>) {
-        let now = self.now();
-        let state = self.control.state();
-        let (node, cells, plane) = (state.node(), &self.cells, &self.plane);
-        self.billing.handle_running(state, &Counters { now, node, cells, plane }, runs);
     }
 
     /// With a cell and what it has, or without one.
@@ -135,7 +130,7 @@ impl Daemon {
             self.control.node().services().map(|service| service.entry).collect();
         self.hold_all();
         for entry in entries {
-            if let Err(error) = self.adopt_instance(entry) {
+            if let Err(error) = self.runtime.adopt_instance(&mut self.control, entry) {
                 let error = format!("{error:#}");
                 tracing::warn!(%entry, error, "a service's memory is not to be had, it stays");
             }
@@ -150,30 +145,34 @@ impl Daemon {
                     services = runs.len(),
                     "adopted what a daemon before left: nothing was stopped"
                 );
-                self.cells.insert(CellNumber::FIRST, link);
-                self.tell_memory();
-                self.try_with_plane(|plane, around| plane.adopt_queues(around, sockets))?;
-                self.end_all_below_but(&runs);
-                self.adopt_meters(&runs);
+                self.runtime.cells.insert(CellNumber::FIRST, link);
+                self.runtime.tell_memory(&self.control);
+                self.runtime.try_with_plane(&mut self.control, |plane, around| {
+                    plane.adopt_queues(around, sockets)
+                })?;
+                self.runtime.end_all_below_but(&mut self.control, &runs);
+                self.runtime.adopt_meters(&mut self.control, &runs);
                 self.control.adopt(Ok(&runs));
                 self.settle();
                 for (entry, home) in answer.services {
                     if let Some(home) = home {
-                        self.stay(entry, home);
+                        self.runtime.stay(&mut self.control, entry, home);
                     }
                 }
             }
             Err(reason) => {
                 tracing::info!(reason, "adopted what a daemon before left, without its cell");
-                self.end_all_below_but(&BTreeSet::new());
-                self.adopt_meters(&BTreeSet::new());
+                self.runtime.end_all_below_but(&mut self.control, &BTreeSet::new());
+                self.runtime.adopt_meters(&mut self.control, &BTreeSet::new());
                 self.control.adopt(Err(reason));
                 self.settle();
-                self.with_plane(|plane, _| plane.sweep_interceptions());
+                self.runtime.with_plane(&mut self.control, |plane, _| plane.sweep_interceptions());
             }
         }
-        self.compilers.compile_running(self.control.state());
-        self.with_plane(|plane, around| plane.handle_change(around, Change::Lost))
+        self.runtime.compilers.compile_running(self.control.state());
+        self.runtime.with_plane(&mut self.control, |plane, around| {
+            plane.handle_change(around, Change::Lost)
+        })
     }
 
     /// Has the modules of all services in memory; the store has them.
@@ -191,30 +190,6 @@ impl Daemon {
                 );
             }
         }
-    }
-
-    /// Lets go of what is kept for services that no longer run.
-    fn end_all_below_but(&mut self, runs: &BTreeSet<EntryId>) {
-        for &entry in self.plane.pinned().difference(runs) {
-            if self.plane.instances().is_shared(entry) {
-                self.end_below(entry);
-            } else {
-                self.plane.services().clear_entry(entry);
-            }
-        }
-    }
-
-    /// Goes on with what a daemon before made for a service.
-    fn adopt_instance(&mut self, entry: EntryId) -> Result<()> {
-        let service = self.control.node().service_of(entry).context("it is nobody's")?;
-        let digest = service.module.digest.parse()?;
-        let wasm = self
-            .control
-            .modules()
-            .get(&digest)
-            .map(|module| module.wasm.clone())
-            .unwrap_or_default();
-        self.plane.services().adopt_instance(service, wasm)
     }
 }
 

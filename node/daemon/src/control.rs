@@ -80,6 +80,9 @@ pub(crate) struct Control {
     called: Called,
     /// Changes whose turn has not come.
     queue: VecDeque<Queued>,
+    /// Time of the node's next timeout, as far as it is known.
+    due: Option<Nanos>,
+    is_due_known: bool,
 }
 
 impl Control {
@@ -96,6 +99,8 @@ impl Control {
             memory: MemoryQuestion::default(),
             called: Called::default(),
             queue: VecDeque::new(),
+            due: None,
+            is_due_known: false,
         }
     }
 
@@ -374,7 +379,17 @@ impl Control {
 
     /// Returns true when core/node was changed since this was last asked.
     pub(crate) fn take_touched(&mut self) -> bool {
-        self.state.take_touched()
+        let is_touched = self.state.take_touched();
+        self.is_due_known &= !is_touched;
+        is_touched
+    }
+
+    /// Returns the time of the node's next timeout. Call it when no action is left.
+    pub(crate) fn poll_timeout(&mut self) -> Option<Nanos> {
+        if !self.is_due_known {
+            (self.due, self.is_due_known) = (self.state.node.poll_timeout(), true);
+        }
+        self.due
     }
 
     /// Returns whether somebody may have been told of a change since this was last asked: what runs

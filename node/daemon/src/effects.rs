@@ -1,13 +1,19 @@
 //! Actions of control and effects of `core/node`, done in their order.
 
+use crate::cells::{AfterReport, CellNumber};
 use crate::control::action::{Action, DeployedAnswer, Keep};
+use crate::control::called::Wanted;
 use crate::daemon::{Daemon, Done};
+use crate::observe::counters::seen_stats;
 use crate::observe::documents::services::find_service;
-use crate::replace::way_of;
+use crate::observe::documents::services::seen_services;
+use crate::observe::documents::sessions::{session_details, session_list};
+use crate::observe::metrics::metrics_page;
+use crate::runtime;
 use api::ErrorInfo;
 use api::{Deployed, ErrorCode, SCHEMA_VERSION};
-use cell::protocol::{SessionFacts, ToCell};
-use node::Effect;
+use cell::protocol::ToCell;
+use node::{Effect, Event};
 use std::sync::PoisonError;
 
 impl Daemon {
@@ -24,7 +30,8 @@ impl Daemon {
                 break;
             }
         }
-        self.settle_promises();
+        self.runtime.settle_promises(&mut self.control);
+        self.runtime.set_node_changed(false);
         match self.control.take_urgent() {
             true => self.remember(),
             false => self.remember_soon(),
@@ -34,35 +41,72 @@ impl Daemon {
     /// Does everything that is pending.
     pub(crate) fn do_actions(&mut self) {
         self.mark_touched();
-        self.with_plane(|plane, around| plane.close_ports(around));
-        self.do_placements();
-        while let Some(action) = self.control.poll_action() {
-            // Before it is done: some write down first what they must not be ahead of.
+        self.runtime.with_plane(&mut self.control, |plane, around| plane.close_ports(around));
+        self.runtime.do_placements(&mut self.control);
+        loop {
+            // Before an action is done: some write down first what they must not be ahead of.
             self.mark_touched();
-            self.do_action(action);
+            if let Some(action) = self.runtime.poll_action() {
+                self.do_runtime_action(action);
+            } else if let Some(then) = self.runtime.cells.poll_reported() {
+                self.do_reported(then);
+            } else if let Some(action) = self.control.poll_action() {
+                self.do_action(action);
+            } else {
+                return;
+            }
         }
-        self.mark_touched();
     }
 
     /// Marks what depends on `core/node` as out of date, if that was changed.
     fn mark_touched(&mut self) {
         if self.control.take_touched() {
             self.recorder.mark();
-            self.node_touched = true;
+            self.runtime.set_node_changed(true);
         }
-        if self.billing.take_changed() {
+        if self.runtime.take_dirty() {
             self.recorder.mark();
         }
     }
 
-    /// Updates the accounts of the front door, if sessions or services changed since that was done.
-    pub(crate) fn settle_promises(&mut self) {
-        self.with_plane(|plane, around| plane.promises().settle_changed(around.node));
+    fn do_runtime_action(&mut self, action: runtime::Action) {
+        use runtime::Action;
+        match action {
+            Action::CellStarted(number) => {
+                if let Some(tap) = self.observe.first_tap() {
+                    self.runtime.cells.tell_cell(number, &tap, &[]);
+                }
+            }
+            Action::CellLost(cell, why) => self.cell_lost(cell, why),
+            Action::Associated(id) => {
+                if let Some(neighbours) = &mut self.neighbours {
+                    neighbours.handle_associated(id);
+                }
+            }
+            Action::Calls(question) => {
+                let sender = self.neighbours.as_ref().and_then(|it| it.sender_of(question));
+                if let Some(sender) = sender {
+                    self.control.handle_call(Wanted { question, sender });
+                }
+            }
+            Action::Tapped(tapped) => {
+                let (observe, view) = self.observe();
+                observe.handle_tapped(&view, &tapped);
+            }
+            Action::SessionsReported => self.note_use(),
+        }
     }
 
     fn do_action(&mut self, action: Action) {
         match action {
-            Action::Effect(effect) => self.do_effect(effect),
+            Action::Effect(effect) => {
+                if matches!(effect, Effect::ReplaceService { .. } | Effect::SetSession { .. }) {
+                    // The next daemon must not take a new version for the old one, and cells keep
+                    // nothing that it would not know of.
+                    self.remember();
+                }
+                self.runtime.do_effect(&mut self.control, effect);
+            }
             Action::Note(note) => self.note(note),
             Action::Write(write) => {
                 let done = self.done.clone();
@@ -73,19 +117,21 @@ impl Daemon {
             }
             Action::Keep(keep) => self.keep_in_journal(keep),
             Action::Compile(digest, below) => {
-                self.compilers.compile(self.control.state(), digest, below)
+                self.runtime.compilers.compile(self.control.state(), digest, below);
             }
-            Action::CloseRules(rules) => self.close(rules),
-            Action::SettleAccounts => self.plane.promises().settle_accounts(self.control.node()),
-            Action::ExpectService => self.cells.tell_all(&ToCell::Expect, &[]),
+            Action::CloseRules(rules) => self.runtime.close_rules(rules),
+            Action::SettleAccounts => {
+                self.runtime.plane.promises().settle_accounts(self.control.node());
+            }
+            Action::ExpectService => self.runtime.cells.tell_all(&ToCell::Expect, &[]),
             Action::Stay(entry, level) => {
-                if self.placement.is_moved(entry) {
-                    self.place(|it, around| it.handle_move(around, entry, level));
-                }
+                self.runtime.stay_at(&mut self.control, entry, level);
             }
-            Action::Drain(entry) => self.drain(entry),
-            Action::CancelDrain(entry) => self.cancel_drain(entry),
-            Action::ClearReusable => self.plane.services().clear_spares(),
+            Action::Drain(entry) => self.runtime.drain(&mut self.control, entry),
+            Action::CancelDrain(entry) => {
+                self.runtime.cancel_drain(&mut self.control, entry);
+            }
+            Action::ClearReusable => self.runtime.plane.services().clear_spares(),
             Action::AskMemory(number, session) => self.ask_memory(number, session),
             Action::AnswerDeployed(answer) => {
                 let DeployedAnswer { service, took_ms, shadowed, lacks, replaced, reply } = *answer;
@@ -101,7 +147,7 @@ impl Daemon {
                 }));
             }
             Action::AnswerCall(question, answer) => {
-                self.cells.tell_all(&ToCell::Called(question, answer), &[]);
+                self.runtime.cells.tell_all(&ToCell::Called(question, answer), &[]);
             }
             Action::FetchMissing => {
                 self.demand.want_missing(&mut self.control);
@@ -109,16 +155,15 @@ impl Daemon {
             }
             Action::BillFetched(modules) => {
                 let account = self.control.state().account(None, None);
-                modules.iter().for_each(|bytes| self.billing.add_fetched(&account, *bytes));
+                modules
+                    .iter()
+                    .for_each(|bytes| self.runtime.usage.billing.add_fetched(&account, *bytes));
             }
             Action::CheckAssociations => self.check_associations(),
-            Action::ForgetSession(session) => {
-                // Another one of that name begins from zero; the ledger has what this one used.
-                self.closed.remove(&session);
-                self.fuel_closed.remove(&session);
-                self.sessions.forget_history(&session);
-            }
-            Action::ClosePorts => self.with_plane(|plane, around| plane.close_ports(around)),
+            Action::ForgetSession(session) => self.runtime.usage.forget(&session),
+            Action::ClosePorts => self
+                .runtime
+                .with_plane(&mut self.control, |plane, around| plane.close_ports(around)),
             Action::Bill => self.bill(),
             Action::FetchCalled(wanted) => {
                 self.demand.want_for_packets(&mut self.control, *wanted);
@@ -127,57 +172,62 @@ impl Daemon {
         }
     }
 
-    fn do_effect(&mut self, effect: Effect) {
-        match effect {
-            Effect::StartCell { restarts } => self.start_cell(restarts),
-            Effect::StartService { start, .. } => self.start_service(start, None),
-            Effect::ReplaceService { start, way } => {
-                // The next daemon must not take the new version for the old one.
-                self.remember();
-                self.start_service(start, Some(way_of(way)));
+    fn cell_lost(&mut self, cell: CellNumber, why: String) {
+        let lost = self.runtime.handle_cell_lost(&mut self.control, cell);
+        // Once, however many services there were: the next daemon needs all of them or none.
+        self.remember();
+        if let Some(neighbours) = &mut self.neighbours {
+            neighbours.end_all(&mut self.control, &self.runtime.cells);
+        }
+        self.control.handle_memory(None);
+        let reasons = [why.as_str(), &lost.reason].into_iter().filter(|it| !it.is_empty());
+        let reason = reasons.collect::<Vec<_>>().join("; ");
+        self.runtime.event(&mut self.control, Event::CellLost { reason });
+        // First the front door: what it still marks would be routed to the server.
+        self.settle();
+        self.runtime.sweep(&mut self.control, lost);
+    }
+
+    fn do_reported(&mut self, then: AfterReport) {
+        match then {
+            AfterReport::Services(sight, reply) => reply.ok(seen_services(&self.view(), &sight)),
+            AfterReport::Service(wanted, reply) => {
+                reply.answer(find_service(&self.view(), &wanted))
             }
-            Effect::MoveService { entry, level } => {
-                self.place(|it, around| it.handle_move(around, entry, level));
+            AfterReport::Stats(sight, reply) => reply.answer(seen_stats(&self.view(), &sight)),
+            AfterReport::Metrics(reply) => {
+                reply.answer(metrics_page(&self.view(), self.observe.events_told()))
             }
-            Effect::SetEdges { entry, edges } => {
-                if let Some(lane) = self.plane.front().lane(entry) {
-                    lane.set_edges(edges);
-                }
-                self.cells.tell(entry, &ToCell::Edges(entry, edges));
+            AfterReport::Sessions(sight, reply) => reply.answer(session_list(&self.view(), &sight)),
+            AfterReport::Session(sight, wanted, reply) => {
+                reply.answer(session_details(&self.view(), &sight, &wanted));
             }
-            Effect::SetClosed { entry, closed } => {
-                if let Some(lane) = self.plane.front().lane(entry) {
-                    lane.set_closed(closed);
-                }
-                self.cells.tell(entry, &ToCell::Closed(entry, closed));
+            AfterReport::CaptureEnds(id, reply) => {
+                let (observe, view) = self.observe();
+                let ended = observe.end_capture(&view, id);
+                self.tell_taps();
+                reply.answer(ended);
             }
-            Effect::StopService { entry } => self.stop_service(entry),
-            Effect::SetSession { session, reservation } => {
-                // The cell keeps nothing that the next daemon would not know of.
-                self.remember();
-                let facts = SessionFacts { id: session, reservation };
-                self.cells.tell_all(&ToCell::Session(Box::new(facts)), &[]);
-                self.plane.promises().mark_unsettled();
+            AfterReport::CountDrops => {
+                let (observe, view) = self.observe();
+                observe.count_drops(&view);
             }
-            Effect::RemoveSession { session } => {
-                // Cells may give the number's part to others.
-                self.sessions.forget(session);
-                if let Ok(front) = self.plane.front_door() {
-                    front.accounts().clear_account(session.0);
-                }
-                self.cells.tell_all(&ToCell::ForgetSession(session), &[]);
-                self.plane.promises().mark_unsettled();
+            AfterReport::EndIdleCalls => {
+                let packets_of =
+                    |entry| self.runtime.cells.report_of(entry).map_or(0, |report| report.packets);
+                self.control.end_idle_calls(&packets_of);
             }
-            Effect::ClearRuleCounters { rule } => {
-                if let Err(error) = self.plane.front().clear_rule_stats(rule) {
-                    tracing::error!(%rule, %error, "a rule's counters were not cleared");
-                }
+            AfterReport::Bill => {
+                let (billing, counters) = self.runtime.counters(&self.control);
+                billing.read_all(&counters);
+                self.write_bill();
             }
-            Effect::InstallRules { rules, .. } => {
-                self.with_plane(|plane, around| plane.install(&rules, around.has_cell));
+            AfterReport::LastBill => {
+                let (billing, counters) = self.runtime.counters(&self.control);
+                billing.read_all(&counters);
+                billing.end_all();
+                self.write_bill();
             }
-            // Control handles them, in their order.
-            Effect::Report(_) => {}
         }
     }
 
@@ -224,24 +274,12 @@ impl Daemon {
         });
     }
 
-    /// Adds what rules counted that are gone to what their sessions have used.
-    fn close(&mut self, rules: Vec<(units::RuleId, units::Name)>) {
-        for (rule, session) in rules {
-            if let Ok(stats) = self.plane.front().rule_stats(rule) {
-                self.recorder.mark();
-                let sum = self.closed.entry(session).or_default();
-                sum.0 += stats.packets;
-                sum.1 += stats.bytes;
-            }
-        }
-    }
-
     /// Asks cells for the memory in use.
     fn ask_memory(&mut self, number: u64, session: Option<units::SessionId>) {
-        if !self.cells.is_any() {
+        if !self.runtime.cells.is_any() {
             return self.control.handle_memory(None);
         }
-        self.cells.tell_all(&ToCell::MemoryOf(session), &[]);
+        self.runtime.cells.tell_all(&ToCell::MemoryOf(session), &[]);
         let done = self.done.clone();
         tokio::spawn(async move {
             tokio::time::sleep(SAID_WITHIN).await;

@@ -214,9 +214,9 @@ async fn run_locked(start: Start, prepared: Prepared, bpf: bool) -> Result<End> 
     let ended = daemon.serve(monitor, requests, done_rx).await;
     // Whoever comes next has not their keys.
     if let Some(neighbours) = &mut daemon.neighbours {
-        neighbours.end_all(&mut daemon.control, &daemon.cells);
+        neighbours.end_all(&mut daemon.control, &daemon.runtime.cells);
     }
-    if ended.is_ok() && daemon.hands_over {
+    if ended.is_ok() && daemon.handover.is_done {
         // Until whoever asked has his answer; more than that he does not need.
         tokio::time::sleep(ANSWERED_WITHIN).await;
         let node = daemon.file.name.as_str();

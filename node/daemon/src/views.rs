@@ -48,7 +48,7 @@ impl Daemon {
     /// Handles a request for which the modules that it names have been looked for.
     pub(crate) fn handle_fetched(&mut self, Incoming { caller, request }: Incoming) {
         self.control.set_now(self.now());
-        self.control.set_reusable(self.plane.instances().reusable());
+        self.control.set_reusable(self.runtime.plane.instances().reusable());
         match request {
             Request::Change(change) => self.control.handle_change(caller, change),
             request => {
@@ -71,9 +71,11 @@ impl Daemon {
             // Control handles them.
             Request::Change(change) => self.control.handle_change(caller, change),
             Request::Node(reply) => reply.ok(node_info(&self.view(), &sight)),
-            Request::Services(reply) => self.after_report(AfterReport::Services(sight, reply)),
+            Request::Services(reply) => {
+                self.runtime.after_report(AfterReport::Services(sight, reply))
+            }
             Request::Service(wanted, reply) => {
-                self.after_report(AfterReport::Service(wanted, reply));
+                self.runtime.after_report(AfterReport::Service(wanted, reply));
             }
             Request::Message(wanted, message, reply) => self.message(&wanted, &message, reply),
             Request::Rules(reply) => reply.answer(rule_list(&self.view(), &sight)),
@@ -92,10 +94,10 @@ impl Daemon {
                 self.tell_taps();
             }
             Request::EndCapture(id, reply) => match self.observe.check_capture(id) {
-                Ok(()) => self.after_report(AfterReport::CaptureEnds(id, reply)),
+                Ok(()) => self.runtime.after_report(AfterReport::CaptureEnds(id, reply)),
                 Err(refusal) => reply.refuse(refusal),
             },
-            Request::Metrics(reply) => self.after_report(AfterReport::Metrics(reply)),
+            Request::Metrics(reply) => self.runtime.after_report(AfterReport::Metrics(reply)),
             Request::Why(reply) => reply.ok(self.observe.why_list(&self.view(), &sight)),
             Request::Explain(request, reply) => self.explain(&request, reply),
             Request::Modules(reply) => reply.answer(self.module_list(&caller)),
@@ -108,7 +110,7 @@ impl Daemon {
             Request::AddSignatures(wanted, request, reply) => {
                 self.add_signatures(&wanted, &request.file, reply);
             }
-            Request::Stats(reply) => self.after_report(AfterReport::Stats(sight, reply)),
+            Request::Stats(reply) => self.runtime.after_report(AfterReport::Stats(sight, reply)),
             Request::Revoke(request, reply) => self.control.handle_revocation(&request, reply),
             Request::Revocations(reply) => reply.ok(revocations(self.control.state().authority())),
             Request::Backup(reply) => {
@@ -117,13 +119,17 @@ impl Daemon {
                 drop(tokio::task::spawn_blocking(move || reply.answer(read.run())));
             }
             Request::Desired(reply) => self.desired_info(reply),
-            Request::Ledger(question) => ledger::answer(&self.billing, &self.node_key, question),
-            Request::Sessions(reply) => self.after_report(AfterReport::Sessions(sight, reply)),
+            Request::Ledger(question) => {
+                ledger::answer(&self.runtime.usage.billing, &self.node_key, question)
+            }
+            Request::Sessions(reply) => {
+                self.runtime.after_report(AfterReport::Sessions(sight, reply))
+            }
             Request::Session(wanted, reply) => {
-                self.after_report(AfterReport::Session(sight, wanted, reply));
+                self.runtime.after_report(AfterReport::Session(sight, wanted, reply));
             }
             Request::HandOver(reply) => {
-                self.handing_over = Some((Instant::now() + SETTLED_WITHIN, reply));
+                self.handover.waiting = Some((Instant::now() + SETTLED_WITHIN, reply));
                 self.hand_over_settled();
             }
         }
@@ -156,7 +162,7 @@ impl Daemon {
         let (store, done) = (self.control.modules().store().clone(), self.done.clone());
         let (wasm, manifest) = (module.wasm.clone(), module.checked.manifest.clone());
         let account = self.control.state().account(None, None);
-        self.billing.add_fetched(&account, wasm.len() as u64);
+        self.runtime.usage.billing.add_fetched(&account, wasm.len() as u64);
         let answer = ModuleStored {
             schema_version: SCHEMA_VERSION,
             digest: digest.to_string(),
@@ -185,8 +191,8 @@ impl Daemon {
         let is_compiled = state.modules().code(&digest, state.bpf_now()).is_some();
         // One at a time: a whole repository may be on its way to this store. What may not run is
         // not compiled, either.
-        if !is_compiled && self.compilers.is_idle() && may_run {
-            self.compilers.compile(self.control.state(), digest, self.control.node().bpf());
+        if !is_compiled && self.runtime.compilers.is_idle() && may_run {
+            self.runtime.compilers.compile(self.control.state(), digest, self.control.node().bpf());
         }
     }
 
@@ -225,8 +231,8 @@ impl Daemon {
     pub(crate) fn hand_over_settled(&mut self) {
         let is_settled = self.control.is_settled();
         let is_due = |(until, _): &mut (Instant, _)| is_settled || *until <= Instant::now();
-        let Some((_, reply)) = self.handing_over.take_if(is_due) else { return };
-        self.hands_over = true;
+        let Some((_, reply)) = self.handover.waiting.take_if(is_due) else { return };
+        self.handover.is_done = true;
         let (node, pid) = (self.file.name.to_string(), std::process::id());
         reply.ok(api::HandedOver { schema_version: SCHEMA_VERSION, node, pid });
     }
@@ -246,7 +252,7 @@ impl Daemon {
         });
         match checked {
             Ok((entry, bytes)) => {
-                self.cells.deliver(entry, bytes, reply);
+                self.runtime.cells.deliver(entry, bytes, reply);
             }
             Err(refusal) => reply.refuse(refusal),
         }

@@ -1,0 +1,73 @@
+//! Effects of `core/node` that cells and the data plane do.
+
+use super::*;
+
+/// Has the cell stop a service; one that waits for its compiler never begins there.
+pub(super) fn stop_service(runtime: &mut Runtime, control: &mut Control, entry: EntryId) {
+    let was_to_start = runtime.compilers.forget(control.state(), &mut runtime.usage.billing, entry);
+    match was_to_start {
+        true => runtime.event_later(Event::ServiceStopped { entry }),
+        false => runtime.cells.tell(entry, &ToCell::Stop(entry)),
+    }
+}
+
+pub(super) fn do_effect(runtime: &mut Runtime, control: &mut Control, effect: Effect) {
+    match effect {
+        Effect::StartCell { restarts } => runtime.start_cell(control, restarts),
+        Effect::StartService { start, .. } => {
+            super::start::start_service(runtime, control, start, None)
+        }
+        Effect::ReplaceService { start, way } => {
+            super::start::start_service(runtime, control, start, Some(way_of(way)));
+        }
+        Effect::MoveService { entry, level } => {
+            runtime.place(control, |it, around| it.handle_move(around, entry, level));
+        }
+        Effect::SetEdges { entry, edges } => {
+            if let Some(lane) = runtime.plane.front().lane(entry) {
+                lane.set_edges(edges);
+            }
+            runtime.cells.tell(entry, &ToCell::Edges(entry, edges));
+        }
+        Effect::SetClosed { entry, closed } => {
+            if let Some(lane) = runtime.plane.front().lane(entry) {
+                lane.set_closed(closed);
+            }
+            runtime.cells.tell(entry, &ToCell::Closed(entry, closed));
+        }
+        Effect::StopService { entry } => stop_service(runtime, control, entry),
+        Effect::SetSession { session, reservation } => {
+            let facts = SessionFacts { id: session, reservation };
+            runtime.cells.tell_all(&ToCell::Session(Box::new(facts)), &[]);
+            runtime.plane.promises().mark_unsettled();
+        }
+        Effect::RemoveSession { session } => {
+            // Cells may give the number's part to others.
+            runtime.usage.sessions.forget(session);
+            if let Ok(front) = runtime.plane.front_door() {
+                front.accounts().clear_account(session.0);
+            }
+            runtime.cells.tell_all(&ToCell::ForgetSession(session), &[]);
+            runtime.plane.promises().mark_unsettled();
+        }
+        Effect::ClearRuleCounters { rule } => {
+            if let Err(error) = runtime.plane.front().clear_rule_stats(rule) {
+                tracing::error!(%rule, %error, "a rule's counters were not cleared");
+            }
+        }
+        Effect::InstallRules { rules, .. } => {
+            runtime.with_plane(control, |plane, around| plane.install(&rules, around.has_cell));
+        }
+        // Control handles them, in their order.
+        Effect::Report(_) => {}
+    }
+}
+
+/// Converts a path of state to the cell's type.
+const fn way_of(way: node::StateWay) -> StateWay {
+    match way {
+        node::StateWay::Memory => StateWay::Memory,
+        node::StateWay::Hooks => StateWay::Hooks,
+        node::StateWay::Empty => StateWay::Empty,
+    }
+}

@@ -1,0 +1,86 @@
+//! Calls of the placement, and the actions that follow from them.
+
+use super::*;
+
+pub(super) fn placing<T>(
+    runtime: &mut Runtime,
+    control: &mut Control,
+    ask: impl FnOnce(&mut Placement, &mut Around<'_>) -> T,
+) -> T {
+    let (now, has_cell) = (runtime.clock.now(), runtime.cells.is_any());
+    let around = &mut Around { now, node: control.node(), plane: &mut runtime.plane, has_cell };
+    ask(&mut runtime.placement, around)
+}
+
+pub(super) fn do_placement(runtime: &mut Runtime, control: &mut Control, action: PlacementAction) {
+    use PlacementAction as Action;
+    match action {
+        Action::Event(event) => runtime.event(control, event),
+        Action::Refuse { is_short, event } => control.handle_event(event, is_short),
+        Action::Target(entry, level) => {
+            runtime.cells.tell(entry, &ToCell::Target(entry, word_of(level)));
+        }
+        Action::Recount(entry) => runtime.cells.tell(entry, &ToCell::Recount(entry)),
+        Action::VersionKnown(entry) => runtime.cells.tell(entry, &ToCell::VersionKnown(entry)),
+        Action::Load(entry, level) => load(runtime, control, entry, level),
+        Action::ClearLane(entry) => wait_for_packets(runtime, Done::LaneUnused(entry), true),
+        Action::Spare(number) => runtime.when_packets_have_landed(Done::SpareReady(number)),
+        Action::RefuseMovers(service, message) => {
+            control.refuse_movers(&service, &message);
+        }
+        Action::Paused(service, paused_us) => {
+            control.handle_paused(&service, paused_us);
+        }
+        Action::Begin(entry) => runtime.place(control, |it, around| it.handle_begin(around, entry)),
+        Action::Resume { entry, had_lane } => {
+            runtime.place(control, |it, around| it.handle_resume(around, entry, had_lane));
+        }
+        Action::Left(entry) => control.handle_drained(entry),
+    }
+}
+
+/// Loads a service's program for a level. The verifier may take seconds over it,
+/// and the daemon goes on meanwhile.
+fn load(runtime: &mut Runtime, control: &mut Control, entry: EntryId, level: Level) {
+    if level == Level::Kernel {
+        // Before the first packet comes there.
+        runtime.settle_gro(control, None);
+    }
+    let code = code_of(control, entry);
+    match runtime.plane.loader(entry, level, code) {
+        Ok(load) => {
+            let done = runtime.done.clone();
+            tokio::task::spawn_blocking(move || {
+                // The daemon is gone when nobody receives: nothing is left to do.
+                let _ = done.send(Done::Loaded(Box::new(load())));
+            });
+        }
+        Err(reason) => {
+            runtime
+                .place(control, |it, around| it.handle_loaded(around, entry, level, Err(reason)));
+        }
+    }
+}
+
+/// Returns the code of a service's module, if it is compiled for the present settings.
+fn code_of(control: &Control, entry: EntryId) -> Option<Arc<Compiled>> {
+    let digest: Digest = control.node().service_of(entry)?.module.digest.parse().ok()?;
+    let bpf = control.state().bpf_now();
+    control.modules().code(&digest, bpf).cloned()
+}
+
+/// Sends a completion when no packet is left in the front door and programs of now, and, if it
+/// `must` come, also when that cannot be known.
+pub(super) fn wait_for_packets(runtime: &Runtime, then: Done, must: bool) {
+    let done = runtime.done.clone();
+    tokio::task::spawn_blocking(move || {
+        let waited = bpf::front_door::wait_for_packets_in_flight();
+        if let Err(error) = &waited {
+            tracing::error!(%error, "packets in flight were not waited for");
+        }
+        if waited.is_ok() || must {
+            // The daemon is gone when nobody receives: nothing is left to do.
+            let _ = done.send(then);
+        }
+    });
+}

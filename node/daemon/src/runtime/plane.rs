@@ -1,0 +1,78 @@
+//! Calls of the data plane, and the actions that follow from them.
+
+use super::*;
+
+pub(super) fn ask_plane<T>(
+    runtime: &mut Runtime,
+    control: &mut Control,
+    ask: impl FnOnce(&mut DataPlane, &dataplane::Around<'_>) -> T,
+) -> T {
+    let around = dataplane::Around {
+        node: control.node(),
+        desired: control.desired().state(),
+        node_changed: runtime.node_changed,
+        has_cell: runtime.cells.is_any(),
+        placement: &runtime.placement,
+    };
+    ask(&mut runtime.plane, &around)
+}
+
+/// Does all pending actions of the data plane. Returns the first failure to give cells what they
+/// need.
+pub(super) fn do_plane_actions(runtime: &mut Runtime, control: &mut Control) -> Result<()> {
+    let mut failed = Ok(());
+    while let Some(action) = runtime.plane.poll_action() {
+        let done = do_plane_action(runtime, control, action);
+        failed = failed.and(done);
+    }
+    failed
+}
+
+pub(super) fn do_plane_action(
+    runtime: &mut Runtime,
+    control: &mut Control,
+    action: dataplane::Action,
+) -> Result<()> {
+    use dataplane::Action;
+    match action {
+        Action::Note(note) => control.note(note),
+        Action::Tell(message) => runtime.cells.tell_all(&message, &[]),
+        Action::Give(message, fds) => {
+            let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+            runtime.cells.send_all(&message, &fds).inspect_err(|error| {
+                tracing::error!(error = format!("{error:#}"), "the cell was not told");
+            })?;
+        }
+        Action::GiveQueue { port, message, fds } => {
+            let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+            let given = runtime.cells.send_queue(CellNumber::FIRST, &message, &fds);
+            given.inspect_err(|error| {
+                let error = format!("{error:#}");
+                tracing::error!(%port, error, "its services get no packets");
+            })?;
+        }
+        Action::UseRules(number, memory) => {
+            match runtime.cells.send_all(&ToCell::Rules(number), &[memory.as_fd()]) {
+                Ok(()) => runtime.plane.await_rules(),
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    tracing::error!(error, "the cell does not know the rules");
+                }
+            }
+        }
+        Action::LeaveKernel(service) => {
+            let level = abi::Level::User;
+            if let Err(refusal) = control.command(Command::Move { service, level }) {
+                tracing::error!(reason = refusal.message, "a service stays at kernel level");
+            }
+        }
+        Action::SweepAfter(after) => {
+            let done = runtime.done.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(after).await;
+                let _ = done.send(Done::InterceptionsLeft);
+            });
+        }
+    }
+    Ok(())
+}
