@@ -1,26 +1,24 @@
 //! The daemon's one task: what comes in, what is decided, what is done.
 
-use crate::adopt;
+mod actions;
+pub(crate) mod adopt;
+mod requests;
+mod start;
+
+pub(crate) use start::{Start, adopt_or_start};
+
 use crate::associations::Neighbours;
-use crate::barrier::Barrier;
-use crate::cells::{AfterReport, CellNumber, Cells};
+use crate::cells::{AfterReport, CellNumber};
 use crate::clock::Clock;
-use crate::compilers::Compilers;
+use crate::compilers;
 use crate::completion::Completion;
 use crate::config::NodeFile;
 use crate::control::Control;
-use crate::control::desired::Desired;
-use crate::control::modules::Modules;
-use crate::control::state::{self, Below, NodeState};
-use crate::dataplane::DataPlane;
-use crate::dataplane::budgets;
-use crate::dataplane::kernel_settings;
+use crate::dataplane::{budgets, kernel_settings};
 use crate::demand::Demand;
 use crate::deploy;
 pub(crate) use crate::done::Done;
 use crate::events::Note;
-use crate::ledger::Billing;
-use crate::life::Found;
 use crate::observe::documents::sessions::usage;
 use crate::observe::explain::Explaining;
 use crate::observe::question::Asked;
@@ -31,15 +29,11 @@ use crate::reply::Reply;
 use crate::request::Incoming;
 use crate::runtime::Runtime;
 use crate::sessions;
-use crate::usage::Usage;
 use anyhow::{Context, Result};
-use api::{EventKind, ExplainRequest, Explanation};
+use api::{ExplainRequest, Explanation};
 use cell::protocol::ToCell;
-use module_store::Store;
-use netlink::{Change, Monitor};
-use node::Node;
+use netlink::Monitor;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::signal::unix::{SignalKind, signal};
@@ -58,189 +52,68 @@ const TIDY: Duration = Duration::from_secs(1);
 
 /// Everything that the node is, beside what core/node decides.
 pub(crate) struct Daemon {
-    pub(crate) file: Arc<NodeFile>,
-    /// Key of the node.
-    pub(crate) node_key: Arc<SecretKey>,
-    pub(crate) clock: Clock,
+    identity: Identity,
     /// Everything that decides what runs.
-    pub(crate) control: Control,
+    control: Control,
     /// Everything that runs it.
-    pub(crate) runtime: Runtime,
+    runtime: Runtime,
     /// Modules that are wanted and not there.
-    pub(crate) demand: Demand,
+    demand: Demand,
     /// Associations, where the node has any.
-    pub(crate) neighbours: Option<Neighbours>,
+    neighbours: Option<Neighbours>,
     /// Events, drops and captures.
-    pub(crate) observe: Observe,
+    observe: Observe,
     /// Schedule of the record of what runs.
-    pub(crate) recorder: Recorder,
-    pub(crate) handover: Handover,
-    pub(crate) done: mpsc::UnboundedSender<Done>,
+    recorder: Recorder,
+    handover: Handover,
+    done: mpsc::UnboundedSender<Done>,
+}
+
+/// Identity of the node that a daemon runs.
+struct Identity {
+    file: Arc<NodeFile>,
+    /// Key of the node.
+    node_key: Arc<SecretKey>,
+    clock: Clock,
 }
 
 /// Request to let go of the node for another daemon.
 #[derive(Default)]
-pub(crate) struct Handover {
+struct Handover {
     /// True once it has been answered: the daemon ends without taking anything down.
-    pub(crate) is_done: bool,
+    is_done: bool,
     /// Request that waits for new versions to settle, and its deadline.
-    pub(crate) waiting: Option<(Instant, Reply<api::HandedOver>)>,
-}
-
-/// Which node a daemon is to be.
-#[derive(Clone)]
-pub(crate) struct Start {
-    pub(crate) file: Arc<NodeFile>,
-    /// The node file's path.
-    pub(crate) config: PathBuf,
-    /// Who the node is.
-    pub(crate) key: Arc<SecretKey>,
-    /// The core that runs modules.
-    pub(crate) guest_core: usize,
-}
-
-/// What a daemon begins with.
-pub(crate) struct Parts {
-    /// When the node's clock was zero.
-    pub(crate) started: Instant,
-    pub(crate) desired: Desired,
-    pub(crate) node: Node,
-    pub(crate) store: Store,
-    pub(crate) plane: DataPlane,
+    waiting: Option<(Instant, Reply<api::HandedOver>)>,
 }
 
 impl Daemon {
-    pub(crate) fn adopt_or_start(
-        start: Start,
-        found: Found,
-        done: mpsc::UnboundedSender<Done>,
-    ) -> Result<Self> {
-        let Found { store, desired, barrier, stays_closed } = found;
-        let mut desired = Some(desired);
-        match Self::adopt(&start, &store, &mut desired, &done) {
-            Ok(Some(mut daemon)) => {
-                let (observe, view) = daemon.observe();
-                observe.begin_drops(&view);
-                let (name, ports) = (&daemon.file.name, daemon.runtime.plane.ports().len());
-                let text = format!("the node '{name}' goes on with {ports} ports: adopted");
-                daemon.note(Note::new(EventKind::NodeStarted, text));
-                daemon.runtime.with_plane(&mut daemon.control, |plane, _| plane.note_uncounted());
-                return Ok(daemon);
-            }
-            Ok(None) => {}
-            Err(error) => {
-                let error = format!("{error:#}");
-                tracing::warn!(
-                    error,
-                    "what a daemon before left cannot be adopted, it is taken down"
-                );
-            }
+    /// Goes on with what is desired, and with what was adopted. Modules run below user level only if
+    /// `bpf` says so.
+    ///
+    /// # Errors
+    /// When an address of `[associations]` cannot be served.
+    pub(crate) fn begin(&mut self, neighbours: Option<Neighbours>, bpf: bool) -> Result<()> {
+        self.neighbours = neighbours;
+        if !bpf {
+            let forbidden = self.control.forbid_below();
+            forbidden.map_err(|refusal| anyhow::anyhow!("{}", refusal.message))?;
         }
-        let barrier = barrier.unwrap_or_else(|| {
-            let state = desired.as_ref().map(|desired| &**desired.state());
-            Barrier::raise(&start.file, state)
-        });
-        if stays_closed {
-            crate::dataplane::closing::close_all(&start.file.name, &start.file.ports);
-        }
-        for what in adopt::take_down(&start.file.name)? {
-            tracing::info!(what, "took down what a dead node of this name had left");
-        }
-        let mut daemon = Self::start(start, store, desired, done)?;
-        daemon.runtime.with_plane(&mut daemon.control, |plane, around| plane.close_ports(around));
-        barrier.lower();
-        Ok(daemon)
+        self.control.end_unknown_capabilities();
+        self.resume();
+        compilers::prepare(self.control.state().bpf_now());
+        self.control.serve_associations().context("bringing active packets to the cell")
     }
 
-    fn start(
-        start: Start,
-        store: Store,
-        desired: Option<Desired>,
-        done: mpsc::UnboundedSender<Done>,
-    ) -> Result<Self> {
-        let Start { file, config, .. } = &start;
-        let mut node = Node::new(file.name.clone(), file.ports.clone())?;
-        // An adoption that has failed late had it.
-        let desired =
-            desired.map_or_else(|| crate::control::apply::open(file, config, &store), Ok)?;
-        let plane = DataPlane::start(file, &node, desired.state())?;
-        node.handle_timeout(Nanos::ZERO);
-        let started = Instant::now();
-        let parts = Parts { started, desired, node, store, plane };
-        let mut daemon = Self::join(start, parts, done)?;
-        daemon.runtime.renew_capacity(&mut daemon.control);
-        daemon.runtime.with_plane(&mut daemon.control, |plane, around| {
-            plane.handle_change(around, Change::Lost)
-        })?;
-        let (observe, view) = daemon.observe();
-        observe.begin_drops(&view);
-        let text = format!(
-            "the node '{}' runs with {} ports",
-            daemon.file.name,
-            daemon.runtime.plane.ports().len()
-        );
-        daemon.note(Note::new(EventKind::NodeStarted, text));
-        daemon.runtime.with_plane(&mut daemon.control, |plane, _| plane.note_modes());
-        Ok(daemon)
+    /// Returns true once the node was handed over to another daemon.
+    pub(crate) const fn is_handed_over(&self) -> bool {
+        self.handover.is_done
     }
 
-    /// A daemon without a cell.
-    pub(crate) fn join(
-        start: Start,
-        parts: Parts,
-        done: mpsc::UnboundedSender<Done>,
-    ) -> Result<Self> {
-        let clock = Nanos(u64::try_from(parts.started.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        let authority = parts.desired.authority(clock, start.file.trust.anyone.clone())?;
-        let billing = Billing::begin(&start.file.state, &start.key, done.clone())?;
-        let codec_done = done.clone();
-        let codec_news = Completion::new(move |(number, news)| {
-            // The daemon is gone when nobody receives: nothing is left to do.
-            let _ = codec_done.send(Done::Codec(number, news));
-        });
-        let compiled_done = done.clone();
-        let compiled = Completion::new(move |completed| {
-            // The daemon is gone when nobody receives: nothing is left to do.
-            let _ = compiled_done.send(Done::Compiled(completed));
-        });
-        let (fetched_done, stored_done) = (done.clone(), done.clone());
-        let fetched = Completion::new(move |fetched| {
-            let _ = fetched_done.send(Done::Fetched(Box::new(fetched)));
-        });
-        let stored = Completion::new(move |(digest, stored)| {
-            let _ = stored_done.send(Done::Stored(digest, stored, None));
-        });
-        let plane = parts.plane;
-        let unsupported = plane.unsupported().map(str::to_owned);
-        let below = Below { unsupported, is_allowed: true };
-        let state = NodeState::new(state::Parts {
-            file: Arc::clone(&start.file),
-            config: start.config.clone(),
-            key: start.key.public(),
-            node: parts.node,
-            desired: parts.desired,
-            authority,
-            modules: Modules::new(parts.store, &start.file.trust),
-            below,
-        });
-        let clock = Clock::since(parts.started);
-        let compilers = Compilers::open(&start.file.state, &start.key, compiled);
-        let cells = Cells::new(start.guest_core, codec_news);
-        let node = (start.file.name.clone(), start.guest_core, clock);
-        let usage = Usage::new(billing);
-        Ok(Self {
-            demand: Demand::begin(&start.file, &start.config, fetched, stored)?,
-            control: Control::new(state),
-            runtime: Runtime::new(node, plane, cells, compilers, usage, done.clone()),
-            file: start.file,
-            node_key: start.key,
-            clock,
-            neighbours: None,
-            observe: Observe::new(),
-            recorder: Recorder::new(record::fingerprint()?, Instant::now()),
-            handover: Handover::default(),
-            done,
-        })
+    /// Ends all associations: the next daemon has not their keys.
+    pub(crate) fn end_associations(&mut self) {
+        if let Some(neighbours) = &mut self.neighbours {
+            neighbours.end_all(&mut self.control, &self.runtime.cells);
+        }
     }
 
     /// Writes down what runs, or does so later with what else happens until then: of thousands of
@@ -266,8 +139,8 @@ impl Daemon {
                 fingerprint: self.recorder.fingerprint(),
                 namespace: record::namespace(),
                 followed: self.control.desired().followed(),
-                clock_zero_ns: record::on_machine_clock(self.clock.started()),
-                ports: &self.file.ports,
+                clock_zero_ns: record::on_machine_clock(self.identity.clock.started()),
+                ports: &self.identity.file.ports,
                 cell: self.runtime.cells.pid(CellNumber::FIRST),
                 node,
                 closed: &self.runtime.usage.closed,
@@ -278,7 +151,7 @@ impl Daemon {
                 meters: self.runtime.usage.billing.meters(),
                 has_packet_ports: self.runtime.plane.front().packets().is_some(),
             };
-            record.write(&self.file.name)
+            record.write(&self.identity.file.name)
         });
         if let Err(error) = written {
             let error = format!("{error:#}");
@@ -309,15 +182,15 @@ impl Daemon {
 
     /// Returns the time since the node started.
     pub(crate) fn now(&self) -> Nanos {
-        self.clock.now()
+        self.identity.clock.now()
     }
 
     /// Returns what there is, for reading.
     pub(crate) fn view(&self) -> View<'_> {
         View {
             now: self.now(),
-            file: &self.file,
-            node_key: &self.node_key,
+            file: &self.identity.file,
+            node_key: &self.identity.node_key,
             node: self.control.node(),
             state: self.control.state(),
             plane: &self.runtime.plane,
@@ -337,8 +210,8 @@ impl Daemon {
         let now = self.now();
         let view = View {
             now,
-            file: &self.file,
-            node_key: &self.node_key,
+            file: &self.identity.file,
+            node_key: &self.identity.node_key,
             node: self.control.node(),
             state: self.control.state(),
             plane: &self.runtime.plane,
@@ -376,11 +249,11 @@ impl Daemon {
         let (mut heartbeat, mut look) = (every(HEARTBEAT), every(kernel_settings::LOOK));
         let (mut tidy, mut drops) = (every(TIDY), every(drops::LOOK_EVERY));
         let (mut budgets, mut uses) = (every(budgets::LOOK_EVERY), every(sessions::LOOK_EVERY));
-        let mut bills = every(Duration::from_secs(self.file.ledger_every.0));
+        let mut bills = every(Duration::from_secs(self.identity.file.ledger_every.0));
         let (mut moves, mut captures) = (every(LANES_EVERY), every(capture::LOOK_EVERY));
         loop {
-            self.settle();
-            self.hand_over_settled();
+            actions::settle(self);
+            requests::hand_over_settled(self);
             if self.runtime.usage.billing.has_ended() || self.handover.is_done {
                 return Ok(());
             }
@@ -406,7 +279,7 @@ impl Daemon {
                         neighbours.handle_news(&mut self.control, &self.runtime.cells, news);
                     }
                 }
-                Some(incoming) = requests.recv() => self.handle(incoming, BTreeSet::new()),
+                Some(incoming) = requests.recv() => requests::handle(self, incoming, BTreeSet::new()),
                 Some(done) = done.recv() => self.finish(done),
                 _ = heartbeat.tick() => {
                     self.runtime.plane.heartbeat()?;
@@ -483,7 +356,7 @@ impl Daemon {
             Done::Compiled(completed) => {
                 self.runtime.handle_compiler(&mut self.control, completed);
             }
-            Done::Stored(digest, stored, reply) => self.stored(digest, stored, reply),
+            Done::Stored(digest, stored, reply) => requests::stored(self, digest, stored, reply),
             Done::Loaded(loaded) => self.runtime.loaded(&mut self.control, *loaded),
             Done::Landed(entry) => self.runtime.cells.tell(entry, &ToCell::Settle(entry)),
             Done::SpeedMeasured(speed) => {
@@ -517,7 +390,7 @@ impl Daemon {
                 self.control.set_now(self.now());
                 let Self { demand, control, runtime, .. } = self;
                 demand.handle_fetched(control, &mut runtime.usage.billing, *fetched);
-                self.release_fetched();
+                requests::release_fetched(self);
             }
             Done::Codec(number, news) => self.runtime.cells.handle_codec_news(number, news),
         }
@@ -567,9 +440,9 @@ impl Daemon {
     pub(crate) fn stop(&mut self) {
         deploy::end_spare();
         self.runtime.cells.end_codecs();
-        tracing::info!(node = %self.file.name, "the node stops");
-        Record::remove(&self.file.name);
-        if let Err(error) = bpf::front_door::remove(&self.file.name) {
+        tracing::info!(node = %self.identity.file.name, "the node stops");
+        Record::remove(&self.identity.file.name);
+        if let Err(error) = bpf::front_door::remove(&self.identity.file.name) {
             tracing::error!(%error, "the pins were not removed");
         }
         // Before the cell: without it a frame that was taken would be lost.

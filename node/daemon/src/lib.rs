@@ -14,7 +14,6 @@
 #![forbid(unsafe_code)]
 
 mod access;
-mod adopt;
 mod answer;
 mod associations;
 pub mod backup;
@@ -31,7 +30,6 @@ mod dataplane;
 mod demand;
 mod deploy;
 mod done;
-mod effects;
 mod events;
 mod http;
 pub mod journal;
@@ -54,7 +52,6 @@ mod server;
 mod sessions;
 mod token_file;
 mod usage;
-mod views;
 
 pub use config::{ConfigError, NodeFile, SAMPLE_CONFIG, Wanted};
 pub use journal::JournalError;
@@ -90,7 +87,7 @@ pub fn run(options: Options) -> Result<()> {
     let file = NodeFile::parse(&text, &options.config.display().to_string())?;
     // Before anything that runs is asked to end: a node without its key does not start.
     let key = node_key::open(&file.state)?;
-    adopt::check_place(&file, &options.config)?;
+    daemon::adopt::check_place(&file, &options.config)?;
     listen::check_addresses(&file)?;
     // The guest core is the cell's: what the daemon, its compilers and the verifier do for it
     // takes no time there, if there is another core.
@@ -173,7 +170,7 @@ pub fn is_known(name: &Name) -> bool {
 pub fn cleanup(name: &Name) -> Result<Vec<String>> {
     let lock = life::lock(name).context("another process holds the node")?;
     let take_down = || -> Result<Vec<String>> {
-        let removed = adopt::take_down(name)?;
+        let removed = daemon::adopt::take_down(name)?;
         dataplane::closing::open_names(name);
         Ok(removed)
     };

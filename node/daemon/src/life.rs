@@ -8,12 +8,12 @@
 //! ```
 
 use crate::access::Gate;
-use crate::adopt;
 use crate::associations::Neighbours;
 use crate::barrier::Barrier;
 use crate::config::NodeFile;
 use crate::control::desired::Desired;
-use crate::daemon::{Daemon, Start};
+use crate::daemon::Start;
+use crate::daemon::adopt;
 use crate::dataplane::closing;
 use crate::http::Incoming;
 use crate::listen::{Listening, listen};
@@ -201,43 +201,26 @@ async fn run_locked(start: Start, prepared: Prepared, bpf: bool) -> Result<End> 
     let Prepared { found, monitor, neighbours, listening, requests } = prepared;
     let (done, done_rx) = mpsc::unbounded_channel();
     let name = start.file.name.clone();
-    let mut daemon = Daemon::adopt_or_start(start, found, done).inspect_err(|_| {
+    let mut daemon = crate::daemon::adopt_or_start(start, found, done).inspect_err(|_| {
         // What it had put up comes down again; the first failure is the one to tell.
         let _ = adopt::take_down(&name);
     })?;
-    daemon.neighbours = neighbours;
-    if let Err(error) = begin(&mut daemon, bpf) {
+    if let Err(error) = daemon.begin(neighbours, bpf) {
         // Nobody could ask it to end, or adopt what it leaves.
         daemon.stop();
         return Err(error);
     }
     let ended = daemon.serve(monitor, requests, done_rx).await;
-    // Whoever comes next has not their keys.
-    if let Some(neighbours) = &mut daemon.neighbours {
-        neighbours.end_all(&mut daemon.control, &daemon.runtime.cells);
-    }
-    if ended.is_ok() && daemon.handover.is_done {
+    daemon.end_associations();
+    if ended.is_ok() && daemon.is_handed_over() {
         // Until whoever asked has his answer; more than that he does not need.
         tokio::time::sleep(ANSWERED_WITHIN).await;
-        let node = daemon.file.name.as_str();
-        tracing::info!(node, "handed over: everything goes on without this daemon");
+        tracing::info!(node = %name, "handed over: everything goes on without this daemon");
         return Ok(End::HandedOver);
     }
     drop(listening);
     daemon.stop();
     ended.map(|()| End::Down)
-}
-
-/// Goes on with what is wanted, and with what was adopted.
-fn begin(daemon: &mut Daemon, bpf: bool) -> Result<()> {
-    if !bpf {
-        let forbidden = daemon.control.forbid_below();
-        forbidden.map_err(|refusal| anyhow::anyhow!("{}", refusal.message))?;
-    }
-    daemon.control.end_unknown_capabilities();
-    daemon.resume();
-    crate::compilers::prepare(daemon.control.state().bpf_now());
-    daemon.control.serve_associations().context("bringing active packets to the cell")
 }
 
 /// An answer that was given is on its way within this.

@@ -17,17 +17,14 @@ mod start;
 
 use crate::cells::{AfterReport, CellLink, CellNumber, Cells, SILENT_MAX, Silence};
 use crate::clock::Clock;
-use crate::compilers::{self, Compilers, Completed};
+use crate::compilers::{Compilers, Completed};
 use crate::control::Control;
-use crate::control::memory::used_by;
-use crate::control::placement::{Action as PlacementAction, Around, Candidates, Placement};
-use crate::dataplane::instances::{Loaded, Make, word_of};
-use crate::dataplane::interceptions::make_sockets;
+use crate::control::placement::{Around, Placement};
+use crate::dataplane::instances::{Loaded, word_of};
 use crate::dataplane::{self, DataPlane};
 use crate::done::Done;
 use crate::events::Note;
 use crate::ledger::{Billing, Counters};
-use crate::pending::{Facts, Pending, packet_facts, stream_facts};
 use crate::sessions::capacity::capacity_of;
 use crate::usage::Usage;
 use abi::Level;
@@ -35,19 +32,13 @@ use abi::check::Kind;
 use anyhow::{Context, Result};
 use api::EventKind;
 use association::AssociationId;
-use cell::protocol::{
-    Failure, FromCell, ServiceFacts, SessionFacts, StateWay, StreamFacts, Tapped, ToCell,
-};
-use cell::{CallQuestion, Compiled};
-use module_store::Digest;
-use node::{Command, Effect, Event, ServiceStart};
-use session::admission::MemoryUsed;
+use cell::CallQuestion;
+use cell::protocol::{FromCell, Tapped, ToCell};
+use node::{Effect, Event};
 use std::collections::{BTreeSet, VecDeque};
-use std::os::fd::AsFd;
-use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Duration;
-use units::{EntryId, Name, PortId, RuleId};
+use units::{EntryId, Name, RuleId};
 
 /// A cell that does not report within this time is shown as it was.
 const REPORT_WITHIN: Duration = Duration::from_secs(2);

@@ -1,6 +1,10 @@
 //! Effects of `core/node` that cells and the data plane do.
 
-use super::*;
+use super::Runtime;
+use crate::control::Control;
+use cell::protocol::{SessionFacts, StateWay, ToCell};
+use node::{Effect, Event};
+use units::EntryId;
 
 /// Has the cell stop a service; one that waits for its compiler never begins there.
 pub(super) fn stop_service(runtime: &mut Runtime, control: &mut Control, entry: EntryId) {

@@ -1,6 +1,19 @@
 //! Messages of cells.
 
-use super::*;
+use super::{Action, Runtime};
+use crate::cells::CellNumber;
+use crate::control::Control;
+use crate::control::memory::used_by;
+use crate::dataplane::interceptions::make_sockets;
+use crate::done::Done;
+use crate::events::Note;
+use anyhow::Result;
+use api::EventKind;
+use cell::protocol::{Failure, FromCell};
+use node::Event;
+use session::admission::MemoryUsed;
+use std::os::fd::AsFd;
+use units::{EntryId, PortId};
 
 /// Handles a message of a cell; `None` when its connection is closed.
 pub(super) fn handle(

@@ -1,6 +1,16 @@
 //! Calls of the placement, and the actions that follow from them.
 
-use super::*;
+use super::Runtime;
+use crate::control::Control;
+use crate::control::placement::{Action as PlacementAction, Around, Placement};
+use crate::dataplane::instances::word_of;
+use crate::done::Done;
+use abi::Level;
+use cell::Compiled;
+use cell::protocol::ToCell;
+use module_store::Digest;
+use std::sync::Arc;
+use units::EntryId;
 
 pub(super) fn placing<T>(
     runtime: &mut Runtime,

@@ -1,6 +1,14 @@
 //! Calls of the data plane, and the actions that follow from them.
 
-use super::*;
+use super::Runtime;
+use crate::cells::CellNumber;
+use crate::control::Control;
+use crate::dataplane::{self, DataPlane};
+use crate::done::Done;
+use anyhow::Result;
+use cell::protocol::ToCell;
+use node::Command;
+use std::os::fd::AsFd;
 
 pub(super) fn ask_plane<T>(
     runtime: &mut Runtime,

@@ -1,6 +1,20 @@
 //! Starts of services and of their versions, once their modules are compiled.
 
-use super::*;
+use super::Runtime;
+use crate::compilers;
+use crate::control::Control;
+use crate::control::placement::Candidates;
+use crate::dataplane::instances::Make;
+use crate::pending::{Facts, Pending, packet_facts, stream_facts};
+use abi::check::Kind;
+use anyhow::{Context, Result};
+use cell::Compiled;
+use cell::protocol::{ServiceFacts, StateWay, StreamFacts, ToCell};
+use module_store::Digest;
+use node::{Event, ServiceStart};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use units::EntryId;
 
 /// Sends the cell a new version whose code is compiled.
 pub(super) fn replace_in_cell(

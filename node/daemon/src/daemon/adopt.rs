@@ -10,11 +10,12 @@
 //! No packet notices: nothing is detached, no map is emptied, no socket closed. What was half
 //! done is brought to one of its two ends: see `node::state`'s `resume`.
 
+use super::start::Parts;
 use crate::cells::{self, CellLink, CellNumber};
 use crate::config::NodeFile;
 use crate::control::apply::check_wanted;
 use crate::control::desired::Desired;
-use crate::daemon::{Daemon, Done, Parts, Start};
+use crate::daemon::{Daemon, Done, Start};
 use crate::dataplane::cell_devices::CellDevices;
 use crate::dataplane::door::Door;
 use crate::dataplane::live_port::LivePort;
@@ -51,144 +52,141 @@ struct Serves {
     sockets: Vec<((PortId, u32), OwnedFd)>,
 }
 
-impl Daemon {
-    /// The daemon of what runs already; `None` when nothing does.
-    ///
-    /// # Errors
-    /// When it cannot go on with it: then nothing has been changed for good, and it is to be
-    /// taken down.
-    pub(crate) fn adopt(
-        start: &Start,
-        store: &Store,
-        desired: &mut Option<Desired>,
-        done: &mpsc::UnboundedSender<Done>,
-    ) -> Result<Option<Self>> {
-        let file = &start.file;
-        let Some(record) = Record::read(&file.name)? else { return Ok(None) };
-        ensure!(
-            record.fingerprint == record::fingerprint()?,
-            "it is of another version, whose programs, maps or cell are others"
-        );
-        ensure!(record.ports == file.ports, "the node file has other ports now");
-        ensure!(!record.has_packet_ports, "it has packet ports, whose sockets went with it");
-        let started = record.clock_zero();
-        let (cell_was, cell_pid) = (record.node.cell(), record.cell);
-        let ran: Vec<EntryId> = record.node.running().collect();
-        let node = Node::restore(file.name.clone(), file.ports.clone(), record.node)?;
-        let netlink = Netlink::open().context("opening netlink")?;
-        let numbers: Vec<PortId> = node.ports().iter().map(|port| port.id).collect();
-        let mut front = FrontDoor::adopt(&file.name, &numbers).context("opening what is pinned")?;
-        let ends = node::other_ends(node.ports(), &file.bridge.0)?;
-        let (ports, gone) = adopt_ports(&netlink, &front, &node, &ends)?;
-        let wanted = desired.as_ref().context("it has no desired state")?;
-        if crate::dataplane::closing::is_wanted(wanted.state(), &node) {
-            crate::dataplane::closing::close_unserved(&file.name, &ports);
-        }
-        for port in gone {
-            front.detach_gone(port)?;
-        }
-
-        let cell = match (cell_was, cell_pid) {
-            (CellState::Ready, Some(pid)) => adopt_cell(&file.name, pid, ran),
-            _ => Err(anyhow::anyhow!("it was not ready")),
-        };
-        end_cells(&file.name, cell.as_ref().ok().map(|cell| cell.serves.link.pid()))?;
-        let (cell, devices) = match cell {
-            Ok(Cell { serves, kernel, up }) => {
-                (Ok(serves), CellDevices::adopt(&netlink, &file.name, kernel, up)?)
-            }
-            Err(error) => {
-                let devices = CellDevices::make(&netlink, &file.name, true)?;
-                (Err(format!("{error:#}")), devices)
-            }
-        };
-        let front = Door::of(front);
-        let parts = Parts {
-            started,
-            desired: desired.take().context("it has no desired state")?,
-            node,
-            store: store.clone(),
-            plane: DataPlane::adopt(file, dataplane::Parts { front, netlink, ports, devices })?,
-        };
-        let mut daemon = Self::join(start.clone(), parts, done.clone())?;
-        let usage = &mut daemon.runtime.usage;
-        (usage.closed, usage.fuel_closed) = (record.closed, record.fuel_closed);
-        usage.sessions.before = record.sessions_before;
-        usage.billing.adopt(record.meters);
-        daemon.runtime.plane.resume(record.lost_with_cells, record.speed);
-        daemon.runtime.renew_capacity(&mut daemon.control);
-        daemon.runtime.with_plane(&mut daemon.control, |plane, around| {
-            plane.promises().settle_shares(around.node);
-        });
-        daemon.take_up(cell)?;
-        Ok(Some(daemon))
+/// The daemon of what runs already; `None` when nothing does.
+///
+/// # Errors
+/// When it cannot go on with it: then nothing has been changed for good, and it is to be
+/// taken down.
+pub(super) fn adopt(
+    start: &Start,
+    store: &Store,
+    desired: &mut Option<Desired>,
+    done: &mpsc::UnboundedSender<Done>,
+) -> Result<Option<Daemon>> {
+    let file = &start.file;
+    let Some(record) = Record::read(&file.name)? else { return Ok(None) };
+    ensure!(
+        record.fingerprint == record::fingerprint()?,
+        "it is of another version, whose programs, maps or cell are others"
+    );
+    ensure!(record.ports == file.ports, "the node file has other ports now");
+    ensure!(!record.has_packet_ports, "it has packet ports, whose sockets went with it");
+    let started = record.clock_zero();
+    let (cell_was, cell_pid) = (record.node.cell(), record.cell);
+    let ran: Vec<EntryId> = record.node.running().collect();
+    let node = Node::restore(file.name.clone(), file.ports.clone(), record.node)?;
+    let netlink = Netlink::open().context("opening netlink")?;
+    let numbers: Vec<PortId> = node.ports().iter().map(|port| port.id).collect();
+    let mut front = FrontDoor::adopt(&file.name, &numbers).context("opening what is pinned")?;
+    let ends = node::other_ends(node.ports(), &file.bridge.0)?;
+    let (ports, gone) = adopt_ports(&netlink, &front, &node, &ends)?;
+    let wanted = desired.as_ref().context("it has no desired state")?;
+    if crate::dataplane::closing::is_wanted(wanted.state(), &node) {
+        crate::dataplane::closing::close_unserved(&file.name, &ports);
+    }
+    for port in gone {
+        front.detach_gone(port)?;
     }
 
-    /// With a cell and what it has, or without one.
-    fn take_up(&mut self, cell: Result<Serves, String>) -> Result<()> {
-        let entries: Vec<EntryId> =
-            self.control.node().services().map(|service| service.entry).collect();
-        self.hold_all();
-        for entry in entries {
-            if let Err(error) = self.runtime.adopt_instance(&mut self.control, entry) {
-                let error = format!("{error:#}");
-                tracing::warn!(%entry, error, "a service's memory is not to be had, it stays");
-            }
+    let cell = match (cell_was, cell_pid) {
+        (CellState::Ready, Some(pid)) => adopt_cell(&file.name, pid, ran),
+        _ => Err(anyhow::anyhow!("it was not ready")),
+    };
+    end_cells(&file.name, cell.as_ref().ok().map(|cell| cell.serves.link.pid()))?;
+    let (cell, devices) = match cell {
+        Ok(Cell { serves, kernel, up }) => {
+            (Ok(serves), CellDevices::adopt(&netlink, &file.name, kernel, up)?)
         }
-        self.control.set_now(self.now());
-        match cell {
-            Ok(Serves { link, answer, sockets }) => {
-                let runs: BTreeSet<EntryId> =
-                    answer.services.iter().map(|(entry, _)| *entry).collect();
-                tracing::info!(
-                    pid = link.pid(),
-                    services = runs.len(),
-                    "adopted what a daemon before left: nothing was stopped"
-                );
-                self.runtime.cells.insert(CellNumber::FIRST, link);
-                self.runtime.tell_memory(&self.control);
-                self.runtime.try_with_plane(&mut self.control, |plane, around| {
-                    plane.adopt_queues(around, sockets)
-                })?;
-                self.runtime.end_all_below_but(&mut self.control, &runs);
-                self.runtime.adopt_meters(&mut self.control, &runs);
-                self.control.adopt(Ok(&runs));
-                self.settle();
-                for (entry, home) in answer.services {
-                    if let Some(home) = home {
-                        self.runtime.stay(&mut self.control, entry, home);
-                    }
+        Err(error) => {
+            let devices = CellDevices::make(&netlink, &file.name, true)?;
+            (Err(format!("{error:#}")), devices)
+        }
+    };
+    let front = Door::of(front);
+    let parts = Parts {
+        started,
+        desired: desired.take().context("it has no desired state")?,
+        node,
+        store: store.clone(),
+        plane: DataPlane::adopt(file, dataplane::Parts { front, netlink, ports, devices })?,
+    };
+    let mut daemon = super::start::join(start.clone(), parts, done.clone())?;
+    let usage = &mut daemon.runtime.usage;
+    (usage.closed, usage.fuel_closed) = (record.closed, record.fuel_closed);
+    usage.sessions.before = record.sessions_before;
+    usage.billing.adopt(record.meters);
+    daemon.runtime.plane.resume(record.lost_with_cells, record.speed);
+    daemon.runtime.renew_capacity(&mut daemon.control);
+    daemon.runtime.with_plane(&mut daemon.control, |plane, around| {
+        plane.promises().settle_shares(around.node);
+    });
+    take_up(&mut daemon, cell)?;
+    Ok(Some(daemon))
+}
+
+/// With a cell and what it has, or without one.
+fn take_up(daemon: &mut Daemon, cell: Result<Serves, String>) -> Result<()> {
+    let entries: Vec<EntryId> =
+        daemon.control.node().services().map(|service| service.entry).collect();
+    hold_all(daemon);
+    for entry in entries {
+        if let Err(error) = daemon.runtime.adopt_instance(&mut daemon.control, entry) {
+            let error = format!("{error:#}");
+            tracing::warn!(%entry, error, "a service's memory is not to be had, it stays");
+        }
+    }
+    daemon.control.set_now(daemon.now());
+    match cell {
+        Ok(Serves { link, answer, sockets }) => {
+            let runs: BTreeSet<EntryId> = answer.services.iter().map(|(entry, _)| *entry).collect();
+            tracing::info!(
+                pid = link.pid(),
+                services = runs.len(),
+                "adopted what a daemon before left: nothing was stopped"
+            );
+            daemon.runtime.cells.insert(CellNumber::FIRST, link);
+            daemon.runtime.tell_memory(&daemon.control);
+            daemon.runtime.try_with_plane(&mut daemon.control, |plane, around| {
+                plane.adopt_queues(around, sockets)
+            })?;
+            daemon.runtime.end_all_below_but(&mut daemon.control, &runs);
+            daemon.runtime.adopt_meters(&mut daemon.control, &runs);
+            daemon.control.adopt(Ok(&runs));
+            super::actions::settle(daemon);
+            for (entry, home) in answer.services {
+                if let Some(home) = home {
+                    daemon.runtime.stay(&mut daemon.control, entry, home);
                 }
             }
-            Err(reason) => {
-                tracing::info!(reason, "adopted what a daemon before left, without its cell");
-                self.runtime.end_all_below_but(&mut self.control, &BTreeSet::new());
-                self.runtime.adopt_meters(&mut self.control, &BTreeSet::new());
-                self.control.adopt(Err(reason));
-                self.settle();
-                self.runtime.with_plane(&mut self.control, |plane, _| plane.sweep_interceptions());
-            }
         }
-        self.runtime.compilers.compile_running(self.control.state());
-        self.runtime.with_plane(&mut self.control, |plane, around| {
-            plane.handle_change(around, Change::Lost)
-        })
+        Err(reason) => {
+            tracing::info!(reason, "adopted what a daemon before left, without its cell");
+            daemon.runtime.end_all_below_but(&mut daemon.control, &BTreeSet::new());
+            daemon.runtime.adopt_meters(&mut daemon.control, &BTreeSet::new());
+            daemon.control.adopt(Err(reason));
+            super::actions::settle(daemon);
+            daemon.runtime.with_plane(&mut daemon.control, |plane, _| plane.sweep_interceptions());
+        }
     }
+    daemon.runtime.compilers.compile_running(daemon.control.state());
+    daemon
+        .runtime
+        .with_plane(&mut daemon.control, |plane, around| plane.handle_change(around, Change::Lost))
+}
 
-    /// Has the modules of all services in memory; the store has them.
-    fn hold_all(&mut self) {
-        let digests: Vec<String> =
-            self.control.node().services().map(|service| service.module.digest.clone()).collect();
-        for text in digests {
-            let Ok(digest) = text.parse() else { continue };
-            if let Err(error) = self.control.state_mut().modules_mut().load(&digest) {
-                let error = error.message;
-                tracing::warn!(
-                    digest = text,
-                    error,
-                    "a module is not in the store: it runs on, and cannot start again"
-                );
-            }
+/// Has the modules of all services in memory; the store has them.
+pub(super) fn hold_all(daemon: &mut Daemon) {
+    let digests: Vec<String> =
+        daemon.control.node().services().map(|service| service.module.digest.clone()).collect();
+    for text in digests {
+        let Ok(digest) = text.parse() else { continue };
+        if let Err(error) = daemon.control.state_mut().modules_mut().load(&digest) {
+            let error = error.message;
+            tracing::warn!(
+                digest = text,
+                error,
+                "a module is not in the store: it runs on, and cannot start again"
+            );
         }
     }
 }

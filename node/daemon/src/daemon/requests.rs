@@ -1,0 +1,286 @@
+//! Requests of the API, and the documents that answer them.
+
+use crate::access::Caller;
+use crate::answer::{Answer, error, failed, usage};
+use crate::cells::AfterReport;
+use crate::control::apply::{generations, shown_desired};
+use crate::control::authorize::{self, readable};
+use crate::control::signatures::SignatureWrite;
+use crate::daemon::{Daemon, Done};
+use crate::demand::Tried;
+use crate::deploy::Module;
+use crate::ledger;
+use crate::observe::documents;
+use crate::observe::documents::backup::BackupRead;
+use crate::observe::documents::node::node_info;
+use crate::observe::documents::rules::rule_list;
+use crate::observe::documents::trust::revocations;
+use crate::reply::Reply;
+use crate::request::{Incoming, Request};
+use api::{DesiredInfo, ErrorCode, ModuleList, ModuleStored, SCHEMA_VERSION};
+use module_store::Digest;
+use node::ServiceState;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+/// Longest wait of a handover for changes to end: a new version is watched for half a second.
+const SETTLED_WITHIN: Duration = Duration::from_secs(3);
+
+/// Handles a request. Modules that it names are fetched first, but those of `tried`, which were
+/// fetched, or were not to be had.
+pub(super) fn handle(daemon: &mut Daemon, incoming: Incoming, tried: Tried) {
+    daemon.control.set_now(daemon.now());
+    if let Some(incoming) = daemon.demand.fetch_first(&mut daemon.control, incoming, tried) {
+        handle_fetched(daemon, incoming);
+    }
+    release_fetched(daemon);
+}
+
+/// Handles the requests whose modules have been fetched.
+pub(super) fn release_fetched(daemon: &mut Daemon) {
+    while let Some((incoming, tried)) = daemon.demand.poll_released() {
+        handle(daemon, incoming, tried);
+    }
+}
+
+/// Handles a request for which the modules that it names have been looked for.
+pub(super) fn handle_fetched(daemon: &mut Daemon, Incoming { caller, request }: Incoming) {
+    daemon.control.set_now(daemon.now());
+    daemon.control.set_reusable(daemon.runtime.plane.instances().reusable());
+    match request {
+        Request::Change(change) => daemon.control.handle_change(caller, change),
+        request => {
+            let observe = &daemon.observe;
+            let rule_of = |id| observe.rule_of_capture(id);
+            let state = daemon.control.state_mut();
+            match authorize::check_request(state, &caller, &request, &rule_of) {
+                Ok(()) => answer(daemon, caller, request),
+                Err(refusal) => request.refuse(refusal),
+            }
+        }
+    }
+}
+
+/// Answers a request, now or when what it needs has come. Whoever no longer waits for the answer
+/// does not get it.
+pub(super) fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
+    let sight = authorize::sight(daemon.control.state_mut(), &caller);
+    match request {
+        // Control handles them.
+        Request::Change(change) => daemon.control.handle_change(caller, change),
+        Request::Node(reply) => reply.ok(node_info(&daemon.view(), &sight)),
+        Request::Services(reply) => {
+            daemon.runtime.after_report(AfterReport::Services(sight, reply))
+        }
+        Request::Service(wanted, reply) => {
+            daemon.runtime.after_report(AfterReport::Service(wanted, reply));
+        }
+        Request::Message(wanted, request, reply) => message(daemon, &wanted, &request, reply),
+        Request::Rules(reply) => reply.answer(rule_list(&daemon.view(), &sight)),
+        Request::Events(since, wait, reply) => {
+            daemon.observe.handle_events(daemon.now(), (since, wait), sight, reply);
+        }
+        Request::BeginCapture(request, reply) => {
+            let (observe, view) = daemon.observe();
+            let begun = observe.begin_capture(&view, &request);
+            daemon.tell_taps();
+            reply.answer(begun);
+        }
+        Request::Captured(id, wait, reply) => {
+            let (observe, view) = daemon.observe();
+            observe.handle_captured(&view, (id, wait), reply);
+            daemon.tell_taps();
+        }
+        Request::EndCapture(id, reply) => match daemon.observe.check_capture(id) {
+            Ok(()) => daemon.runtime.after_report(AfterReport::CaptureEnds(id, reply)),
+            Err(refusal) => reply.refuse(refusal),
+        },
+        Request::Metrics(reply) => daemon.runtime.after_report(AfterReport::Metrics(reply)),
+        Request::Why(reply) => reply.ok(daemon.observe.why_list(&daemon.view(), &sight)),
+        Request::Explain(request, reply) => daemon.explain(&request, reply),
+        Request::Modules(reply) => reply.answer(module_list(daemon, &caller)),
+        Request::PutModule(wasm, early, reply) => put_module(daemon, wasm, early, reply),
+        Request::MayPull(_, reply) => reply.ok(()),
+        Request::WantPull(digest, hops, reply) => {
+            daemon.demand.want_for_pull(&mut daemon.control, caller, digest, hops, reply);
+            release_fetched(daemon);
+        }
+        Request::AddSignatures(wanted, request, reply) => {
+            add_signatures(daemon, &wanted, &request.file, reply);
+        }
+        Request::Stats(reply) => daemon.runtime.after_report(AfterReport::Stats(sight, reply)),
+        Request::Revoke(request, reply) => daemon.control.handle_revocation(&request, reply),
+        Request::Revocations(reply) => reply.ok(revocations(daemon.control.state().authority())),
+        Request::Backup(reply) => {
+            let latest = daemon.control.state_mut().capability_time().0;
+            let read = BackupRead::new(&daemon.view(), latest);
+            drop(tokio::task::spawn_blocking(move || reply.answer(read.run())));
+        }
+        Request::Desired(reply) => desired_info(daemon, reply),
+        Request::Ledger(question) => {
+            ledger::answer(&daemon.runtime.usage.billing, &daemon.identity.node_key, question)
+        }
+        Request::Sessions(reply) => {
+            daemon.runtime.after_report(AfterReport::Sessions(sight, reply))
+        }
+        Request::Session(wanted, reply) => {
+            daemon.runtime.after_report(AfterReport::Session(sight, wanted, reply));
+        }
+        Request::HandOver(reply) => {
+            daemon.handover.waiting = Some((Instant::now() + SETTLED_WITHIN, reply));
+            hand_over_settled(daemon);
+        }
+    }
+}
+
+pub(super) fn desired_info(daemon: &Daemon, reply: Reply<DesiredInfo>) {
+    let mut info = shown_desired(&daemon.identity.file, daemon.control.desired());
+    let journal = daemon.control.desired().journal();
+    // Beside the loop: the journal may be waiting for the disk.
+    tokio::task::spawn_blocking(move || {
+        let listed = journal.lock().unwrap_or_else(PoisonError::into_inner).list();
+        reply.answer(match listed {
+            Ok(heads) => {
+                info.generations = generations(heads);
+                Ok(info)
+            }
+            Err(problem) => Err(failed(problem)),
+        });
+    });
+}
+
+/// Writes a module to the disk, and compiles it meanwhile: it comes to be run. `early` is an
+/// answer before it is written.
+pub(super) fn put_module(
+    daemon: &mut Daemon,
+    wasm: Vec<u8>,
+    early: bool,
+    reply: Reply<ModuleStored>,
+) {
+    let module = match Module::check(wasm) {
+        Ok(module) => module,
+        Err(problem) => return reply.refuse(usage(problem)),
+    };
+    let digest = Digest::of(&module.wasm);
+    let (store, done) = (daemon.control.modules().store().clone(), daemon.done.clone());
+    let (wasm, manifest) = (module.wasm.clone(), module.checked.manifest.clone());
+    let account = daemon.control.state().account(None, None);
+    daemon.runtime.usage.billing.add_fetched(&account, wasm.len() as u64);
+    let answer = ModuleStored {
+        schema_version: SCHEMA_VERSION,
+        digest: digest.to_string(),
+        name: manifest.name.to_string(),
+        version: manifest.version.clone(),
+        size_bytes: wasm.len() as u64,
+    };
+    let reply = match early {
+        true => {
+            reply.ok(answer.clone());
+            None
+        }
+        false => Some(reply),
+    };
+    let modules = daemon.control.state_mut().modules_mut();
+    let written = modules.begin_store(&digest);
+    modules.insert(digest, module);
+    let may_run = modules.permit(&digest).is_ok();
+    tokio::task::spawn_blocking(move || {
+        let stored = store.put(&wasm, &manifest).map(drop).map_err(failed);
+        // Nobody may be waiting, and the daemon may be gone.
+        let _ = written.send(stored.clone());
+        let _ = done.send(Done::Stored(digest, stored.map(|()| answer), reply));
+    });
+    let state = daemon.control.state();
+    let is_compiled = state.modules().code(&digest, state.bpf_now()).is_some();
+    // One at a time: a whole repository may be on its way to this store. What may not run is
+    // not compiled, either.
+    if !is_compiled && daemon.runtime.compilers.is_idle() && may_run {
+        daemon.runtime.compilers.compile(
+            daemon.control.state(),
+            digest,
+            daemon.control.node().bpf(),
+        );
+    }
+}
+
+/// Handles a module that is in the store, or could not be written.
+pub(super) fn stored(
+    daemon: &mut Daemon,
+    digest: Digest,
+    stored: Answer<ModuleStored>,
+    reply: Option<Reply<ModuleStored>>,
+) {
+    daemon.demand.handle_stored(&digest);
+    daemon.control.handle_stored(digest, stored.as_ref().map(drop).map_err(Clone::clone));
+    if let Some(reply) = reply {
+        reply.answer(stored);
+    }
+}
+
+/// Returns the modules of the store that a client may run.
+pub(super) fn module_list(daemon: &mut Daemon, caller: &Caller) -> Answer<ModuleList> {
+    let listing = daemon.control.modules().store().list().map_err(failed)?;
+    let modules = readable(daemon.control.state_mut(), caller, listing.modules);
+    Ok(documents::modules::module_list(modules))
+}
+
+/// Keeps a client's signatures of a module, beside the loop.
+pub(super) fn add_signatures(
+    daemon: &mut Daemon,
+    wanted: &str,
+    file: &str,
+    reply: Reply<api::SignaturesStored>,
+) {
+    match SignatureWrite::new(daemon.control.state_mut().modules_mut(), wanted, file) {
+        Ok(write) => drop(tokio::task::spawn_blocking(move || reply.answer(write.run()))),
+        Err(refusal) => reply.refuse(refusal),
+    }
+}
+
+/// Answers a request to hand over when no change is under way and no new version is watched, or
+/// when that takes too long. Nobody hears then what became of a change, and the next daemon goes
+/// on with what a snapshot has, which is the version before.
+pub(super) fn hand_over_settled(daemon: &mut Daemon) {
+    let is_settled = daemon.control.is_settled();
+    let is_due = |(until, _): &mut (Instant, _)| is_settled || *until <= Instant::now();
+    let Some((_, reply)) = daemon.handover.waiting.take_if(is_due) else { return };
+    daemon.handover.is_done = true;
+    let (node, pid) = (daemon.identity.file.name.to_string(), std::process::id());
+    reply.ok(api::HandedOver { schema_version: SCHEMA_VERSION, node, pid });
+}
+
+/// Gives a message to a service that runs; the cell's answer goes to `reply`.
+pub(super) fn message(
+    daemon: &mut Daemon,
+    wanted: &str,
+    request: &api::MessageRequest,
+    reply: Reply<api::MessageAnswers>,
+) {
+    let checked = daemon.control.state().find(wanted).and_then(|service| {
+        if service.state != ServiceState::Running {
+            return Err(failed(format!("the service '{wanted}' does not run at present")));
+        }
+        Ok((service.entry, message_bytes(&request.data_hex)?))
+    });
+    match checked {
+        Ok((entry, bytes)) => {
+            daemon.runtime.cells.deliver(entry, bytes, reply);
+        }
+        Err(refusal) => reply.refuse(refusal),
+    }
+}
+
+/// The bytes of a control message.
+fn message_bytes(digits: &str) -> Answer<Vec<u8>> {
+    let length_max = abi::host::MESSAGE_LENGTH_MAX;
+    if digits.len() > 2 * length_max {
+        let message = format!("a message has at most {length_max} bytes");
+        return Err(error(ErrorCode::Limit, message, None));
+    }
+    let wrong = || usage("'data_hex' has an even number of hexadecimal digits");
+    if !digits.len().is_multiple_of(2) || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    let pairs = (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16));
+    pairs.collect::<Result<_, _>>().map_err(|_| wrong())
+}
