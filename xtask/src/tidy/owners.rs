@@ -26,7 +26,7 @@ struct Above {
 
 /// Crates that are above limits: fields, methods, elsewhere, circles. `Daemon`, `Cell` and what
 /// hangs on them are to become owners with private fields.
-const TODAY: [(&str, [usize; 4]); 1] = [("node/daemon", [1, 1, 3, 51])];
+const TODAY: [(&str, [usize; 4]); 1] = [("node/daemon", [0, 1, 2, 36])];
 
 /// Finds what is above a limit beyond what was, and entries that are too large.
 pub fn check(tree: &Tree) -> Vec<Finding> {
