@@ -9,7 +9,7 @@
 //! A token is verified once and kept; whether it is revoked, and what it grants, is asked for each
 //! request (authorize).
 
-use crate::http::{Answer, error};
+use crate::answer::{Answer, error};
 use crate::pace::{Pace, Source};
 use api::ErrorCode;
 use axum::http::HeaderMap;

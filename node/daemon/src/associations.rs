@@ -17,7 +17,7 @@ use crate::access::{Caller, Gate};
 use crate::cells::Cells;
 use crate::control::Control;
 use crate::control::authorize::check_calls;
-use crate::control::called::Sender;
+use crate::control::calls::Sender;
 use crate::events::Note;
 use crate::record::machine_ns;
 use crate::token_file;

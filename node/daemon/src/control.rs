@@ -14,6 +14,7 @@ pub(crate) mod apply;
 pub(crate) mod authority;
 pub(crate) mod authorize;
 pub(crate) mod called;
+pub(crate) mod calls;
 pub(crate) mod change;
 pub(crate) mod deployments;
 pub(crate) mod desired;
@@ -43,7 +44,8 @@ use crate::reply::Reply;
 use action::Action;
 use api::ErrorCode;
 use apply::{Goal, Progress, Purpose as WorkPurpose, Resumption, Work};
-use called::{Called, Wanted};
+use called::Called;
+use calls::Wanted;
 use cell::Compiled;
 use change::{Change, Queued};
 use deployments::Deployments;
@@ -593,7 +595,7 @@ impl Control {
             Recorded::Bpf { enabled, reply } => {
                 switch::handle_recorded(state, enabled, reply, written);
             }
-            Recorded::Deployed(waiting) => waiting.handle_recorded(state, written),
+            Recorded::Deployed(waiting) => deployments::handle_recorded(state, *waiting, written),
             Recorded::MissingRemoved { service, reply } => {
                 removals::handle_recorded(state, &service, reply, written);
             }

@@ -2,10 +2,12 @@
 
 mod actions;
 pub(crate) mod adopt;
+mod join;
 mod requests;
 mod start;
 
-pub(crate) use start::{Start, adopt_or_start};
+pub(crate) use join::Start;
+pub(crate) use start::{Found, adopt_or_start};
 
 use crate::associations::Neighbours;
 use crate::cells::{AfterReport, CellNumber};

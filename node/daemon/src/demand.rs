@@ -23,7 +23,7 @@ use crate::completion::Completion;
 use crate::config::{NodeFile, Wanted as FileWants};
 use crate::control::Control;
 use crate::control::authorize::{self, check_new, check_wanted};
-use crate::control::called::{Sender, Wanted as CallWanted};
+use crate::control::calls::{Sender, Wanted as CallWanted};
 use crate::control::change::Change;
 use crate::deploy::Module;
 use crate::events::Note;

@@ -1,10 +1,10 @@
 //! What comes back to the daemon from work that was given away.
 
+use crate::answer::Answer;
 use crate::cells::{CodecNews, CodecNumber};
 use crate::compilers::Completed;
 use crate::dataplane::instances::Loaded;
 use crate::demand::Fetched;
-use crate::http::Answer;
 use crate::ledger::Billed;
 use crate::observe::question::Asked;
 use crate::reply::Reply;

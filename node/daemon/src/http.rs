@@ -3,13 +3,12 @@
 mod sessions;
 
 use crate::access::Caller;
-pub(crate) use crate::answer::{Answer, error};
+use crate::answer::{Answer, error};
 use crate::control::change::Change;
-use crate::ledger::LedgerQuestion;
 use crate::observe::exposition;
 use crate::reply::{Reply, stopping};
-pub(crate) use crate::request::Incoming;
-use crate::request::Request;
+use crate::request::Incoming;
+use crate::request::{LedgerQuestion, Request};
 use api::{ErrorCode, ErrorDocument, ErrorInfo, SCHEMA_VERSION};
 use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;

@@ -14,13 +14,13 @@ mod meters;
 mod questions;
 
 pub(crate) use meters::Meters;
-pub(crate) use questions::{LedgerQuestion, answer};
+pub(crate) use questions::answer;
 
 use crate::cells::Cells;
+use crate::completion::Completion;
 use crate::control::state::NodeState;
 use crate::dataplane::DataPlane;
 use crate::dataplane::instances::BelowReport;
-use crate::done::Done;
 use crate::events::{Note, wall_clock_ms};
 use abi::Level;
 use anyhow::{Context, Result};
@@ -38,7 +38,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedSender;
 use trust::{SecretKey, UnixTime};
 use units::{EntryId, Nanos};
 
@@ -115,7 +114,7 @@ impl Billing {
     pub(crate) fn begin(
         state: &Path,
         key: &Arc<SecretKey>,
-        done: UnboundedSender<Done>,
+        done: Completion<Result<Billed, String>>,
     ) -> Result<Self> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).context("drawing random bytes for the ledger")?;
@@ -346,7 +345,7 @@ fn write_all(
     key: &Arc<SecretKey>,
     id: LedgerId,
     bills: &Receiver<Bill>,
-    done: &UnboundedSender<Done>,
+    done: &Completion<Result<Billed, String>>,
 ) {
     let mut opened: Option<Files> = None;
     while let Ok(bill) = bills.recv() {
@@ -355,8 +354,7 @@ fn write_all(
             // What is on the disk is looked at before anything is appended again.
             opened = None;
         }
-        // The daemon is gone when nobody receives: nothing is left to do.
-        let _ = done.send(Done::Billed(written.map_err(|error| error.to_string())));
+        done.send(written.map_err(|error| error.to_string()));
     }
 }
 

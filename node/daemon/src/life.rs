@@ -11,13 +11,12 @@ use crate::access::Gate;
 use crate::associations::Neighbours;
 use crate::barrier::Barrier;
 use crate::config::NodeFile;
-use crate::control::desired::Desired;
-use crate::daemon::Start;
 use crate::daemon::adopt;
+use crate::daemon::{Found, Start};
 use crate::dataplane::closing;
-use crate::http::Incoming;
 use crate::listen::{Listening, listen};
 use crate::record::{self, Record};
+use crate::request::Incoming;
 use crate::{private, run_directory};
 use anyhow::{Context, Result, bail};
 use module_store::Store;
@@ -146,26 +145,14 @@ fn is_left(name: &Name) -> bool {
     has_record(name) || run_directory(name).join(STAYS_CLOSED).exists()
 }
 
-/// Desired state and barrier of a node that starts, before anything else is touched.
-pub(crate) struct Found {
-    pub(crate) store: Store,
-    pub(crate) desired: Desired,
-    /// Barrier; `None` while what a previous daemon left still decides about packets.
-    pub(crate) barrier: Option<Barrier>,
-    /// True when the ports stay closed if the node does not start: one before it left something, and
-    /// a service that shall run is closed.
-    pub(crate) stays_closed: bool,
-}
-
-impl Found {
-    fn open(start: &Start) -> Result<Self> {
-        let Start { file, config, .. } = start;
-        let barrier = (!has_record(&file.name)).then(|| Barrier::raise(file, None));
-        let store = open_store(file)?;
-        let desired = crate::control::apply::open(file, config, &store)?;
-        let stays_closed = is_left(&file.name) && desired.state().has_closed_service();
-        Ok(Self { store, desired, barrier, stays_closed })
-    }
+/// Opens what a node that starts goes on with.
+fn find(start: &Start) -> Result<Found> {
+    let Start { file, config, .. } = start;
+    let barrier = (!has_record(&file.name)).then(|| Barrier::raise(file, None));
+    let store = open_store(file)?;
+    let desired = crate::control::apply::open(file, config, &store)?;
+    let stays_closed = is_left(&file.name) && desired.state().has_closed_service();
+    Ok(Found { store, desired, barrier, stays_closed })
 }
 
 /// Listeners and state of a node that starts, opened before what a previous daemon left is touched.
@@ -180,7 +167,7 @@ struct Prepared {
 
 impl Prepared {
     async fn open(start: &Start) -> Result<Self> {
-        let found = Found::open(start)?;
+        let found = find(start)?;
         let monitor = Monitor::open().context("listening for changes of routes and devices")?;
         let Start { file, key, .. } = start;
         let gate = Gate::new(file.trust.administrators.clone(), !file.trust.anyone.is_empty());

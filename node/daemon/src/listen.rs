@@ -2,9 +2,10 @@
 
 use crate::access::Gate;
 use crate::config::NodeFile;
-use crate::http::{self, Incoming};
+use crate::http;
 use crate::pull;
 use crate::remote::Remote;
+use crate::request::Incoming;
 use crate::server;
 use anyhow::{Context, Result, ensure};
 use module_store::Store;

@@ -9,9 +9,9 @@
 //! ```
 
 use crate::access::Caller;
-use crate::http::Incoming;
 use crate::reply::Reply;
 use crate::request;
+use crate::request::Incoming;
 use axum::Router;
 use axum::body::Body;
 use axum::http::HeaderMap;

@@ -5,7 +5,7 @@
 //!                                       └ dropped: the node stops ───▲
 //! ```
 
-use crate::http::{Answer, error};
+use crate::answer::{Answer, error};
 use api::{ErrorCode, ErrorInfo};
 use tokio::sync::oneshot;
 

@@ -2,11 +2,12 @@
 
 use crate::access::Caller;
 use crate::control::change::Change;
-use crate::ledger::LedgerQuestion;
 use crate::reply::Reply;
-use api::ErrorInfo;
+use api::{ErrorInfo, LedgerReceipt, LedgerRecords, LedgerTotals};
+use ledger::Period;
 use module_store::Digest;
 use node::wanted::Hops;
+use trust::PublicKey;
 
 /// Request of the API, with the reply that answers it.
 pub(crate) enum Request {
@@ -78,6 +79,24 @@ impl Request {
             Self::Ledger(question) => question.refuse(refusal),
             Self::Sessions(reply) => reply.refuse(refusal),
             Self::Session(_, reply) => reply.refuse(refusal),
+        }
+    }
+}
+
+/// Question about the ledger.
+pub(crate) enum LedgerQuestion {
+    Records(u64, Reply<LedgerRecords>),
+    Totals(Period, Reply<LedgerTotals>),
+    Receipt(Box<PublicKey>, u64, Reply<LedgerReceipt>),
+}
+
+impl LedgerQuestion {
+    /// Answers the question with a refusal.
+    pub(crate) fn refuse(self, refusal: ErrorInfo) {
+        match self {
+            Self::Records(_, reply) => reply.refuse(refusal),
+            Self::Totals(_, reply) => reply.refuse(refusal),
+            Self::Receipt(_, _, reply) => reply.refuse(refusal),
         }
     }
 }

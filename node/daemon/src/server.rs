@@ -4,7 +4,8 @@
 //! request comes to the daemon when it is there as a whole.
 
 use crate::access::{Caller, Gate, Place, SEND_ONE};
-use crate::http::{BODY_LENGTH_MAX, error, refuse};
+use crate::answer::error;
+use crate::http::{BODY_LENGTH_MAX, refuse};
 use crate::pace::Source;
 use crate::pull;
 use crate::record::machine_ns;

@@ -57,7 +57,7 @@ pub(crate) enum Action {
     /// Bill: something was refused because the ledger could not be written, and it may be mended.
     Bill,
     /// Fetch of a module that packets call, for its caller.
-    FetchCalled(Box<super::called::Wanted>),
+    FetchCalled(Box<super::calls::Wanted>),
 }
 
 /// Record of the journal beside the desired state.

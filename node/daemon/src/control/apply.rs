@@ -18,10 +18,9 @@ use text::Found;
 pub(crate) use text::{Named, fingerprint, resolve};
 pub(crate) use work::{Goal, Progress, Purpose, Work, present};
 
-use super::desired::Unconfirmed;
 use super::edit::Edit;
 use super::lacks;
-use super::recorded::Recorded;
+use super::recorded::{Recorded, Unconfirmed};
 use super::recording::Facts;
 use super::signatures;
 use super::state::NodeState;

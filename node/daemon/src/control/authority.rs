@@ -10,7 +10,8 @@
 use crate::access::{Caller, Holder};
 use crate::events::wall_clock_ms;
 use module_store::Digest;
-use node::{CapabilityId, Owner, PrincipalId, Session};
+use node::desired::DesiredState;
+use node::{CapabilityId, Node, Owner, PrincipalId, Session};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -249,6 +250,20 @@ impl Authority {
         };
         self.capabilities.iter().filter_map(|(id, it)| Some((*id, why(it)?))).collect()
     }
+}
+
+/// Returns the capabilities of which something runs, or shall run.
+pub(super) fn capabilities_in_use(node: &Node, desired: &DesiredState) -> BTreeSet<CapabilityId> {
+    let services = node.services().filter_map(|service| service.owner);
+    let rules = node.numbered_rules();
+    let rules = rules.iter().filter_map(|(_, rule)| rule.owner);
+    let sessions = node.sessions().filter_map(|session| session.owner);
+    let desired_sessions = desired.sessions.values().filter_map(|session| session.owner);
+    let desired_services = desired.services.values().filter_map(|service| service.owner);
+    let desired_rules = desired.rules.iter().filter_map(|rule| rule.owner);
+    let owners = services.chain(rules).chain(desired_services).chain(desired_rules);
+    let owners = owners.chain(sessions).chain(desired_sessions);
+    owners.map(|owner| owner.capability).collect()
 }
 
 /// What those may who have no capability.

@@ -17,8 +17,7 @@ use crate::answer::{
     Answer, error, level, no_capture, refused, session as session_name, stage, usage,
 };
 use crate::deploy::Module;
-use crate::ledger::LedgerQuestion;
-use crate::request::Request;
+use crate::request::{LedgerQuestion, Request};
 use abi::Level;
 use api::{DeployRequest, ErrorCode, ErrorInfo};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};

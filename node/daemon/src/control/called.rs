@@ -13,9 +13,9 @@
 
 use super::action::Action;
 use super::authorize::{check_deployment, check_wanted};
+use super::calls::{Sender, Wanted};
 use super::deployments::{Begun, Deployments};
 use super::state::NodeState;
-use crate::access::Caller;
 use crate::answer::{Answer, name};
 use crate::events::Note;
 use api::{DeployRequest, EventKind};
@@ -24,7 +24,7 @@ use cell::{CallAnswer, CallQuestion};
 use module_store::Digest;
 use node::{Command, Owner, ServiceState};
 use std::collections::{BTreeMap, VecDeque};
-use trust::{Operation, PublicKey};
+use trust::Operation;
 use units::{EntryId, Name, Nanos};
 
 /// Milliseconds for which cells answer a caller that a module does not run, without another
@@ -40,20 +40,6 @@ const TOLD_EVERY: Nanos = Nanos::from_millis(1_000);
 const PREFIX: &str = "called-";
 /// Number of digits of the digest in a name.
 const DIGITS: usize = 12;
-
-/// Sender of active packets.
-#[derive(Clone)]
-pub(crate) struct Sender {
-    pub(crate) caller: Caller,
-    /// Principal of the association by which they came; `None` without one.
-    pub(crate) principal: Option<PublicKey>,
-}
-
-/// Call of a module that the node does not hold.
-pub(crate) struct Wanted {
-    pub(crate) question: CallQuestion,
-    pub(crate) sender: Sender,
-}
 
 /// Services that run because packets call them, and the questions that wait.
 #[derive(Default)]

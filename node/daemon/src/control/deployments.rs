@@ -6,38 +6,21 @@
 //! ```
 
 use super::action::{Action, DeployedAnswer};
-use super::edit::Edit;
-use super::recorded::Recorded;
+use super::edit::{self, Edit};
+use super::recorded::{Recorded, Waiting};
 use super::recording::Facts;
 use super::state::NodeState;
 use super::{lacks, signatures};
 use crate::access::Caller;
 use crate::answer::{Answer, error, failed, level, name, quoted, session, stage, usage};
 use crate::reply::Reply;
-use abi::Level;
 use api::{DeployRequest, Deployed, ErrorCode, ErrorInfo, EventKind, Replaced};
 use node::budget::{Budget, OverBudget};
-use node::desired::{DesiredRule, DesiredService};
-use node::{Action as RuleAction, Command, Node, Outcome, RuleSpec, Service, ServiceState};
+use node::desired::DesiredService;
+use node::{Action as RuleAction, Command, Outcome, RuleSpec};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use units::{Name, RuleId};
-
-/// Deployment whose service does not run yet, or is being recorded.
-pub(crate) struct Waiting {
-    reply: Reply<Deployed>,
-    since: Instant,
-    shadowed: Vec<(u32, u32)>,
-    /// Version whose place it takes.
-    replaces: Option<Replaced>,
-    /// Microseconds for which packets waited for that.
-    paused_us: u64,
-    /// Milliseconds until it ran.
-    took_ms: u64,
-    service: Name,
-    /// Level as it was asked for.
-    level: Option<Level>,
-}
 
 /// Deployment that has begun.
 pub(super) struct Begun {
@@ -184,7 +167,7 @@ impl Deployments {
         let Some(present) = state.node.service(service) else { return };
         let desired = DesiredService::of(present, waiting.level);
         waiting.took_ms = super::apply::millis(waiting.since);
-        let rules = rules_with(&state.node, service);
+        let rules = edit::rules_with(&state.node, service);
         let facts = Facts::of(format!("deploy {service}"));
         let edit = Edit::Deploy(service.clone(), Box::new(desired), rules);
         state.record(facts, edit, Recorded::Deployed(Box::new(waiting)));
@@ -198,66 +181,39 @@ impl Deployments {
     }
 }
 
-impl Waiting {
-    /// Answers a deployment that is recorded; a new service that could not be recorded is removed
-    /// again.
-    pub(super) fn handle_recorded(self, state: &mut NodeState, written: Answer<()>) {
-        let Self { reply, took_ms, shadowed, service, replaces, paused_us, .. } = self;
-        let problem = match written {
-            Ok(()) => {
-                state.desired.shortfall_mut().services.remove(&service);
-                let Some(present) = present(&state.node, &service) else {
-                    return reply.refuse(failed(format!("the service '{service}' was removed")));
-                };
-                let lacks = lacks::of_service(&state.modules, present);
-                let digest = present.module.digest.parse();
-                signatures::mark_versions(state, digest);
-                let replaced = replaces.map(|replaced| Replaced { paused_us, ..replaced });
-                let answer = DeployedAnswer { service, took_ms, shadowed, lacks, replaced, reply };
-                return state.push(Action::AnswerDeployed(Box::new(answer)));
-            }
-            Err(problem) => problem,
-        };
-        if replaces.is_none() {
-            // It is gone already if that is refused.
-            let _ = state.command(Command::Remove { service, cascade: true });
-            return reply.refuse(problem);
+/// Answers a deployment that is recorded; a new service that could not be recorded is removed
+/// again.
+pub(super) fn handle_recorded(state: &mut NodeState, waiting: Waiting, written: Answer<()>) {
+    let Waiting { reply, took_ms, shadowed, service, replaces, paused_us, .. } = waiting;
+    let problem = match written {
+        Ok(()) => {
+            state.desired.shortfall_mut().services.remove(&service);
+            let Some(present) = edit::present(&state.node, &service) else {
+                return reply.refuse(failed(format!("the service '{service}' was removed")));
+            };
+            let lacks = lacks::of_service(&state.modules, present);
+            let digest = present.module.digest.parse();
+            signatures::mark_versions(state, digest);
+            let replaced = replaces.map(|replaced| Replaced { paused_us, ..replaced });
+            let answer = DeployedAnswer { service, took_ms, shadowed, lacks, replaced, reply };
+            return state.push(Action::AnswerDeployed(Box::new(answer)));
         }
-        // The version before cannot be had back with what this one has learnt since.
-        reply.refuse(ErrorInfo {
-            code: ErrorCode::Partial,
-            message: format!(
-                "the new version of '{service}' runs, but a start of the node would begin with the one before: {}",
-                problem.message.trim_end_matches(super::desired::NOTHING_CHANGED)
-            ),
-            help: problem.help,
-        });
+        Err(problem) => problem,
+    };
+    if replaces.is_none() {
+        // It is gone already if that is refused.
+        let _ = state.command(Command::Remove { service, cascade: true });
+        return reply.refuse(problem);
     }
-}
-
-/// Returns a service that is there and will stay.
-fn present<'a>(node: &'a Node, service: &Name) -> Option<&'a Service> {
-    node.service(service).filter(|it| it.state != ServiceState::Stopping)
-}
-
-/// Returns the rules that came with a service.
-fn rules_with(node: &Node, service: &Name) -> Vec<RuleSpec> {
-    let came_with = |rule: &DesiredRule| rule.came_with.as_ref() == Some(service);
-    let rules = node.numbered_rules().into_iter().map(|(_, rule)| rule);
-    rules.filter(came_with).map(|rule| rule.spec).collect()
-}
-
-/// Brings the change of a deployment up to date before it is written: its service or rules may have
-/// been removed while it waited, by a command that was recorded earlier.
-pub(super) fn refresh(node: &Node, edit: &mut Edit) {
-    let Edit::Deploy(service, desired, rules) = edit else { return };
-    match present(node, service) {
-        Some(present) => {
-            **desired = DesiredService::of(present, desired.level);
-            *rules = rules_with(node, service);
-        }
-        None => *edit = Edit::Nothing,
-    }
+    // The version before cannot be had back with what this one has learnt since.
+    reply.refuse(ErrorInfo {
+        code: ErrorCode::Partial,
+        message: format!(
+            "the new version of '{service}' runs, but a start of the node would begin with the one before: {}",
+            problem.message.trim_end_matches(super::desired::NOTHING_CHANGED)
+        ),
+        help: problem.help,
+    });
 }
 
 /// Returns rules that others hide as pairs of their numbers.

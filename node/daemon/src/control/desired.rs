@@ -11,10 +11,10 @@
 use super::authority::{Authority, Capabilities, Capability, Revoked};
 use super::edit::Edit;
 use super::modules::Stored;
-use super::recorded::Recorded;
+use super::recorded::{Recorded, Unconfirmed};
 use super::recording::{Facts, Recording, Write};
+use crate::answer::Answer;
 use crate::answer::failed;
-use crate::http::Answer;
 use crate::journal::{CapabilityTexts, Journal, JournalError, Record};
 use api::ErrorInfo;
 use node::CapabilityId;
@@ -22,7 +22,6 @@ use node::desired::{DesiredRule, DesiredState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 use trust::{ModulePattern, UnixTime, Versions};
 use units::{Name, Nanos};
 
@@ -70,16 +69,6 @@ impl Shortfall {
     pub(crate) fn is_any(&self) -> bool {
         !self.services.is_empty() || !self.sessions.is_empty()
     }
-}
-
-/// State that is taken back unless somebody confirms it.
-#[derive(Clone, Debug)]
-pub(crate) struct Unconfirmed {
-    pub(crate) until: Instant,
-    /// Generation to go back to.
-    pub(crate) back_to: u64,
-    /// Cause of the change.
-    pub(crate) cause: String,
 }
 
 /// Write of a state to the journal, to be made beside the loop, with everything it needs.
@@ -257,7 +246,7 @@ impl Desired {
         let state = journal.read(generation).map(|record| record.state.with_owned_of(self.state()));
         state.map_err(|problem| match problem {
             JournalError::NoGeneration { .. } => {
-                crate::http::error(api::ErrorCode::NotFound, problem.to_string(), None)
+                crate::answer::error(api::ErrorCode::NotFound, problem.to_string(), None)
             }
             problem => failed(problem),
         })

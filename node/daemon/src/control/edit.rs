@@ -2,7 +2,7 @@
 
 use abi::Level;
 use node::desired::{DesiredRule, DesiredService, DesiredSession, DesiredState};
-use node::{CapabilityId, Owner, RuleSpec};
+use node::{CapabilityId, Node, Owner, RuleSpec, Service, ServiceState};
 use session::Reservation;
 use std::collections::BTreeSet;
 use units::Name;
@@ -36,6 +36,19 @@ pub(crate) enum Edit {
 }
 
 impl Edit {
+    /// Brings the change of a deployment up to date before it is written: its service or rules may
+    /// have been removed while it waited, by a command that was recorded earlier.
+    pub(super) fn refresh(&mut self, node: &Node) {
+        let Self::Deploy(service, desired, rules) = self else { return };
+        match present(node, service) {
+            Some(present) => {
+                **desired = DesiredService::of(present, desired.level);
+                *rules = rules_with(node, service);
+            }
+            None => *self = Self::Nothing,
+        }
+    }
+
     /// Makes the change.
     pub(crate) fn apply(self, state: &mut DesiredState) {
         match self {
@@ -56,6 +69,18 @@ impl Edit {
             Self::EndCapabilities(capabilities) => end_capabilities(state, &capabilities),
         }
     }
+}
+
+/// Returns a service that is there and will stay.
+pub(super) fn present<'a>(node: &'a Node, service: &Name) -> Option<&'a Service> {
+    node.service(service).filter(|it| it.state != ServiceState::Stopping)
+}
+
+/// Returns the rules that came with a service.
+pub(super) fn rules_with(node: &Node, service: &Name) -> Vec<RuleSpec> {
+    let came_with = |rule: &DesiredRule| rule.came_with.as_ref() == Some(service);
+    let rules = node.numbered_rules().into_iter().map(|(_, rule)| rule);
+    rules.filter(came_with).map(|rule| rule.spec).collect()
 }
 
 fn end_capabilities(state: &mut DesiredState, capabilities: &BTreeSet<CapabilityId>) {

@@ -8,10 +8,10 @@
 //! Every use of a module leads through [`Modules::hold`], so what it refuses runs nowhere. Nothing
 //! is compiled here.
 
+use crate::answer::{Answer, error};
 use crate::answer::{failed, usage};
 use crate::config::{TrustText, Unsigned};
 use crate::deploy::{self, Code, Module};
-use crate::http::{Answer, error};
 use api::{ErrorCode, ErrorInfo};
 use cell::Compiled;
 use module_store::{Digest, Store};

@@ -5,15 +5,16 @@
 //!  it cannot be undone ─▶ Edit, Recorded::Then(Ahead) ─▶ journal ─▶ done ─▶ answered
 //! ```
 
-use super::deployments::Waiting;
-use super::desired::Unconfirmed;
 use super::edit::Edit;
 use crate::reply::Reply;
 use abi::Level;
-use api::{Applied, BpfSet, Confirmed, Moved, Removed, RuleRemoved, RulesAdded};
+use api::{
+    Applied, BpfSet, Confirmed, Deployed, Moved, Removed, Replaced, RuleRemoved, RulesAdded,
+};
 use api::{SessionPromised, SessionRemoved};
 use node::Command;
 use session::Reservation;
+use std::time::Instant;
 use units::{Name, RuleId};
 
 /// Continuation of a change that is being recorded.
@@ -39,6 +40,32 @@ pub(crate) enum Recorded {
     Work,
     /// Command that could not be undone, and therefore has not been given yet.
     Then(Box<Ahead>),
+}
+
+/// Deployment whose service does not run yet, or is being recorded.
+pub(crate) struct Waiting {
+    pub(super) reply: Reply<Deployed>,
+    pub(super) since: Instant,
+    pub(super) shadowed: Vec<(u32, u32)>,
+    /// Version whose place it takes.
+    pub(super) replaces: Option<Replaced>,
+    /// Microseconds for which packets waited for that.
+    pub(super) paused_us: u64,
+    /// Milliseconds until it ran.
+    pub(super) took_ms: u64,
+    pub(super) service: Name,
+    /// Level as it was asked for.
+    pub(super) level: Option<Level>,
+}
+
+/// State that is taken back unless somebody confirms it.
+#[derive(Clone, Debug)]
+pub(crate) struct Unconfirmed {
+    pub(crate) until: Instant,
+    /// Generation to go back to.
+    pub(crate) back_to: u64,
+    /// Cause of the change.
+    pub(crate) cause: String,
 }
 
 /// Command that is recorded before it is done.

@@ -6,7 +6,7 @@
 //! ```
 
 use super::action::{Action, Keep};
-use super::authority::{REVOKED_MAX, Revoked};
+use super::authority::{REVOKED_MAX, Revoked, capabilities_in_use};
 use super::deployments::Deployments;
 use super::edit::Edit;
 use super::recorded::Recorded;
@@ -18,8 +18,7 @@ use crate::answer::{Answer, error, usage};
 use crate::events::Note;
 use crate::reply::Reply;
 use api::{ErrorCode, EventKind, RevokeRequest, SCHEMA_VERSION};
-use node::desired::DesiredState;
-use node::{CapabilityId, Command, Node, Owner, ServiceState};
+use node::{CapabilityId, Command, Owner, ServiceState};
 use std::collections::{BTreeMap, BTreeSet};
 use units::{Name, RuleId};
 
@@ -39,20 +38,6 @@ struct Ended {
     sessions: BTreeMap<Name, &'static str>,
     services: BTreeMap<Name, &'static str>,
     rules: Vec<RuleId>,
-}
-
-/// Returns the capabilities of which something runs, or shall run.
-pub(super) fn capabilities_in_use(node: &Node, desired: &DesiredState) -> BTreeSet<CapabilityId> {
-    let services = node.services().filter_map(|service| service.owner);
-    let rules = node.numbered_rules();
-    let rules = rules.iter().filter_map(|(_, rule)| rule.owner);
-    let sessions = node.sessions().filter_map(|session| session.owner);
-    let desired_sessions = desired.sessions.values().filter_map(|session| session.owner);
-    let desired_services = desired.services.values().filter_map(|service| service.owner);
-    let desired_rules = desired.rules.iter().filter_map(|rule| rule.owner);
-    let owners = services.chain(rules).chain(desired_services).chain(desired_rules);
-    let owners = owners.chain(sessions).chain(desired_sessions);
-    owners.map(|owner| owner.capability).collect()
 }
 
 /// Removes orphaned objects when the node starts: the previous daemon crashed before persisting

@@ -2,8 +2,7 @@
 //! modules. What follows is queued as actions, in its order.
 
 use super::action::{Action, Keep};
-use super::authority::Authority;
-use super::deployments;
+use super::authority::{Authority, capabilities_in_use};
 use super::desired::Desired;
 use super::edit::Edit;
 use super::modules::Modules;
@@ -266,7 +265,7 @@ impl NodeState {
     /// Queues the next write of the desired state, unless one is under way.
     pub(super) fn write_next(&mut self) {
         let Some(edit) = self.desired.next_mut() else { return };
-        deployments::refresh(&self.node, edit);
+        edit.refresh(&self.node);
         let modules = &mut self.modules;
         let write =
             self.desired.poll_write(self.authority.capabilities(), || modules.take_stores());
@@ -375,7 +374,7 @@ impl NodeState {
         if matches!(caller, Caller::Operator) {
             return None;
         }
-        let in_use = super::revoke::capabilities_in_use(&self.node, self.desired.state());
+        let in_use = capabilities_in_use(&self.node, self.desired.state());
         self.authority.owner_of(caller, &in_use)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::cells::{AfterReport, CellNumber};
 use crate::control::action::{Action, DeployedAnswer, Keep};
-use crate::control::called::Wanted;
+use crate::control::calls::Wanted;
 use crate::daemon::{Daemon, Done};
 use crate::observe::counters::seen_stats;
 use crate::observe::documents::services::{find_service, seen_services};

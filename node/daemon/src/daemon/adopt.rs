@@ -10,7 +10,7 @@
 //! No packet notices: nothing is detached, no map is emptied, no socket closed. What was half
 //! done is brought to one of its two ends: see `node::state`'s `resume`.
 
-use super::start::Parts;
+use super::join::Parts;
 use crate::cells::{self, CellLink, CellNumber};
 use crate::config::NodeFile;
 use crate::control::apply::check_wanted;
@@ -110,7 +110,7 @@ pub(super) fn adopt(
         store: store.clone(),
         plane: DataPlane::adopt(file, dataplane::Parts { front, netlink, ports, devices })?,
     };
-    let mut daemon = super::start::join(start.clone(), parts, done.clone())?;
+    let mut daemon = super::join::join(start.clone(), parts, done.clone())?;
     let usage = &mut daemon.runtime.usage;
     (usage.closed, usage.fuel_closed) = (record.closed, record.fuel_closed);
     usage.sessions.before = record.sessions_before;

@@ -4,25 +4,17 @@
 use super::files::{self, FilesError};
 use super::{Billing, wall_clock_ms};
 use crate::answer::{error, failed};
-use crate::reply::Reply;
+use crate::request::LedgerQuestion;
 use api::{
     ErrorCode, ErrorInfo, LedgerReceipt, LedgerRecord, LedgerRecords, LedgerTotal, LedgerTotals,
     SCHEMA_VERSION,
 };
-use ledger::Period;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use trust::{PublicKey, SecretKey, UnixTime};
+use trust::{SecretKey, UnixTime};
 
 /// Records of one answer: some 600 KB.
 const ANSWER_RECORDS_MAX: usize = 1000;
-
-/// One question.
-pub(crate) enum LedgerQuestion {
-    Records(u64, Reply<LedgerRecords>),
-    Totals(Period, Reply<LedgerTotals>),
-    Receipt(Box<PublicKey>, u64, Reply<LedgerReceipt>),
-}
 
 /// Answers a question, beside the daemon's task. `key` signs receipts.
 pub(crate) fn answer(billing: &Billing, key: &Arc<SecretKey>, question: LedgerQuestion) {
@@ -68,16 +60,6 @@ pub(crate) fn answer(billing: &Billing, key: &Arc<SecretKey>, question: LedgerQu
             }
         }
     });
-}
-
-impl LedgerQuestion {
-    pub(crate) fn refuse(self, refusal: ErrorInfo) {
-        match self {
-            Self::Records(_, reply) => reply.refuse(refusal),
-            Self::Totals(_, reply) => reply.refuse(refusal),
-            Self::Receipt(_, _, reply) => reply.refuse(refusal),
-        }
-    }
 }
 
 fn records(

@@ -17,7 +17,7 @@ use cell::protocol::{CellReport, ServiceReport, StreamReport};
 use netlink::Link;
 use node::Service;
 use std::collections::{BTreeMap, BTreeSet};
-use units::{EntryId, Name};
+use units::Name;
 
 const fn message_stats(cell: &CellReport) -> MessageStats {
     MessageStats {
@@ -141,11 +141,6 @@ pub(super) fn service_stats(view: &View<'_>, service: &Service) -> ServiceStats 
     let report = view.cells.report_of(service.entry).cloned().unwrap_or_default();
     let below = view.plane.below_report(service.entry).unwrap_or_default();
     sum_of_levels(report, below, &service.module.manifest.reasons)
-}
-
-/// Returns the fuel that a service has used below user level; `None` where it cannot run there.
-pub(super) fn fuel_below(view: &View<'_>, entry: EntryId) -> Option<u64> {
-    view.plane.below_report(entry).map(|report| report.fuel)
 }
 
 fn session_stats(view: &View<'_>) -> Answer<BTreeMap<String, SessionStats>> {

@@ -2,7 +2,7 @@
 
 use super::millis;
 use crate::answer::Answer;
-use crate::control::desired::Unconfirmed;
+use crate::control::recorded::Unconfirmed;
 use crate::control::signatures;
 use crate::control::state::NodeState;
 use crate::reply::Reply;

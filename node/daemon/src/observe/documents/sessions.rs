@@ -4,7 +4,6 @@ use crate::answer::{Answer, failed};
 use crate::control::authority::Sight;
 use crate::control::sessions::{no_session, shown};
 use crate::events::wall_clock_ms;
-use crate::observe::counters::fuel_below;
 use crate::observe::view::View;
 use crate::sessions::Usage;
 use ::node::Session;
@@ -82,9 +81,9 @@ pub(in crate::observe) fn session_counts(view: &View<'_>) -> Answer<Counts> {
         sum.bytes += stats.bytes;
     }
     for service in view.node.services() {
-        let Some(fuel) = fuel_below(view, service.entry) else { continue };
+        let Some(below) = view.plane.below_report(service.entry) else { continue };
         let Some(sum) = counts.get_mut(&service.session) else { continue };
-        sum.fuel += fuel;
+        sum.fuel += below.fuel;
     }
     counts.values_mut().for_each(|counts| add_below(counts, view.plane.speed()));
     Ok(counts)
