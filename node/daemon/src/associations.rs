@@ -342,7 +342,7 @@ impl Neighbours {
         id: AssociationId,
         reason: Reason,
     ) {
-        control.forget_calls(id);
+        control.calls().forget(id);
         let Some(live) = self.live.remove(&id) else { return };
         cells.tell_all(&ToCell::Disassociate(id), &[]);
         tracing::debug!(%id, principal = %live.principal, ?reason, "an association has ended");

@@ -44,8 +44,7 @@ use crate::reply::Reply;
 use action::Action;
 use api::ErrorCode;
 use apply::{Goal, Progress, Purpose as WorkPurpose, Resumption, Work};
-use called::Called;
-use calls::Wanted;
+use called::{Called, Calls};
 use cell::Compiled;
 use change::{Change, Queued};
 use deployments::Deployments;
@@ -319,29 +318,11 @@ impl Control {
         }
     }
 
-    /// Handles packets that call a module.
-    pub(crate) fn handle_call(&mut self, wanted: Wanted) {
+    /// Returns the services that packets call, for what cells and associations say of them.
+    pub(crate) fn calls(&mut self) -> Calls<'_> {
         let is_busy = self.is_busy();
         let Self { state, deployments, called, .. } = self;
-        called.handle_question(state, deployments, is_busy, wanted);
-    }
-
-    /// Handles the end of a fetch for packets.
-    pub(crate) fn handle_call_fetched(&mut self, wanted: Wanted, came: Answer<()>) {
-        let is_busy = self.is_busy();
-        let Self { state, deployments, called, .. } = self;
-        called.handle_fetched(state, deployments, is_busy, wanted, came);
-    }
-
-    /// Releases the questions of packets of an association that has ended.
-    pub(crate) fn forget_calls(&mut self, id: association::AssociationId) {
-        self.called.forget(id);
-    }
-
-    /// Stops services that packets do not call any more; `packets_of` is what cells have just
-    /// reported.
-    pub(crate) fn end_idle_calls(&mut self, packets_of: &dyn Fn(EntryId) -> u64) {
-        self.called.end_idle(&mut self.state, packets_of);
+        Calls { state, deployments, called, is_busy }
     }
 
     /// Starts what shall run and does not.

@@ -348,7 +348,7 @@ impl Demand {
         match (waits, answer) {
             (Waits::Start, Ok(())) => control.hasten_resumption(),
             (Waits::Start, Err(_)) => {}
-            (Waits::Packets(wanted), answer) => control.handle_call_fetched(*wanted, answer),
+            (Waits::Packets(wanted), answer) => control.calls().handle_fetched(*wanted, answer),
             (waits, Ok(())) if waits.is_gone() => {}
             (Waits::Request(incoming, mut tried), Ok(())) => {
                 tried.insert(digest);

@@ -19,6 +19,7 @@ use node::desired::DesiredState;
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use units::Name;
@@ -322,6 +323,88 @@ impl Journal {
             action: "use",
             path: self.path.clone(),
             source: io::Error::other("it could not be opened again after an error"),
+        })
+    }
+
+    /// The capabilities that were written last.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn capabilities(&self) -> Result<CapabilityTexts, JournalError> {
+        trusted::read_capabilities(self.opened()?).map_err(of_redb("read", &self.path))
+    }
+
+    /// Everything that was ever revoked.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn revoked(&self) -> Result<BTreeSet<String>, JournalError> {
+        trusted::read_revoked(self.opened()?).map_err(of_redb("read", &self.path))
+    }
+
+    /// The latest time that was kept, in seconds since 1970.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn latest_time(&self) -> Result<u64, JournalError> {
+        let text = self.fact(trusted::LATEST_TIME)?.unwrap_or_else(|| "0".to_owned());
+        let wrong = |_| self.damaged(format!("its latest time is '{}'", text.escape_debug()));
+        text.parse().map_err(wrong)
+    }
+
+    /// Writes down what is revoked, and the time; on disk when this returns.
+    ///
+    /// # Errors
+    /// When it cannot be written; then the journal is as it was.
+    pub fn revoke(&mut self, what: &BTreeSet<String>, time: u64) -> Result<(), JournalError> {
+        self.in_transaction(|transaction| {
+            let mut revoked = transaction.open_table(trusted::REVOKED)?;
+            for what in what {
+                revoked.insert(what.as_str(), ())?;
+            }
+            trusted::keep_time(transaction, time)
+        })
+    }
+
+    /// The highest versions of modules that ran, as text.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn versions(&self) -> Result<Option<String>, JournalError> {
+        self.fact(trusted::VERSIONS)
+    }
+
+    /// Keeps the highest versions.
+    ///
+    /// # Errors
+    /// When they cannot be written; then the journal is as it was.
+    pub fn keep_versions(&mut self, text: &str) -> Result<(), JournalError> {
+        self.in_transaction(|transaction| {
+            transaction.open_table(FACTS)?.insert(trusted::VERSIONS, text)?;
+            Ok(())
+        })
+    }
+
+    /// Keeps the latest time.
+    ///
+    /// # Errors
+    /// When it cannot be written; then the journal is as it was.
+    pub fn keep_time(&mut self, time: u64) -> Result<(), JournalError> {
+        self.in_transaction(|transaction| trusted::keep_time(transaction, time))
+    }
+
+    fn in_transaction(
+        &mut self,
+        change: impl FnOnce(&redb::WriteTransaction) -> Result<(), redb::Error>,
+    ) -> Result<(), JournalError> {
+        if self.database.is_none() {
+            self.database = Some(open(&self.path)?);
+        }
+        let written = trusted::try_write(self.opened()?, change);
+        written.map_err(|error| {
+            // Opened anew before the next use.
+            self.database = None;
+            of_redb("write", &self.path)(error)
         })
     }
 }

@@ -1,9 +1,4 @@
-//! Limits of what one type owns: fields, methods, where they are; and no circles of files.
-//!
-//! What is above a limit today is counted by crate and can only become less: a crate that has more
-//! fails, and so does an entry of [`TODAY`] that is larger than what there is.
-
-use std::collections::BTreeMap;
+//! Limits of what one type owns: its fields, its methods, where they are; and no circles of files.
 
 use super::Finding;
 use super::tree::Tree;
@@ -11,99 +6,112 @@ use crate::house::{FIELDS_MAX, House, METHODS_MAX, Owner};
 
 const CHECK: &str = "owners";
 
-/// Counts of what a crate has above each limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Above {
-    /// Structs with methods and more than [`FIELDS_MAX`] fields, records aside.
-    fields: usize,
-    /// Types with more than [`METHODS_MAX`] inherent methods.
-    methods: usize,
-    /// Types with inherent methods in other files than their own.
-    elsewhere: usize,
-    /// Files in circles.
-    circles: usize,
-}
+/// Types above a limit, as `file::Type`, each with the reason. The list can only shrink: an entry
+/// that is not needed is an error.
+const EXCEPTIONS: [(&str, &str); 0] = [];
 
-/// Crates that are above limits: fields, methods, elsewhere, circles. `Daemon`, `Cell` and what
-/// hangs on them are to become owners with private fields.
-const TODAY: [(&str, [usize; 4]); 1] = [("node/daemon", [0, 1, 2, 36])];
-
-/// Finds what is above a limit beyond what was, and entries that are too large.
+/// Finds types above a limit, circles of files, and exceptions that are not needed.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    judge(tree, &House::of(tree), &TODAY)
+    judge(&House::of(tree), &EXCEPTIONS)
 }
 
-fn judge(tree: &Tree, house: &House, today: &[(&str, [usize; 4])]) -> Vec<Finding> {
-    let mut found: BTreeMap<&str, Above> = BTreeMap::new();
+fn judge(house: &House, exceptions: &[(&str, &str)]) -> Vec<Finding> {
+    let is_excepted = |path: &str| exceptions.iter().any(|(excepted, _)| *excepted == path);
+    let mut findings = Vec::new();
+    let mut above = Vec::new();
     for owner in &house.owners {
-        let above = found.entry(&owner.krate).or_default();
-        above.fields += usize::from(is_large(owner));
-        above.methods += usize::from(owner.methods > METHODS_MAX);
-        above.elsewhere += usize::from(!owner.elsewhere.is_empty());
+        let path = format!("{}::{}", owner.file, owner.name);
+        let found = beyond(owner);
+        if !found.is_empty() {
+            above.push(path.clone());
+        }
+        if is_excepted(&path) {
+            continue;
+        }
+        let finding = |message| Finding::error(CHECK, &owner.file, owner.line, message);
+        findings.extend(found.into_iter().map(finding));
     }
     for circle in &house.circles {
-        let of = |krate: &&str| circle[0].starts_with(&format!("{krate}/src/"));
-        let krate = house.lines.keys().map(String::as_str).find(of);
-        found.entry(krate.unwrap_or_default()).or_default().circles += circle.len();
+        let message = format!("{} files use each other: {}", circle.len(), circle.join(" "));
+        findings.push(Finding::error(CHECK, &circle[0], 1, message));
     }
-    let krates = tree.crates.iter().map(|krate| krate.folder.as_str());
-    krates.flat_map(|krate| judge_crate(krate, found.get(krate), today)).collect()
+    for (path, _) in exceptions.iter().filter(|(path, _)| !above.iter().any(|it| it == path)) {
+        let message = format!("{path} is below all limits: take it off xtask's EXCEPTIONS");
+        findings.push(Finding::error(CHECK, path.split("::").next().unwrap_or(path), 1, message));
+    }
+    findings
 }
 
-fn is_large(owner: &Owner) -> bool {
-    owner.fields > FIELDS_MAX && !owner.is_record
-}
-
-fn judge_crate(krate: &str, found: Option<&Above>, today: &[(&str, [usize; 4])]) -> Vec<Finding> {
-    let Above { fields, methods, elsewhere, circles } = found.copied().unwrap_or_default();
-    let allowed = today.iter().find(|(name, _)| *name == krate).map_or([0; 4], |(_, it)| *it);
-    let measures = [
-        (fields, format!("structs with methods and more than {FIELDS_MAX} fields")),
-        (methods, format!("types with more than {METHODS_MAX} methods")),
-        (elsewhere, "types with methods in other files".to_owned()),
-        (circles, "files in circles".to_owned()),
-    ];
-    let judged = measures.into_iter().zip(allowed).filter_map(|((found, what), allowed)| {
-        let message = match found.cmp(&allowed) {
-            std::cmp::Ordering::Equal => return None,
-            std::cmp::Ordering::Greater => {
-                format!("{found} {what}, at most {allowed}: `cargo xtask house` says which")
-            }
-            std::cmp::Ordering::Less => {
-                format!("{found} {what} now: lower its entry in xtask's TODAY from {allowed}")
-            }
-        };
-        Some(Finding::error(CHECK, &format!("{krate}/Cargo.toml"), 1, message))
-    });
-    judged.collect()
+/// Returns the limits that a type is above of, in words.
+fn beyond(owner: &Owner) -> Vec<String> {
+    let Owner { name, fields, methods, elsewhere, .. } = owner;
+    let mut found = Vec::new();
+    if *fields > FIELDS_MAX && !owner.is_record {
+        found.push(format!("{name} has {fields} fields, at most {FIELDS_MAX}: find its owners"));
+    }
+    if *methods > METHODS_MAX {
+        found.push(format!("{name} has {methods} methods, at most {METHODS_MAX}: find its owners"));
+    }
+    if !elsewhere.is_empty() {
+        let files: Vec<&str> = elsewhere.iter().map(String::as_str).collect();
+        found.push(format!("{name} has methods in other files: {}", files.join(" ")));
+    }
+    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn messages(source: &str, today: [usize; 4]) -> Vec<String> {
-        let tree = Tree::of(&[
+    fn messages(files: &[(&str, &str)], exceptions: &[(&str, &str)]) -> Vec<String> {
+        let crates = [
             ("Cargo.toml", "[workspace]\nmembers = [\"base/a\"]\n"),
             ("base/a/Cargo.toml", "[package]\nname = \"a\"\n"),
-            ("base/a/src/lib.rs", source),
-        ]);
-        let found = judge(&tree, &House::of(&tree), &[("base/a", today)]);
+        ];
+        let files: Vec<_> = crates.iter().chain(files).copied().collect();
+        let found = judge(&House::of(&Tree::of(&files)), exceptions);
         found.into_iter().map(|finding| finding.message).collect()
     }
 
     #[test]
-    fn more_than_there_was_is_found_and_so_is_an_entry_that_is_too_large() {
+    fn a_type_above_a_limit_is_found_unless_it_is_excepted() {
         let fields: String = (0..21).map(|at| format!("f{at}: u8, ")).collect();
         let large = format!("struct A {{ {fields} }}\nimpl A {{ fn f() {{}} }}\n");
-        assert_eq!(messages(&large, [1, 0, 0, 0]), [""; 0]);
-        let found = messages(&large, [0; 4]);
-        assert!(found.len() == 1 && found[0].contains("at most 0"), "{found:?}");
-        let found = messages(&large, [2, 0, 1, 0]);
-        assert!(found.len() == 2 && found.iter().all(|it| it.contains("lower")), "{found:?}");
+        let files = [("base/a/src/lib.rs", large.as_str())];
+        let found = messages(&files, &[]);
+        assert!(found.len() == 1 && found[0].contains("21 fields"), "{found:?}");
+        assert_eq!(messages(&files, &[("base/a/src/lib.rs::A", "why")]), [""; 0]);
+        let methods: String = (0..61).map(|at| format!("fn f{at}() {{}}\n")).collect();
+        let many = format!("struct A;\nimpl A {{ {methods} }}\n");
+        let found = messages(&[("base/a/src/lib.rs", &many)], &[]);
+        assert!(found.len() == 1 && found[0].contains("61 methods"), "{found:?}");
         let record = format!("#[derive(Serialize)]\n{large}");
-        assert_eq!(messages(&record, [0; 4]), [""; 0]);
+        assert_eq!(messages(&[("base/a/src/lib.rs", &record)], &[]), [""; 0]);
         let data = format!("struct A {{ {fields} }}\n");
-        assert_eq!(messages(&data, [0; 4]), [""; 0], "without methods it is no owner");
+        assert_eq!(messages(&[("base/a/src/lib.rs", &data)], &[]), [""; 0], "it owns nothing");
+    }
+
+    #[test]
+    fn an_exception_that_is_not_needed_is_found() {
+        let files = [("base/a/src/lib.rs", "struct A;\nimpl A { fn f() {} }\n")];
+        let found = messages(&files, &[("base/a/src/lib.rs::A", "once it was large")]);
+        assert!(found.len() == 1 && found[0].contains("take it off"), "{found:?}");
+    }
+
+    #[test]
+    fn methods_in_other_files_and_circles_are_found() {
+        let found = messages(
+            &[
+                ("base/a/src/lib.rs", "mod b;\nmod c;\n"),
+                ("base/a/src/b.rs", "use crate::c::C;\npub struct B(C);\nimpl B { fn f() {} }\n"),
+                ("base/a/src/c.rs", "use crate::b::B;\npub struct C;\nimpl B { fn g() {} }\n"),
+            ],
+            &[],
+        );
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(
+            found[0].contains("base/a/src/c.rs") && found[1].starts_with("2 files"),
+            "{found:?}"
+        );
     }
 }

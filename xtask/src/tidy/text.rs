@@ -1,16 +1,9 @@
-//! What can be seen in one file alone: its size, its opening, unfinished work,
+//! What can be seen in one file alone: its opening, unfinished work,
 //! panics, and traces of the machine that it was written on.
 
 use super::Finding;
 use super::rust::Source;
 use super::tree::Tree;
-
-/// Where a reader begins to look for the seam.
-const LINES_WARNED: usize = 400;
-/// More lines than this tell more than one story.
-const LINES_MAX: usize = 800;
-/// Files that were longer when the limit came, with their length: they may shrink.
-const RATCHETS: [(&str, usize); 0] = [];
 
 /// Words of unfinished work, spelt so that this file does not contain them.
 const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
@@ -24,9 +17,6 @@ const MACHINE_PATHS: [&str; 3] =
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.files() {
-        if path.ends_with(".rs") || path.ends_with(".c") || path.ends_with(".h") {
-            findings.extend(size(path, text));
-        }
         if !path.ends_with(".md") {
             findings.extend(words(
                 path,
@@ -47,35 +37,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         findings.extend(unfinished_code(path, source));
         findings.extend(unwraps(path, source));
     }
-    findings.extend(ratchets(tree));
     findings
-}
-
-fn size(path: &str, text: &str) -> Option<Finding> {
-    let lines = text.lines().count();
-    let allowed = RATCHETS.iter().find(|(file, _)| *file == path).map_or(LINES_MAX, |&(_, n)| n);
-    if lines > allowed {
-        let message = format!("{lines} lines, at most {allowed} are allowed: find the seam");
-        return Some(Finding::error("size", path, lines, message));
-    }
-    (lines > LINES_WARNED).then(|| {
-        let message = format!("{lines} lines; near {LINES_WARNED} look for the seam");
-        Finding::warning("size", path, lines, message)
-    })
-}
-
-/// A ratchet whose file shrank or went is lowered, so that it cannot grow again.
-fn ratchets(tree: &Tree) -> Vec<Finding> {
-    RATCHETS.iter().filter_map(|&(path, allowed)| loose_ratchet(tree, path, allowed)).collect()
-}
-
-fn loose_ratchet(tree: &Tree, path: &str, allowed: usize) -> Option<Finding> {
-    let lines = tree.text(path).map_or(0, |text| text.lines().count());
-    (lines < allowed).then(|| {
-        let message =
-            format!("now {lines} lines: lower its entry in xtask's RATCHETS from {allowed}");
-        Finding::error("size", path, 1, message)
-    })
 }
 
 fn words(
@@ -142,25 +104,6 @@ mod tests {
 
     fn checks_of(path: &str, text: &str) -> Vec<(&'static str, usize)> {
         check(&Tree::of(&[(path, text)])).iter().map(|f| (f.check, f.line)).collect()
-    }
-
-    #[test]
-    fn a_long_file_is_said_and_a_longer_one_refused() {
-        let lines = |count: usize| format!("//! A.\n{}", "// a line\n".repeat(count - 1));
-        assert_eq!(checks_of("a/src/a.rs", &lines(400)), []);
-        let tree = Tree::of(&[("a/src/a.rs", &lines(401))]);
-        assert_eq!(check(&tree)[0].level, super::super::Level::Warning);
-        let tree = Tree::of(&[("a/src/a.rs", &lines(801))]);
-        assert_eq!(check(&tree)[0].level, super::super::Level::Error);
-        assert_eq!(checks_of("a/c/a.h", &"/* a */\n".repeat(801)), [("size", 801)]);
-    }
-
-    #[test]
-    fn a_ratchet_that_is_loose_is_found() {
-        let tree = Tree::of(&[("a.rs", "//! A.\n")]);
-        assert!(loose_ratchet(&tree, "a.rs", 1).is_none());
-        assert!(loose_ratchet(&tree, "a.rs", 2).is_some());
-        assert!(loose_ratchet(&tree, "gone.rs", 1).is_some());
     }
 
     #[test]

@@ -66,9 +66,9 @@ pub(crate) fn check_change(state: &mut NodeState, caller: &Caller, change: &Chan
         Change::Deploy(request, _) => asker.deploy(request),
         Change::AddRules(request, _) => asker.add_rules(request),
         Change::RemoveRule(rule, _) => asker.rule(Operation::Rule, *rule).map(drop),
-        Change::CreateSession(request, _) => asker.create_session(request),
-        Change::SetSession(name, change, _) => asker.set_session(name, change),
-        Change::RemoveSession(name, cascade, _) => asker.remove_session(name, *cascade),
+        Change::CreateSession(request, _) => sessions::create_session(&asker, request),
+        Change::SetSession(name, change, _) => sessions::set_session(&asker, name, change),
+        Change::RemoveSession(name, cascade, _) => sessions::remove_session(&asker, name, *cascade),
         Change::Bpf(..) | Change::Apply(..) | Change::Confirm(_) | Change::Rollback(..) => {
             asker.check(&Ask::to(Operation::Administer))
         }
@@ -190,7 +190,7 @@ pub(crate) fn check_calls(state: &mut NodeState, caller: &Caller) -> bool {
 pub(crate) fn sight(state: &mut NodeState, caller: &Caller) -> Sight {
     match caller {
         Caller::Operator => Sight::of_everything(),
-        _ => Asker::new(state, caller).sight(),
+        _ => sessions::sight(&Asker::new(state, caller)),
     }
 }
 
@@ -351,7 +351,7 @@ impl<'a> Asker<'a> {
         };
         ask.amounts = self.amounts(&session, &name, manifest);
         self.check(&ask)?;
-        self.usable(&session)
+        sessions::usable(self, &session)
     }
 
     /// A module that is there and that the caller may run.
@@ -435,7 +435,7 @@ impl<'a> Asker<'a> {
         for session in sessions {
             let (named, traffic) = (Some(session.to_string()), traffic.clone());
             self.check(&Ask { session: named, traffic, ..Ask::to(Operation::Rule) })?;
-            self.usable(&session)?;
+            sessions::usable(self, &session)?;
         }
         Ok(())
     }

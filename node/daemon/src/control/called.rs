@@ -239,6 +239,38 @@ impl Called {
     }
 }
 
+/// Services that packets call, lent with what they are started by.
+pub(crate) struct Calls<'a> {
+    pub(super) state: &'a mut NodeState,
+    pub(super) deployments: &'a Deployments,
+    pub(super) called: &'a mut Called,
+    /// True while no other change may begin.
+    pub(super) is_busy: bool,
+}
+
+impl Calls<'_> {
+    /// Handles packets that call a module.
+    pub(crate) fn handle_call(&mut self, wanted: Wanted) {
+        self.called.handle_question(self.state, self.deployments, self.is_busy, wanted);
+    }
+
+    /// Handles the end of a fetch for packets.
+    pub(crate) fn handle_fetched(&mut self, wanted: Wanted, came: Answer<()>) {
+        self.called.handle_fetched(self.state, self.deployments, self.is_busy, wanted, came);
+    }
+
+    /// Releases the questions of packets of an association that has ended.
+    pub(crate) fn forget(&mut self, id: AssociationId) {
+        self.called.forget(id);
+    }
+
+    /// Stops services that packets do not call any more; `packets_of` is what cells have just
+    /// reported.
+    pub(crate) fn end_idle(&mut self, packets_of: &dyn Fn(EntryId) -> u64) {
+        self.called.end_idle(self.state, packets_of);
+    }
+}
+
 const fn refused() -> CallAnswer {
     CallAnswer::Refused { for_ms: REFUSED_FOR_MS }
 }

@@ -83,7 +83,7 @@ pub(super) fn do_runtime_action(daemon: &mut Daemon, action: runtime::Action) {
         Action::Calls(question) => {
             let sender = daemon.neighbours.as_ref().and_then(|it| it.sender_of(question));
             if let Some(sender) = sender {
-                daemon.control.handle_call(Wanted { question, sender });
+                daemon.control.calls().handle_call(Wanted { question, sender });
             }
         }
         Action::Tapped(tapped) => {
@@ -208,7 +208,7 @@ pub(super) fn do_reported(daemon: &mut Daemon, then: AfterReport) {
         AfterReport::EndIdleCalls => {
             let packets_of =
                 |entry| daemon.runtime.cells.report_of(entry).map_or(0, |report| report.packets);
-            daemon.control.end_idle_calls(&packets_of);
+            daemon.control.calls().end_idle(&packets_of);
         }
         AfterReport::Bill => {
             let (billing, counters) = daemon.runtime.counters(&daemon.control);

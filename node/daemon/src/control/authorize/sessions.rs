@@ -20,126 +20,122 @@ use trust::ask::Amounts;
 use trust::{Ask, Operation};
 use units::Name;
 
-impl Asker<'_> {
-    pub(super) fn create_session(&self, request: &SessionRequest) -> Answer<()> {
-        let promise = to_create(request)?;
-        self.promise(&promise)?;
-        match self.state.node.session(&promise.session) {
-            Some(taken) if !taken.is_built_in() && !self.sees(taken) => {
-                Err(name_taken(&promise.session))
-            }
-            _ => Ok(()),
+pub(super) fn create_session(asker: &Asker<'_>, request: &SessionRequest) -> Answer<()> {
+    let promise = to_create(request)?;
+    check_promise(asker, &promise)?;
+    match asker.state.node.session(&promise.session) {
+        Some(taken) if !taken.is_built_in() && !sees(asker, taken) => {
+            Err(name_taken(&promise.session))
         }
+        _ => Ok(()),
     }
+}
 
-    pub(super) fn set_session(&self, name: &str, change: &SessionChange) -> Answer<()> {
-        self.session(name)?;
-        self.promise(&to_set(self.state, name, change)?)
-    }
+pub(super) fn set_session(asker: &Asker<'_>, name: &str, change: &SessionChange) -> Answer<()> {
+    session(asker, name)?;
+    check_promise(asker, &to_set(asker.state, name, change)?)
+}
 
-    pub(super) fn remove_session(&self, name: &str, cascade: bool) -> Answer<()> {
-        let session = self.session(name)?;
-        if cascade { self.all_in(&session.name) } else { Ok(()) }
-    }
+pub(super) fn remove_session(asker: &Asker<'_>, name: &str, cascade: bool) -> Answer<()> {
+    let session = session(asker, name)?;
+    if cascade { all_in(asker, &session.name) } else { Ok(()) }
+}
 
-    /// A session that is there and that the caller may change.
-    fn session(&self, name: &str) -> Answer<&Session> {
-        let operation = Operation::Session;
-        self.check(&Ask::to(operation))?;
-        let named = Name::new(name).ok();
-        let found = named.and_then(|name| self.state.node.session(&name));
-        match found {
-            Some(found) if self.rights.reach(operation, found.name.as_str(), found.owner) => {
-                Ok(found)
-            }
-            // He sees it, and it is not his.
-            Some(found) if self.sees(found) => {
-                self.everybodys(operation)?;
-                Ok(found)
-            }
-            _ => Err(no_session(&self.state.node, &self.sight(), name)),
+/// A session that is there and that the caller may change.
+fn session<'a>(asker: &'a Asker<'_>, name: &str) -> Answer<&'a Session> {
+    let operation = Operation::Session;
+    asker.check(&Ask::to(operation))?;
+    let named = Name::new(name).ok();
+    let found = named.and_then(|name| asker.state.node.session(&name));
+    match found {
+        Some(found) if asker.rights.reach(operation, found.name.as_str(), found.owner) => Ok(found),
+        // He sees it, and it is not his.
+        Some(found) if sees(asker, found) => {
+            asker.everybodys(operation)?;
+            Ok(found)
         }
+        _ => Err(no_session(&asker.state.node, &sight(asker), name)),
     }
+}
 
-    /// A session in which the caller may have services and rules, as far as it is whose it is.
-    pub(super) fn usable(&self, name: &Name) -> Answer<()> {
-        let found = self.state.node.session(name).filter(|session| {
-            session.owner.is_none()
-                || self.rights.is_own(session.owner)
-                || self.rights.reach_everybody(Operation::Deploy)
-        });
-        match found {
-            Some(_) => Ok(()),
-            None => Err(no_session(&self.state.node, &self.sight(), name.as_str())),
-        }
+/// A session in which the caller may have services and rules, as far as it is whose it is.
+pub(super) fn usable(asker: &Asker<'_>, name: &Name) -> Answer<()> {
+    let found = asker.state.node.session(name).filter(|session| {
+        session.owner.is_none()
+            || asker.rights.is_own(session.owner)
+            || asker.rights.reach_everybody(Operation::Deploy)
+    });
+    match found {
+        Some(_) => Ok(()),
+        None => Err(no_session(&asker.state.node, &sight(asker), name.as_str())),
     }
+}
 
-    /// What goes with a session is the caller's, too.
-    fn all_in(&self, session: &Name) -> Answer<()> {
-        let reach =
-            |operation, owner: Option<Owner>| self.rights.reach(operation, session.as_str(), owner);
-        let node = &self.state.node;
-        let mut services = node.services().filter(|it| it.session == *session);
-        if services.any(|service| !reach(Operation::Remove, service.owner)) {
-            return self.everybodys(Operation::Remove);
-        }
-        let rules = node.rules();
-        let mut rules = rules.iter().filter(|view| view.rule.spec.session == *session);
-        if rules.any(|view| view.came_with.is_none() && !reach(Operation::Rule, view.owner)) {
-            return self.everybodys(Operation::Rule);
-        }
-        Ok(())
+/// What goes with a session is the caller's, too.
+fn all_in(asker: &Asker<'_>, session: &Name) -> Answer<()> {
+    let reach =
+        |operation, owner: Option<Owner>| asker.rights.reach(operation, session.as_str(), owner);
+    let node = &asker.state.node;
+    let mut services = node.services().filter(|it| it.session == *session);
+    if services.any(|service| !reach(Operation::Remove, service.owner)) {
+        return asker.everybodys(Operation::Remove);
     }
+    let rules = node.rules();
+    let mut rules = rules.iter().filter(|view| view.rule.spec.session == *session);
+    if rules.any(|view| view.came_with.is_none() && !reach(Operation::Rule, view.owner)) {
+        return asker.everybodys(Operation::Rule);
+    }
+    Ok(())
+}
 
-    /// The session's name is granted, and with it all sessions of the grant stay below its
-    /// ceilings.
-    fn promise(&self, promise: &Promise) -> Answer<()> {
-        let session = Some(promise.session.to_string());
-        let amounts = self.reserved_with(promise);
-        self.check(&Ask { session, amounts, ..Ask::to(Operation::Session) })
-    }
+/// The session's name is granted, and with it all sessions of the grant stay below its
+/// ceilings.
+fn check_promise(asker: &Asker<'_>, promise: &Promise) -> Answer<()> {
+    let session = Some(promise.session.to_string());
+    let amounts = reserved_with(asker, promise);
+    asker.check(&Ask { session, amounts, ..Ask::to(Operation::Session) })
+}
 
-    fn reserved_with(&self, promise: &Promise) -> Amounts {
-        let others = self.state.node.sessions().filter(|session| {
-            session.name != promise.session && self.rights.is_of_grant(session.owner)
-        });
-        let all = others.map(|session| &session.reservation).chain([&promise.reservation]);
-        let (mut cpu, mut memory, mut bandwidth) = (0_u64, 0_u64, 0_u64);
-        for reservation in all {
-            let [more_cpu, more_memory, more_bandwidth] = self.resources(reservation);
-            cpu = cpu.saturating_add(more_cpu);
-            memory = memory.saturating_add(more_memory);
-            bandwidth = bandwidth.saturating_add(more_bandwidth);
-        }
-        Amounts([None, Some(cpu), Some(memory), Some(bandwidth)])
+fn reserved_with(asker: &Asker<'_>, promise: &Promise) -> Amounts {
+    let others = asker.state.node.sessions().filter(|session| {
+        session.name != promise.session && asker.rights.is_of_grant(session.owner)
+    });
+    let all = others.map(|session| &session.reservation).chain([&promise.reservation]);
+    let (mut cpu, mut memory, mut bandwidth) = (0_u64, 0_u64, 0_u64);
+    for reservation in all {
+        let [more_cpu, more_memory, more_bandwidth] = resources(asker, reservation);
+        cpu = cpu.saturating_add(more_cpu);
+        memory = memory.saturating_add(more_memory);
+        bandwidth = bandwidth.saturating_add(more_bandwidth);
     }
+    Amounts([None, Some(cpu), Some(memory), Some(bandwidth)])
+}
 
-    /// Processor time at all levels, in parts of a million of one core; bytes; bits per second.
-    fn resources(&self, reservation: &Reservation) -> [u64; 3] {
-        let processors = reservation.processors.iter().map(|it| it.share);
-        let cpu = processors.chain(reservation.below).map(session::Share::parts_per_million);
-        // A queue is a part of the memory, where there is one.
-        let memory = reservation.memory.or(reservation.queue).unwrap_or_default();
-        let bandwidth = reservation.send.iter().map(|(port, share)| {
-            // Of a port whose rate is not known nothing is promised.
-            let rate = port_rate(&self.state.node, port).map_or(0, |rate| rate.0);
-            let bits = u128::from(rate) * u128::from(share.parts_per_million());
-            u64::try_from(bits.div_ceil(1_000_000)).unwrap_or(u64::MAX)
-        });
-        [cpu.sum(), memory.0, bandwidth.sum()]
-    }
+/// Processor time at all levels, in parts of a million of one core; bytes; bits per second.
+fn resources(asker: &Asker<'_>, reservation: &Reservation) -> [u64; 3] {
+    let processors = reservation.processors.iter().map(|it| it.share);
+    let cpu = processors.chain(reservation.below).map(session::Share::parts_per_million);
+    // A queue is a part of the memory, where there is one.
+    let memory = reservation.memory.or(reservation.queue).unwrap_or_default();
+    let bandwidth = reservation.send.iter().map(|(port, share)| {
+        // Of a port whose rate is not known nothing is promised.
+        let rate = port_rate(&asker.state.node, port).map_or(0, |rate| rate.0);
+        let bits = u128::from(rate) * u128::from(share.parts_per_million());
+        u64::try_from(bits.div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    });
+    [cpu.sum(), memory.0, bandwidth.sum()]
+}
 
-    /// Whether a session is no secret to the caller.
-    fn sees(&self, session: &Session) -> bool {
-        self.rights.reach_everybody(Operation::Read)
-            || (session.owner.is_none() || self.rights.is_own(session.owner))
-                && self.rights.names_session(session.name.as_str())
-    }
+/// Whether a session is no secret to the caller.
+fn sees(asker: &Asker<'_>, session: &Session) -> bool {
+    asker.rights.reach_everybody(Operation::Read)
+        || (session.owner.is_none() || asker.rights.is_own(session.owner))
+            && asker.rights.names_session(session.name.as_str())
+}
 
-    pub(super) fn sight(&self) -> Sight {
-        let sessions = self.state.node.sessions().map(|session| session.name.to_string());
-        self.rights.sight(sessions)
-    }
+pub(super) fn sight(asker: &Asker<'_>) -> Sight {
+    let sessions = asker.state.node.sessions().map(|session| session.name.to_string());
+    asker.rights.sight(sessions)
 }
 
 fn name_taken(name: &Name) -> api::ErrorInfo {
