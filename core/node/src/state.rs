@@ -527,6 +527,13 @@ impl Node {
         self.rules().into_iter().chain(awaited).chain(self.own_rules()).collect()
     }
 
+    /// Returns true when there is a rule of this number, or one that comes with a version of its
+    /// service that may yet run, or run again.
+    #[must_use]
+    pub fn has_rule(&self, rule: RuleId) -> bool {
+        self.deployments.steering().rules().has(rule)
+    }
+
     /// Returns its rules by number, as they are desired.
     #[must_use]
     pub fn numbered_rules(&self) -> Vec<(RuleId, DesiredRule)> {

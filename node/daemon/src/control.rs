@@ -48,11 +48,10 @@ use called::{Called, Calls};
 use cell::Compiled;
 use change::{Change, Queued};
 use deployments::Deployments;
-use desired::{Ahead as AheadState, Desired};
+use desired::Ahead as AheadState;
 use edit::Edit;
 use memory::{MemoryQuestion, MemoryWanted, Next};
 use module_store::Digest;
-use modules::Modules;
 use movers::Movers;
 use node::desired::DesiredState;
 use node::{Command, Event, Node, Outcome, ServiceState};
@@ -115,16 +114,6 @@ impl Control {
         self.state.node()
     }
 
-    /// Returns the desired state.
-    pub(crate) const fn desired(&self) -> &Desired {
-        self.state.desired()
-    }
-
-    /// Returns the modules.
-    pub(crate) const fn modules(&self) -> &Modules {
-        self.state.modules()
-    }
-
     /// Returns the state, for questions that read its clock or load modules.
     pub(crate) fn state_mut(&mut self) -> &mut NodeState {
         &mut self.state
@@ -137,7 +126,7 @@ impl Control {
 
     /// Returns true when no change is under way.
     pub(crate) fn is_idle(&self) -> bool {
-        self.work.is_none()
+        !self.is_busy()
             && !self.state.desired.is_recording()
             && self.deployments.is_empty()
             && self.removals.is_empty()
@@ -289,6 +278,7 @@ impl Control {
     /// Ends capabilities whose time has come. Called once a second.
     pub(crate) fn handle_second(&mut self) {
         revoke::handle_second(&mut self.state, &mut self.deployments);
+        self.end_work_of_ended();
     }
 
     /// Removes orphaned objects; called once, when the node starts.
@@ -304,6 +294,17 @@ impl Control {
     ) {
         let Self { state, deployments, removals, .. } = self;
         revoke::handle_request(state, deployments, removals, request, reply);
+        self.end_work_of_ended();
+    }
+
+    /// Has the change under way neither start nor put back what ran under capabilities that count
+    /// no more.
+    fn end_work_of_ended(&mut self) {
+        let Some(work) = &mut self.work else { return };
+        let ended = revoke::ended(&mut self.state);
+        if !ended.is_empty() {
+            work.handle_ended(&self.state, &ended);
+        }
     }
 
     /// Handles a module that is in the store, or could not be written.
@@ -490,7 +491,7 @@ impl Control {
             Change::AddRules(request, reply) => {
                 return rules::handle_add(state, caller, &request, reply);
             }
-            Change::RemoveRule(rule, reply) => Some(rules::removal(state, rule, reply)),
+            Change::RemoveRule(rule, reply) => rules::removal(state, rule, reply),
             Change::CreateSession(request, reply) => {
                 sessions::create(state, caller, &request, reply)
             }
@@ -516,7 +517,10 @@ impl Control {
     }
 
     /// Begins the work towards a goal.
-    fn begin_work(&mut self, goal: Goal) {
+    fn begin_work(&mut self, mut goal: Goal) {
+        // The journal may have things of theirs yet.
+        let ended = revoke::ended(&mut self.state);
+        Edit::end_capabilities(&self.state.node, ended).apply(&mut goal.target);
         let before = apply::present(&self.state, |service| self.called.has(service));
         match Work::begin(goal, before, &mut self.state) {
             Ok(work) => {
@@ -576,7 +580,9 @@ impl Control {
             Recorded::Bpf { enabled, reply } => {
                 switch::handle_recorded(state, enabled, reply, written);
             }
-            Recorded::Deployed(waiting) => deployments::handle_recorded(state, *waiting, written),
+            Recorded::Deployed(waiting) => {
+                self.deployments.handle_recorded(state, *waiting, written);
+            }
             Recorded::MissingRemoved { service, reply } => {
                 removals::handle_recorded(state, &service, reply, written);
             }

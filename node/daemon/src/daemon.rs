@@ -140,7 +140,7 @@ impl Daemon {
             let record = RecordView {
                 fingerprint: self.recorder.fingerprint(),
                 namespace: record::namespace(),
-                followed: self.control.desired().followed(),
+                followed: self.control.state().desired().followed(),
                 clock_zero_ns: record::on_machine_clock(self.identity.clock.started()),
                 ports: &self.identity.file.ports,
                 cell: self.runtime.cells.pid(CellNumber::FIRST),

@@ -163,7 +163,7 @@ impl Demand {
         previous: Option<PublicKey>,
         waits: Waits,
     ) {
-        if control.modules().is_there(&digest) {
+        if control.state().modules().is_there(&digest) {
             let held = control.state_mut().modules_mut().hold(&digest).map(drop);
             return self.answer_waiting(control, digest, waits, held);
         }
@@ -269,7 +269,7 @@ impl Demand {
         let digest = fetch.digest;
         let Come { pulled, signers, from } = come;
         let module = Module::of(pulled.wasm.clone(), pulled.checked.clone(), signers);
-        let runs = control.modules().permit_new(&digest, &module);
+        let runs = control.state().modules().permit_new(&digest, &module);
         let (mut welcome, mut refused) = (Vec::new(), Vec::new());
         for (waits, payer) in waited {
             match may_have(control, &digest, &module, &waits) {
@@ -314,7 +314,7 @@ impl Demand {
 
     /// Writes a module to the disk, beside what is done with it.
     fn store_pulled(&mut self, control: &mut Control, digest: Digest, pulled: oci_client::Pulled) {
-        let (store, done) = (control.modules().store().clone(), self.stored.clone());
+        let (store, done) = (control.state().modules().store().clone(), self.stored.clone());
         let answer = api::ModuleStored {
             schema_version: api::SCHEMA_VERSION,
             digest: digest.to_string(),
@@ -424,8 +424,9 @@ impl Demand {
 
     /// Returns a digest that a request names, that is not held and that nobody has looked for.
     fn first_missing(&self, control: &Control, request: &Request, tried: &Tried) -> Option<Digest> {
-        let is_missing =
-            |digest: &Digest| !tried.contains(digest) && !control.modules().is_there(digest);
+        let is_missing = |digest: &Digest| {
+            !tried.contains(digest) && !control.state().modules().is_there(digest)
+        };
         match request {
             Request::Change(Change::Deploy(request, _)) => {
                 request.module.parse().ok().filter(is_missing)
@@ -453,11 +454,13 @@ impl Demand {
 
     /// Fetches what shall run and is not held, when the node starts or tries it again.
     pub(crate) fn want_missing(&mut self, control: &mut Control) {
-        let desired = control.desired().state().clone();
-        for name in control.desired().shortfall().services.keys().cloned().collect::<Vec<_>>() {
+        let desired = control.state().desired().state().clone();
+        for name in
+            control.state().desired().shortfall().services.keys().cloned().collect::<Vec<_>>()
+        {
             let Some(service) = desired.services.get(&name) else { continue };
             let Ok(digest) = service.digest.parse::<Digest>() else { continue };
-            if control.modules().is_there(&digest) || self.wanted.is_wanted(digest) {
+            if control.state().modules().is_there(&digest) || self.wanted.is_wanted(digest) {
                 continue;
             }
             let session = Some(service.session.clone());

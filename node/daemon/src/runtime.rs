@@ -495,8 +495,12 @@ impl Runtime {
     pub(crate) fn adopt_instance(&mut self, control: &mut Control, entry: EntryId) -> Result<()> {
         let service = control.node().service_of(entry).context("it is nobody's")?;
         let digest = service.module.digest.parse()?;
-        let wasm =
-            control.modules().get(&digest).map(|module| module.wasm.clone()).unwrap_or_default();
+        let wasm = control
+            .state()
+            .modules()
+            .get(&digest)
+            .map(|module| module.wasm.clone())
+            .unwrap_or_default();
         self.plane.services().adopt_instance(service, wasm)
     }
 

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeSet;
 
+use super::Finding;
 use super::arrows;
 use super::documents::{backticked, rows};
 use super::tree::Tree;
-use super::{Finding, Level};
 
 const CHECK: &str = "dependencies";
 const DOCUMENT: &str = "docs/dependencies.md";
@@ -30,10 +30,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         if !used.contains(name.as_str()) {
             let message = format!("no crate uses {name}");
             let line = line_of(tree, name);
-            findings.push(Finding {
-                level: Level::Warning,
-                ..Finding::error(CHECK, "Cargo.toml", line, message)
-            });
+            findings.push(Finding::warning(CHECK, "Cargo.toml", line, message));
         }
     }
     for (line, row) in explained {
@@ -128,6 +125,9 @@ mod tests {
             ("Cargo.toml", "[workspace]\n[workspace.dependencies]\nserde = \"1\"\n"),
             (DOCUMENT, "| `serde` | x |\n"),
         ]);
-        assert_eq!(check(&tree).iter().map(|f| f.level).collect::<Vec<_>>(), [Level::Warning]);
+        assert_eq!(
+            check(&tree).iter().map(|f| f.level).collect::<Vec<_>>(),
+            [super::super::Level::Warning]
+        );
     }
 }

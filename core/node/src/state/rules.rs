@@ -193,6 +193,11 @@ impl Rules {
         self.live().map(desired).collect()
     }
 
+    /// Returns true when there is a rule of this number, whether or not packets may meet it.
+    pub(super) fn has(&self, rule: RuleId) -> bool {
+        self.rules.contains_key(&rule)
+    }
+
     /// Returns the session of each rule that packets may meet, those of the node itself included.
     pub(super) fn sessions(&self) -> impl Iterator<Item = (RuleId, &Name)> {
         let rules = self.live().map(|owned| &owned.rule).chain(self.own.iter());

@@ -18,6 +18,7 @@ use text::Found;
 pub(crate) use text::{Named, fingerprint, resolve};
 pub(crate) use work::{Goal, Progress, Purpose, Work, present};
 
+use super::desired::Ahead;
 use super::edit::Edit;
 use super::lacks;
 use super::recorded::{Recorded, Unconfirmed};
@@ -204,6 +205,8 @@ pub(super) fn handle_confirm(state: &mut NodeState, reply: Reply<Confirmed>) {
         return reply.refuse(refusal);
     };
     let facts = Facts { same_generation: true, ..Facts::of(unconfirmed.cause.clone()) };
+    // What changes before it is recorded would be taken back if it cannot be.
+    state.desired.set_ahead(Ahead::Queued);
     state.record(facts, Edit::Nothing, Recorded::Confirmed { unconfirmed, reply });
 }
 
@@ -214,6 +217,7 @@ pub(super) fn handle_confirmed(
     reply: Reply<Confirmed>,
     written: Answer<()>,
 ) {
+    state.desired.set_ahead(Ahead::None);
     if written.is_err() {
         state.desired.set_unconfirmed(Some(unconfirmed));
     }

@@ -18,7 +18,7 @@ use api::{DeployRequest, Deployed, ErrorCode, ErrorInfo, EventKind, Replaced};
 use node::budget::{Budget, OverBudget};
 use node::desired::DesiredService;
 use node::{Action as RuleAction, Command, Outcome, RuleSpec};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use units::{Name, RuleId};
 
@@ -31,14 +31,20 @@ pub(super) struct Begun {
     replaces: Option<Replaced>,
 }
 
-/// Requests for deployments that are not answered, by service.
+/// Requests for deployments that are not answered.
 #[derive(Default)]
-pub(crate) struct Deployments(BTreeMap<Name, Waiting>);
+pub(crate) struct Deployments {
+    /// Requests whose services do not run yet, by service.
+    waiting: BTreeMap<Name, Waiting>,
+    /// Services that run and are being recorded. Another version would have to be told from that
+    /// one by then.
+    recording: BTreeSet<Name>,
+}
 
 impl Deployments {
-    /// Returns true when no request waits.
+    /// Returns true when no request waits for a service to run.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.waiting.is_empty()
     }
 
     /// Handles a request to deploy a service.
@@ -67,8 +73,9 @@ impl Deployments {
             took_ms,
             service: service.clone(),
             level,
+            failure: None,
         };
-        self.0.insert(service, waiting);
+        self.waiting.insert(service, waiting);
     }
 
     /// Gives the node the command of a deployment.
@@ -104,7 +111,7 @@ impl Deployments {
             let message = format!("'{service}' is the name of a service that packets have called");
             return Err(error(ErrorCode::Refused, message, Some("give the service another one")));
         }
-        if self.0.contains_key(&service) {
+        if self.waiting.contains_key(&service) || self.recording.contains(&service) {
             let message = format!("'{service}' is being deployed already; try again in a second");
             return Err(failed(message));
         }
@@ -156,26 +163,58 @@ impl Deployments {
 
     /// Notes the microseconds for which packets waited for a new version.
     pub(super) fn handle_paused(&mut self, service: &Name, paused_us: u64) {
-        if let Some(waiting) = self.0.get_mut(service) {
+        if let Some(waiting) = self.waiting.get_mut(service) {
             waiting.paused_us = paused_us;
         }
     }
 
     /// Handles a service that runs as it was deployed: it is recorded, and answered then.
     pub(super) fn handle_running(&mut self, state: &mut NodeState, service: &Name) {
-        let Some(mut waiting) = self.0.remove(service) else { return };
+        let Some(mut waiting) = self.waiting.remove(service) else { return };
+        waiting.took_ms = super::apply::millis(waiting.since);
+        self.record(state, service, waiting);
+    }
+
+    /// Handles a service that failed and is tried again: the version before does not come back, so
+    /// the one that was to take its place is recorded, and the deployment refused.
+    pub(super) fn handle_failed(
+        &mut self,
+        state: &mut NodeState,
+        service: &Name,
+        refusal: ErrorInfo,
+    ) {
+        let Some(mut waiting) = self.waiting.remove(service) else { return };
+        if waiting.replaces.is_none() {
+            return waiting.reply.refuse(refusal);
+        }
+        waiting.failure = Some(refusal);
+        self.record(state, service, waiting);
+    }
+
+    fn record(&mut self, state: &mut NodeState, service: &Name, waiting: Waiting) {
         let Some(present) = state.node.service(service) else { return };
         let desired = DesiredService::of(present, waiting.level);
-        waiting.took_ms = super::apply::millis(waiting.since);
         let rules = edit::rules_with(&state.node, service);
         let facts = Facts::of(format!("deploy {service}"));
         let edit = Edit::Deploy(service.clone(), Box::new(desired), rules);
+        self.recording.insert(service.clone());
         state.record(facts, edit, Recorded::Deployed(Box::new(waiting)));
+    }
+
+    /// Answers a deployment that is recorded, or could not be.
+    pub(super) fn handle_recorded(
+        &mut self,
+        state: &mut NodeState,
+        waiting: Waiting,
+        written: Answer<()>,
+    ) {
+        self.recording.remove(&waiting.service);
+        answer(state, waiting, written);
     }
 
     /// Refuses a deployment that waits.
     pub(super) fn refuse(&mut self, service: &Name, refusal: ErrorInfo) {
-        if let Some(waiting) = self.0.remove(service) {
+        if let Some(waiting) = self.waiting.remove(service) {
             waiting.reply.refuse(refusal);
         }
     }
@@ -183,10 +222,12 @@ impl Deployments {
 
 /// Answers a deployment that is recorded; a new service that could not be recorded is removed
 /// again.
-pub(super) fn handle_recorded(state: &mut NodeState, waiting: Waiting, written: Answer<()>) {
-    let Waiting { reply, took_ms, shadowed, service, replaces, paused_us, .. } = waiting;
-    let problem = match written {
-        Ok(()) => {
+fn answer(state: &mut NodeState, waiting: Waiting, written: Answer<()>) {
+    let Waiting { reply, took_ms, shadowed, service, replaces, paused_us, failure, .. } = waiting;
+    let is = if failure.is_some() { "is tried again" } else { "runs" };
+    let problem = match (written, failure) {
+        (Ok(()), Some(failure)) => return reply.refuse(failure),
+        (Ok(()), None) => {
             state.desired.shortfall_mut().services.remove(&service);
             let Some(present) = edit::present(&state.node, &service) else {
                 return reply.refuse(failed(format!("the service '{service}' was removed")));
@@ -198,7 +239,7 @@ pub(super) fn handle_recorded(state: &mut NodeState, waiting: Waiting, written: 
             let answer = DeployedAnswer { service, took_ms, shadowed, lacks, replaced, reply };
             return state.push(Action::AnswerDeployed(Box::new(answer)));
         }
-        Err(problem) => problem,
+        (Err(problem), _) => problem,
     };
     if replaces.is_none() {
         // It is gone already if that is refused.
@@ -209,7 +250,7 @@ pub(super) fn handle_recorded(state: &mut NodeState, waiting: Waiting, written: 
     reply.refuse(ErrorInfo {
         code: ErrorCode::Partial,
         message: format!(
-            "the new version of '{service}' runs, but a start of the node would begin with the one before: {}",
+            "the new version of '{service}' {is}, but a start of the node would begin with the one before: {}",
             problem.message.trim_end_matches(super::desired::NOTHING_CHANGED)
         ),
         help: problem.help,

@@ -4,8 +4,8 @@ use abi::Level;
 use node::desired::{DesiredRule, DesiredService, DesiredSession, DesiredState};
 use node::{CapabilityId, Node, Owner, RuleSpec, Service, ServiceState};
 use session::Reservation;
-use std::collections::BTreeSet;
-use units::Name;
+use std::collections::{BTreeMap, BTreeSet};
+use units::{Name, RuleId};
 
 /// Change of a desired state, made when the changes before it have been recorded.
 #[derive(Clone, Debug)]
@@ -22,30 +22,68 @@ pub(crate) enum Edit {
     SetLevel(Name, Level),
     /// Removes a service, and the rules that lead to it.
     Remove(Name),
-    AddRules(Vec<RuleSpec>, Option<Owner>),
-    /// Removes a rule, given with the number of equal ones before it; `None` is a rule that is not
-    /// desired.
-    RemoveRule(Option<(DesiredRule, usize)>),
+    /// Adds rules that the node has by these numbers.
+    AddRules(Vec<(RuleId, RuleSpec)>, Option<Owner>),
+    /// Removes the rule of a number, given with the number of equal ones before it; `None` is a rule
+    /// that is not there.
+    RemoveRule(RuleId, Option<(DesiredRule, usize)>),
     SetSession(Name, DesiredSession),
     /// Promises a session something else.
     SetReservation(Name, Reservation),
     RemoveSession(Name),
-    /// Removes everything that belongs to these capabilities; their sessions become the operator's
-    /// where others have something in them.
-    EndCapabilities(BTreeSet<CapabilityId>),
+    /// Removes everything that belongs to these capabilities. Their sessions become the operator's
+    /// where others have something in them; those that the node has yet are as it has them.
+    EndCapabilities {
+        capabilities: BTreeSet<CapabilityId>,
+        present: BTreeMap<Name, DesiredSession>,
+    },
 }
 
 impl Edit {
-    /// Brings the change of a deployment up to date before it is written: its service or rules may
-    /// have been removed while it waited, by a command that was recorded earlier.
+    /// Creates the removal of everything that belongs to capabilities.
+    pub(super) fn end_capabilities(node: &Node, capabilities: BTreeSet<CapabilityId>) -> Self {
+        let sessions = node.sessions().filter(|session| !session.leaving);
+        let present = sessions.map(|session| (session.name.clone(), session.into())).collect();
+        Self::EndCapabilities { capabilities, present }
+    }
+
+    /// Creates the removal of the rule of a number.
+    pub(super) fn remove_rule(node: &Node, rule: RuleId) -> Self {
+        let rules = node.numbered_rules();
+        let found = rules.iter().find(|(id, _)| *id == rule).map(|(_, found)| {
+            let before = rules.iter().filter(|(id, other)| *id < rule && other == found).count();
+            (found.clone(), before)
+        });
+        Self::RemoveRule(rule, found)
+    }
+
+    /// Brings the change up to date before it is written: while it waited, what it names may have
+    /// been removed, by a command that was recorded earlier or by one that could not be.
     pub(super) fn refresh(&mut self, node: &Node) {
-        let Self::Deploy(service, desired, rules) = self else { return };
-        match present(node, service) {
-            Some(present) => {
-                **desired = DesiredService::of(present, desired.level);
-                *rules = rules_with(node, service);
+        match self {
+            Self::Deploy(service, desired, rules) => match present(node, service) {
+                Some(present) => {
+                    **desired = DesiredService::of(present, desired.level);
+                    *rules = rules_with(node, service);
+                }
+                None => *self = Self::Nothing,
+            },
+            Self::AddRules(rules, owner) => {
+                let there: BTreeMap<RuleId, DesiredRule> =
+                    node.numbered_rules().into_iter().collect();
+                rules.retain(|(id, spec)| {
+                    there.get(id).is_some_and(|it| it.spec == *spec && it.owner == *owner)
+                });
             }
-            None => *self = Self::Nothing,
+            Self::RemoveRule(rule, found) => match Self::remove_rule(node, *rule) {
+                // It may come back with the version of its service that it came with.
+                Self::RemoveRule(_, None) if found.is_some() && node.has_rule(*rule) => {}
+                now => *self = now,
+            },
+            Self::EndCapabilities { capabilities, .. } => {
+                *self = Self::end_capabilities(node, std::mem::take(capabilities));
+            }
+            _ => {}
         }
     }
 
@@ -58,15 +96,19 @@ impl Edit {
             Self::Deploy(service, desired, rules) => state.deploy(service, *desired, rules),
             Self::SetLevel(service, level) => state.set_level(&service, level),
             Self::Remove(service) => state.remove(&service),
-            Self::AddRules(specs, owner) => state.add_rules(specs, owner),
-            Self::RemoveRule(None) => {}
-            Self::RemoveRule(Some((rule, before))) => state.remove_rule(&rule, before),
+            Self::AddRules(rules, owner) => {
+                state.add_rules(rules.into_iter().map(|(_, spec)| spec).collect(), owner);
+            }
+            Self::RemoveRule(_, None) => {}
+            Self::RemoveRule(_, Some((rule, before))) => state.remove_rule(&rule, before),
             Self::SetSession(name, session) => state.set_session(name, session),
             Self::SetReservation(name, reservation) => {
                 state.sessions.entry(name).or_default().reservation = reservation;
             }
             Self::RemoveSession(name) => state.remove_session(&name),
-            Self::EndCapabilities(capabilities) => end_capabilities(state, &capabilities),
+            Self::EndCapabilities { capabilities, present } => {
+                end_capabilities(state, &capabilities, present);
+            }
         }
     }
 }
@@ -83,7 +125,11 @@ pub(super) fn rules_with(node: &Node, service: &Name) -> Vec<RuleSpec> {
     rules.filter(came_with).map(|rule| rule.spec).collect()
 }
 
-fn end_capabilities(state: &mut DesiredState, capabilities: &BTreeSet<CapabilityId>) {
+fn end_capabilities(
+    state: &mut DesiredState,
+    capabilities: &BTreeSet<CapabilityId>,
+    mut present: BTreeMap<Name, DesiredSession>,
+) {
     let is_gone =
         |owner: Option<Owner>| owner.is_some_and(|owner| capabilities.contains(&owner.capability));
     state.rules.retain(|rule| !is_gone(rule.owner));
@@ -92,7 +138,12 @@ fn end_capabilities(state: &mut DesiredState, capabilities: &BTreeSet<Capability
     gone.iter().for_each(|name| state.remove(name));
     let gone = state.sessions.iter().filter(|(_, session)| is_gone(session.owner));
     let gone: Vec<Name> = gone.map(|(name, _)| name.clone()).collect();
-    gone.iter().for_each(|name| state.give_up_session(name));
+    for name in gone {
+        match present.remove(&name) {
+            Some(session) => state.set_session(name, session),
+            None => state.give_up_session(&name),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -108,8 +159,8 @@ mod tests {
         Some(Owner { principal: PrincipalId(1), capability: CapabilityId(capability) })
     }
 
-    fn rule(text: &str) -> RuleSpec {
-        RuleSpec::new(text.parse().unwrap(), node::Action::Drop)
+    fn rule(text: &str) -> (RuleId, RuleSpec) {
+        (RuleId(0), RuleSpec::new(text.parse().unwrap(), node::Action::Drop))
     }
 
     #[test]
@@ -122,7 +173,8 @@ mod tests {
         Edit::AddRules(vec![rule("dst 10.0.0.0/8")], owned(1)).apply(&mut state);
         Edit::AddRules(vec![rule("dst 11.0.0.0/8")], owned(2)).apply(&mut state);
         Edit::AddRules(vec![rule("dst 12.0.0.0/8")], None).apply(&mut state);
-        Edit::EndCapabilities([CapabilityId(1)].into()).apply(&mut state);
+        let capabilities = [CapabilityId(1)].into();
+        Edit::EndCapabilities { capabilities, present: BTreeMap::new() }.apply(&mut state);
         let left: Vec<_> = state.rules.iter().map(|rule| rule.owner).collect();
         assert_eq!(left, [owned(2), None]);
         assert_eq!(state.sessions.keys().collect::<Vec<_>>(), [&name("b")]);
@@ -134,9 +186,9 @@ mod tests {
         let same = rule("dst 10.0.0.0/8");
         Edit::AddRules(vec![same.clone(), same], None).apply(&mut state);
         let desired = state.rules[0].clone();
-        Edit::RemoveRule(Some((desired.clone(), 1))).apply(&mut state);
+        Edit::RemoveRule(RuleId(1), Some((desired.clone(), 1))).apply(&mut state);
         assert_eq!(state.rules, [desired]);
-        Edit::RemoveRule(None).apply(&mut state);
+        Edit::RemoveRule(RuleId(1), None).apply(&mut state);
         assert_eq!(state.rules.len(), 1, "one that nobody desires");
     }
 

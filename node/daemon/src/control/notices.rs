@@ -4,9 +4,8 @@ use super::Control;
 use super::action::Action;
 use crate::answer::error;
 use crate::events::Note;
-use api::{ErrorCode, ErrorInfo, EventKind};
+use api::{ErrorCode, EventKind};
 use node::Notice;
-use units::Name;
 
 /// Handles a report. Whoever is refused something by it is, if `is_short`, because there is not
 /// enough of it.
@@ -81,7 +80,8 @@ pub(super) fn handle(control: &mut Control, notice: Notice, is_short: bool) {
             let note = Note::new(EventKind::ServiceFailed, text).service(&service);
             state.note(note.reason(&reason));
             let message = format!("the service '{service}' failed: {reason}");
-            refuse_all(control, &service, message, refusal);
+            movers.refuse(&service, &message);
+            deployments.handle_failed(state, &service, refusal(message));
         }
         Notice::ServiceBypassed { service, reason } => {
             let text = format!(
@@ -90,7 +90,8 @@ pub(super) fn handle(control: &mut Control, notice: Notice, is_short: bool) {
             let note = Note::new(EventKind::ServicePolicy, text).service(&service);
             state.note(note.reason(&reason));
             let message = format!("the service '{service}' is bypassed: {reason}");
-            refuse_all(control, &service, message, refusal);
+            movers.refuse(&service, &message);
+            deployments.refuse(&service, refusal(message));
         }
         Notice::ServiceRemoved { service } => {
             let text = format!("the service '{service}' is gone");
@@ -125,14 +126,4 @@ pub(super) fn handle(control: &mut Control, notice: Notice, is_short: bool) {
             movers.refuse_all(&format!("the cell was lost: {reason}"));
         }
     }
-}
-
-fn refuse_all(
-    control: &mut Control,
-    service: &Name,
-    message: String,
-    refusal: impl FnOnce(String) -> ErrorInfo,
-) {
-    control.movers.refuse(service, &message);
-    control.deployments.refuse(service, refusal(message));
 }

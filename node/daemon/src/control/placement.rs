@@ -98,6 +98,8 @@ struct Transit {
     moves: Option<Move>,
     /// True while the lane waits for packets that came by no lane.
     settles: bool,
+    /// Level that it was asked to move to meanwhile.
+    asked: Option<Level>,
     /// Levels of the next version, which the cell has been given.
     replaces: Option<Candidates>,
     leaves: Option<Leaving>,
@@ -114,7 +116,8 @@ impl Transit {
 
     /// Cancels the steps to a level; a pending version stays.
     fn halt(&mut self) {
-        (self.begins, self.moves, self.loads, self.settles) = (None, None, None, false);
+        (self.begins, self.moves, self.loads) = (None, None, None);
+        (self.settles, self.asked) = (false, None);
     }
 }
 
@@ -272,8 +275,7 @@ impl Placement {
         let transit = self.transit(entry);
         if transit.settles {
             // It goes there when what came by no lane is gone.
-            let candidates = Candidates { levels: vec![level], unfit: Vec::new() };
-            transit.begins = Some(Begins::new(candidates));
+            (transit.begins, transit.asked) = (None, Some(level));
             return;
         }
         // A new version that was to go to a level of its own goes here instead. A move that is under
@@ -335,7 +337,10 @@ impl Placement {
     pub(crate) fn handle_settled(&mut self, around: &mut Around<'_>, entry: EntryId) {
         let Some(transit) = self.entries.get_mut(&entry) else { return };
         if std::mem::take(&mut transit.settles) {
-            return self.handle_begin(around, entry);
+            return match transit.asked.take() {
+                Some(level) => self.handle_move(around, entry, level),
+                None => self.handle_begin(around, entry),
+            };
         }
         if let Some(moving) = &mut transit.moves {
             moving.stage = match moving.stage {

@@ -9,7 +9,8 @@ use super::edit::Edit;
 use crate::reply::Reply;
 use abi::Level;
 use api::{
-    Applied, BpfSet, Confirmed, Deployed, Moved, Removed, Replaced, RuleRemoved, RulesAdded,
+    Applied, BpfSet, Confirmed, Deployed, ErrorInfo, Moved, Removed, Replaced, RuleRemoved,
+    RulesAdded,
 };
 use api::{SessionPromised, SessionRemoved};
 use node::Command;
@@ -56,6 +57,8 @@ pub(crate) struct Waiting {
     pub(super) service: Name,
     /// Level as it was asked for.
     pub(super) level: Option<Level>,
+    /// Refusal of a version that did not start where another one was, and is tried again.
+    pub(super) failure: Option<ErrorInfo>,
 }
 
 /// State that is taken back unless somebody confirms it.

@@ -135,7 +135,9 @@ pub(super) fn handle_recorded(
     reply: Reply<Removed>,
     written: Answer<()>,
 ) {
-    state.desired.shortfall_mut().services.remove(service);
+    if written.is_ok() {
+        state.desired.shortfall_mut().services.remove(service);
+    }
     reply.answer(written.map(|()| removed(service, &[])));
 }
 

@@ -118,6 +118,12 @@ pub(super) fn handle_second(state: &mut NodeState, deployments: &mut Deployments
     }
 }
 
+/// Returns the capabilities that count no more and have not been forgotten yet.
+pub(super) fn ended(state: &mut NodeState) -> BTreeSet<CapabilityId> {
+    let now = state.capability_time();
+    state.authority.ended(now).into_iter().map(|(id, _)| id).collect()
+}
+
 /// Removes what runs under capabilities that count no more.
 fn end_capabilities(state: &mut NodeState, deployments: &mut Deployments) -> Ended {
     let now = state.capability_time();
@@ -163,7 +169,8 @@ fn end(
         // The next start does not begin them again.
         let capabilities: BTreeSet<CapabilityId> = reasons.into_keys().collect();
         let facts = Facts::of("capabilities that count no more");
-        state.record(facts, Edit::EndCapabilities(capabilities), Recorded::Noted(NOT_FORGOTTEN));
+        let edit = Edit::end_capabilities(&state.node, capabilities);
+        state.record(facts, edit, Recorded::Noted(NOT_FORGOTTEN));
     }
     ended
 }

@@ -6,10 +6,10 @@ use super::recorded::{Ahead, Prepared, Purpose, Recorded};
 use super::recording::Facts;
 use super::state::NodeState;
 use crate::access::Caller;
-use crate::answer::{Answer, failed, session, stage, usage};
+use crate::answer::{Answer, failed, refused, session, stage, usage};
 use crate::reply::Reply;
 use api::{EventKind, RuleRemoved, RulesAdded, RulesRequest, SCHEMA_VERSION};
-use node::{Command, Outcome, Owner, RuleSpec};
+use node::{Command, Outcome, Owner, Refusal, RuleSpec};
 use units::{Name, RuleId};
 
 /// Handles a request for new rules: they are added, then recorded.
@@ -26,7 +26,8 @@ pub(super) fn handle_add(
                 [spec] => format!("rule add {} -> {}", spec.r#match, spec.action),
                 specs => format!("rule add, {} rules", specs.len()),
             });
-            let edit = Edit::AddRules(specs, owner);
+            let ids = added.rules.iter().copied().map(RuleId);
+            let edit = Edit::AddRules(ids.zip(specs).collect(), owner);
             state.record(facts, edit, Recorded::RulesAdded { added, reply });
         }
         Err(refusal) => reply.refuse(refusal),
@@ -76,14 +77,22 @@ pub(super) fn handle_recorded(
     reply.answer(written.map(|()| added));
 }
 
-/// Returns the command of a request to remove a rule, with its cause and change, to be recorded
-/// first.
-pub(super) fn removal(state: &NodeState, rule: RuleId, reply: Reply<RuleRemoved>) -> Prepared {
-    let edit = Edit::RemoveRule(state.desired_rule(rule));
+/// Prepares the removal of a rule; `None` when it is refused.
+pub(super) fn removal(
+    state: &NodeState,
+    rule: RuleId,
+    reply: Reply<RuleRemoved>,
+) -> Option<Prepared> {
+    let edit = Edit::remove_rule(&state.node, rule);
+    if matches!(edit, Edit::RemoveRule(_, None)) && state.node.has_rule(rule) {
+        // It came with another version of its service than runs, and is not shown.
+        reply.refuse(refused(&Refusal::RuleUnknown { rule }));
+        return None;
+    }
     let command = Command::RuleRemove { rule };
     let counted = state.payers_of(&[rule]);
     let purpose = Purpose::RuleRemoved { rule, counted, reply };
-    (Ahead { command, purpose }, format!("rule remove {rule}"), edit)
+    Some((Ahead { command, purpose }, format!("rule remove {rule}"), edit))
 }
 
 /// Returns the answer to the removal of a rule that is done.

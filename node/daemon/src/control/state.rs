@@ -17,7 +17,6 @@ use api::{ErrorCode, EventKind};
 use cell::Compiled;
 use ledger::Account;
 use module_store::Digest;
-use node::desired::DesiredRule;
 use node::{Command, Effect, Event, ModuleInfo, Node, Notice, Outcome, Owner, Refusal, Service};
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -330,14 +329,6 @@ impl NodeState {
         if !rules.is_empty() {
             self.push(Action::CloseRules(rules));
         }
-    }
-
-    /// Returns the rule of a number as it is desired, and how many equal ones come before it.
-    pub(super) fn desired_rule(&self, rule: RuleId) -> Option<(DesiredRule, usize)> {
-        let rules = self.node.numbered_rules();
-        let (_, found) = rules.iter().find(|(id, _)| *id == rule)?.clone();
-        let before = rules.iter().filter(|(id, other)| *id < rule && *other == found).count();
-        Some((found, before))
     }
 
     /// Loads a module that may run into memory, and returns its description.

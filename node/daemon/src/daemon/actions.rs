@@ -226,7 +226,7 @@ pub(super) fn do_reported(daemon: &mut Daemon, then: AfterReport) {
 
 /// Writes a record to the journal beside the loop.
 pub(super) fn keep_in_journal(daemon: &Daemon, keep: Keep) {
-    let journal = daemon.control.desired().journal();
+    let journal = daemon.control.state().desired().journal();
     tokio::task::spawn_blocking(move || {
         let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
         match keep {

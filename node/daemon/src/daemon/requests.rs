@@ -134,8 +134,8 @@ pub(super) fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
 }
 
 pub(super) fn desired_info(daemon: &Daemon, reply: Reply<DesiredInfo>) {
-    let mut info = shown_desired(&daemon.identity.file, daemon.control.desired());
-    let journal = daemon.control.desired().journal();
+    let mut info = shown_desired(&daemon.identity.file, daemon.control.state().desired());
+    let journal = daemon.control.state().desired().journal();
     // Beside the loop: the journal may be waiting for the disk.
     tokio::task::spawn_blocking(move || {
         let listed = journal.lock().unwrap_or_else(PoisonError::into_inner).list();
@@ -162,7 +162,7 @@ pub(super) fn put_module(
         Err(problem) => return reply.refuse(usage(problem)),
     };
     let digest = Digest::of(&module.wasm);
-    let (store, done) = (daemon.control.modules().store().clone(), daemon.done.clone());
+    let (store, done) = (daemon.control.state().modules().store().clone(), daemon.done.clone());
     let (wasm, manifest) = (module.wasm.clone(), module.checked.manifest.clone());
     let account = daemon.control.state().account(None, None);
     daemon.runtime.usage.billing.add_fetched(&account, wasm.len() as u64);
@@ -219,7 +219,7 @@ pub(super) fn stored(
 
 /// Returns the modules of the store that a client may run.
 pub(super) fn module_list(daemon: &mut Daemon, caller: &Caller) -> Answer<ModuleList> {
-    let listing = daemon.control.modules().store().list().map_err(failed)?;
+    let listing = daemon.control.state().modules().store().list().map_err(failed)?;
     let modules = readable(daemon.control.state_mut(), caller, listing.modules);
     Ok(documents::modules::module_list(modules))
 }

@@ -76,7 +76,7 @@ fn load(runtime: &mut Runtime, control: &mut Control, entry: EntryId, level: Lev
 fn code_of(control: &Control, entry: EntryId) -> Option<Arc<Compiled>> {
     let digest: Digest = control.node().service_of(entry)?.module.digest.parse().ok()?;
     let bpf = control.state().bpf_now();
-    control.modules().code(&digest, bpf).cloned()
+    control.state().modules().code(&digest, bpf).cloned()
 }
 
 /// Sends a completion when no packet is left in the front door and programs of now, and, if it

@@ -17,7 +17,7 @@ pub(super) fn ask_plane<T>(
 ) -> T {
     let around = dataplane::Around {
         node: control.node(),
-        desired: control.desired().state(),
+        desired: control.state().desired().state(),
         node_changed: runtime.node_changed,
         has_cell: runtime.cells.is_any(),
         placement: &runtime.placement,

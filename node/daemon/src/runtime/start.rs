@@ -65,7 +65,8 @@ pub(super) fn start_service(
     replaces: Option<StateWay>,
 ) {
     let ServiceStart { entry, digest, .. } = &start;
-    let module = digest.parse().ok().and_then(|d: Digest| Some((d, control.modules().get(&d)?)));
+    let module =
+        digest.parse().ok().and_then(|d: Digest| Some((d, control.state().modules().get(&d)?)));
     let Some((digest, module)) = module else {
         let reason = format!("the module {digest} is no longer held");
         return not_begun(runtime, *entry, replaces, reason);

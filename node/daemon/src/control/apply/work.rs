@@ -22,7 +22,7 @@ use api::{ErrorInfo, EventKind};
 use module_store::Digest;
 use node::command::{Arrangement, Memory};
 use node::desired::{DesiredService, DesiredState, RuleChanges, Step, rule_changes, steps};
-use node::{Command, Notice, Outcome, ServiceState};
+use node::{CapabilityId, Command, Notice, Outcome, ServiceState};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use units::Name;
 
@@ -195,6 +195,23 @@ impl Work {
             }
         }
         Ok(())
+    }
+
+    /// Handles the end of capabilities: what ran under them is stopped, and neither wanted any more
+    /// nor put back. A change that relied on it fails.
+    pub(crate) fn handle_ended(
+        &mut self,
+        state: &NodeState,
+        capabilities: &BTreeSet<CapabilityId>,
+    ) {
+        for of in [&mut self.before, &mut self.now, &mut self.target] {
+            Edit::end_capabilities(&state.node, capabilities.clone()).apply(of);
+        }
+        let stopping = state.node.services().filter(|service| {
+            service.state == ServiceState::Stopping
+                && service.owner.is_some_and(|owner| capabilities.contains(&owner.capability))
+        });
+        self.stopping.extend(stopping.map(|service| service.name.clone()));
     }
 
     /// Handles the end of a compilation. Returns the reason for the work having failed, if it has:
