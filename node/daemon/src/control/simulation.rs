@@ -775,14 +775,14 @@ fn is_partial(control: &Control, service: &Name) -> bool {
 }
 
 /// Returns the seeds of histories: one that failed (`TAM_SEED`), 100,000 where the large counts run
-/// (`TAM_SOAK=1`), else 100.
+/// (`TAM_SOAK=1`), else 1,000.
 fn seeds() -> std::ops::RangeInclusive<u64> {
     let one = std::env::var("TAM_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
     let is_soak = std::env::var("TAM_SOAK").is_ok_and(|value| value == "1");
     match one {
         Some(seed) => seed..=seed,
         None if is_soak => 1..=100_000,
-        None => 1..=100,
+        None => 1..=1_000,
     }
 }
 
