@@ -36,6 +36,8 @@ pub(crate) mod signatures;
 mod simulation;
 pub(crate) mod state;
 mod switch;
+#[cfg(test)]
+mod testbed;
 
 use crate::access::Caller;
 use crate::answer::{Answer, error, refused};
@@ -575,7 +577,7 @@ impl Control {
                 }
             }
             Recorded::Moved { service, from, answers } => {
-                movers::handle_recorded(state, service, from, answers, written);
+                self.movers.handle_recorded(state, service, from, answers, written);
             }
             Recorded::Bpf { enabled, reply } => {
                 switch::handle_recorded(state, enabled, reply, written);

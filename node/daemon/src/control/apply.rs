@@ -333,3 +333,223 @@ fn found(module: Option<&ApplyModule>) -> Result<Found, String> {
 pub(crate) fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::action::Action;
+    use super::super::change::Change;
+    use super::super::testbed::{Bed, MODULES, digest, name};
+    use super::*;
+    use crate::reply::Awaited;
+    use api::{ApplyRequest, RollbackRequest};
+    use node::Event;
+
+    fn service(name: &str, module: usize) -> String {
+        let digest = digest(&MODULES[module]);
+        format!(
+            "[[service]]\nname = \"{name}\"\nmodule = \"{digest}\"\nrules = [\"dst 10.0.0.0/8\"]\n"
+        )
+    }
+
+    fn request(text: &str) -> ApplyRequest {
+        let discard_state = true;
+        ApplyRequest {
+            file: "state.toml".into(),
+            text: text.into(),
+            discard_state,
+            ..Default::default()
+        }
+    }
+
+    fn apply(bed: &mut Bed, request: ApplyRequest) -> Awaited<Applied> {
+        bed.ask(|reply| Change::Apply(Box::new(request), reply))
+    }
+
+    /// Has all modules be compiled that somebody waits for; fails with a reason if there is one.
+    fn compile(bed: &mut Bed, failure: Option<&str>) {
+        let failure = failure.map(str::to_owned);
+        for action in std::mem::take(&mut bed.actions) {
+            if let Action::Compile(module, _) = action {
+                bed.control.handle_compiled(&module, failure.as_ref());
+            }
+        }
+        bed.settle();
+    }
+
+    /// Has the node run what a text says, one service.
+    fn applied(bed: &mut Bed, text: &str, starts: &str) -> Applied {
+        let mut awaited = apply(bed, request(text));
+        compile(bed, None);
+        bed.starts(starts);
+        bed.write_all();
+        awaited.try_answer().unwrap().unwrap()
+    }
+
+    fn services(bed: &Bed) -> Vec<String> {
+        bed.control.node().services().map(|it| it.name.to_string()).collect()
+    }
+
+    #[test]
+    fn a_state_is_recorded_when_its_services_run_and_before_others_stop() {
+        let mut bed = Bed::new();
+        applied(&mut bed, &service("monitor", 4), "monitor");
+        let mut awaited = apply(&mut bed, request(&service("cache", 4)));
+        assert!(services(&bed) == ["monitor"], "its code is not there");
+        compile(&mut bed, None);
+        assert_eq!((services(&bed).len(), bed.is_writing()), (2, false));
+        assert!(bed.control.is_changing() && !bed.control.is_idle());
+        bed.starts("cache");
+        assert!(bed.is_writing());
+        assert!(!bed.is_desired("cache") && bed.control.node().service(&name("monitor")).is_some());
+        bed.write();
+        assert!(awaited.try_answer().is_none(), "one has yet to stop");
+        bed.stops("monitor");
+        let answer = awaited.try_answer().unwrap().unwrap();
+        assert_eq!((answer.generation, services(&bed)), (2, vec!["cache".to_owned()]));
+        assert_eq!((bed.desired_rules(), bed.control.node().numbered_rules().len()), (1, 1));
+    }
+
+    #[test]
+    fn what_does_not_start_or_cannot_be_recorded_takes_all_of_it_back() {
+        for is_started in [false, true] {
+            let mut bed = Bed::new();
+            applied(&mut bed, &service("monitor", 4), "monitor");
+            let rules = bed.control.node().numbered_rules();
+            let mut awaited = apply(&mut bed, request(&service("cache", 4)));
+            compile(&mut bed, None);
+            match is_started {
+                true => {
+                    bed.starts("cache");
+                    bed.fail_write();
+                    bed.stops("cache");
+                }
+                false => {
+                    let (entry, reason) = (bed.entry("cache"), "no room".to_owned());
+                    bed.event(Event::ServiceFailed { entry, reason });
+                }
+            }
+            assert!(awaited.try_answer().unwrap().is_err());
+            assert_eq!((services(&bed), bed.is_desired("cache")), (vec!["monitor".into()], false));
+            let specs = |rules: &[(units::RuleId, node::desired::DesiredRule)]| -> Vec<_> {
+                rules.iter().map(|(_, rule)| rule.clone()).collect()
+            };
+            assert_eq!(specs(&bed.control.node().numbered_rules()), specs(&rules));
+            assert!(!bed.control.desired().shortfall().is_any() && bed.control.is_idle());
+        }
+    }
+
+    #[test]
+    fn a_module_that_cannot_be_compiled_is_refused_before_anything_changes() {
+        let mut bed = Bed::new();
+        let mut awaited = apply(&mut bed, request(&service("cache", 4)));
+        compile(&mut bed, Some("it takes too long"));
+        let message = awaited.try_answer().unwrap().unwrap_err().message;
+        assert!(message.contains("'cache': it takes too long"), "{message}");
+        assert!(services(&bed).is_empty() && bed.control.is_idle());
+    }
+
+    #[test]
+    fn a_state_with_a_mistake_or_for_show_or_of_what_is_there_changes_nothing() {
+        let mut bed = Bed::new();
+        applied(&mut bed, &service("monitor", 4), "monitor");
+        let refused = apply(&mut bed, request("[[service]]\nname = 7\n")).try_answer();
+        assert_eq!(refused.unwrap().unwrap_err().code, ErrorCode::Usage);
+        let confirm_s = Some(CONFIRM_SECONDS_MAX + 1);
+        let late = ApplyRequest { confirm_s, ..request(&service("cache", 4)) };
+        assert!(apply(&mut bed, late).try_answer().unwrap().is_err());
+        let shown = ApplyRequest { dry_run: true, ..request(&service("cache", 4)) };
+        let shown = apply(&mut bed, shown).try_answer().unwrap().unwrap();
+        assert!(shown.dry_run && !shown.changes.is_empty());
+        let same = apply(&mut bed, request(&service("monitor", 4))).try_answer().unwrap().unwrap();
+        assert!(same.changes.is_empty());
+        assert_eq!((services(&bed), bed.is_writing()), (vec!["monitor".to_owned()], false));
+    }
+
+    #[test]
+    fn what_nobody_confirms_is_taken_back_and_nothing_comes_between() {
+        let mut bed = Bed::new();
+        applied(&mut bed, &service("monitor", 4), "monitor");
+        let rule = "[[rule]]\nmatch = \"proto udp\"\naction = \"drop\"\n";
+        let text = service("monitor", 4) + rule;
+        let mut awaited = apply(&mut bed, ApplyRequest { confirm_s: Some(60), ..request(&text) });
+        bed.write_all();
+        assert_eq!(awaited.try_answer().unwrap().unwrap().confirm_within_s, Some(60));
+        assert!(bed.control.confirmed_until().is_some());
+        let remove = |reply| Change::Remove("monitor".to_owned(), true, reply);
+        assert!(bed.refused(remove).message.contains("waits for its confirmation"));
+        // While a confirmation is recorded others wait for how that ends.
+        let mut confirmed = bed.ask(Change::Confirm);
+        let mut removed = bed.ask(remove);
+        assert!(bed.control.confirmed_until().is_none());
+        bed.fail_write();
+        assert!(confirmed.try_answer().unwrap().is_err());
+        assert!(removed.try_answer().unwrap().is_err(), "it would be taken back");
+        bed.control.handle_not_confirmed();
+        bed.settle();
+        bed.write_all();
+        assert_eq!((bed.desired_rules(), bed.control.node().numbered_rules().len()), (1, 1));
+        assert!(bed.refused(Change::Confirm).code == ErrorCode::NotFound);
+    }
+
+    #[test]
+    fn a_confirmed_state_stays_in_its_generation() {
+        let mut bed = Bed::new();
+        let text = "[[rule]]\nmatch = \"proto udp\"\naction = \"drop\"\n";
+        let _applied = apply(&mut bed, ApplyRequest { confirm_s: Some(60), ..request(text) });
+        bed.write_all();
+        let confirmed = bed.made(Change::Confirm);
+        assert_eq!(confirmed.generation, bed.control.desired().generation());
+        assert!(bed.control.desired().unconfirmed().is_none());
+    }
+
+    #[test]
+    fn a_rollback_goes_to_the_state_before_and_fails_where_there_is_none() {
+        let mut bed = Bed::new();
+        let rollback = |generation| RollbackRequest { generation, ..Default::default() };
+        let back = |reply| Change::Rollback(rollback(None), reply);
+        assert_eq!(bed.refused(back).code, ErrorCode::NotFound);
+        let rule = |r#match| format!("[[rule]]\nmatch = \"{match}\"\naction = \"drop\"\n");
+        for r#match in ["proto udp", "proto tcp"] {
+            let _applied = apply(&mut bed, request(&rule(r#match)));
+            bed.write_all();
+        }
+        let rules = |bed: &Bed| {
+            let rules = bed.control.node().numbered_rules();
+            rules.iter().map(|(_, rule)| rule.spec.r#match.to_string()).collect::<Vec<_>>()
+        };
+        let answer = bed.made(back);
+        assert_eq!((answer.generation, rules(&bed)), (3, vec!["proto udp".to_owned()]));
+        let mut failed = bed.ask(|reply| Change::Rollback(rollback(Some(2)), reply));
+        bed.fail_write();
+        assert!(failed.try_answer().unwrap().is_err());
+        assert_eq!(rules(&bed), ["proto udp"]);
+        let far = |reply| Change::Rollback(rollback(Some(77)), reply);
+        assert_eq!(bed.refused(far).code, ErrorCode::NotFound);
+    }
+
+    #[test]
+    fn what_did_not_come_back_is_said_to_be_missing_and_tried_again() {
+        let mut bed = Bed::new();
+        applied(&mut bed, &service("monitor", 4), "monitor");
+        bed.event(Event::CellLost { reason: "killed".to_owned() });
+        bed.wait(10_000);
+        // It fails while another state is applied.
+        let _removed =
+            bed.control.command(node::Command::Remove { service: name("monitor"), cascade: true });
+        bed.settle();
+        bed.stops("monitor");
+        bed.control.resume();
+        bed.settle();
+        let (entry, reason) = (bed.entry("monitor"), "no room".to_owned());
+        bed.event(Event::ServiceFailed { entry, reason });
+        let missing = &bed.control.desired().shortfall().services;
+        assert!(missing.contains_key(&name("monitor")), "{missing:?}");
+        let at = bed.control.resumes_at().expect("it is tried again");
+        bed.wait(at.as_millis());
+        assert!(bed.control.handle_resumption());
+        bed.control.resume();
+        bed.settle();
+        bed.starts("monitor");
+        assert!(!bed.control.desired().shortfall().is_any());
+    }
+}

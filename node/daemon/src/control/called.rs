@@ -303,3 +303,121 @@ fn name_for(owner: Option<Owner>, digest: &Digest) -> Answer<Name> {
     let digits: String = digest.hex().chars().take(DIGITS).collect();
     name(&format!("{PREFIX}{digits}-{number}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::change::Change;
+    use super::super::testbed::{Bed, MODULES, deploy, digest, holder};
+    use super::*;
+    use node::Event;
+
+    fn question(module: usize) -> CallQuestion {
+        CallQuestion {
+            association: AssociationId::new(7),
+            digest: *digest(&MODULES[module]).bytes(),
+        }
+    }
+
+    fn call(bed: &mut Bed, question: CallQuestion, caller: &Caller) {
+        let sender = Sender { caller: caller.clone(), principal: None };
+        bed.control.handle_call(Wanted { question, sender });
+        bed.settle();
+    }
+
+    /// Removes and returns the answers that cells were given.
+    fn answers(bed: &mut Bed) -> Vec<CallAnswer> {
+        let answer = |action| match action {
+            Action::AnswerCall(_, answer) => Some(answer),
+            _ => None,
+        };
+        std::mem::take(&mut bed.actions).into_iter().filter_map(answer).collect()
+    }
+
+    fn called(bed: &Bed) -> Vec<String> {
+        let services = bed.control.node().services();
+        services.map(|service| service.name.to_string()).collect()
+    }
+
+    #[test]
+    fn packets_have_a_service_started_and_are_answered_when_it_runs() {
+        let mut bed = Bed::new();
+        call(&mut bed, question(4), &Caller::Operator);
+        call(&mut bed, question(4), &Caller::Operator);
+        assert_eq!((called(&bed).len(), answers(&mut bed).len()), (1, 0));
+        let service = called(&bed).remove(0);
+        bed.starts(&service);
+        let runs = CallAnswer::Service(bed.entry(&service));
+        assert_eq!(answers(&mut bed), [runs, runs]);
+        call(&mut bed, question(4), &Caller::Operator);
+        assert_eq!(answers(&mut bed), [runs], "it runs");
+        assert!(!bed.is_writing() && !bed.is_desired(&service), "nobody desires it");
+        let refusal = bed.refused(|reply| Change::Deploy(Box::new(deploy(&service, 4)), reply));
+        assert!(refusal.message.contains("packets have called"), "{}", refusal.message);
+    }
+
+    #[test]
+    fn packets_of_a_service_that_does_not_start_are_refused_and_so_are_those_of_strangers() {
+        let mut bed = Bed::new();
+        call(&mut bed, question(4), &Caller::Operator);
+        let service = called(&bed).remove(0);
+        let (entry, reason) = (bed.entry(&service), "no room".to_owned());
+        bed.event(Event::ServiceFailed { entry, reason });
+        assert_eq!(answers(&mut bed), [refused()]);
+        let before = bed.notes.len();
+        for _ in 0..2 {
+            call(&mut bed, question(4), &Caller::Anyone);
+        }
+        assert_eq!(answers(&mut bed), [refused(), refused()]);
+        assert_eq!(bed.notes.len(), before + 1, "one event a second");
+        assert!(called(&bed).is_empty());
+    }
+
+    #[test]
+    fn a_module_that_is_not_here_is_fetched_for_whoever_may_have_it() {
+        let mut bed = Bed::new();
+        let unknown = CallQuestion { digest: [9; 32], ..question(4) };
+        call(&mut bed, unknown, &Caller::Anyone);
+        assert_eq!(answers(&mut bed), [refused()]);
+        call(&mut bed, unknown, &holder());
+        let Some(Action::FetchCalled(wanted)) = bed.actions.pop() else { panic!("not fetched") };
+        bed.control.handle_call_fetched(*wanted, Err(crate::answer::failed("nobody has it")));
+        bed.settle();
+        assert_eq!(answers(&mut bed), [refused()]);
+    }
+
+    #[test]
+    fn questions_wait_for_the_end_of_a_change_and_go_with_their_association() {
+        let mut bed = Bed::new();
+        let request = api::SessionRequest { name: "gold".to_owned(), ..Default::default() };
+        let _made = bed.ask(|reply| Change::CreateSession(Box::new(request), reply));
+        call(&mut bed, question(4), &Caller::Operator);
+        assert!(called(&bed).is_empty() && answers(&mut bed).is_empty(), "it comes into no change");
+        bed.write();
+        assert_eq!(called(&bed).len(), 1);
+        bed.control.forget_calls(AssociationId::new(7).unwrap());
+        let service = called(&bed).remove(0);
+        bed.starts(&service);
+        assert_eq!(answers(&mut bed), [], "nobody waits any more");
+    }
+
+    #[test]
+    fn what_nobody_calls_for_a_minute_is_stopped() {
+        let mut bed = Bed::new();
+        call(&mut bed, question(4), &Caller::Operator);
+        let service = called(&bed).remove(0);
+        bed.starts(&service);
+        bed.wait(59_000);
+        bed.control.end_idle_calls(&|_| 3);
+        bed.wait(59_000);
+        bed.control.end_idle_calls(&|_| 3);
+        bed.settle();
+        assert!(!bed.effects.iter().any(|it| matches!(it, node::Effect::StopService { .. })));
+        bed.wait(1_000);
+        bed.control.end_idle_calls(&|_| 3);
+        bed.settle();
+        bed.stops(&service);
+        assert!(called(&bed).is_empty());
+        call(&mut bed, question(4), &Caller::Operator);
+        assert_eq!(called(&bed).len(), 1, "called again it starts again");
+    }
+}

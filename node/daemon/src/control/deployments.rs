@@ -278,3 +278,157 @@ fn budget(wanted: &api::Budget) -> Answer<Budget> {
     };
     Ok(Budget { fuel: wanted.fuel, packets: wanted.packets, bytes: wanted.bytes, over })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::change::Change;
+    use super::super::testbed::{Bed, MODULES, deploy, digest};
+    use super::*;
+    use node::Event;
+
+    fn asked(bed: &mut Bed, request: DeployRequest) -> crate::reply::Awaited<Deployed> {
+        bed.ask(|reply| Change::Deploy(Box::new(request), reply))
+    }
+
+    fn with_rule(request: DeployRequest) -> DeployRequest {
+        DeployRequest { rules: vec!["dst 10.0.0.0/8".to_owned()], ..request }
+    }
+
+    fn code<T>(awaited: &mut crate::reply::Awaited<T>) -> Option<ErrorCode> {
+        awaited.try_answer().and_then(|answer| answer.err().map(|refusal| refusal.code))
+    }
+
+    #[test]
+    fn a_service_is_answered_once_it_runs_and_is_recorded() {
+        let mut bed = Bed::new();
+        let mut awaited = asked(&mut bed, with_rule(deploy("monitor", 4)));
+        assert!(!bed.is_writing(), "it does not run yet");
+        assert!(!bed.control.is_idle());
+        bed.starts("monitor");
+        assert!(bed.is_writing() && bed.deployed.is_empty() && !bed.is_desired("monitor"));
+        bed.write();
+        assert!(bed.is_desired("monitor") && bed.desired_rules() == 1 && bed.control.is_idle());
+        let answer = bed.deployed.pop().unwrap();
+        assert_eq!((answer.service.as_str(), answer.replaced), ("monitor", None));
+        assert!(awaited.try_answer().is_none(), "the daemon adds the service's document");
+    }
+
+    #[test]
+    fn a_new_service_that_cannot_be_recorded_is_removed_again_with_what_leads_to_it() {
+        let mut bed = Bed::new();
+        let mut awaited = asked(&mut bed, with_rule(deploy("monitor", 4)));
+        bed.starts("monitor");
+        let rule = api::RuleRequest::new("dst 11.0.0.0/8", "service monitor");
+        let request = api::RulesRequest { rules: vec![rule] };
+        let mut added = bed.ask(|reply| Change::AddRules(request, reply));
+        bed.fail_write();
+        assert_eq!(code(&mut awaited), Some(ErrorCode::Failed));
+        assert!(bed.control.node().numbered_rules().is_empty());
+        // The rule was added to a service that was there then.
+        bed.write();
+        assert!(added.try_answer().is_some_and(|answer| answer.is_ok()));
+        assert_eq!(bed.desired_rules(), 0, "nor does it come back with a start");
+        bed.stops("monitor");
+        assert!(bed.control.node().service(&Name::new("monitor").unwrap()).is_none());
+    }
+
+    #[test]
+    fn a_name_is_deployed_once_at_a_time_until_it_is_recorded() {
+        let mut bed = Bed::new();
+        let _first = asked(&mut bed, deploy("monitor", 4));
+        for is_running in [false, true] {
+            if is_running {
+                bed.starts("monitor");
+            }
+            let refusal = asked(&mut bed, deploy("monitor", 5)).try_answer().unwrap().unwrap_err();
+            assert!(refusal.message.contains("is being deployed already"), "{}", refusal.message);
+        }
+        bed.write();
+        let mut second = asked(&mut bed, deploy("monitor", 5));
+        assert!(second.try_answer().is_none());
+    }
+
+    #[test]
+    fn a_new_version_that_cannot_be_recorded_runs_on_and_whoever_deployed_it_is_told() {
+        let mut bed = Bed::new();
+        bed.run("monitor");
+        let mut awaited = asked(&mut bed, deploy("monitor", 5));
+        let entry = bed.entry("monitor");
+        bed.event(Event::ServiceReplaced { entry });
+        assert!(!bed.is_writing(), "it is watched first");
+        bed.control.handle_paused(&Name::new("monitor").unwrap(), 7);
+        bed.event(Event::ServiceKept { entry });
+        bed.fail_write();
+        let refusal = awaited.try_answer().unwrap().unwrap_err();
+        assert_eq!(refusal.code, ErrorCode::Partial);
+        assert!(!refusal.message.contains("nothing has changed"), "{}", refusal.message);
+        let desired = &bed.control.desired().state().services[&Name::new("monitor").unwrap()];
+        assert_eq!(desired.digest, digest(&MODULES[4]).to_string());
+        let present = bed.control.node().service(&Name::new("monitor").unwrap()).unwrap();
+        assert_eq!(present.module.digest, digest(&MODULES[5]).to_string());
+    }
+
+    #[test]
+    fn a_version_that_fails_or_is_put_back_is_refused_and_not_recorded() {
+        let mut bed = Bed::new();
+        bed.run("monitor");
+        let entry = bed.entry("monitor");
+        let reason = || "no room".to_owned();
+        let mut awaited = asked(&mut bed, deploy("monitor", 5));
+        bed.control.handle_event(Event::ReplaceFailed { entry, reason: reason() }, true);
+        bed.settle();
+        assert_eq!(code(&mut awaited), Some(ErrorCode::Limit), "there is not enough of something");
+        let mut awaited = asked(&mut bed, deploy("monitor", 5));
+        bed.event(Event::ServiceReplaced { entry });
+        bed.event(Event::ServicePutBack { entry, reason: reason() });
+        assert_eq!(code(&mut awaited), Some(ErrorCode::Failed));
+        assert!(!bed.is_writing());
+    }
+
+    #[test]
+    fn a_version_in_the_place_of_one_that_failed_is_recorded_though_it_fails_too() {
+        let mut bed = Bed::new();
+        bed.run("monitor");
+        let entry = bed.entry("monitor");
+        let fails = |bed: &mut Bed| {
+            bed.event(Event::ServiceFailed { entry, reason: "no memory".to_owned() });
+        };
+        fails(&mut bed);
+        let mut awaited = asked(&mut bed, deploy("monitor", 5));
+        bed.wait(10_000);
+        fails(&mut bed);
+        assert!(awaited.try_answer().is_none());
+        bed.write();
+        assert_eq!(code(&mut awaited), Some(ErrorCode::Failed));
+        let desired = &bed.control.desired().state().services[&Name::new("monitor").unwrap()];
+        assert_eq!(desired.digest, digest(&MODULES[5]).to_string(), "the node tries that again");
+    }
+
+    #[test]
+    fn a_request_with_a_mistake_changes_nothing() {
+        let mut bed = Bed::new();
+        let wrong = |change: fn(&mut DeployRequest)| {
+            let mut request = deploy("monitor", 4);
+            change(&mut request);
+            request
+        };
+        let requests = [
+            wrong(|it| it.name = Some("no name".to_owned())),
+            wrong(|it| it.level = Some("moon".to_owned())),
+            wrong(|it| it.rules = vec!["dst nowhere".to_owned()]),
+            wrong(|it| it.on_failure = Some("perhaps".to_owned())),
+            with_rule(wrong(|it| it.stage = Some("behind".to_owned()))),
+            wrong(|it| {
+                let over = Some("weep".to_owned());
+                it.budget = Some(api::Budget { over, ..api::Budget::default() });
+            }),
+        ];
+        for request in requests {
+            let shown = format!("{request:?}");
+            assert_eq!(code(&mut asked(&mut bed, request)), Some(ErrorCode::Usage), "{shown}");
+        }
+        let request = DeployRequest { module: "nothing".to_owned(), ..deploy("monitor", 4) };
+        assert_eq!(code(&mut asked(&mut bed, request)), Some(ErrorCode::NotFound));
+        assert_eq!((bed.control.node().services().count(), bed.is_writing()), (0, false));
+    }
+}

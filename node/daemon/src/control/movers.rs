@@ -88,6 +88,25 @@ impl Movers {
         state.record(facts, edit, Recorded::Moved { service, from, answers });
     }
 
+    /// Answers requests for a move that is recorded. One that could not be recorded is undone, unless
+    /// a later request moves the service.
+    pub(super) fn handle_recorded(
+        &self,
+        state: &mut NodeState,
+        service: Name,
+        from: Level,
+        answers: Vec<(Reply<Moved>, Moved)>,
+        written: Answer<()>,
+    ) {
+        if written.is_err() && !self.0.contains_key(&service) {
+            // It is gone if that is refused.
+            let _ = state.command(Command::Move { service, level: from });
+        }
+        for (reply, answer) in answers {
+            reply.answer(written.clone().map(|()| answer));
+        }
+    }
+
     /// Refuses all requests to move a service.
     pub(super) fn refuse(&mut self, service: &Name, message: &str) {
         for mover in self.take(service, |_| true) {
@@ -113,26 +132,14 @@ impl Movers {
     }
 }
 
-/// Answers requests for a move that is recorded; one that could not be recorded is undone.
-pub(super) fn handle_recorded(
-    state: &mut NodeState,
-    service: Name,
-    from: Level,
-    answers: Vec<(Reply<Moved>, Moved)>,
-    written: Answer<()>,
-) {
-    if written.is_err() {
-        // It is gone if that is refused.
-        let _ = state.command(Command::Move { service, level: from });
-    }
-    for (reply, answer) in answers {
-        reply.answer(written.clone().map(|()| answer));
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::action::Action;
+    use super::super::change::Change;
+    use super::super::testbed::{Bed, name};
     use super::*;
+    use crate::reply::Awaited;
+    use node::{Effect, Event};
 
     #[test]
     fn nobody_waits_for_moves_that_were_refused_overtaken_or_made() {
@@ -151,5 +158,101 @@ mod tests {
         movers.push(b, mover(Level::Nic));
         movers.refuse_all("the cell is lost");
         assert!(movers.is_empty());
+    }
+
+    fn moved(bed: &mut Bed, level: &str) -> Awaited<Moved> {
+        let request = api::MoveRequest { level: level.to_owned() };
+        bed.ask(|reply| Change::Move("monitor".to_owned(), request, reply))
+    }
+
+    fn placed(bed: &mut Bed, level: Level) {
+        let (entry, reason) = (bed.entry("monitor"), "it was asked for".to_owned());
+        bed.event(Event::ServicePlaced { entry, level, reason, movable: true });
+    }
+
+    fn moves(bed: &Bed) -> Vec<Level> {
+        let level = |effect: &Effect| match effect {
+            Effect::MoveService { level, .. } => Some(*level),
+            _ => None,
+        };
+        bed.effects.iter().filter_map(level).collect()
+    }
+
+    #[test]
+    fn a_move_is_answered_when_it_is_made_and_recorded() {
+        let mut bed = Bed::new();
+        bed.run("monitor");
+        let mut first = moved(&mut bed, "nic");
+        let mut second = moved(&mut bed, "nic");
+        assert_eq!(moves(&bed).last(), Some(&Level::Nic));
+        placed(&mut bed, Level::Nic);
+        assert!(first.try_answer().is_none(), "not recorded");
+        bed.write();
+        for awaited in [&mut first, &mut second] {
+            let moved = awaited.try_answer().unwrap().unwrap();
+            assert_eq!((&*moved.from, &*moved.level), ("user", "nic"));
+        }
+        let desired = &bed.control.desired().state().services[&name("monitor")];
+        assert_eq!(desired.level, Some(Level::Nic));
+    }
+
+    #[test]
+    fn a_move_that_cannot_be_recorded_is_undone() {
+        let mut bed = Bed::new();
+        bed.run("monitor");
+        let mut awaited = moved(&mut bed, "nic");
+        placed(&mut bed, Level::Nic);
+        bed.fail_write();
+        assert!(awaited.try_answer().unwrap().is_err());
+        assert_eq!(moves(&bed), [Level::Nic, Level::User]);
+        placed(&mut bed, Level::User);
+        assert!(!bed.is_writing() && bed.level("monitor") == Some(Level::User));
+    }
+
+    #[test]
+    fn a_later_request_is_not_undone_with_one_that_could_not_be_recorded() {
+        let mut bed = Bed::new();
+        bed.run("monitor");
+        let mut first = moved(&mut bed, "nic");
+        placed(&mut bed, Level::Nic);
+        let mut second = moved(&mut bed, "kernel");
+        bed.fail_write();
+        assert!(first.try_answer().unwrap().is_err());
+        assert_eq!(moves(&bed), [Level::Nic, Level::Kernel]);
+        placed(&mut bed, Level::Kernel);
+        bed.write();
+        assert!(second.try_answer().unwrap().is_ok());
+    }
+
+    #[test]
+    fn a_later_request_a_failure_and_a_lost_cell_refuse_those_that_wait() {
+        let mut bed = Bed::new();
+        bed.run("monitor");
+        let mut overtaken = moved(&mut bed, "nic");
+        let mut failed = moved(&mut bed, "kernel");
+        let message = overtaken.try_answer().unwrap().unwrap_err().message;
+        assert!(message.contains("a later request moves"), "{message}");
+        let entry = bed.entry("monitor");
+        bed.event(Event::MoveFailed { entry, reason: "too many states".to_owned() });
+        let message = failed.try_answer().unwrap().unwrap_err().message;
+        assert!(message.contains("stays where it is: too many states"), "{message}");
+        let mut lost = moved(&mut bed, "nic");
+        bed.event(Event::CellLost { reason: "killed".to_owned() });
+        assert_eq!(lost.try_answer().unwrap().unwrap_err().message, "the cell was lost: killed");
+        assert!(bed.control.is_idle());
+    }
+
+    #[test]
+    fn a_service_that_is_there_already_stays_and_is_recorded() {
+        let mut bed = Bed::new();
+        bed.run("monitor");
+        let mut awaited = moved(&mut bed, "user");
+        assert!(matches!(bed.actions.last(), Some(Action::Stay(_, Level::User))));
+        bed.write();
+        assert!(awaited.try_answer().unwrap().is_ok());
+        for (service, level) in [("monitor", "moon"), ("nobody", "user")] {
+            let request = api::MoveRequest { level: level.to_owned() };
+            bed.refused(|reply| Change::Move(service.to_owned(), request, reply));
+        }
     }
 }

@@ -127,3 +127,80 @@ pub(super) fn handle(control: &mut Control, notice: Notice, is_short: bool) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::change::Change;
+    use super::super::testbed::{Bed, deploy};
+    use super::*;
+    use node::Event;
+
+    /// Removes and returns the kinds of the events that there were.
+    fn kinds(bed: &mut Bed) -> Vec<EventKind> {
+        let notes = std::mem::take(&mut bed.notes).into_iter();
+        notes.map(|note| note.into_event(0, 0).0.kind).collect()
+    }
+
+    #[test]
+    fn the_life_of_a_service_is_told_in_events() {
+        let mut bed = Bed::new();
+        bed.run("monitor");
+        assert_eq!(kinds(&mut bed), [EventKind::ServiceStarted]);
+        let (entry, reason) = (bed.entry("monitor"), || "unreachable".to_owned());
+        bed.event(Event::ServiceFailed { entry, reason: reason() });
+        assert_eq!(kinds(&mut bed), [EventKind::ServiceFailed]);
+        bed.wait(10_000);
+        bed.starts("monitor");
+        assert_eq!(kinds(&mut bed), [EventKind::ServiceStarted]);
+        let _asked = bed.ask(|reply| Change::Deploy(Box::new(deploy("monitor", 5)), reply));
+        bed.event(Event::ServiceReplaced { entry });
+        bed.event(Event::ServicePutBack { entry, reason: reason() });
+        assert_eq!(kinds(&mut bed), [EventKind::ServiceReplaced, EventKind::ServicePutBack]);
+        let mut removed = bed.ask(|reply| Change::Remove("monitor".to_owned(), true, reply));
+        bed.write_all();
+        bed.control.handle_drained(entry);
+        bed.settle();
+        bed.stops("monitor");
+        assert_eq!(kinds(&mut bed), [EventKind::ServiceRemoved]);
+        assert!(removed.try_answer().unwrap().is_ok());
+        assert!(bed.actions.iter().any(|action| matches!(action, Action::ClosePorts)));
+    }
+
+    #[test]
+    fn a_lost_cell_is_told_with_every_closed_service() {
+        let mut bed = Bed::new();
+        bed.run("open");
+        let on_failure = Some("closed".to_owned());
+        let request = api::DeployRequest { on_failure, ..deploy("closed", 4) };
+        let _asked = bed.ask(|reply| Change::Deploy(Box::new(request), reply));
+        bed.starts("closed");
+        bed.write_all();
+        kinds(&mut bed);
+        bed.event(Event::CellLost { reason: "killed".to_owned() });
+        assert_eq!(kinds(&mut bed), [EventKind::CellLost, EventKind::ServicePolicy]);
+    }
+
+    #[test]
+    fn who_is_refused_for_want_of_something_is_told_so() {
+        for (is_short, code) in [(true, ErrorCode::Limit), (false, ErrorCode::Failed)] {
+            let mut bed = Bed::new();
+            let mut asked = bed.ask(|reply| Change::Deploy(Box::new(deploy("monitor", 4)), reply));
+            let (entry, reason) = (bed.entry("monitor"), "no room".to_owned());
+            bed.control.handle_event(Event::ServiceFailed { entry, reason }, is_short);
+            bed.settle();
+            let refusal = asked.try_answer().unwrap().unwrap_err();
+            assert_eq!(refusal.code, code);
+            assert_eq!(refusal.message, "the service 'monitor' did not start: no room");
+        }
+    }
+
+    #[test]
+    fn a_service_that_stopped_late_and_was_made_anew_meanwhile_goes_on() {
+        let mut bed = Bed::new();
+        bed.run("monitor");
+        let entry = bed.entry("monitor");
+        bed.control.handle_late_event(Event::ServiceStopped { entry });
+        bed.settle();
+        assert!(bed.control.node().services().count() == 1);
+    }
+}

@@ -147,6 +147,9 @@ fn removed(service: &Name, rules: &[RuleId]) -> Removed {
 
 #[cfg(test)]
 mod tests {
+    use super::super::action::Action;
+    use super::super::change::Change;
+    use super::super::testbed::Bed;
     use super::*;
 
     fn names(of: &[&str]) -> BTreeSet<Name> {
@@ -166,5 +169,55 @@ mod tests {
             assert_eq!([&mut both, &mut one].map(|it| it.try_recv().is_ok()), told, "{stopped}");
         }
         assert!(removals.is_empty());
+    }
+
+    fn remove(bed: &mut Bed, service: &str) -> crate::reply::Awaited<Removed> {
+        bed.ask(|reply| Change::Remove(service.to_owned(), true, reply))
+    }
+
+    #[test]
+    fn a_removal_is_recorded_then_drained_then_done() {
+        let mut bed = Bed::new();
+        bed.run("monitor");
+        let mut failed = remove(&mut bed, "monitor");
+        bed.fail_write();
+        assert!(failed.try_answer().unwrap().is_err());
+        let mut removed = remove(&mut bed, "monitor");
+        bed.write();
+        let entry = bed.entry("monitor");
+        assert!(matches!(bed.actions.last(), Some(Action::Drain(it)) if *it == entry));
+        assert!(!bed.is_desired("monitor") && !bed.control.is_idle());
+        bed.control.handle_drained(entry);
+        bed.settle();
+        assert!(removed.try_answer().is_none(), "its name is not free");
+        bed.stops("monitor");
+        assert_eq!(removed.try_answer().unwrap().unwrap().service, "monitor");
+        assert!(bed.control.is_idle());
+    }
+
+    #[test]
+    fn a_desired_service_that_does_not_run_is_missing_until_its_removal_is_recorded() {
+        let mut bed = Bed::new();
+        bed.run("monitor");
+        let gone = Command::Remove { service: Name::new("monitor").unwrap(), cascade: true };
+        bed.control.command(gone).unwrap();
+        bed.settle();
+        bed.stops("monitor");
+        let monitor = Name::new("monitor").unwrap();
+        let missing = |bed: &Bed| bed.control.desired().shortfall().services.contains_key(&monitor);
+        bed.control.resume();
+        bed.settle();
+        let (entry, reason) = (bed.entry("monitor"), "no room".to_owned());
+        bed.event(node::Event::ServiceFailed { entry, reason });
+        assert!(missing(&bed));
+        let mut failed = remove(&mut bed, "monitor");
+        bed.fail_write();
+        assert!(failed.try_answer().unwrap().is_err() && missing(&bed));
+        let mut removed = remove(&mut bed, "monitor");
+        bed.write();
+        assert!(removed.try_answer().unwrap().is_ok() && !missing(&bed));
+        assert!(!bed.is_desired("monitor"));
+        let refusal = remove(&mut bed, "no name").try_answer().unwrap().unwrap_err();
+        assert_eq!(refusal.code, api::ErrorCode::Usage);
     }
 }

@@ -205,3 +205,130 @@ fn stop(state: &mut NodeState, deployments: &mut Deployments, ended: &Ended) {
         sessions::end(state, session, why);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::change::Change;
+    use super::super::testbed::{Bed, deploy, holder, name, token_id};
+    use super::*;
+    use crate::reply::Awaited;
+    use api::{ApplyRequest, Revoked as Answered, SessionRequest};
+    use tokio::sync::oneshot;
+
+    fn revoke(bed: &mut Bed, what: &[&str]) -> Awaited<Answered> {
+        let (reply, awaited) = Reply::pair();
+        let revoke = what.iter().map(|it| (*it).to_owned()).collect();
+        bed.control.handle_revocation(&RevokeRequest { revoke }, reply);
+        bed.settle();
+        awaited
+    }
+
+    /// Removes and returns what a revocation has written down.
+    fn kept(bed: &mut Bed) -> (oneshot::Receiver<()>, Answered) {
+        let at = bed.actions.iter().position(|it| matches!(it, Action::Keep(Keep::Revoked { .. })));
+        match bed.actions.remove(at.expect("it is written down")) {
+            Action::Keep(Keep::Revoked { stopped, answer, reply, .. }) => {
+                reply.ok(answer.clone());
+                (stopped, answer)
+            }
+            _ => unreachable!(),
+        }
+    }
+
+    /// Has the holder's service run and be recorded.
+    fn run(bed: &mut Bed, service: &str) {
+        let request = Box::new(deploy(service, 4));
+        let _answer = bed.ask_as(&holder(), |reply| Change::Deploy(request, reply));
+        bed.starts(service);
+        bed.write_all();
+    }
+
+    #[test]
+    fn what_ran_under_a_revoked_token_stops_and_is_forgotten_before_that_is_answered() {
+        let mut bed = Bed::new();
+        bed.run("cache");
+        run(&mut bed, "monitor");
+        let _awaited = revoke(&mut bed, &[token_id()]);
+        let (mut stopped, answer) = kept(&mut bed);
+        assert_eq!((answer.revoked, answer.services), (1, vec!["monitor".to_owned()]));
+        assert!(stopped.try_recv().is_err(), "it has not stopped");
+        bed.stops("monitor");
+        assert!(stopped.try_recv().is_ok());
+        bed.write_all();
+        assert!(bed.is_desired("cache") && !bed.is_desired("monitor"));
+        let request = Box::new(deploy("monitor", 4));
+        let mut again = bed.ask_as(&holder(), |reply| Change::Deploy(request, reply));
+        assert_eq!(again.try_answer().unwrap().unwrap_err().code, ErrorCode::Refused);
+    }
+
+    #[test]
+    fn it_is_forgotten_each_second_until_the_disk_has_room() {
+        let mut bed = Bed::new();
+        run(&mut bed, "monitor");
+        let _awaited = revoke(&mut bed, &[token_id()]);
+        bed.stops("monitor");
+        bed.fail_write();
+        assert!(bed.is_desired("monitor"), "not forgotten yet");
+        // Nor does a start of what is missing bring it back meanwhile.
+        bed.control.resume();
+        bed.settle();
+        assert_eq!(bed.control.node().services().count(), 0);
+        bed.control.handle_second();
+        bed.settle();
+        bed.write_all();
+        assert!(!bed.is_desired("monitor"));
+    }
+
+    #[test]
+    fn a_change_under_way_neither_relies_on_it_nor_puts_it_back() {
+        let mut bed = Bed::new();
+        run(&mut bed, "monitor");
+        let module = super::super::testbed::digest(&super::super::testbed::MODULES[4]);
+        let text = format!("[[service]]\nname = \"monitor\"\nmodule = \"{module}\"\n");
+        let request = ApplyRequest { file: "state.toml".into(), text, ..Default::default() };
+        let mut applied = bed.ask(|reply| Change::Apply(Box::new(request), reply));
+        let _awaited = revoke(&mut bed, &[token_id()]);
+        bed.write_all();
+        bed.stops("monitor");
+        for action in std::mem::take(&mut bed.actions) {
+            if let Action::Compile(module, _) = action {
+                bed.control.handle_compiled(&module, None);
+                bed.settle();
+            }
+        }
+        bed.write_all();
+        let owned = bed.control.node().services().filter(|service| service.owner.is_some());
+        assert_eq!(owned.count(), 0);
+        assert!(applied.try_answer().is_some());
+    }
+
+    #[test]
+    fn a_session_is_the_operators_where_something_of_others_is_or_comes() {
+        let mut bed = Bed::new();
+        let request = SessionRequest { name: "gold".to_owned(), ..Default::default() };
+        let _made = bed.ask_as(&holder(), |reply| Change::CreateSession(Box::new(request), reply));
+        bed.write_all();
+        let mut request = deploy("monitor", 4);
+        request.session = Some("gold".to_owned());
+        let _answer = bed.ask(|reply| Change::Deploy(Box::new(request), reply));
+        let _awaited = revoke(&mut bed, &[token_id()]);
+        bed.write_all();
+        let gold = &bed.control.desired().state().sessions[&name("gold")];
+        assert_eq!(gold.owner, None);
+        bed.starts("monitor");
+        bed.write_all();
+        assert!(bed.is_desired("monitor"));
+    }
+
+    #[test]
+    fn what_cannot_be_revoked_is_refused_as_a_whole() {
+        let mut bed = Bed::new();
+        run(&mut bed, "monitor");
+        for what in [vec![], vec![token_id(), "nonsense"], vec!["x"; REVOKED_AT_ONCE_MAX + 1]] {
+            let refusal = revoke(&mut bed, &what).try_answer().unwrap().unwrap_err();
+            assert_eq!(refusal.code, ErrorCode::Usage, "{}", refusal.message);
+        }
+        assert!(bed.control.state().authority().revoked().len() == 0);
+        assert_eq!(bed.control.node().services().count(), 1);
+    }
+}

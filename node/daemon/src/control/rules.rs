@@ -105,3 +105,110 @@ pub(super) fn removed(
     state.note_rules(EventKind::RulesRemoved, &[rule.0]);
     RuleRemoved { schema_version: SCHEMA_VERSION, rule: rule.0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::change::Change;
+    use super::super::testbed::{Bed, deploy, holder, name};
+    use super::*;
+    use crate::reply::Awaited;
+    use api::{DeployRequest, ErrorCode, RuleRequest};
+    use node::Event;
+
+    fn request(rules: &[(&str, &str)]) -> RulesRequest {
+        let rules = rules.iter().map(|(r#match, action)| RuleRequest::new(*r#match, *action));
+        RulesRequest { rules: rules.collect() }
+    }
+
+    fn add(bed: &mut Bed, rules: &[(&str, &str)]) -> Awaited<RulesAdded> {
+        bed.ask(|reply| Change::AddRules(request(rules), reply))
+    }
+
+    fn present(bed: &Bed) -> Vec<RuleId> {
+        bed.control.node().numbered_rules().into_iter().map(|(id, _)| id).collect()
+    }
+
+    #[test]
+    fn rules_are_added_together_or_not_at_all_and_recorded() {
+        let mut bed = Bed::new();
+        let mut awaited = add(&mut bed, &[("dst 10.0.0.0/8", "drop"), ("proto udp", "drop")]);
+        assert_eq!(present(&bed).len(), 2);
+        bed.write();
+        assert_eq!(awaited.try_answer().unwrap().unwrap().rules, [0, 1]);
+        assert_eq!(bed.desired_rules(), 2);
+        let wrong = [("dst 11.0.0.0/8", "drop"), ("dst 12.0.0.0/8", "service nobody")];
+        assert!(add(&mut bed, &wrong).try_answer().unwrap().is_err());
+        assert_eq!((present(&bed).len(), bed.is_writing()), (2, false));
+    }
+
+    #[test]
+    fn rules_that_cannot_be_recorded_are_removed_again() {
+        let mut bed = Bed::new();
+        bed.made(|reply| Change::AddRules(request(&[("dst 10.0.0.0/8", "drop")]), reply));
+        let before = present(&bed);
+        // One that says the same is another rule.
+        let mut awaited = add(&mut bed, &[("dst 10.0.0.0/8", "drop")]);
+        bed.fail_write();
+        assert!(awaited.try_answer().unwrap().is_err());
+        assert_eq!((present(&bed), bed.desired_rules()), (before, 1));
+    }
+
+    #[test]
+    fn a_rule_is_removed_when_that_is_recorded() {
+        let mut bed = Bed::new();
+        bed.made(|reply| Change::AddRules(request(&[("dst 10.0.0.0/8", "drop")]), reply));
+        let rule = present(&bed)[0];
+        let mut awaited = bed.ask(|reply| Change::RemoveRule(rule, reply));
+        bed.fail_write();
+        assert!(awaited.try_answer().unwrap().is_err());
+        assert_eq!(present(&bed), [rule], "it could not be put back where it was");
+        bed.made(|reply| Change::RemoveRule(rule, reply));
+        assert_eq!((present(&bed).len(), bed.desired_rules()), (0, 0));
+        assert_eq!(bed.refused(|reply| Change::RemoveRule(rule, reply)).code, ErrorCode::NotFound);
+    }
+
+    #[test]
+    fn the_removal_of_a_rule_that_could_not_be_recorded_meanwhile_takes_no_other_along() {
+        let mut bed = Bed::new();
+        bed.made(|reply| Change::AddRules(request(&[("dst 10.0.0.0/8", "drop")]), reply));
+        let _same = add(&mut bed, &[("dst 10.0.0.0/8", "drop")]);
+        let second = present(&bed)[1];
+        let mut removed = bed.ask(|reply| Change::RemoveRule(second, reply));
+        bed.fail_write();
+        bed.write();
+        assert_eq!(removed.try_answer().unwrap().unwrap_err().code, ErrorCode::NotFound);
+        assert_eq!((present(&bed).len(), bed.desired_rules()), (1, 1));
+    }
+
+    #[test]
+    fn a_rule_of_the_version_before_cannot_be_removed_while_that_may_come_back() {
+        let mut bed = Bed::new();
+        let with = |module, rule: &str| DeployRequest {
+            rules: vec![rule.to_owned()],
+            ..deploy("monitor", module)
+        };
+        let _first = bed.ask(|reply| Change::Deploy(Box::new(with(4, "dst 10.0.0.0/8")), reply));
+        bed.starts("monitor");
+        bed.write();
+        let (entry, rule) = (bed.entry("monitor"), present(&bed)[0]);
+        let _second = bed.ask(|reply| Change::Deploy(Box::new(with(5, "dst 11.0.0.0/8")), reply));
+        bed.event(Event::ServiceReplaced { entry });
+        assert_ne!(present(&bed), [rule]);
+        assert_eq!(bed.refused(|reply| Change::RemoveRule(rule, reply)).code, ErrorCode::NotFound);
+        bed.event(Event::ServicePutBack { entry, reason: "unreachable".to_owned() });
+        assert_eq!((present(&bed), bed.desired_rules()), (vec![rule], 1));
+        bed.made(|reply| Change::RemoveRule(rule, reply));
+        assert_eq!((present(&bed).len(), bed.desired_rules()), (0, 0));
+    }
+
+    #[test]
+    fn rules_belong_to_whoever_adds_them() {
+        let mut bed = Bed::new();
+        let rules = request(&[("dst 10.0.0.0/8", "drop")]);
+        let mut awaited = bed.ask_as(&holder(), |reply| Change::AddRules(rules, reply));
+        bed.write();
+        assert!(awaited.try_answer().unwrap().is_ok());
+        let desired = &bed.control.desired().state().rules[0];
+        assert!(desired.owner.is_some() && desired.spec.session == name("best-effort"));
+    }
+}

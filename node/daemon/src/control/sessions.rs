@@ -319,6 +319,9 @@ fn sentence(reservation: &Reservation) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::action::Action;
+    use super::super::change::Change;
+    use super::super::testbed::{Bed, deploy, name};
     use super::*;
 
     fn request() -> SessionRequest {
@@ -379,5 +382,70 @@ mod tests {
             let refusal = to_create(&wrong).unwrap_err();
             assert_eq!(refusal.code, api::ErrorCode::Usage, "{field}: {}", refusal.message);
         }
+    }
+
+    #[test]
+    fn sessions_are_made_changed_and_removed_when_that_is_recorded() {
+        let mut bed = Bed::new();
+        let gold = |weight| SessionRequest {
+            name: "gold".to_owned(),
+            weight: Some(weight),
+            ..SessionRequest::default()
+        };
+        let there = |bed: &Bed| bed.control.node().session(&name("gold")).cloned();
+        let mut failed = bed.ask(|reply| Change::CreateSession(Box::new(gold(7)), reply));
+        bed.fail_write();
+        assert!(failed.try_answer().unwrap().is_err() && there(&bed).is_none());
+        bed.made(|reply| Change::CreateSession(Box::new(gold(7)), reply));
+        assert_eq!(there(&bed).unwrap().reservation.weight, Weight::new(7).unwrap());
+        bed.refused(|reply| Change::CreateSession(Box::new(gold(8)), reply));
+        let change = SessionChange { weight: Some(9), ..SessionChange::default() };
+        let set = |reply| Change::SetSession("gold".to_owned(), Box::new(change), reply);
+        assert_eq!(bed.made(set).session, "gold");
+        let desired = &bed.control.desired().state().sessions[&name("gold")];
+        assert_eq!(desired.reservation.weight, Weight::new(9).unwrap());
+        bed.made(|reply| Change::RemoveSession("gold".to_owned(), false, reply));
+        assert!(there(&bed).is_none() && bed.control.desired().state().sessions.is_empty());
+        let gone = |reply| Change::RemoveSession("gold".to_owned(), false, reply);
+        assert_eq!(bed.refused(gone).code, ErrorCode::NotFound);
+    }
+
+    #[test]
+    fn a_session_goes_with_what_is_in_it_and_is_answered_when_that_has_stopped() {
+        let mut bed = Bed::new();
+        let gold = SessionRequest { name: "gold".to_owned(), ..SessionRequest::default() };
+        bed.made(|reply| Change::CreateSession(Box::new(gold), reply));
+        let session = Some("gold".to_owned());
+        let request = api::DeployRequest { session, ..deploy("monitor", 4) };
+        let _asked = bed.ask(|reply| Change::Deploy(Box::new(request), reply));
+        bed.starts("monitor");
+        bed.write_all();
+        bed.refused(|reply| Change::RemoveSession("gold".to_owned(), false, reply));
+        let mut removed = bed.ask(|reply| Change::RemoveSession("gold".to_owned(), true, reply));
+        bed.write_all();
+        assert!(removed.try_answer().is_none() && !bed.is_desired("monitor"));
+        bed.stops("monitor");
+        assert_eq!(removed.try_answer().unwrap().unwrap().services, ["monitor"]);
+    }
+
+    #[test]
+    fn memory_is_asked_for_before_it_is_promised() {
+        let mut bed = Bed::new();
+        let gold = SessionRequest {
+            name: "gold".to_owned(),
+            memory: Some("64M".to_owned()),
+            ..SessionRequest::default()
+        };
+        let mut made = bed.ask(|reply| Change::CreateSession(Box::new(gold), reply));
+        let asked = bed.actions.iter().find_map(|action| match action {
+            Action::AskMemory(number, session) => Some((*number, *session)),
+            _ => None,
+        });
+        let (number, session) = asked.expect("cells are asked");
+        assert!(session.is_none() && made.try_answer().is_none() && !bed.is_writing());
+        bed.control.handle_memory_overdue(number);
+        bed.settle();
+        bed.write_all();
+        assert!(made.try_answer().is_some(), "it is decided by what is known");
     }
 }

@@ -7,16 +7,12 @@
 use super::Control;
 use super::action::{Action, Keep};
 use super::change::Change;
-use super::desired::{Desired, JournalWrite};
-use super::modules::Modules;
+use super::desired::JournalWrite;
 use super::placement::fake::{Kernel, Version};
 use super::placement::{self, Around, Candidates, Placement, Plane};
-use super::state::{self, Below, NodeState};
-use crate::access::{Caller, Gate};
+use super::testbed::{MODULES, control, digest, holder, token_id};
+use crate::access::Caller;
 use crate::answer::failed;
-use crate::config::NodeFile;
-use crate::deploy::Module;
-use crate::journal::Journal;
 use crate::reply::{Awaited, Reply};
 use abi::Level;
 use api::{
@@ -25,12 +21,11 @@ use api::{
 };
 use module_store::{Digest, Store};
 use node::desired::{DesiredRule, DesiredSession, DesiredState};
-use node::{Effect, Event, Node, ServiceStart, ServiceState};
+use node::{Effect, Event, ServiceStart, ServiceState};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, LazyLock};
 use testbase::Chance;
-use trust::{Grant, SecretKey, Seed, Token};
 use units::{EntryId, Name, Nanos, RuleId};
 
 const SERVICES: [&str; 3] = ["monitor", "mark", "cache"];
@@ -38,51 +33,12 @@ const SESSIONS: [&str; 2] = ["gold", "silver"];
 const MATCHES: [&str; 3] = ["dst 10.0.0.0/8", "dst 10.1.0.0/16", "proto udp dport 53"];
 const LEVELS: [Level; 3] = [Level::Nic, Level::Kernel, Level::User];
 /// Number of steps of one history.
-const STEPS: usize = 45;
+const STEPS: usize = 40;
 /// Longest time of a step, in nanoseconds.
 const STEP_MAX: u64 = 400_000_000;
 
-const FILE: &str = r#"
-name = "r1"
-store = "/nowhere/store"
-state = "/nowhere/r1"
-[[port]]
-name = "left"
-device = "eth1"
-[[port]]
-name = "right"
-device = "eth2"
-[trust]
-unsigned = "accept"
-"#;
-
-/// Modules that all histories deploy: two versions for each set of levels.
-static MODULES: LazyLock<Vec<Module>> = LazyLock::new(|| {
-    let levels = [r#"\"user\""#, r#"\"nic\", \"user\""#, r#"\"kernel\", \"nic\", \"user\""#];
-    let of = |(number, levels): (usize, &str)| {
-        [1, 2].map(|version| {
-            let manifest = format!(
-                r#"abi = 1\nname = \"m{number}\"\nversion = \"0.{version}.0\"\nwindow = 64\nlevels = [{levels}]\n"#
-            );
-            let text = format!(
-                r#"(module (@custom "tamandua" "{manifest}") (memory (export "memory") 1)
-                (func (export "on_packet") (result i32) (i32.const 0)))"#
-            );
-            Module::check(wat::parse_str(text).unwrap()).unwrap()
-        })
-    };
-    levels.into_iter().enumerate().flat_map(of).collect()
-});
-
-/// Client with a capability for everything, and the ID of its token.
-static HOLDER: LazyLock<(Caller, String)> = LazyLock::new(|| {
-    let key = |number: u8| SecretKey::from_seed(&Seed::new([number; 32]));
-    let token = Token::mint(&key(1), key(2).public(), &Grant::all(), &Seed::new([9; 32]));
-    let held = token.unwrap().held().unwrap().to_string();
-    let holder = Gate::new(vec![key(1).public()], false).holder(&held).unwrap();
-    let id = holder.ids[0].to_string();
-    (Caller::Holder(holder), id)
-});
+/// Client with a capability for everything; one for all histories, since it takes long to verify.
+static HOLDER: LazyLock<Caller> = LazyLock::new(holder);
 
 /// Message to the fake cell that it has yet to handle.
 #[derive(Clone, Debug)]
@@ -147,34 +103,13 @@ struct World {
     is_traced: bool,
 }
 
-fn digest(module: &Module) -> Digest {
-    Digest::of(&module.wasm)
-}
-
 impl World {
     fn new(seed: u64, store: Store) -> Self {
-        let file = Arc::new(NodeFile::parse(FILE, "node.toml").unwrap());
-        let mut node = Node::new(file.name.clone(), file.ports.clone()).unwrap();
-        node.handle_timeout(Nanos::ZERO);
-        let desired = Desired::new(Journal::in_memory(&file.name), None);
-        let authority = desired.authority(Nanos::ZERO, BTreeSet::new()).unwrap();
-        let mut modules = Modules::new(store, &file.trust);
-        MODULES.iter().for_each(|module| modules.insert(digest(module), module.clone()));
-        let state = NodeState::new(state::Parts {
-            file,
-            config: "/nowhere/node.toml".into(),
-            key: SecretKey::from_seed(&Seed::new([7; 32])).public(),
-            node,
-            desired,
-            authority,
-            modules,
-            below: Below { unsupported: None, is_allowed: true },
-        });
         let mut world = Self {
             seed,
             dice: Chance(seed),
             now: Nanos::ZERO,
-            control: Control::new(state),
+            control: control(store),
             placement: Placement::default(),
             kernel: Kernel::default(),
             has_cell: false,
@@ -244,10 +179,10 @@ impl World {
     fn request(&mut self) {
         let caller = match self.dice.one_in(3) {
             true => {
-                if let Caller::Holder(holder) = &HOLDER.0 {
+                if let Caller::Holder(holder) = &*HOLDER {
                     holder.take_used();
                 }
-                HOLDER.0.clone()
+                HOLDER.clone()
             }
             false => Caller::Operator,
         };
@@ -321,7 +256,7 @@ impl World {
                 false => Change::Rollback(RollbackRequest::default(), self.awaited()),
             },
             _ if self.dice.one_in(8) => {
-                let request = RevokeRequest { revoke: vec![HOLDER.1.clone()] };
+                let request = RevokeRequest { revoke: vec![token_id().to_owned()] };
                 let reply = self.awaited();
                 self.is_revoked = true;
                 self.trace("operator: Revoke");

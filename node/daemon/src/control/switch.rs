@@ -59,3 +59,42 @@ fn check(state: &NodeState, enabled: bool) -> Answer<()> {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::change::Change;
+    use super::super::testbed::Bed;
+    use super::*;
+
+    fn set(bed: &mut Bed, enabled: bool) -> crate::reply::Awaited<BpfSet> {
+        bed.ask(|reply| Change::Bpf(api::BpfRequest { enabled }, reply))
+    }
+
+    #[test]
+    fn the_switch_is_set_when_that_is_recorded() {
+        let mut bed = Bed::new();
+        let mut awaited = set(&mut bed, false);
+        assert!(bed.control.node().bpf() && awaited.try_answer().is_none());
+        bed.fail_write();
+        assert!(awaited.try_answer().unwrap().is_err());
+        assert!(bed.control.node().bpf() && bed.control.desired().state().bpf);
+        let mut awaited = set(&mut bed, false);
+        bed.write();
+        assert!(!awaited.try_answer().unwrap().unwrap().enabled);
+        assert!(!bed.control.node().bpf() && !bed.control.desired().state().bpf);
+        assert!(bed.actions.iter().any(|action| matches!(action, Action::ClearReusable)));
+    }
+
+    #[test]
+    fn who_started_the_daemon_without_is_overruled_by_the_switch_alone() {
+        let mut bed = Bed::new();
+        bed.control.forbid_below().unwrap();
+        bed.settle();
+        assert!(!bed.control.node().bpf() && bed.control.desired().state().bpf);
+        assert!(!bed.control.state().compiles_below(true));
+        let mut awaited = set(&mut bed, true);
+        bed.write();
+        assert!(awaited.try_answer().unwrap().unwrap().enabled);
+        assert!(bed.control.node().bpf() && bed.control.state().compiles_below(true));
+    }
+}

@@ -1,0 +1,286 @@
+//! Control plane without a kernel, a process or a socket, for tests: what it asks for is kept until
+//! the test says how it ends.
+
+use super::Control;
+use super::action::{Action, DeployedAnswer};
+use super::change::Change;
+use super::desired::{Desired, JournalWrite};
+use super::modules::Modules;
+use super::state::{self, Below, NodeState};
+use crate::access::{Caller, Gate};
+use crate::answer::failed;
+use crate::config::NodeFile;
+use crate::deploy::Module;
+use crate::events::Note;
+use crate::journal::Journal;
+use crate::reply::{Awaited, Reply};
+use abi::Level;
+use api::{DeployRequest, ErrorInfo};
+use module_store::{Digest, Store};
+use node::{Effect, Event, Node};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, LazyLock};
+use trust::{Grant, SecretKey, Seed, Token};
+use units::{EntryId, Name, Nanos};
+
+const FILE: &str = r#"
+name = "r1"
+store = "/nowhere/store"
+state = "/nowhere/r1"
+[[port]]
+name = "left"
+device = "eth1"
+[[port]]
+name = "right"
+device = "eth2"
+[trust]
+unsigned = "accept"
+"#;
+
+/// Modules of all tests: two versions for each set of levels.
+pub(super) static MODULES: LazyLock<Vec<Module>> = LazyLock::new(|| {
+    let levels = [r#"\"user\""#, r#"\"nic\", \"user\""#, r#"\"kernel\", \"nic\", \"user\""#];
+    let of = |(number, levels): (usize, &str)| {
+        [1, 2].map(|version| {
+            let manifest = format!(
+                r#"abi = 1\nname = \"m{number}\"\nversion = \"0.{version}.0\"\nwindow = 64\nlevels = [{levels}]\n"#
+            );
+            let text = format!(
+                r#"(module (@custom "tamandua" "{manifest}") (memory (export "memory") 1)
+                (func (export "on_packet") (result i32) (i32.const 0)))"#
+            );
+            Module::check(wat::parse_str(text).unwrap()).unwrap()
+        })
+    };
+    levels.into_iter().enumerate().flat_map(of).collect()
+});
+
+/// Token with a capability for everything, and its ID.
+static TOKEN: LazyLock<(String, String)> = LazyLock::new(|| {
+    let token = Token::mint(&key(1), key(2).public(), &Grant::all(), &Seed::new([9; 32]));
+    let held = token.unwrap().held().unwrap().to_string();
+    let holder = Gate::new(vec![key(1).public()], false).holder(&held).unwrap();
+    (held, holder.ids[0].to_string())
+});
+
+fn key(number: u8) -> SecretKey {
+    SecretKey::from_seed(&Seed::new([number; 32]))
+}
+
+/// Returns a client with a capability for everything, of which no time has been used.
+pub(super) fn holder() -> Caller {
+    Caller::Holder(Gate::new(vec![key(1).public()], false).holder(&TOKEN.0).unwrap())
+}
+
+/// Returns the ID of that client's token, by which it is revoked.
+pub(super) fn token_id() -> &'static str {
+    &TOKEN.1
+}
+
+/// Returns a module's digest.
+pub(super) fn digest(module: &Module) -> Digest {
+    Digest::of(&module.wasm)
+}
+
+/// Returns a name.
+pub(super) fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+/// Creates the control plane of a node with nothing on it; all of [`MODULES`] are in memory.
+pub(super) fn control(store: Store) -> Control {
+    let file = Arc::new(NodeFile::parse(FILE, "node.toml").unwrap());
+    let mut node = Node::new(file.name.clone(), file.ports.clone()).unwrap();
+    node.handle_timeout(Nanos::ZERO);
+    let desired = Desired::new(Journal::in_memory(&file.name), None);
+    let authority = desired.authority(Nanos::ZERO, BTreeSet::new()).unwrap();
+    let mut modules = Modules::new(store, &file.trust);
+    MODULES.iter().for_each(|module| modules.insert(digest(module), module.clone()));
+    Control::new(NodeState::new(state::Parts {
+        file,
+        config: "/nowhere/node.toml".into(),
+        key: key(7).public(),
+        node,
+        desired,
+        authority,
+        modules,
+        below: Below { unsupported: None, is_allowed: true },
+    }))
+}
+
+/// Control plane with a cell, and everything that it has asked for.
+pub(super) struct Bed {
+    pub(super) control: Control,
+    pub(super) effects: Vec<Effect>,
+    pub(super) notes: Vec<Note>,
+    /// Other actions that nobody has looked at.
+    pub(super) actions: Vec<Action>,
+    pub(super) deployed: Vec<DeployedAnswer>,
+    writes: VecDeque<JournalWrite>,
+    now: Nanos,
+    _folder: tempfile::TempDir,
+}
+
+impl Bed {
+    /// Creates a node that has started, with a cell, and nothing on it.
+    pub(super) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut bed = Self {
+            control: control(Store::open(folder.path()).unwrap()),
+            effects: Vec::new(),
+            notes: Vec::new(),
+            actions: Vec::new(),
+            deployed: Vec::new(),
+            writes: VecDeque::new(),
+            now: Nanos::ZERO,
+            _folder: folder,
+        };
+        bed.control.resume();
+        bed.control.handle_timeout();
+        bed.settle();
+        bed
+    }
+
+    /// Lets time pass, in milliseconds.
+    pub(super) fn wait(&mut self, ms: u64) {
+        self.now += Nanos::from_millis(ms);
+        self.control.set_now(self.now);
+        self.control.handle_timeout();
+        self.settle();
+    }
+
+    /// Does everything that is pending, until nothing is left but what the test says.
+    pub(super) fn settle(&mut self) {
+        loop {
+            match self.control.poll_action() {
+                Some(Action::Effect(Effect::StartCell { .. })) => {
+                    self.control.handle_event(Event::CellReady, false);
+                }
+                Some(Action::Effect(effect)) => self.effects.push(effect),
+                Some(Action::Write(write)) => self.writes.push_back(write),
+                Some(Action::Note(note)) => self.notes.push(note),
+                Some(Action::AnswerDeployed(answer)) => self.deployed.push(*answer),
+                Some(action) => self.actions.push(action),
+                None if self.control.advance() => {}
+                None => return,
+            }
+        }
+    }
+
+    /// Has a client make a change, and does what follows.
+    pub(super) fn ask_as<T>(
+        &mut self,
+        caller: &Caller,
+        change: impl FnOnce(Reply<T>) -> Change,
+    ) -> Awaited<T> {
+        let (reply, awaited) = Reply::pair();
+        self.control.handle_change(caller.clone(), change(reply));
+        self.settle();
+        awaited
+    }
+
+    /// Has the operator make a change, and does what follows.
+    pub(super) fn ask<T>(&mut self, change: impl FnOnce(Reply<T>) -> Change) -> Awaited<T> {
+        self.ask_as(&Caller::Operator, change)
+    }
+
+    /// Has the operator make a change that is recorded, and returns its answer.
+    pub(super) fn made<T>(&mut self, change: impl FnOnce(Reply<T>) -> Change) -> T {
+        let mut awaited = self.ask(change);
+        self.write_all();
+        awaited.try_answer().expect("it is answered").map_err(|it| it.message).unwrap()
+    }
+
+    /// Has the operator make a change, and returns its refusal.
+    pub(super) fn refused<T>(&mut self, change: impl FnOnce(Reply<T>) -> Change) -> ErrorInfo {
+        let mut awaited = self.ask(change);
+        awaited.try_answer().expect("it is answered").err().expect("it is refused")
+    }
+
+    /// Writes the desired state that is next, and goes on.
+    pub(super) fn write(&mut self) {
+        let written = self.writes.pop_front().expect("something is to be recorded").run();
+        self.control.handle_recorded(written);
+        self.settle();
+    }
+
+    /// Writes everything that is to be recorded.
+    pub(super) fn write_all(&mut self) {
+        while !self.writes.is_empty() {
+            self.write();
+        }
+    }
+
+    /// Has the write of the desired state that is next fail.
+    pub(super) fn fail_write(&mut self) {
+        assert!(self.writes.pop_front().is_some(), "something is to be recorded");
+        self.control.handle_recorded(Err(failed("no space left on device; nothing has changed")));
+        self.settle();
+    }
+
+    /// Returns true while something is being recorded.
+    pub(super) fn is_writing(&self) -> bool {
+        !self.writes.is_empty()
+    }
+
+    /// Has cells or the data plane report an event.
+    pub(super) fn event(&mut self, event: Event) {
+        self.control.handle_event(event, false);
+        self.settle();
+    }
+
+    /// Returns a service's entry.
+    pub(super) fn entry(&self, service: &str) -> EntryId {
+        self.control.node().service(&name(service)).expect("it is there").entry
+    }
+
+    /// Returns a service's level, if the node has it.
+    pub(super) fn level(&self, service: &str) -> Option<Level> {
+        self.control.node().service(&name(service)).map(|it| it.level)
+    }
+
+    /// Has the cell start a service.
+    pub(super) fn starts(&mut self, service: &str) {
+        let entry = self.entry(service);
+        self.event(Event::ServicePlaced {
+            entry,
+            level: Level::User,
+            reason: String::new(),
+            movable: true,
+        });
+        self.event(Event::ServiceStarted { entry });
+    }
+
+    /// Has the cell stop a service.
+    pub(super) fn stops(&mut self, service: &str) {
+        let entry = self.entry(service);
+        self.event(Event::ServiceStopped { entry });
+    }
+
+    /// Has the operator's service run and be recorded: the third module, which may run everywhere.
+    pub(super) fn run(&mut self, service: &str) {
+        let _answer = self.ask(|reply| Change::Deploy(Box::new(deploy(service, 4)), reply));
+        self.starts(service);
+        self.write_all();
+    }
+
+    /// Returns true when a service shall run.
+    pub(super) fn is_desired(&self, service: &str) -> bool {
+        self.control.desired().state().services.contains_key(&name(service))
+    }
+
+    /// Returns the number of desired rules.
+    pub(super) fn desired_rules(&self) -> usize {
+        self.control.desired().state().rules.len()
+    }
+}
+
+/// Returns the request for a service of the module of a number.
+pub(super) fn deploy(service: &str, module: usize) -> DeployRequest {
+    DeployRequest {
+        module: digest(&MODULES[module]).to_string(),
+        name: Some(service.to_owned()),
+        discard_state: true,
+        ..DeployRequest::default()
+    }
+}
