@@ -680,3 +680,106 @@ impl Control {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::testbed::{Bed, deploy, holder, name};
+    use super::*;
+    use api::{ApplyRequest, RuleRequest, RulesRequest, SessionRequest};
+
+    fn session(of: &str) -> Box<SessionRequest> {
+        Box::new(SessionRequest { name: of.to_owned(), ..SessionRequest::default() })
+    }
+
+    fn drop_udp() -> RulesRequest {
+        RulesRequest { rules: vec![RuleRequest::new("proto udp", "drop")] }
+    }
+
+    #[test]
+    fn changes_wait_for_a_command_that_is_recorded_before_it_is_done() {
+        let mut bed = Bed::new();
+        let mut made = bed.ask(|reply| Change::CreateSession(session("gold"), reply));
+        let mut added = bed.ask(|reply| Change::AddRules(drop_udp(), reply));
+        assert!(bed.control.node().numbered_rules().is_empty());
+        bed.write();
+        assert!(made.try_answer().unwrap().is_ok());
+        assert_eq!(bed.control.node().numbered_rules().len(), 1, "its turn has come");
+        bed.write();
+        assert!(added.try_answer().unwrap().is_ok());
+        assert_eq!(bed.control.desired().generation(), 2);
+    }
+
+    #[test]
+    fn a_change_of_everything_waits_for_a_node_at_rest_and_others_behind_it() {
+        let mut bed = Bed::new();
+        let _deployed = bed.ask(|reply| Change::Deploy(Box::new(deploy("monitor", 4)), reply));
+        let request = ApplyRequest { file: "state.toml".to_owned(), ..ApplyRequest::default() };
+        let mut applied = bed.ask(|reply| Change::Apply(Box::new(request), reply));
+        let mut added = bed.ask(|reply| Change::AddRules(drop_udp(), reply));
+        bed.starts("monitor");
+        assert!(applied.try_answer().is_none() && added.try_answer().is_none());
+        bed.write_all();
+        bed.stops("monitor");
+        bed.write_all();
+        assert!(applied.try_answer().unwrap().is_ok(), "it takes away what was deployed before it");
+        assert!(added.try_answer().unwrap().is_ok());
+        assert_eq!((bed.is_desired("monitor"), bed.desired_rules()), (false, 1));
+    }
+
+    #[test]
+    fn a_client_is_refused_what_it_was_not_granted_and_another_ones_things_are_not_there() {
+        let mut bed = Bed::new();
+        let mut refused =
+            bed.ask_as(&Caller::Anyone, |reply| Change::CreateSession(session("gold"), reply));
+        assert_eq!(refused.try_answer().unwrap().unwrap_err().code, ErrorCode::Refused);
+        let mut made = bed.ask_as(&holder(), |reply| Change::CreateSession(session("gold"), reply));
+        bed.write_all();
+        assert!(made.try_answer().unwrap().is_ok());
+        assert!(bed.control.desired().state().sessions[&name("gold")].owner.is_some());
+        let mut unknown =
+            bed.ask_as(&holder(), |reply| Change::Remove("nobody".to_owned(), true, reply));
+        assert_eq!(unknown.try_answer().unwrap().unwrap_err().code, ErrorCode::NotFound);
+    }
+
+    #[test]
+    fn nothing_is_tried_again_in_the_middle_of_a_removal() {
+        let mut bed = Bed::new();
+        bed.run("monitor");
+        let _removed = bed.ask(|reply| Change::Remove("monitor".to_owned(), true, reply));
+        bed.write();
+        assert!(!bed.control.is_idle() && !bed.control.is_settled(), "it is being drained");
+        bed.control.hasten_resumption();
+        assert!(!bed.control.handle_resumption());
+        assert!(bed.control.resumes_at().is_some(), "later");
+        let entry = bed.entry("monitor");
+        bed.control.handle_drained(entry);
+        bed.settle();
+        bed.stops("monitor");
+        assert!(bed.control.is_settled());
+    }
+
+    #[test]
+    fn who_may_have_heard_of_a_change_is_told_when_all_of_it_is_made() {
+        let mut bed = Bed::new();
+        bed.control.take_urgent();
+        assert!(!bed.control.take_urgent());
+        bed.run("monitor");
+        assert!(bed.control.take_urgent() && bed.control.take_touched());
+        assert!(!bed.control.take_urgent() && !bed.control.take_touched());
+    }
+
+    #[test]
+    fn a_service_is_begun_again_as_long_as_it_is_desired() {
+        let mut bed = Bed::new();
+        bed.run("monitor");
+        bed.event(Event::CellLost { reason: "killed".to_owned() });
+        let is_running = |bed: &Bed| {
+            let found = bed.control.node().service(&name("monitor"));
+            found.is_some_and(|service| service.state == ServiceState::Running)
+        };
+        assert!(!is_running(&bed));
+        bed.wait(10_000);
+        bed.starts("monitor");
+        assert!(is_running(&bed) && !bed.is_writing(), "nothing else is desired than before");
+    }
+}

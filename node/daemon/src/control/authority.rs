@@ -426,3 +426,94 @@ impl Sight {
         self.everything || own && self.sessions.contains(session)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testbed::{holder, token_id};
+    use super::*;
+
+    fn authority(anyone: &[&str]) -> Authority {
+        let anyone = anyone.iter().map(|text| text.parse().unwrap()).collect();
+        let (revoked, versions) = (Revoked::default(), Versions::default());
+        Authority::new(Nanos::ZERO, UnixTime(0), anyone, Capabilities::new(), revoked, versions)
+    }
+
+    fn revoked(text: &str) -> Revoked {
+        let mut revoked = Revoked::default();
+        assert!(revoked.insert(text).unwrap());
+        revoked
+    }
+
+    #[test]
+    fn a_principal_and_a_capability_have_the_same_numbers_as_long_as_they_are_in_use() {
+        let mut authority = authority(&[]);
+        assert_eq!(authority.owner_of(&Caller::Operator, &BTreeSet::new()), None);
+        assert_eq!(authority.owner_of(&Caller::Anyone, &BTreeSet::new()), Some(ANYONE));
+        let owner = authority.owner_of(&holder(), &BTreeSet::new()).unwrap();
+        assert_eq!(authority.owner_of(&holder(), &BTreeSet::new()), Some(owner));
+        assert!(authority.is_known(owner.capability) && authority.is_known(ANYONE.capability));
+        assert!(!authority.is_known(CapabilityId(77)));
+        let Caller::Holder(client) = holder() else { panic!("a holder") };
+        assert_eq!(authority.key_of(owner), Some(client.token.principal()));
+        assert_eq!(authority.shown(None), None);
+        assert_eq!(authority.shown(Some(owner)), Some(client.token.principal().to_string()));
+        assert_eq!(authority.shown(Some(ANYONE)), Some("anyone".to_owned()));
+    }
+
+    #[test]
+    fn what_is_revoked_counts_no_more_whether_by_its_token_or_by_a_key() {
+        let Caller::Holder(client) = holder() else { panic!("a holder") };
+        let keys = [client.token.principal(), client.token.administrator()];
+        let texts = [token_id().to_owned(), keys[0].to_string(), keys[1].to_string()];
+        for text in texts {
+            let mut authority = authority(&[]);
+            let owner = authority.owner_of(&holder(), &BTreeSet::new()).unwrap();
+            let ask = Ask::to(Operation::Read);
+            assert!(authority.ended(UnixTime(7)).is_empty());
+            assert!(authority.rights(&holder(), UnixTime(7)).check(&ask).is_ok());
+            authority.revoke(revoked(&text));
+            let ended = vec![(owner.capability, "its capability was revoked")];
+            assert_eq!(authority.ended(UnixTime(7)), ended);
+            let denied = authority.rights(&holder(), UnixTime(7)).check(&ask);
+            assert_eq!(denied, Err(Denied::Revoked));
+            assert!(!authority.rights(&holder(), UnixTime(7)).could_have(&Digest::of(b"x")));
+        }
+    }
+
+    #[test]
+    fn a_revocation_is_named_by_a_key_or_a_block_once() {
+        let mut revoked = revoked(token_id());
+        assert_eq!(revoked.insert(token_id()), Ok(false), "no news");
+        assert_eq!((revoked.len(), revoked.texts()), (1, [token_id().to_owned()].into()));
+        let refused = revoked.insert("\u{1b}nonsense").unwrap_err();
+        assert!(refused.to_string().starts_with("'\\u{1b}nonsense' can not be revoked"));
+    }
+
+    #[test]
+    fn everybody_reaches_their_own_things_and_the_operator_all() {
+        let mut authority = authority(&[]);
+        let owner = authority.owner_of(&holder(), &BTreeSet::new());
+        let other = Some(Owner { principal: PrincipalId(77), capability: CapabilityId(77) });
+        let (client, now) = (holder(), UnixTime(7));
+        let rights = authority.rights(&client, now);
+        assert!(rights.is_own(owner) && !rights.is_own(other) && !rights.is_own(None));
+        assert!(rights.is_of_grant(owner) && !rights.is_of_grant(other));
+        let operator = authority.rights(&Caller::Operator, now);
+        assert!(operator.is_own(other) && operator.reach_everybody(Operation::Administer));
+        let anyone = authority.rights(&Caller::Anyone, now);
+        assert!(!anyone.is_own(owner) && !anyone.reach(Operation::Read, "best-effort", None));
+        assert!(!anyone.sight(["best-effort".to_owned()].into_iter()).everything);
+        assert!(Sight::of_everything().has("gold", other));
+        assert!(!Sight::default().has("gold", None));
+    }
+
+    #[test]
+    fn time_is_written_down_now_and_then_and_an_odd_clock_told_once() {
+        let mut authority = authority(&[]);
+        assert!(authority.is_time_to_keep(UnixTime(60), 60));
+        assert!(!authority.is_time_to_keep(UnixTime(119), 60));
+        assert!(authority.is_time_to_keep(UnixTime(120), 60));
+        let told = [0, 7, 8, 0, 0].map(|ahead_by| authority.tell_of_clock(ahead_by));
+        assert_eq!(told, [false, true, false, true, false]);
+    }
+}

@@ -27,7 +27,7 @@ pub(crate) enum Recorded {
     Moved { service: Name, from: Level, answers: Vec<(Reply<Moved>, Moved)> },
     /// Switch of the levels below user.
     Bpf { enabled: bool, reply: Reply<BpfSet> },
-    /// Deployment whose service runs.
+    /// Deployment whose service runs, or is tried again in the place of one that failed.
     Deployed(Box<Waiting>),
     /// Removal of a service that was desired and did not run.
     MissingRemoved { service: Name, reply: Reply<Removed> },

@@ -446,3 +446,88 @@ pub(crate) fn rules_to(node: &Node, service: &Name) -> Vec<RuleId> {
     let to = views.filter(|view| view.rule.spec.action.service() == Some(service));
     to.map(|view| view.rule.id).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::change::Change;
+    use super::super::testbed::{Bed, MODULES, deploy, digest, holder, name};
+    use super::*;
+
+    fn texts(bed: &mut Bed) -> Vec<String> {
+        bed.settle();
+        let notes = std::mem::take(&mut bed.notes).into_iter();
+        notes.map(|note| note.into_event(0, 0).0.text).collect()
+    }
+
+    #[test]
+    fn rules_that_come_or_go_together_are_one_event() {
+        let mut bed = Bed::new();
+        let state = bed.control.state_mut();
+        state.note_rules(EventKind::RulesAdded, &[]);
+        state.note_rules(EventKind::RulesAdded, &[7]);
+        state.note_rules(EventKind::RulesRemoved, &[7, 8, 11]);
+        let expected = ["rule 7 was added", "3 rules were removed, 7 to 11"];
+        assert_eq!(texts(&mut bed), expected);
+    }
+
+    #[test]
+    fn nothing_is_started_that_nobody_can_be_billed_for() {
+        let mut bed = Bed::new();
+        bed.control.set_ledger_problem(Some("the disk is full".to_owned()));
+        let request = || Box::new(deploy("monitor", 4));
+        let refusal = bed.refused(|reply| Change::Deploy(request(), reply));
+        assert!(refusal.message.ends_with("the disk is full"), "{}", refusal.message);
+        assert!(matches!(bed.actions.pop(), Some(Action::Bill)), "it may be mended by now");
+        bed.control.set_ledger_problem(None);
+        bed.run("monitor");
+        assert!(bed.is_desired("monitor"));
+    }
+
+    #[test]
+    fn what_a_principal_runs_is_on_its_account_and_all_else_on_the_nodes() {
+        let mut bed = Bed::new();
+        bed.run("cache");
+        let request = Box::new(deploy("monitor", 4));
+        let _deployed = bed.ask_as(&holder(), |reply| Change::Deploy(request, reply));
+        let Caller::Holder(client) = holder() else { panic!("a holder") };
+        let (key, state) = (client.token.principal(), bed.control.state());
+        let of = |service: &str| {
+            let service = state.node().service(&name(service)).unwrap();
+            (state.account_of(service), state.account_of_owner(service.owner, None))
+        };
+        let (own, by_owner) = of("monitor");
+        assert_eq!((own.principal, own.session.as_str()), (key, "best-effort"));
+        assert_eq!(by_owner, own);
+        let (own, by_owner) = of("cache");
+        assert_eq!((own.principal, own.session.as_str()), (state.key, "best-effort"));
+        assert_eq!((by_owner.principal, by_owner.session.as_str()), (state.key, "system"));
+        assert_eq!(state.account_of_caller(&Caller::Operator, None), by_owner);
+        assert_eq!(state.account_of_caller(&holder(), None), of("monitor").0);
+    }
+
+    #[test]
+    fn a_module_is_used_while_a_service_runs_it_or_a_change_needs_it() {
+        let mut bed = Bed::new();
+        bed.run("monitor");
+        let state = bed.control.state_mut();
+        let [runs, needed, other] = [4, 2, 0].map(|module| digest(&MODULES[module]));
+        state.set_needed([needed.to_string()].into());
+        assert!(state.is_used(&runs) && state.is_used(&needed) && !state.is_used(&other));
+        state.set_needed(BTreeSet::new());
+        assert!(!state.is_used(&needed));
+        state.forget_modules();
+        assert!(state.modules().get(&runs).is_some());
+    }
+
+    #[test]
+    fn a_word_for_a_service_finds_it_or_says_what_was_meant() {
+        let mut bed = Bed::new();
+        bed.run("monitor");
+        let state = bed.control.state();
+        assert_eq!(state.find("monitor").unwrap().name, name("monitor"));
+        for wanted in ["monitr", "no name"] {
+            assert_eq!(state.find(wanted).unwrap_err().code, ErrorCode::NotFound);
+        }
+        assert!(state.find("monitr").unwrap_err().message.contains("'monitor'"));
+    }
+}
