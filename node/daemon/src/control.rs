@@ -706,7 +706,7 @@ mod tests {
         assert_eq!(bed.control.node().numbered_rules().len(), 1, "its turn has come");
         bed.write();
         assert!(added.try_answer().unwrap().is_ok());
-        assert_eq!(bed.control.desired().generation(), 2);
+        assert_eq!(bed.control.state().desired().generation(), 2);
     }
 
     #[test]
@@ -735,7 +735,7 @@ mod tests {
         let mut made = bed.ask_as(&holder(), |reply| Change::CreateSession(session("gold"), reply));
         bed.write_all();
         assert!(made.try_answer().unwrap().is_ok());
-        assert!(bed.control.desired().state().sessions[&name("gold")].owner.is_some());
+        assert!(bed.control.state().desired().state().sessions[&name("gold")].owner.is_some());
         let mut unknown =
             bed.ask_as(&holder(), |reply| Change::Remove("nobody".to_owned(), true, reply));
         assert_eq!(unknown.try_answer().unwrap().unwrap_err().code, ErrorCode::NotFound);

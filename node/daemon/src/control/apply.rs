@@ -434,7 +434,7 @@ mod tests {
                 rules.iter().map(|(_, rule)| rule.clone()).collect()
             };
             assert_eq!(specs(&bed.control.node().numbered_rules()), specs(&rules));
-            assert!(!bed.control.desired().shortfall().is_any() && bed.control.is_idle());
+            assert!(!bed.control.state().desired().shortfall().is_any() && bed.control.is_idle());
         }
     }
 
@@ -498,8 +498,8 @@ mod tests {
         let _applied = apply(&mut bed, ApplyRequest { confirm_s: Some(60), ..request(text) });
         bed.write_all();
         let confirmed = bed.made(Change::Confirm);
-        assert_eq!(confirmed.generation, bed.control.desired().generation());
-        assert!(bed.control.desired().unconfirmed().is_none());
+        assert_eq!(confirmed.generation, bed.control.state().desired().generation());
+        assert!(bed.control.state().desired().unconfirmed().is_none());
     }
 
     #[test]
@@ -542,7 +542,7 @@ mod tests {
         bed.settle();
         let (entry, reason) = (bed.entry("monitor"), "no room".to_owned());
         bed.event(Event::ServiceFailed { entry, reason });
-        let missing = &bed.control.desired().shortfall().services;
+        let missing = &bed.control.state().desired().shortfall().services;
         assert!(missing.contains_key(&name("monitor")), "{missing:?}");
         let at = bed.control.resumes_at().expect("it is tried again");
         bed.wait(at.as_millis());
@@ -550,6 +550,6 @@ mod tests {
         bed.control.resume();
         bed.settle();
         bed.starts("monitor");
-        assert!(!bed.control.desired().shortfall().is_any());
+        assert!(!bed.control.state().desired().shortfall().is_any());
     }
 }

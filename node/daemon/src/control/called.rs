@@ -309,6 +309,7 @@ mod tests {
     use super::super::change::Change;
     use super::super::testbed::{Bed, MODULES, deploy, digest, holder};
     use super::*;
+    use crate::access::Caller;
     use node::Event;
 
     fn question(module: usize) -> CallQuestion {
@@ -320,7 +321,7 @@ mod tests {
 
     fn call(bed: &mut Bed, question: CallQuestion, caller: &Caller) {
         let sender = Sender { caller: caller.clone(), principal: None };
-        bed.control.handle_call(Wanted { question, sender });
+        bed.control.calls().handle_call(Wanted { question, sender });
         bed.settle();
     }
 
@@ -380,7 +381,7 @@ mod tests {
         assert_eq!(answers(&mut bed), [refused()]);
         call(&mut bed, unknown, &holder());
         let Some(Action::FetchCalled(wanted)) = bed.actions.pop() else { panic!("not fetched") };
-        bed.control.handle_call_fetched(*wanted, Err(crate::answer::failed("nobody has it")));
+        bed.control.calls().handle_fetched(*wanted, Err(crate::answer::failed("nobody has it")));
         bed.settle();
         assert_eq!(answers(&mut bed), [refused()]);
     }
@@ -394,7 +395,7 @@ mod tests {
         assert!(called(&bed).is_empty() && answers(&mut bed).is_empty(), "it comes into no change");
         bed.write();
         assert_eq!(called(&bed).len(), 1);
-        bed.control.forget_calls(AssociationId::new(7).unwrap());
+        bed.control.calls().forget(AssociationId::new(7).unwrap());
         let service = called(&bed).remove(0);
         bed.starts(&service);
         assert_eq!(answers(&mut bed), [], "nobody waits any more");
@@ -407,13 +408,13 @@ mod tests {
         let service = called(&bed).remove(0);
         bed.starts(&service);
         bed.wait(59_000);
-        bed.control.end_idle_calls(&|_| 3);
+        bed.control.calls().end_idle(&|_| 3);
         bed.wait(59_000);
-        bed.control.end_idle_calls(&|_| 3);
+        bed.control.calls().end_idle(&|_| 3);
         bed.settle();
         assert!(!bed.effects.iter().any(|it| matches!(it, node::Effect::StopService { .. })));
         bed.wait(1_000);
-        bed.control.end_idle_calls(&|_| 3);
+        bed.control.calls().end_idle(&|_| 3);
         bed.settle();
         bed.stops(&service);
         assert!(called(&bed).is_empty());

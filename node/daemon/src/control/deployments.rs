@@ -362,7 +362,8 @@ mod tests {
         let refusal = awaited.try_answer().unwrap().unwrap_err();
         assert_eq!(refusal.code, ErrorCode::Partial);
         assert!(!refusal.message.contains("nothing has changed"), "{}", refusal.message);
-        let desired = &bed.control.desired().state().services[&Name::new("monitor").unwrap()];
+        let desired =
+            &bed.control.state().desired().state().services[&Name::new("monitor").unwrap()];
         assert_eq!(desired.digest, digest(&MODULES[4]).to_string());
         let present = bed.control.node().service(&Name::new("monitor").unwrap()).unwrap();
         assert_eq!(present.module.digest, digest(&MODULES[5]).to_string());
@@ -400,7 +401,8 @@ mod tests {
         assert!(awaited.try_answer().is_none());
         bed.write();
         assert_eq!(code(&mut awaited), Some(ErrorCode::Failed));
-        let desired = &bed.control.desired().state().services[&Name::new("monitor").unwrap()];
+        let desired =
+            &bed.control.state().desired().state().services[&Name::new("monitor").unwrap()];
         assert_eq!(desired.digest, digest(&MODULES[5]).to_string(), "the node tries that again");
     }
 

@@ -192,7 +192,7 @@ mod tests {
             let moved = awaited.try_answer().unwrap().unwrap();
             assert_eq!((&*moved.from, &*moved.level), ("user", "nic"));
         }
-        let desired = &bed.control.desired().state().services[&name("monitor")];
+        let desired = &bed.control.state().desired().state().services[&name("monitor")];
         assert_eq!(desired.level, Some(Level::Nic));
     }
 

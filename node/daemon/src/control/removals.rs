@@ -204,7 +204,8 @@ mod tests {
         bed.settle();
         bed.stops("monitor");
         let monitor = Name::new("monitor").unwrap();
-        let missing = |bed: &Bed| bed.control.desired().shortfall().services.contains_key(&monitor);
+        let missing =
+            |bed: &Bed| bed.control.state().desired().shortfall().services.contains_key(&monitor);
         bed.control.resume();
         bed.settle();
         let (entry, reason) = (bed.entry("monitor"), "no room".to_owned());

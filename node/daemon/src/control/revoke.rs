@@ -313,7 +313,7 @@ mod tests {
         let _answer = bed.ask(|reply| Change::Deploy(Box::new(request), reply));
         let _awaited = revoke(&mut bed, &[token_id()]);
         bed.write_all();
-        let gold = &bed.control.desired().state().sessions[&name("gold")];
+        let gold = &bed.control.state().desired().state().sessions[&name("gold")];
         assert_eq!(gold.owner, None);
         bed.starts("monitor");
         bed.write_all();

@@ -208,7 +208,7 @@ mod tests {
         let mut awaited = bed.ask_as(&holder(), |reply| Change::AddRules(rules, reply));
         bed.write();
         assert!(awaited.try_answer().unwrap().is_ok());
-        let desired = &bed.control.desired().state().rules[0];
+        let desired = &bed.control.state().desired().state().rules[0];
         assert!(desired.owner.is_some() && desired.spec.session == name("best-effort"));
     }
 }

@@ -402,10 +402,10 @@ mod tests {
         let change = SessionChange { weight: Some(9), ..SessionChange::default() };
         let set = |reply| Change::SetSession("gold".to_owned(), Box::new(change), reply);
         assert_eq!(bed.made(set).session, "gold");
-        let desired = &bed.control.desired().state().sessions[&name("gold")];
+        let desired = &bed.control.state().desired().state().sessions[&name("gold")];
         assert_eq!(desired.reservation.weight, Weight::new(9).unwrap());
         bed.made(|reply| Change::RemoveSession("gold".to_owned(), false, reply));
-        assert!(there(&bed).is_none() && bed.control.desired().state().sessions.is_empty());
+        assert!(there(&bed).is_none() && bed.control.state().desired().state().sessions.is_empty());
         let gone = |reply| Change::RemoveSession("gold".to_owned(), false, reply);
         assert_eq!(bed.refused(gone).code, ErrorCode::NotFound);
     }

@@ -77,11 +77,11 @@ mod tests {
         assert!(bed.control.node().bpf() && awaited.try_answer().is_none());
         bed.fail_write();
         assert!(awaited.try_answer().unwrap().is_err());
-        assert!(bed.control.node().bpf() && bed.control.desired().state().bpf);
+        assert!(bed.control.node().bpf() && bed.control.state().desired().state().bpf);
         let mut awaited = set(&mut bed, false);
         bed.write();
         assert!(!awaited.try_answer().unwrap().unwrap().enabled);
-        assert!(!bed.control.node().bpf() && !bed.control.desired().state().bpf);
+        assert!(!bed.control.node().bpf() && !bed.control.state().desired().state().bpf);
         assert!(bed.actions.iter().any(|action| matches!(action, Action::ClearReusable)));
     }
 
@@ -90,7 +90,7 @@ mod tests {
         let mut bed = Bed::new();
         bed.control.forbid_below().unwrap();
         bed.settle();
-        assert!(!bed.control.node().bpf() && bed.control.desired().state().bpf);
+        assert!(!bed.control.node().bpf() && bed.control.state().desired().state().bpf);
         assert!(!bed.control.state().compiles_below(true));
         let mut awaited = set(&mut bed, true);
         bed.write();

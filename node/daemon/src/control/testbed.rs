@@ -266,12 +266,12 @@ impl Bed {
 
     /// Returns true when a service shall run.
     pub(super) fn is_desired(&self, service: &str) -> bool {
-        self.control.desired().state().services.contains_key(&name(service))
+        self.control.state().desired().state().services.contains_key(&name(service))
     }
 
     /// Returns the number of desired rules.
     pub(super) fn desired_rules(&self) -> usize {
-        self.control.desired().state().rules.len()
+        self.control.state().desired().state().rules.len()
     }
 }
 
