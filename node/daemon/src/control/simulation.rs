@@ -255,7 +255,7 @@ impl World {
                 true => Change::Confirm(self.awaited()),
                 false => Change::Rollback(RollbackRequest::default(), self.awaited()),
             },
-            _ if self.dice.one_in(8) => {
+            _ if self.dice.one_in(3) => {
                 let request = RevokeRequest { revoke: vec![token_id().to_owned()] };
                 let reply = self.awaited();
                 self.is_revoked = true;
