@@ -648,8 +648,14 @@ impl Control {
             Command::Remove { service, .. } => Some(service.clone()),
             _ => None,
         };
+        let undo = sessions::undo_of(&self.state, &purpose);
         let outcome = self.state.command(command);
         self.state.desired.set_ahead(AheadState::None);
+        if let (Err(_), Some(undo)) = (&outcome, undo) {
+            // What the node has to give became less while the change was written.
+            let facts = Facts::of("a change that was recorded, and refused then");
+            self.state.record(facts, undo, Recorded::Noted(sessions::NOT_UNDONE));
+        }
         self.answer_ahead(purpose, outcome);
         self.state.write_next();
         let found = removed.and_then(|service| self.state.node.service(&service));

@@ -157,6 +157,27 @@ pub(super) fn removed(
     }
 }
 
+/// Message where a change that was refused after it was recorded stays in the journal.
+pub(super) const NOT_UNDONE: &str =
+    "a change of a session was refused after it was recorded, and stays so: see `tam diff`";
+
+/// Returns the change that takes a recorded command on a session out of the desired state again;
+/// `None` for other commands.
+pub(super) fn undo_of(state: &NodeState, purpose: &Purpose) -> Option<Edit> {
+    match purpose {
+        Purpose::SessionCreated { session, .. } => Some(Edit::RemoveSession(session.clone())),
+        Purpose::SessionSet { session, .. } => {
+            let present = state.node.session(session)?;
+            Some(Edit::SetReservation(session.clone(), present.reservation.clone()))
+        }
+        Purpose::SessionRemoved { session, .. } => {
+            let present = state.node.session(session)?;
+            Some(Edit::SetSession(session.clone(), present.into()))
+        }
+        Purpose::ServiceRemoved { .. } | Purpose::RuleRemoved { .. } => None,
+    }
+}
+
 /// Ends a session whose capability counts no more. With things of others in it, it becomes the
 /// operator's, and is promised nothing any more.
 pub(super) fn end(state: &mut NodeState, session: &Name, why: &str) {
@@ -447,5 +468,32 @@ mod tests {
         bed.settle();
         bed.write_all();
         assert!(made.try_answer().is_some(), "it is decided by what is known");
+    }
+
+    #[test]
+    fn a_session_that_is_refused_after_it_was_recorded_is_not_desired() {
+        let capacity = |cores: u16| Capacity {
+            guest_cores: cores,
+            packet_cores: 2,
+            memory: units::Bytes::ZERO,
+            packet_memory: units::Bytes::ZERO,
+            ports: BTreeMap::new(),
+            ports_unheld: false,
+            one_core: false,
+        };
+        let mut bed = Bed::new();
+        bed.control.set_capacity(capacity(1));
+        let request = SessionRequest {
+            name: "gold".into(),
+            cpu: vec!["1ms/4ms".into()],
+            ..SessionRequest::default()
+        };
+        let mut answer = bed.ask(|reply| Change::CreateSession(Box::new(request), reply));
+        bed.control.set_capacity(capacity(0));
+        bed.write_all();
+        assert!(answer.try_answer().unwrap().is_err());
+        let desired = bed.control.state().desired();
+        assert!(desired.state().sessions.is_empty(), "{:?}", desired.state().sessions);
+        assert!(bed.control.is_idle());
     }
 }
