@@ -163,7 +163,7 @@ impl Control {
 
     /// Sets the memory that sessions use, as cells reported it.
     pub(crate) fn set_memory_used(&mut self, used: MemoryUsed) {
-        self.state.with_node(|node| node.set_memory_used(used));
+        self.state.node.set_memory_used(used);
     }
 
     /// Handles a change: it waits for its turn.
@@ -208,14 +208,14 @@ impl Control {
     /// When an address of the node file cannot be served.
     pub(crate) fn serve_associations(&mut self) -> Result<(), node::Refusal> {
         let at = self.state.file.associations.as_ref().map_or(Vec::new(), |it| it.listen.clone());
-        self.state.with_node(|node| node.serve_associations(&at))
+        self.state.node.serve_associations(&at)
     }
 
     /// Goes on with the services of a node that was adopted: those of `runs` run in its cell, or
     /// there is none, with the reason.
     pub(crate) fn adopt(&mut self, runs: Result<&BTreeSet<EntryId>, String>) {
         let (now, desired) = (self.state.now(), Arc::clone(self.state.desired.state()));
-        self.state.with_node(|node| node.resume(now, runs, &desired));
+        self.state.node.resume(now, runs, &desired);
     }
 
     /// Forbids the levels below user for as long as this daemon runs, and takes all to user level.
@@ -234,7 +234,7 @@ impl Control {
         let Some(then) = self.state.desired.handle_written(written.is_ok()) else { return };
         if written.is_ok() {
             let desired = Arc::clone(self.state.desired.state());
-            self.state.with_node(|node| node.await_only(&desired));
+            self.state.node.await_only(&desired);
         }
         self.go_on_recorded(then, written);
         self.state.write_next();

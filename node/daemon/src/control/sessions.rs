@@ -202,7 +202,7 @@ pub(super) fn end(state: &mut NodeState, session: &Name, why: &str) {
 /// Sets what the node has to give to sessions. Those for which that is too little are promised
 /// nothing, until they are tried again.
 pub(super) fn set_capacity(state: &mut NodeState, capacity: Capacity) {
-    for (session, refusal) in state.with_node(|node| node.set_capacity(capacity)) {
+    for (session, refusal) in state.node.set_capacity(capacity) {
         let owner = state.node.session(&session).and_then(|it| it.owner);
         let text = format!("the session '{session}' is promised nothing any more");
         let note = Note::new(EventKind::SessionChanged, text).session(&session).owner(owner);

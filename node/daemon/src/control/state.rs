@@ -178,8 +178,14 @@ impl NodeState {
         self.queue.push_back(Queued::Action(action));
     }
 
-    /// Removes and returns the next consequence.
+    /// Removes and returns the next consequence. Effects of events are asked of `core/node` when
+    /// nothing else is queued: where packets go is computed once for many events.
     pub(super) fn pop(&mut self) -> Option<Queued> {
+        if self.queue.is_empty()
+            && let Some(effect) = self.node.poll_effect()
+        {
+            self.queue_effect(effect, false);
+        }
         self.queue.pop_front()
     }
 
@@ -202,10 +208,10 @@ impl NodeState {
     }
 
     fn try_command(&mut self, command: Command) -> Result<Outcome, Refusal> {
-        let outcome = self.node.handle_command(self.now, command);
-        self.is_urgent |= outcome.is_ok();
+        let outcome = self.node.handle_command(self.now, command)?;
+        (self.is_touched, self.is_urgent) = (true, true);
         self.queue_effects(false);
-        outcome
+        Ok(outcome)
     }
 
     /// Gives a client's command to the node. What a refusal says of others is left out.
@@ -227,32 +233,36 @@ impl NodeState {
     /// Gives an event to the node. Whoever is refused something by it is, if `is_short`, because
     /// there is not enough of it.
     pub(super) fn event(&mut self, event: Event, is_short: bool) {
+        if is_short {
+            // Reports of before are no refusals of this kind.
+            self.queue_effects(false);
+        }
         self.node.handle_event(self.now, event);
-        self.queue_effects(is_short);
+        self.is_touched = true;
+        if is_short {
+            self.queue_effects(true);
+        }
     }
 
     /// Lets the node do what is due.
     pub(super) fn timeout(&mut self) {
         self.node.handle_timeout(self.now);
-        self.queue_effects(false);
-    }
-
-    /// Changes the node by another way than commands and events.
-    pub(super) fn with_node<T>(&mut self, change: impl FnOnce(&mut Node) -> T) -> T {
-        let result = change(&mut self.node);
-        self.queue_effects(false);
-        result
-    }
-
-    fn queue_effects(&mut self, is_short: bool) {
         self.is_touched = true;
+    }
+
+    /// Queues all effects of the node.
+    fn queue_effects(&mut self, is_short: bool) {
         while let Some(effect) = self.node.poll_effect() {
-            self.is_urgent |= matches!(effect, Effect::Report(_));
-            self.queue.push_back(match effect {
-                Effect::Report(notice) => Queued::Notice { notice, is_short },
-                effect => Queued::Action(Action::Effect(effect)),
-            });
+            self.queue_effect(effect, is_short);
         }
+    }
+
+    fn queue_effect(&mut self, effect: Effect, is_short: bool) {
+        self.is_urgent |= matches!(effect, Effect::Report(_));
+        self.queue.push_back(match effect {
+            Effect::Report(notice) => Queued::Notice { notice, is_short },
+            effect => Queued::Action(Action::Effect(effect)),
+        });
     }
 
     /// Queues a change for the journal, with its continuation.
@@ -529,5 +539,135 @@ mod tests {
             assert_eq!(state.find(wanted).unwrap_err().code, ErrorCode::NotFound);
         }
         assert!(state.find("monitr").unwrap_err().message.contains("'monitor'"));
+    }
+}
+
+#[cfg(test)]
+pub(super) mod unit {
+    use super::*;
+    use crate::control::Control;
+    use crate::deploy::Module;
+    use crate::journal::Journal;
+    use module_store::Store;
+    use node::Action as RuleAction;
+    use node::RuleSpec;
+    use session::admission::MemoryUsed;
+    use std::collections::BTreeMap;
+    use trust::{SecretKey, Seed};
+
+    const FILE: &str = r#"
+    name = "r1"
+    store = "/nowhere/store"
+    state = "/nowhere/r1"
+    [[port]]
+    name = "left"
+    device = "eth1"
+    [trust]
+    unsigned = "accept"
+    "#;
+
+    const MODULE: &str = r#"(module
+        (@custom "tamandua" "abi = 1\nname = \"m\"\nversion = \"0.1.0\"\nwindow = 0\n")
+        (memory (export "memory") 1)
+        (func (export "on_packet") (result i32) (i32.const 0)))"#;
+
+    /// Creates the state of a node whose cell is ready, with nothing pending.
+    pub(in crate::control) fn state(folder: &Path) -> NodeState {
+        let file = Arc::new(NodeFile::parse(FILE, "node.toml").unwrap());
+        let mut node = Node::new(file.name.clone(), file.ports.clone()).unwrap();
+        node.handle_timeout(Nanos::ZERO);
+        let desired = Desired::new(Journal::in_memory(&file.name), None);
+        let authority = desired.authority(Nanos::ZERO, BTreeSet::new()).unwrap();
+        let mut state = NodeState::new(Parts {
+            config: "/nowhere/node.toml".into(),
+            key: SecretKey::from_seed(&Seed::new([7; 32])).public(),
+            node,
+            desired,
+            authority,
+            modules: Modules::new(Store::open(folder).unwrap(), &file.trust),
+            below: Below { unsupported: None, is_allowed: true },
+            file,
+        });
+        state.event(Event::CellReady, false);
+        all(&mut state);
+        state.take_touched();
+        state
+    }
+
+    /// Deploys a service with a rule of its own.
+    fn deploy(state: &mut NodeState, service: &str, port: u16) -> EntryId {
+        let module = Module::check(wat::parse_str(MODULE).unwrap()).unwrap();
+        let (service, digest) = (Name::new(service).unwrap(), Digest::of(&module.wasm));
+        state.modules.insert(digest, module);
+        let action = RuleAction::Service(service.clone());
+        let rule = RuleSpec::new(format!("proto udp dport {port}").parse().unwrap(), action);
+        let command = Command::Deploy {
+            service: service.clone(),
+            module: state.hold(&digest.to_string()).unwrap(),
+            parameters: BTreeMap::new(),
+            session: node::session::best_effort(),
+            rules: vec![rule],
+            level: None,
+            budget: Default::default(),
+            then: Vec::new(),
+            on_failure: Default::default(),
+            discard_state: false,
+            owner: None,
+        };
+        state.command(command).unwrap();
+        state.node.service(&service).unwrap().entry
+    }
+
+    fn all(state: &mut NodeState) -> Vec<Queued> {
+        std::iter::from_fn(|| state.pop()).collect()
+    }
+
+    #[test]
+    fn where_packets_go_is_computed_once_for_many_events_and_before_anybody_hears_of_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut state = state(folder.path());
+        let entries = [("a", 1), ("b", 2), ("c", 3)].map(|(it, port)| deploy(&mut state, it, port));
+        all(&mut state);
+        for entry in entries {
+            state.event(Event::ServiceStarted { entry }, false);
+        }
+        let kinds = all(&mut state).into_iter().map(|queued| match queued {
+            Queued::Action(Action::Effect(Effect::InstallRules { .. })) => "rules",
+            Queued::Action(_) => "other",
+            Queued::Notice { notice: Notice::ServiceRunning { .. }, .. } => "runs",
+            Queued::Notice { .. } => "notice",
+        });
+        assert_eq!(kinds.collect::<Vec<_>>(), ["rules", "runs", "runs", "runs"]);
+    }
+
+    #[test]
+    fn only_the_event_that_refuses_somebody_is_a_refusal_for_lack_of_something() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut state = state(folder.path());
+        let entries = [("a", 1), ("b", 2)].map(|(it, port)| deploy(&mut state, it, port));
+        all(&mut state);
+        for (entry, is_short) in entries.into_iter().zip([false, true]) {
+            let reason = "no memory".to_owned();
+            state.event(Event::ServiceFailed { entry, reason }, is_short);
+        }
+        let shorts = all(&mut state).into_iter().filter_map(|queued| match queued {
+            Queued::Notice { notice: Notice::ServiceNotStarted { .. }, is_short } => Some(is_short),
+            _ => None,
+        });
+        assert_eq!(shorts.collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn neither_a_refused_command_nor_a_report_of_memory_makes_the_record_out_of_date() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut state = state(folder.path());
+        let unknown = Command::RuleRemove { rule: RuleId(9) };
+        assert!(state.command(unknown).is_err());
+        assert!(!state.take_touched() && !state.take_urgent());
+        let mut control = Control::new(state);
+        control.set_memory_used(MemoryUsed::default());
+        assert!(!control.take_touched());
+        control.handle_event(Event::CellReady, false);
+        assert!(control.take_touched());
     }
 }

@@ -185,7 +185,7 @@ impl Resumption {
         }
         // Also of what cannot start, and of a daemon before, which did not write that down.
         let desired = DesiredState::clone(state.desired.state());
-        state.with_node(|node| node.await_rules(&desired));
+        state.node.await_rules(&desired);
         let mut target = desired.clone();
         target.bpf &= state.below().is_allowed;
         *state.desired.shortfall_mut() = Default::default();
