@@ -47,6 +47,8 @@ pub(super) struct Called {
     services: BTreeMap<Name, Service>,
     /// Questions that wait for the end of a change.
     held: VecDeque<Wanted>,
+    /// Questions whose modules are being fetched.
+    fetching: Vec<CallQuestion>,
     /// Time of the last event of refused packets.
     told: Option<Nanos>,
 }
@@ -74,6 +76,7 @@ impl Called {
     pub(super) fn forget(&mut self, id: AssociationId) {
         let is_its = |question: &CallQuestion| question.association == Some(id);
         self.held.retain(|held| !is_its(&held.question));
+        self.fetching.retain(|question| !is_its(question));
         self.services.values_mut().for_each(|it| it.waiting.retain(|question| !is_its(question)));
     }
 
@@ -98,7 +101,8 @@ impl Called {
         }
     }
 
-    /// Handles the end of a fetch for packets.
+    /// Handles the end of a fetch for packets. Nothing follows when their association has ended
+    /// meanwhile.
     pub(super) fn handle_fetched(
         &mut self,
         state: &mut NodeState,
@@ -107,6 +111,8 @@ impl Called {
         wanted: Wanted,
         came: Answer<()>,
     ) {
+        let Some(at) = self.fetching.iter().position(|it| *it == wanted.question) else { return };
+        self.fetching.swap_remove(at);
         match came {
             Ok(()) => self.handle_question(state, deployments, is_busy, wanted),
             Err(why) => self.refuse(state, wanted.question, &wanted.sender, &why.message),
@@ -154,6 +160,7 @@ impl Called {
         if !state.modules.is_there(&digest) {
             check_wanted(state, caller, Operation::Deploy, &digest)?;
             let wanted = Wanted { question, sender: sender.clone() };
+            self.fetching.push(question);
             state.push(Action::FetchCalled(Box::new(wanted)));
             return Ok(());
         }
@@ -420,5 +427,42 @@ mod tests {
         assert!(called(&bed).is_empty());
         call(&mut bed, question(4), &Caller::Operator);
         assert_eq!(called(&bed).len(), 1, "called again it starts again");
+    }
+}
+
+#[cfg(test)]
+mod ended_associations {
+    use super::super::Control;
+    use super::super::state::unit::state;
+    use super::*;
+    use crate::access::Caller;
+    use crate::answer::failed;
+
+    #[test]
+    fn nobody_is_answered_whose_association_ended_while_the_module_was_fetched() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut control = Control::new(state(folder.path()));
+        let ids = [1, 2].map(|number| AssociationId::new(number).unwrap());
+        let [stays, ends] = ids.map(|id| Wanted {
+            question: CallQuestion { association: Some(id), digest: [7; 32] },
+            sender: Sender { caller: Caller::Operator, principal: None },
+        });
+        let questions = [stays.question, ends.question];
+        [stays, ends].into_iter().for_each(|wanted| control.calls().handle_call(wanted));
+        let mut fetches = Vec::new();
+        while let Some(action) = control.poll_action() {
+            let Action::FetchCalled(wanted) = action else { panic!("it is to be fetched") };
+            fetches.push(wanted);
+        }
+        assert_eq!(fetches.iter().map(|it| it.question).collect::<Vec<_>>(), questions);
+        control.calls().forget(ids[1]);
+        for wanted in fetches {
+            control.calls().handle_fetched(*wanted, Err(failed("it did not come")));
+        }
+        let answered = std::iter::from_fn(|| control.poll_action()).filter_map(|action| {
+            let Action::AnswerCall(question, answer) = action else { return None };
+            Some((question, answer))
+        });
+        assert_eq!(answered.collect::<Vec<_>>(), [(questions[0], refused())]);
     }
 }
