@@ -96,6 +96,7 @@ impl Daemon {
     /// When an address of `[associations]` cannot be served.
     pub(crate) fn begin(&mut self, neighbours: Option<Neighbours>, bpf: bool) -> Result<()> {
         self.neighbours = neighbours;
+        self.control.set_now(self.now());
         if !bpf {
             let forbidden = self.control.forbid_below();
             forbidden.map_err(|refusal| anyhow::anyhow!("{}", refusal.message))?;
@@ -270,6 +271,7 @@ impl Daemon {
                 () = until(self.runtime.usage.billing.ends_at()) => return Ok(()),
                 change = monitor.next() => {
                     let change = change.context("listening for changes")?;
+                    self.control.set_now(self.now());
                     self.runtime.with_plane(&mut self.control, |plane, around| plane.handle_change(around, change))?;
                 }
                 (cell, message) = self.runtime.cells.receive() => {
@@ -293,7 +295,10 @@ impl Daemon {
                         self.runtime.after_report(AfterReport::CountDrops);
                     }
                 }
-                _ = look.tick() => self.runtime.with_plane(&mut self.control, |plane, around| plane.handle_look(around))?,
+                _ = look.tick() => {
+                    self.control.set_now(self.now());
+                    self.runtime.with_plane(&mut self.control, |plane, around| plane.handle_look(around))?;
+                }
                 _ = tidy.tick() => self.tidy()?,
                 _ = uses.tick() => self.runtime.look_at_use(),
                 _ = bills.tick() => {
@@ -318,7 +323,10 @@ impl Daemon {
                         self.resume();
                     }
                 }
-                () = until(confirmed_until) => self.control.handle_not_confirmed(),
+                () = until(confirmed_until) => {
+                    self.control.set_now(self.now());
+                    self.control.handle_not_confirmed();
+                }
                 () = after(timeout) => {
                     self.control.set_now(self.now());
                     self.control.handle_timeout();
@@ -330,10 +338,10 @@ impl Daemon {
 
     /// Looks at what nothing depends on at once. Called once a second.
     fn tidy(&mut self) -> Result<()> {
+        self.control.set_now(self.now());
         self.runtime.with_plane(&mut self.control, |plane, around| plane.handle_second(around))?;
         self.runtime.watch_cells(&mut self.control);
         self.runtime.place(&mut self.control, |it, around| it.handle_second(around));
-        self.control.set_now(self.now());
         self.control.handle_second();
         self.check_associations();
         self.demand.handle_second();
@@ -353,7 +361,9 @@ impl Daemon {
         self.control.resume();
     }
 
+    /// Handles the completion of work that was done beside the loop.
     fn finish(&mut self, done: Done) {
+        self.control.set_now(self.now());
         match done {
             Done::Compiled(completed) => {
                 self.runtime.handle_compiler(&mut self.control, completed);
@@ -389,7 +399,6 @@ impl Daemon {
                 note.into_iter().for_each(|note| self.control.note(note));
             }
             Done::Fetched(fetched) => {
-                self.control.set_now(self.now());
                 let Self { demand, control, runtime, .. } = self;
                 demand.handle_fetched(control, &mut runtime.usage.billing, *fetched);
                 requests::release_fetched(self);

@@ -406,12 +406,18 @@ impl Runtime {
 
     /// Gives an event to the node.
     pub(crate) fn event(&mut self, control: &mut Control, event: Event) {
-        control.set_now(self.clock.now());
         if let Event::ServicePlaced { entry, .. } = &event {
             let (billing, counters) = self.counters(control);
             billing.read_fuel(&counters, *entry);
         }
-        control.handle_event(event, false);
+        self.refuse(control, event, false);
+    }
+
+    /// Gives an event to the node by which somebody is refused something: because there is not
+    /// enough of it if `is_short`.
+    fn refuse(&self, control: &mut Control, event: Event, is_short: bool) {
+        control.set_now(self.clock.now());
+        control.handle_event(event, is_short);
     }
 
     /// Computes the node's capacity anew: devices came or went. Sessions for which it is too little

@@ -23,10 +23,17 @@ pub(super) fn settle(daemon: &mut Daemon) {
     daemon.control.set_now(daemon.now());
     loop {
         do_actions(daemon);
+        daemon.control.set_reusable(daemon.runtime.plane.instances().reusable());
         if !daemon.control.advance() {
             break;
         }
     }
+    end_actions(daemon);
+}
+
+/// Updates what depends on everything that was done, and writes down what runs, or has that done
+/// soon.
+fn end_actions(daemon: &mut Daemon) {
     daemon.runtime.settle_promises(&mut daemon.control);
     daemon.runtime.set_node_changed(false);
     match daemon.control.take_urgent() {
@@ -36,7 +43,7 @@ pub(super) fn settle(daemon: &mut Daemon) {
 }
 
 /// Does everything that is pending.
-pub(super) fn do_actions(daemon: &mut Daemon) {
+fn do_actions(daemon: &mut Daemon) {
     mark_touched(daemon);
     daemon.runtime.with_plane(&mut daemon.control, |plane, around| plane.close_ports(around));
     daemon.runtime.do_placements(&mut daemon.control);
@@ -56,7 +63,7 @@ pub(super) fn do_actions(daemon: &mut Daemon) {
 }
 
 /// Marks what depends on `core/node` as out of date, if that was changed.
-pub(super) fn mark_touched(daemon: &mut Daemon) {
+fn mark_touched(daemon: &mut Daemon) {
     if daemon.control.take_touched() {
         daemon.recorder.mark();
         daemon.runtime.set_node_changed(true);
@@ -66,7 +73,7 @@ pub(super) fn mark_touched(daemon: &mut Daemon) {
     }
 }
 
-pub(super) fn do_runtime_action(daemon: &mut Daemon, action: runtime::Action) {
+fn do_runtime_action(daemon: &mut Daemon, action: runtime::Action) {
     use runtime::Action;
     match action {
         Action::CellStarted(number) => {
@@ -94,7 +101,7 @@ pub(super) fn do_runtime_action(daemon: &mut Daemon, action: runtime::Action) {
     }
 }
 
-pub(super) fn do_action(daemon: &mut Daemon, action: Action) {
+fn do_action(daemon: &mut Daemon, action: Action) {
     match action {
         Action::Effect(effect) => {
             if matches!(effect, Effect::ReplaceService { .. } | Effect::SetSession { .. }) {
@@ -169,7 +176,7 @@ pub(super) fn do_action(daemon: &mut Daemon, action: Action) {
     }
 }
 
-pub(super) fn cell_lost(daemon: &mut Daemon, cell: CellNumber, why: String) {
+fn cell_lost(daemon: &mut Daemon, cell: CellNumber, why: String) {
     let lost = daemon.runtime.handle_cell_lost(&mut daemon.control, cell);
     // Once, however many services there were: the next daemon needs all of them or none.
     daemon.remember();
@@ -178,12 +185,14 @@ pub(super) fn cell_lost(daemon: &mut Daemon, cell: CellNumber, why: String) {
     let reasons = [why.as_str(), &lost.reason].into_iter().filter(|it| !it.is_empty());
     let reason = reasons.collect::<Vec<_>>().join("; ");
     daemon.runtime.event(&mut daemon.control, Event::CellLost { reason });
-    // First the front door: what it still marks would be routed to the server.
-    settle(daemon);
+    // First the front door: what it still marks would be routed to the server. No change begins
+    // meanwhile: what the cell has left may be in the place of its services.
+    do_actions(daemon);
+    end_actions(daemon);
     daemon.runtime.sweep(&mut daemon.control, lost);
 }
 
-pub(super) fn do_reported(daemon: &mut Daemon, then: AfterReport) {
+fn do_reported(daemon: &mut Daemon, then: AfterReport) {
     match then {
         AfterReport::Services(sight, reply) => reply.ok(seen_services(&daemon.view(), &sight)),
         AfterReport::Service(wanted, reply) => reply.answer(find_service(&daemon.view(), &wanted)),
@@ -225,7 +234,7 @@ pub(super) fn do_reported(daemon: &mut Daemon, then: AfterReport) {
 }
 
 /// Writes a record to the journal beside the loop.
-pub(super) fn keep_in_journal(daemon: &Daemon, keep: Keep) {
+fn keep_in_journal(daemon: &Daemon, keep: Keep) {
     let journal = daemon.control.state().desired().journal();
     tokio::task::spawn_blocking(move || {
         let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
@@ -268,7 +277,7 @@ pub(super) fn keep_in_journal(daemon: &Daemon, keep: Keep) {
 }
 
 /// Asks cells for the memory in use.
-pub(super) fn ask_memory(daemon: &mut Daemon, number: u64, session: Option<units::SessionId>) {
+fn ask_memory(daemon: &mut Daemon, number: u64, session: Option<units::SessionId>) {
     if !daemon.runtime.cells.is_any() {
         return daemon.control.handle_memory(None);
     }

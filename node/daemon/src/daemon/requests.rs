@@ -46,7 +46,6 @@ pub(super) fn release_fetched(daemon: &mut Daemon) {
 /// Handles a request for which the modules that it names have been looked for.
 pub(super) fn handle_fetched(daemon: &mut Daemon, Incoming { caller, request }: Incoming) {
     daemon.control.set_now(daemon.now());
-    daemon.control.set_reusable(daemon.runtime.plane.instances().reusable());
     match request {
         Request::Change(change) => daemon.control.handle_change(caller, change),
         request => {
@@ -183,7 +182,6 @@ pub(super) fn put_module(
     let modules = daemon.control.state_mut().modules_mut();
     let written = modules.begin_store(&digest);
     modules.insert(digest, module);
-    let may_run = modules.permit(&digest).is_ok();
     tokio::task::spawn_blocking(move || {
         let stored = store.put(&wasm, &manifest).map(drop).map_err(failed);
         // Nobody may be waiting, and the daemon may be gone.
@@ -194,7 +192,10 @@ pub(super) fn put_module(
     let is_compiled = state.modules().code(&digest, state.bpf_now()).is_some();
     // One at a time: a whole repository may be on its way to this store. What may not run is
     // not compiled, either.
-    if !is_compiled && daemon.runtime.compilers.is_idle() && may_run {
+    if !is_compiled
+        && daemon.runtime.compilers.is_idle()
+        && daemon.control.state_mut().modules_mut().permit(&digest).is_ok()
+    {
         daemon.runtime.compilers.compile(
             daemon.control.state(),
             digest,

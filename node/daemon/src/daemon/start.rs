@@ -40,7 +40,8 @@ pub(crate) fn adopt_or_start(
             observe.begin_drops(&view);
             let (name, ports) = (&daemon.identity.file.name, daemon.runtime.plane.ports().len());
             let text = format!("the node '{name}' goes on with {ports} ports: adopted");
-            daemon.note(Note::new(EventKind::NodeStarted, text));
+            // Behind what the ports have said.
+            daemon.control.note(Note::new(EventKind::NodeStarted, text));
             daemon.runtime.with_plane(&mut daemon.control, |plane, _| plane.note_uncounted());
             return Ok(daemon);
         }
@@ -92,7 +93,8 @@ fn start_anew(
         daemon.identity.file.name,
         daemon.runtime.plane.ports().len()
     );
-    daemon.note(Note::new(EventKind::NodeStarted, text));
+    // Behind what the ports have said.
+    daemon.control.note(Note::new(EventKind::NodeStarted, text));
     daemon.runtime.with_plane(&mut daemon.control, |plane, _| plane.note_modes());
     Ok(daemon)
 }

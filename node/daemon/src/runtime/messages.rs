@@ -143,7 +143,7 @@ fn handle_start_failed(
     runtime.end_streams(control, entry);
     runtime.end_below(control, entry);
     let Failure { reason, is_short } = failure;
-    control.handle_event(Event::ServiceFailed { entry, reason }, is_short);
+    runtime.refuse(control, Event::ServiceFailed { entry, reason }, is_short);
 }
 
 fn name_of(control: &Control, entry: EntryId) -> String {

@@ -26,7 +26,7 @@ pub(super) fn do_placement(runtime: &mut Runtime, control: &mut Control, action:
     use PlacementAction as Action;
     match action {
         Action::Event(event) => runtime.event(control, event),
-        Action::Refuse { is_short, event } => control.handle_event(event, is_short),
+        Action::Refuse { is_short, event } => runtime.refuse(control, event, is_short),
         Action::Target(entry, level) => {
             runtime.cells.tell(entry, &ToCell::Target(entry, word_of(level)));
         }
