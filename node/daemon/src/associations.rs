@@ -46,7 +46,7 @@ const DATAGRAMS_AT_ONCE_MAX: usize = 16;
 /// Longest datagram over UDP.
 const DATAGRAM_LENGTH_MAX: usize = 65_535;
 
-/// What the daemon knows of its neighbours.
+/// Associations of the node with its neighbours.
 pub(crate) struct Neighbours {
     table: Associations,
     sockets: Vec<UdpSocket>,
@@ -56,34 +56,34 @@ pub(crate) struct Neighbours {
     counts: Counts,
 }
 
-/// One association.
+/// Association that is established.
 struct Live {
     caller: Caller,
     principal: PublicKey,
     address: SocketAddr,
     since: Nanos,
-    /// What is said when the cell has the keys.
+    /// Datagrams to be sent when the cell has the keys.
     confirm: Vec<(SocketAddr, Vec<u8>)>,
 }
 
-/// What became of handshakes, beside what the table counts.
+/// Results of handshakes, beside those that the table counts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     established: u64,
-    /// Nobody's token, or another's.
+    /// Handshakes without a token that counts, or with another principal's.
     not_granted: u64,
     /// Active packets that came in fragments, or past the cell.
     past_cell: u64,
 }
 
-/// A datagram has come, or time has.
+/// Datagram that has come, or time that has.
 pub(crate) enum News {
     Datagram { socket: usize, from: SocketAddr, length: usize },
     Time,
 }
 
 impl Neighbours {
-    /// Listens where the node file says; nothing without such a section.
+    /// Listens where the node file says; returns `None` without such a section.
     pub(crate) fn listen(
         file: &crate::config::NodeFile,
         key: &SecretKey,
@@ -104,7 +104,7 @@ impl Neighbours {
         }))
     }
 
-    /// The next datagram, or moment. Cancelling loses nothing.
+    /// Returns the next datagram, or moment. Cancelling loses nothing.
     pub(crate) async fn news(neighbours: &mut Option<Self>) -> News {
         let Some(neighbours) = neighbours else { return std::future::pending().await };
         let at = neighbours.table.next_timeout();
@@ -123,7 +123,7 @@ impl Neighbours {
         }
     }
 
-    /// Another datagram that is there already.
+    /// Returns another datagram that is there already.
     fn more(&mut self) -> Option<News> {
         self.sockets.iter().enumerate().find_map(|(socket, from)| {
             let (length, from) = from.try_recv_from(&mut self.buffer).ok()?;
@@ -195,7 +195,7 @@ async fn receive(sockets: &[UdpSocket], buffer: &mut [u8]) -> News {
     .await
 }
 
-/// The clock of associations, which the cell has, too: the machine's monotonic one.
+/// Reads the clock of associations, which the cell has, too: the machine's monotonic one.
 fn now() -> Nanos {
     Nanos(machine_ns())
 }
@@ -259,7 +259,7 @@ impl Neighbours {
         self.do_effects(control, cells, effects, socket);
     }
 
-    /// Does effects of the table, news first: a confirmation waits for cells to have the keys.
+    /// Handles effects of the table, news first: a confirmation waits for cells to have the keys.
     fn do_effects(
         &mut self,
         control: &mut Control,

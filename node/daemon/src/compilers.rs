@@ -27,7 +27,7 @@ use tokio::time::Duration;
 use trust::SecretKey;
 use units::EntryId;
 
-/// A module to be compiled, and whether for the levels below user, too.
+/// Compilation of a module; for the levels below user, too, if `bpf`.
 #[derive(Clone, Copy)]
 struct Job {
     module: Digest,
@@ -42,7 +42,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// Takes out the next job, if fewer than `most` run.
+    /// Removes and returns the next job, if fewer than `most` run.
     fn begin(&mut self, most: usize) -> Option<Job> {
         let job = (self.running < most).then(|| self.waiting.pop_front()).flatten()?;
         self.running += 1;
@@ -51,59 +51,6 @@ impl Queue {
 
     fn end(&mut self) {
         self.running = self.running.saturating_sub(1);
-    }
-}
-
-/// Modules that are being compiled, and the services that wait for each.
-pub(crate) struct Compilers {
-    /// Services that begin when their module is compiled.
-    pending: BTreeMap<Digest, Vec<Pending>>,
-    reads: Queue,
-    compilations: Queue,
-    /// Jobs of one kind at a time.
-    most: usize,
-    /// None where the disk has no room for it: all is compiled anew.
-    cache: Option<Arc<CodeCache>>,
-    /// Compilers started, and compilations that came from the disk.
-    counts: (u64, u64),
-    done: Completion<Completed>,
-    actions: VecDeque<Action>,
-}
-
-impl Compilers {
-    /// Makes those of a node, with the code that its daemons before have kept.
-    pub(crate) fn open(state: &Path, key: &SecretKey, done: Completion<Completed>) -> Self {
-        let cache = CodeCache::open(state, key).inspect_err(|error| {
-            let state = state.display();
-            tracing::warn!(%state, %error, "compiled code is not kept: a daemon after this one has to compile all modules again");
-        });
-        Self {
-            pending: BTreeMap::new(),
-            reads: Queue::default(),
-            compilations: Queue::default(),
-            most: deploy::jobs_max(),
-            cache: cache.ok().map(Arc::new),
-            counts: (0, 0),
-            done,
-            actions: VecDeque::new(),
-        }
-    }
-
-    /// Returns whether no module is being compiled, or waits for it.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.pending.is_empty()
-    }
-
-    /// Forgets who waits: the next cell is asked for all services anew.
-    pub(crate) fn forget_all_pending(&mut self) {
-        self.pending.values_mut().for_each(Vec::clear);
-    }
-
-    /// Returns the counters, for the API.
-    pub(crate) fn stats(&self) -> api::CompilerStats {
-        let (started, from_disk) = self.counts;
-        let waiting = self.compilations.waiting.len() as u64;
-        api::CompilerStats { started, from_disk, waiting }
     }
 }
 
@@ -138,8 +85,59 @@ impl Drop for Running {
     }
 }
 
+/// Compilations of modules, and the services that wait for each.
+pub(crate) struct Compilers {
+    /// Services that begin when their module is compiled.
+    pending: BTreeMap<Digest, Vec<Pending>>,
+    reads: Queue,
+    compilations: Queue,
+    /// Largest number of jobs of one kind at a time.
+    most: usize,
+    /// Kept code; `None` where the disk has no room for it: all is compiled anew.
+    cache: Option<Arc<CodeCache>>,
+    /// Compilers started, and compilations that came from the disk.
+    counts: (u64, u64),
+    done: Completion<Completed>,
+    actions: VecDeque<Action>,
+}
+
 impl Compilers {
-    /// Has a service, or a version of one, begin as soon as its module is compiled.
+    /// Creates the compilers of a node, with the code that its previous daemons have kept.
+    pub(crate) fn open(state: &Path, key: &SecretKey, done: Completion<Completed>) -> Self {
+        let cache = CodeCache::open(state, key).inspect_err(|error| {
+            let state = state.display();
+            tracing::warn!(%state, %error, "compiled code is not kept: a daemon after this one has to compile all modules again");
+        });
+        Self {
+            pending: BTreeMap::new(),
+            reads: Queue::default(),
+            compilations: Queue::default(),
+            most: deploy::jobs_max(),
+            cache: cache.ok().map(Arc::new),
+            counts: (0, 0),
+            done,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Returns true when no module is being compiled, or waits for it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Forgets the services that wait: the next cell is asked for all of them anew.
+    pub(crate) fn forget_all_pending(&mut self) {
+        self.pending.values_mut().for_each(Vec::clear);
+    }
+
+    /// Returns the counters, for the API.
+    pub(crate) fn stats(&self) -> api::CompilerStats {
+        let (started, from_disk) = self.counts;
+        let waiting = self.compilations.waiting.len() as u64;
+        api::CompilerStats { started, from_disk, waiting }
+    }
+
+    /// Begins a service, or a version of one, as soon as its module is compiled.
     pub(crate) fn begin(&mut self, state: &NodeState, digest: Digest, pending: Pending) {
         if let Some(compiled) = state.modules().code(&digest, state.bpf_now()) {
             let begin = Action::Begin(Box::new(pending), Arc::clone(compiled));
@@ -149,7 +147,7 @@ impl Compilers {
         self.pending.entry(digest).or_default().push(pending);
     }
 
-    /// Has a module compiled, if that is not being done already; for the levels below user too
+    /// Compiles a module, if that is not being done already; for the levels below user too
     /// if they are wanted, and this node has them.
     pub(crate) fn compile(&mut self, state: &NodeState, digest: Digest, below: bool) {
         if state.modules().get(&digest).is_none() || self.pending.contains_key(&digest) {
@@ -302,7 +300,7 @@ impl Compilers {
     }
 }
 
-/// Has a compiler wait for the first module, for the levels below user too if `bpf` says so.
+/// Starts a compiler that waits for the first module, for the levels below user too if `bpf` says so.
 pub(crate) fn prepare(bpf: bool) {
     tokio::task::spawn_blocking(move || deploy::prepare(bpf));
 }

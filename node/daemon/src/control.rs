@@ -202,7 +202,7 @@ impl Control {
         self.state.command(command)
     }
 
-    /// Has the front door bring what comes for associations to cells.
+    /// Makes the front door bring what comes for associations to cells.
     ///
     /// # Errors
     /// When an address of the node file cannot be served.
@@ -334,7 +334,7 @@ impl Control {
         self.begin_work(goal);
     }
 
-    /// Has what did not start be tried again now.
+    /// Makes the next try to start what is missing due now.
     pub(crate) fn hasten_resumption(&mut self) {
         self.resumption.hasten(self.state.now());
     }

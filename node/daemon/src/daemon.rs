@@ -44,22 +44,22 @@ use tokio::time::{Duration, MissedTickBehavior, interval};
 use trust::SecretKey;
 use units::Nanos;
 
-/// How often the front door is told that this daemon listens; the lease is ten
-/// times as long on the fastest clock.
+/// Period in which the front door is told that this daemon listens; the lease is ten times as long
+/// on the fastest clock.
 const HEARTBEAT: Duration = Duration::from_millis(100);
 /// Period of polling lanes that move.
 const LANES_EVERY: Duration = Duration::from_millis(1);
-/// How often is looked at what nothing depends on at once: ports that are away, rights, demand.
+/// Period of checks on which nothing depends at once: ports that are away, rights, demand.
 const TIDY: Duration = Duration::from_secs(1);
 
-/// Everything that the node is, beside what core/node decides.
+/// Root of the daemon: routes events to owners, and their actions to other owners.
 pub(crate) struct Daemon {
     identity: Identity,
-    /// Everything that decides what runs.
+    /// Control plane, which decides what runs.
     control: Control,
-    /// Everything that runs it.
+    /// Execution of services.
     runtime: Runtime,
-    /// Modules that are wanted and not there.
+    /// Fetches of modules that are wanted and not there.
     demand: Demand,
     /// Associations, where the node has any.
     neighbours: Option<Neighbours>,
@@ -230,6 +230,10 @@ impl Daemon {
         (&mut self.observe, view)
     }
 
+    /// Runs the loop until the node ends or is handed over.
+    ///
+    /// # Errors
+    /// When a signal, a device or the front door cannot be watched or told.
     pub(crate) async fn serve(
         &mut self,
         mut monitor: Monitor,
@@ -336,7 +340,7 @@ impl Daemon {
         }
     }
 
-    /// Looks at what nothing depends on at once. Called once a second.
+    /// Does the checks on which nothing depends at once. Called once a second.
     fn tidy(&mut self) -> Result<()> {
         self.control.set_now(self.now());
         self.runtime.with_plane(&mut self.control, |plane, around| plane.handle_second(around))?;
@@ -448,6 +452,7 @@ impl Daemon {
         }
     }
 
+    /// Takes everything down: the node ends.
     pub(crate) fn stop(&mut self) {
         deploy::end_spare();
         self.runtime.cells.end_codecs();

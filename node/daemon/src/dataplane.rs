@@ -282,7 +282,7 @@ impl DataPlane {
         self.actions.pop()
     }
 
-    /// Does what follows from a change of devices, routes or settings.
+    /// Handles a change of devices, routes or settings.
     ///
     /// # Errors
     /// When the kernel does not describe its devices, or the front door is not told.
@@ -543,7 +543,7 @@ impl DataPlane {
         self.queues.open(&self.front, &self.netlink, port, &mut self.actions)
     }
 
-    /// Has packets of a queue come to the cell, which has bound it.
+    /// Leads packets of a queue to the cell, which has bound it.
     ///
     /// # Errors
     /// When they cannot.
@@ -590,7 +590,7 @@ impl DataPlane {
         self.tell_rules(has_cell);
     }
 
-    /// Has cells use the rules of now ([`Action::UseRules`]).
+    /// Tells cells to use the rules of now ([`Action::UseRules`]).
     fn tell_rules(&mut self, has_cell: bool) {
         let Some(packets) = self.front.packets().filter(|_| has_cell) else { return };
         match packets.sealed_rules() {
@@ -621,7 +621,7 @@ impl DataPlane {
     }
 
     /// Has the speed of modules measured on a thread, if a previous daemon did not. Accounts are
-    /// those of a slow machine until it is known ([`DataPlane::handle_speed`]).
+    /// those of a slow machine until it is known ([`Promises::handle_speed`]).
     pub(crate) fn measure_speed(&self, done: Completion<Result<Speed, String>>) {
         if self.accounts.measured().is_none() && self.speed().is_some() {
             tokio::task::spawn_blocking(move || {

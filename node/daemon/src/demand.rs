@@ -47,15 +47,15 @@ pub(crate) type Stored = (Digest, Answer<api::ModuleStored>);
 /// Digests that were fetched for a request already: nothing is fetched for it twice.
 pub(crate) type Tried = BTreeSet<Digest>;
 
-/// Modules that are wanted, and who waits for them.
+/// Fetches of modules that are wanted, and the clients that wait for them.
 pub(crate) struct Demand {
     wanted: Wanted<Digest, Account, Reason>,
     waiting: BTreeMap<Waiter, Waits>,
-    /// Whose packets named what is not fetched yet.
+    /// Previous nodes, by the modules that their packets named and that are not fetched yet.
     previous: BTreeMap<(Digest, Hops), PublicKey>,
-    /// None without repositories.
+    /// Fetcher; `None` without repositories.
     fetcher: Option<Fetcher>,
-    /// What came and is on its way to the disk, and other nodes that want it from there.
+    /// Modules on their way to the disk, and the replies to other nodes that want them from there.
     storing: BTreeMap<Digest, Vec<Reply<()>>>,
     /// Requests whose modules have been fetched.
     released: VecDeque<(Incoming, Tried)>,
@@ -63,28 +63,28 @@ pub(crate) struct Demand {
     counts: api::DemandStats,
 }
 
-/// Why somebody does not get a module.
+/// Reason for a client not getting a module.
 #[derive(Clone, Debug)]
 struct Reason {
     code: ErrorCode,
-    /// For the operator.
+    /// Text for the operator.
     text: String,
 }
 
-/// Who waits.
+/// Client that waits for a module.
 enum Waits {
-    /// The node itself, for what shall run.
+    /// Node itself, for what shall run.
     Start,
-    /// Active packets of somebody.
+    /// Active packets.
     Packets(Box<CallWanted>),
-    /// A deployment, or a file that is applied.
+    /// Deployment, or file that is applied.
     Request(Incoming, Tried),
-    /// Somebody who wants to have it from here.
+    /// Other node that pulls it from here.
     Pull(Caller, Reply<()>),
 }
 
 impl Waits {
-    /// Whether nobody hears the answer.
+    /// Returns true when nobody hears the answer.
     fn is_gone(&self) -> bool {
         match self {
             Self::Start | Self::Packets(_) => false,
@@ -97,7 +97,7 @@ impl Waits {
         }
     }
 
-    /// Who it is, and what for, where that is asked for.
+    /// Returns the client and its operation, where capabilities are asked for.
     fn caller(&self) -> Option<(Caller, Operation)> {
         match self {
             Self::Start => None,
@@ -109,7 +109,7 @@ impl Waits {
 }
 
 impl Demand {
-    /// With the repositories of a node file, whose path is `config`.
+    /// Creates the fetches of a node file with its repositories; `config` is the file's path.
     pub(crate) fn begin(
         file: &NodeFile,
         config: &Path,
@@ -128,14 +128,12 @@ impl Demand {
         })
     }
 
-    /// What was wanted since the daemon started, and is now.
+    /// Returns the counters of what was wanted since the daemon started, and of what is now.
     pub(crate) fn stats(&self) -> api::DemandStats {
         let (modules, waiting) = self.wanted.count();
         api::DemandStats { modules: modules as u64, waiting: waiting as u64, ..self.counts.clone() }
     }
-}
 
-impl Demand {
     /// Handles active packets that call a module that the node does not hold. The previous node,
     /// which sent them here, is asked for it first, if it is one of the node's repositories.
     pub(crate) fn want_for_packets(&mut self, control: &mut Control, wanted: CallWanted) {
@@ -497,6 +495,7 @@ impl Reason {
         Self { code: ErrorCode::NotFound, text: text.to_owned() }
     }
 
+    /// Returns the refusal for the operator.
     fn for_operator(&self, digest: &Digest) -> ErrorInfo {
         let message =
             format!("the node does not hold {digest}, and it did not come: {}", self.text);
@@ -515,7 +514,7 @@ impl Reason {
         error(self.code, message, Some(help))
     }
 
-    /// Nothing of where it was looked for.
+    /// Returns the refusal for a holder of a capability, which says nothing of repositories.
     fn for_holder(&self, digest: &Digest) -> ErrorInfo {
         match self.code {
             ErrorCode::NotFound => authorize::not_granted(&digest.to_string()),

@@ -1,4 +1,4 @@
-//! What comes back to the daemon from work that was given away.
+//! Completions of work that is done beside the loop.
 
 use crate::answer::Answer;
 use crate::cells::{CodecNews, CodecNumber};
@@ -12,37 +12,38 @@ use module_store::Digest;
 use node::Event;
 use units::EntryId;
 
-/// What was done, and what became of it.
+/// Completion of work, with its result.
 pub(crate) enum Done {
-    /// A job of the compilers has completed.
+    /// Job of the compilers.
     Compiled(Completed),
-    /// The store has a module, or not.
+    /// Write of a module to the store.
     Stored(Digest, Answer<api::ModuleStored>, Option<Reply<api::ModuleStored>>),
-    /// The kernel has taken a service's program for a level, or not.
+    /// Load of a service's program for a level.
     Loaded(Box<Loaded>),
-    /// How fast modules run below user level here, or why nobody knows.
+    /// Speed of modules below user level, or the reason for its not being known.
     SpeedMeasured(Result<session::below::Speed, String>),
-    /// No packet of before a recount is on its way to a ring.
+    /// Arrival of all packets of before a recount.
     Landed(EntryId),
-    /// No packet is on its way to a lane that no rule leads to any more.
+    /// Arrival of all packets for a lane that no rule leads to any more.
     LaneUnused(EntryId),
-    /// No packet is in programs of a service that is gone; the number of their arena.
+    /// Arrival of all packets in programs of a service that is gone; the number of their arena.
     SpareReady(u32),
-    /// Something became of a service without the cell.
+    /// Event of a service in which the cell has no part.
     Happened(Event),
-    /// By now the tables of interceptions that ended are gone.
+    /// Time after which the tables of interceptions that ended are gone.
     InterceptionsLeft,
+    /// End of the time for a report of cells.
     ReportOverdue(u64),
-    /// The cell had time enough to say what memory is in use.
+    /// End of the time for the answer about memory in use.
     MemoryOverdue(u64),
-    /// The kernel has run a copy of the front door over a frame.
+    /// Run of a copy of the front door over a frame.
     Explained(Box<Asked>, Result<bpf::front_door::Explained, String>),
-    /// The journal has a change, or not.
+    /// Write of the desired state to the journal.
     Recorded(Answer<()>),
-    /// A module that was wanted has come, or not.
+    /// Fetch of a module.
     Fetched(Box<Fetched>),
-    /// A codec was started, or has ended.
+    /// Start or end of a codec.
     Codec(CodecNumber, CodecNews),
-    /// The ledger has what it was given, or not.
+    /// Write of a bill to the ledger.
     Billed(Result<Billed, String>),
 }

@@ -326,7 +326,7 @@ impl Journal {
         })
     }
 
-    /// The capabilities that were written last.
+    /// Returns the capabilities that were written last.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -334,7 +334,7 @@ impl Journal {
         trusted::read_capabilities(self.opened()?).map_err(of_redb("read", &self.path))
     }
 
-    /// Everything that was ever revoked.
+    /// Returns everything that was ever revoked.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -342,7 +342,7 @@ impl Journal {
         trusted::read_revoked(self.opened()?).map_err(of_redb("read", &self.path))
     }
 
-    /// The latest time that was kept, in seconds since 1970.
+    /// Returns the latest time that was kept, in seconds since 1970.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -366,7 +366,7 @@ impl Journal {
         })
     }
 
-    /// The highest versions of modules that ran, as text.
+    /// Returns the highest versions of modules that ran, as text.
     ///
     /// # Errors
     /// When they cannot be read.

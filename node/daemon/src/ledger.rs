@@ -41,19 +41,19 @@ use std::time::Duration;
 use trust::{SecretKey, UnixTime};
 use units::{EntryId, Nanos};
 
-/// A node that ends waits so long for the last bill: for the cell's report, and the disk.
+/// Time for which a node that ends waits for the last bill: for the cell's report, and the disk.
 const LAST_BILL_WITHIN: Duration = Duration::from_secs(5);
 
-/// What the ledger was given and has.
+/// Bill that the ledger has.
 pub(crate) struct Billed {
-    /// Readings of meters that have ended.
+    /// Number of readings of meters that have ended.
     ended: usize,
-    /// Those that it did not take, in words.
+    /// Readings that it did not take, in words.
     refused: Vec<String>,
     known: Known,
 }
 
-/// What there is of the ledger.
+/// Extent of the ledger.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     id: LedgerId,
@@ -61,26 +61,26 @@ pub(crate) struct Known {
     chain: Chain,
 }
 
-/// What is billed, and by which thread.
+/// Billing: meters, and the thread that writes the ledger.
 pub(crate) struct Billing {
     meters: Meters,
     /// True when meters changed since that was last asked.
     is_changed: bool,
     ids: Ids,
     directory: PathBuf,
-    /// To the thread; none when it is to end.
+    /// Sender to the thread; `None` when it is to end.
     bills: Option<Sender<Bill>>,
     thread: Option<JoinHandle<()>>,
-    /// Bills that the thread has not answered.
+    /// Number of bills that the thread has not answered.
     waiting: usize,
     known: Option<Known>,
-    /// Why it cannot be written.
+    /// Reason for its not being written.
     problem: Option<String>,
-    /// Who has modules compiled.
+    /// Accounts that have modules compiled.
     compiled_for: BTreeMap<Digest, Account>,
-    /// When the node ends at the latest; it is about to.
+    /// Time at which the node ends at the latest; `None` unless it is about to.
     ends_at: Option<tokio::time::Instant>,
-    /// The last bill is on its way.
+    /// True when the last bill is on its way.
     has_last: bool,
 }
 
@@ -102,7 +102,7 @@ impl Counters<'_> {
     }
 }
 
-/// Readings, of which so many are last ones.
+/// Readings, of which `ended` are last ones.
 struct Bill {
     clock: UnixTime,
     ended: usize,
@@ -110,7 +110,7 @@ struct Bill {
 }
 
 impl Billing {
-    /// Has a thread open the ledger in the state's directory.
+    /// Starts the thread that opens the ledger in the state's directory.
     pub(crate) fn begin(
         state: &Path,
         key: &Arc<SecretKey>,
@@ -141,7 +141,7 @@ impl Billing {
         })
     }
 
-    /// For people: `on`, or why not.
+    /// Returns the state for people: `on`, or the reason against it.
     pub(crate) fn state(&self) -> String {
         match &self.problem {
             Some(problem) => format!("cannot be written: {problem}"),
@@ -318,12 +318,12 @@ impl Billing {
         self.waiting += usize::from(matches!(sent, Some(Ok(()))));
     }
 
-    /// When the node ends without its last bill.
+    /// Returns the time at which the node ends without its last bill.
     pub(crate) const fn ends_at(&self) -> Option<tokio::time::Instant> {
         self.ends_at
     }
 
-    /// Whether the node ends, and its last bill is written.
+    /// Returns true when the node ends, and its last bill is written.
     pub(crate) const fn has_ended(&self) -> bool {
         self.has_last && self.waiting == 0
     }
@@ -339,7 +339,7 @@ impl Drop for Billing {
     }
 }
 
-/// The thread: opens the ledger, also again after an error, and appends.
+/// Runs the thread: opens the ledger, also again after an error, and appends.
 fn write_all(
     directory: &Path,
     key: &Arc<SecretKey>,

@@ -41,7 +41,7 @@ enum End {
     HandedOver,
 }
 
-/// Takes the node's name for this process; who may not open its lock cannot hold it.
+/// Takes the node's name for this process; whoever may not open its lock cannot hold it.
 pub(crate) fn lock(name: &Name) -> Result<File> {
     let directory = run_directory(name);
     std::fs::create_dir_all(&directory)
@@ -179,6 +179,7 @@ impl Prepared {
     }
 }
 
+/// Opens the module store of a node file.
 pub(crate) fn open_store(file: &NodeFile) -> Result<Store> {
     Store::open(&file.store)
         .with_context(|| format!("opening the module store {}", file.store.display()))
@@ -210,5 +211,5 @@ async fn run_locked(start: Start, prepared: Prepared, bpf: bool) -> Result<End> 
     ended.map(|()| End::Down)
 }
 
-/// An answer that was given is on its way within this.
+/// Time within which an answer that was given is on its way.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(20);

@@ -25,6 +25,7 @@ pub(crate) enum Facts {
 }
 
 impl Facts {
+    /// Returns the entry of the service.
     pub(crate) const fn entry(&self) -> EntryId {
         match self {
             Self::Packets(facts) => facts.entry,

@@ -63,7 +63,7 @@ pub(crate) enum Action {
 
 /// Rest of a cell that is lost.
 pub(crate) struct Lost {
-    /// What it said of its end.
+    /// Reason that it gave for its end.
     pub(crate) reason: String,
     /// Entries of services that could leave user level.
     shared: Vec<EntryId>,
@@ -116,7 +116,7 @@ impl Runtime {
         }
     }
 
-    /// Does an effect of `core/node`.
+    /// Applies an effect of `core/node`.
     pub(crate) fn do_effect(&mut self, control: &mut Control, effect: Effect) {
         effects::do_effect(self, control, effect);
     }
@@ -148,7 +148,7 @@ impl Runtime {
         start::do_compiled(self, control);
     }
 
-    /// Has a service that is moved return to the level that the node says it is at.
+    /// Moves a service that is on its way back to the level that the node says it is at.
     pub(crate) fn stay_at(&mut self, control: &mut Control, entry: EntryId, level: Level) {
         if self.placement.is_moved(entry) {
             self.place(control, |it, around| it.handle_move(around, entry, level));
@@ -180,7 +180,7 @@ impl Runtime {
         self.with_plane(control, |plane, _| plane.sweep_interceptions());
     }
 
-    /// Calls the placement, and does the actions that follow.
+    /// Calls the placement, and handles the actions that follow.
     pub(crate) fn place(
         &mut self,
         control: &mut Control,
@@ -190,7 +190,7 @@ impl Runtime {
         self.do_placements(control);
     }
 
-    /// Does the actions of the placement that are pending.
+    /// Handles the pending actions of the placement.
     pub(crate) fn do_placements(&mut self, control: &mut Control) {
         while let Some(action) = self.placement.poll_action() {
             placing::do_placement(self, control, action);
@@ -287,6 +287,7 @@ impl Runtime {
         self.clear_counters(entry);
     }
 
+    /// Starts the cell; one that does not start is lost.
     pub(crate) fn start_cell(&mut self, control: &mut Control, restarts: u32) {
         let number = CellNumber::FIRST;
         if let Err(error) = self.try_start_cell(control, number) {
@@ -316,7 +317,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// What the cell has no part in is told when whoever gave the command waits for an answer.
+    /// Sends an event in which cells have no part, for after the command that causes it: whoever gave
+    /// that waits for an answer by then.
     pub(crate) fn event_later(&self, event: Event) {
         let _ = self.done.send(Done::Happened(event));
     }
@@ -356,7 +358,7 @@ impl Runtime {
         }
     }
 
-    /// Calls the data plane, and does the actions that follow.
+    /// Calls the data plane, and handles the actions that follow.
     pub(crate) fn with_plane<T>(
         &mut self,
         control: &mut Control,
@@ -368,7 +370,7 @@ impl Runtime {
         answer
     }
 
-    /// Calls the data plane, and does the actions that follow.
+    /// Calls the data plane, and handles the actions that follow.
     ///
     /// # Errors
     /// When the call fails, or cells are not given what they need.
@@ -479,6 +481,7 @@ impl Runtime {
         self.with_plane(control, |plane, around| plane.promises().settle_changed(around.node));
     }
 
+    /// Compares the meters of a previous daemon with the services that run in an adopted cell.
     pub(crate) fn adopt_meters(&mut self, control: &mut Control, runs: &BTreeSet<EntryId>) {
         let now = self.clock.now();
         let state = control.state();
@@ -514,7 +517,7 @@ impl Runtime {
         self.actions.push_back(Action::CellLost(cell, why));
     }
 
-    /// Has what sessions have used be taken note of, if cells were asked for it.
+    /// Queues the note of what sessions have used, if cells were asked for it.
     fn note_use(&mut self) {
         if self.usage.sessions.handle_told() {
             self.actions.push_back(Action::SessionsReported);

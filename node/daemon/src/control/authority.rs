@@ -1,5 +1,5 @@
-//! Whose things are, and which capabilities count: numbers for `core/node`, what is revoked, and
-//! the time by which capabilities end.
+//! Owners of things, and capabilities that count: numbers for `core/node`, what is revoked, and the
+//! time by which capabilities end.
 //!
 //! ```text
 //!  Holder ─▶ owner_of ─▶ Owner { principal 3, capability 7 } ─▶ services, rules
@@ -21,22 +21,24 @@ use trust::{
 };
 use units::Nanos;
 
-/// Services of those who have no capability: a few small tools that an operator lets anybody use.
+/// Largest number of services of clients without a capability: a few small tools that an operator
+/// lets anybody use.
 const ANYONE_SERVICES_MAX: u64 = 16;
-/// Revoked blocks and keys that a node remembers: some megabytes. One that is full says so, and
+/// Largest number of revoked blocks and keys that a node remembers: some megabytes. One that is full
+/// says so, and
 /// gives new keys to its administrators.
 pub(crate) const REVOKED_MAX: usize = 65_536;
-/// Whom things of nobody belong to.
+/// Owner of the things of clients without a capability.
 const ANYONE: Owner = Owner { principal: PrincipalId(0), capability: CapabilityId(0) };
 
-/// A capability under which something runs.
+/// Capability under which something runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Capability {
-    /// Whose.
+    /// Principal that holds it.
     pub(crate) principal: PublicKey,
-    /// The same on this node.
+    /// Number of the principal on this node.
     number: PrincipalId,
-    /// Of whom.
+    /// Administrator that signed it.
     administrator: PublicKey,
     blocks: Vec<RevocationId>,
     #[serde(default)]
@@ -46,14 +48,14 @@ pub(crate) struct Capability {
 /// All capabilities under which something runs.
 pub(crate) type Capabilities = BTreeMap<CapabilityId, Capability>;
 
-/// A text that is nothing that can be revoked. Whose fault: who wrote it.
+/// Text that names nothing that can be revoked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' can not be revoked; write a block's id, as `tam token inspect` shows it, or a public key"
 )]
 pub(crate) struct RevokeError(String);
 
-/// What counts no more.
+/// Revocations: what counts no more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Revoked {
     /// Blocks of tokens.
@@ -63,7 +65,7 @@ pub(crate) struct Revoked {
 }
 
 impl Revoked {
-    /// Adds one by its text; whether it is news.
+    /// Adds a block or key by its text. Returns true when it is news.
     pub(crate) fn insert(&mut self, text: &str) -> Result<bool, RevokeError> {
         match text.parse::<PublicKey>() {
             Ok(key) => Ok(self.keys.insert(key)),
@@ -73,12 +75,13 @@ impl Revoked {
         }
     }
 
-    /// All of them, as text.
+    /// Returns all of them, as text.
     pub(crate) fn texts(&self) -> BTreeSet<String> {
         let blocks = self.blocks.iter().map(ToString::to_string);
         blocks.chain(self.keys.iter().map(ToString::to_string)).collect()
     }
 
+    /// Returns the number of blocks and keys.
     pub(crate) fn len(&self) -> usize {
         self.blocks.len() + self.keys.len()
     }
@@ -89,7 +92,7 @@ impl Revoked {
     }
 }
 
-/// What a node knows of capabilities.
+/// Capabilities of a node, and the clock by which they end.
 #[derive(Debug)]
 pub(crate) struct Authority {
     clock: Clock,
@@ -99,14 +102,14 @@ pub(crate) struct Authority {
     /// Highest versions that ran here.
     versions: Versions,
     next_capability: u32,
-    /// Whether the wall clock was odd when that was told.
+    /// True when the wall clock was odd when that was told.
     clock_told: bool,
     /// The latest time that was written down.
     time_kept: UnixTime,
 }
 
 impl Authority {
-    /// With what the node's state has. `now` is the node's clock.
+    /// Creates the authority of what the node's journal has. `now` is the node's clock.
     pub(crate) fn new(
         now: Nanos,
         latest: UnixTime,
@@ -160,13 +163,13 @@ impl Authority {
         self.clock.read(now, wall())
     }
 
-    /// Whether it is news that the wall clock differs, or no longer does.
+    /// Returns true when it is news that the wall clock differs, or no longer does.
     pub(crate) fn tell_of_clock(&mut self, ahead_by: i64) -> bool {
         let is_odd = ahead_by != 0;
         std::mem::replace(&mut self.clock_told, is_odd) != is_odd
     }
 
-    /// Whether the time should be written down again.
+    /// Returns true when the time should be written down again.
     pub(crate) fn is_time_to_keep(&mut self, now: UnixTime, every_seconds: u64) -> bool {
         let due = now.0.saturating_sub(self.time_kept.0) >= every_seconds;
         if due {
@@ -175,17 +178,17 @@ impl Authority {
         due
     }
 
-    /// What a caller may.
+    /// Returns the rights of a client.
     pub(crate) fn rights<'a>(&'a self, caller: &'a Caller, now: UnixTime) -> Rights<'a> {
         Rights { authority: self, caller, now }
     }
 
-    /// The principal's number, if something of his ever ran here.
+    /// Returns a principal's number, if something of it ever ran here.
     fn principal(&self, key: PublicKey) -> Option<PrincipalId> {
         self.capabilities.values().find(|it| it.principal == key).map(|it| it.number)
     }
 
-    /// For whom something is that a caller starts; `in_use` are capabilities that count.
+    /// Returns the owner of what a client starts; `in_use` are capabilities that count.
     pub(crate) fn owner_of(
         &mut self,
         caller: &Caller,
@@ -221,12 +224,12 @@ impl Authority {
         Some(Owner { principal: number, capability })
     }
 
-    /// Whether it is known whose it is.
+    /// Returns true when a capability is known.
     pub(crate) fn is_known(&self, capability: CapabilityId) -> bool {
         capability == ANYONE.capability || self.capabilities.contains_key(&capability)
     }
 
-    /// The key of a principal.
+    /// Returns the key of a principal.
     pub(crate) fn key_of(&self, owner: Owner) -> Option<PublicKey> {
         self.capabilities.get(&owner.capability).map(|it| it.principal)
     }
@@ -237,7 +240,7 @@ impl Authority {
         Some(key.map_or_else(|| "anyone".to_owned(), |key| key.to_string()))
     }
 
-    /// Capabilities that no longer count, with the reason.
+    /// Returns the capabilities that no longer count, with the reason.
     pub(crate) fn ended(&self, now: UnixTime) -> Vec<(CapabilityId, &'static str)> {
         let why = |it: &Capability| {
             if self.revoked.has_any(&it.blocks, [it.principal, it.administrator]) {
@@ -266,7 +269,7 @@ pub(super) fn capabilities_in_use(node: &Node, desired: &DesiredState) -> BTreeS
     owners.map(|owner| owner.capability).collect()
 }
 
-/// What those may who have no capability.
+/// Returns the grant of clients without a capability.
 fn for_anyone(modules: BTreeSet<ModulePattern>) -> Grant {
     if modules.is_empty() {
         return Grant::none();
@@ -288,7 +291,7 @@ fn wall() -> UnixTime {
     UnixTime(wall_clock_ms() / 1000)
 }
 
-/// What one caller may at one moment.
+/// Rights of one client at one moment.
 #[derive(Clone, Copy)]
 pub(crate) struct Rights<'a> {
     authority: &'a Authority,
@@ -296,11 +299,14 @@ pub(crate) struct Rights<'a> {
     now: UnixTime,
 }
 
-/// The session of a request that is about everybody's things.
+/// Session of a request that is about everybody's things.
 pub(crate) const EVERYBODY: &str = "*";
 
 impl Rights<'_> {
-    /// Whether all of this is granted; else what is missing.
+    /// Checks that all of this is granted.
+    ///
+    /// # Errors
+    /// What is missing.
     pub(crate) fn check(&self, ask: &Ask) -> Result<(), Denied> {
         match self.caller {
             Caller::Operator => Ok(()),
@@ -315,8 +321,8 @@ impl Rights<'_> {
         }
     }
 
-    /// Whether a module may be the caller's of which nothing but its digest is known. Who has no
-    /// capability has only what is named by its digest.
+    /// Returns true when a module may be granted of which nothing but its digest is known. A client
+    /// without a capability has only what is named by its digest.
     pub(crate) fn could_have(&self, digest: &Digest) -> bool {
         match self.caller {
             Caller::Operator => true,
@@ -341,20 +347,20 @@ impl Rights<'_> {
         }
     }
 
-    /// Whether everybody's things are the caller's concern.
+    /// Returns true when the rights reach everybody's things.
     pub(crate) fn reach_everybody(&self, operation: Operation) -> bool {
         let session = Some(EVERYBODY.to_owned());
         self.check(&Ask { session, ..Ask::to(operation) }).is_ok()
     }
 
-    /// Whether something of this session and owner may be touched in this way.
+    /// Returns true when the operation is granted on things of this session and owner.
     pub(crate) fn reach(&self, operation: Operation, session: &str, owner: Option<Owner>) -> bool {
         let own = self.is_own(owner);
         let session = if own { session } else { EVERYBODY };
         self.check(&Ask { session: Some(session.to_owned()), ..Ask::to(operation) }).is_ok()
     }
 
-    /// Whether something is the caller's own.
+    /// Returns true when a thing is the client's own.
     pub(crate) fn is_own(&self, owner: Option<Owner>) -> bool {
         match self.caller {
             Caller::Operator => true,
@@ -366,7 +372,7 @@ impl Rights<'_> {
         }
     }
 
-    /// Whether the capability names a session, for whatever it lets its holder do.
+    /// Returns true when the capability names a session, for whatever it lets its holder do.
     pub(crate) fn names_session(&self, session: &str) -> bool {
         let may = |operation| {
             let session = Some(session.to_owned());
@@ -375,7 +381,7 @@ impl Rights<'_> {
         [Operation::Read, Operation::Session, Operation::Deploy].into_iter().any(may)
     }
 
-    /// Whether something came under the same token of an administrator as the caller shows,
+    /// Returns true when a thing came under the same token of an administrator as the client shows,
     /// whatever was left of it since.
     pub(crate) fn is_of_grant(&self, owner: Option<Owner>) -> bool {
         let (Caller::Holder(holder), Some(owner)) = (self.caller, owner) else { return false };
@@ -383,7 +389,7 @@ impl Rights<'_> {
         capability.is_some_and(|it| it.blocks.first() == holder.ids.first())
     }
 
-    /// What of a node the caller may see.
+    /// Returns what of a node the client may see.
     pub(crate) fn sight(&self, sessions: impl Iterator<Item = String>) -> Sight {
         let principal = match self.caller {
             Caller::Holder(holder) => self.authority.principal(holder.token.principal()),
@@ -399,7 +405,7 @@ impl Rights<'_> {
     }
 }
 
-/// What of a node somebody may see.
+/// Things of a node that a client may see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sight {
     /// Everybody's, and what is nobody's.
@@ -414,13 +420,13 @@ impl Sight {
         Self { everything: true, ..Self::default() }
     }
 
-    /// Whether a session is seen: his own, and the operator's, if his token names it.
+    /// Returns true when a session is seen: the client's own, and the operator's, if the token names it.
     pub(crate) fn has_session(&self, session: &Session) -> bool {
         let his = session.owner.is_none_or(|owner| self.principal == Some(owner.principal));
         self.everything || his && self.sessions.contains(session.name.as_str())
     }
 
-    /// Whether something of this session and owner is seen.
+    /// Returns true when things of this session and owner are seen.
     pub(crate) fn has(&self, session: &str, owner: Option<Owner>) -> bool {
         let own = self.principal.is_some() && self.principal == owner.map(|it| it.principal);
         self.everything || own && self.sessions.contains(session)

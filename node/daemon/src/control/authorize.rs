@@ -28,10 +28,10 @@ use std::collections::BTreeSet;
 use trust::{Ask, Denied, Kind, ModuleAsk, Operation, PublicKey};
 use units::{Name, RuleId};
 
-/// Rules of one request by a capability: each is compared with what it grants.
+/// Largest number of rules of one request by a capability: each is compared with what it grants.
 const RULES_MAX: usize = 4096;
 
-/// A refusal, with what to do about it.
+/// Returns a refusal, with what to do about it.
 fn denied(problem: &Denied, caller: &Caller) -> ErrorInfo {
     let (message, help) = match (caller, problem) {
         (Caller::Anyone, Denied::Missing(missing)) => {
@@ -241,7 +241,7 @@ impl<'a> Asker<'a> {
         self.check(&Ask { session, ..Ask::to(operation) })
     }
 
-    /// A principal's own, or anybody's.
+    /// Checks a request for a receipt: a principal's own, or anybody's.
     fn receipt(&self, principal: &PublicKey) -> Answer<()> {
         match self.caller {
             Caller::Holder(holder) if holder.token.principal() == *principal => {
@@ -251,7 +251,7 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// A service that is there and that the caller may do this with; its session and owner.
+    /// Returns the session and owner of a service that is there and that the operation is granted on.
     fn service(&self, operation: Operation, name: &str) -> Answer<(Name, Option<Owner>)> {
         self.check(&Ask::to(operation))?;
         let wanted = Name::new(name).ok();
@@ -272,7 +272,7 @@ impl<'a> Asker<'a> {
         })
     }
 
-    /// A rule that is there and that the caller may do this with; its owner.
+    /// Returns the owner of a rule that is there and that the operation is granted on.
     fn rule(&self, operation: Operation, rule: RuleId) -> Answer<Option<Owner>> {
         self.check(&Ask::to(operation))?;
         let views = self.state.node.rules();
@@ -283,7 +283,8 @@ impl<'a> Asker<'a> {
         mine.map(|view| view.owner).ok_or_else(|| refused(&Refusal::RuleUnknown { rule }))
     }
 
-    /// Rules of others that lead to a service go with it only if they are the caller's, too.
+    /// Checks a removal: rules of others that lead to a service go with it only if they are the
+    /// client's, too.
     fn remove(&self, name: &str, cascade: bool) -> Answer<()> {
         self.service(Operation::Remove, name)?;
         if !cascade {
@@ -354,7 +355,7 @@ impl<'a> Asker<'a> {
         sessions::usable(self, &session)
     }
 
-    /// A module that is there and that the caller may run.
+    /// Returns a module that is there and that the operation is granted on.
     fn module(&self, operation: Operation, wanted: &str) -> Answer<(Digest, &Module)> {
         let found = self.state.modules.resolve(wanted).ok();
         let found = found.and_then(|digest| Some((digest, self.state.modules.get(&digest)?)));
@@ -362,7 +363,7 @@ impl<'a> Asker<'a> {
         mine.ok_or_else(|| not_granted(wanted))
     }
 
-    /// Whether a module may be the caller's of which nothing but its digest is known.
+    /// Checks that a module may be granted of which nothing but its digest is known.
     fn could_have(&self, operation: Operation, digest: &Digest) -> Answer<()> {
         self.check(&Ask::to(operation))?;
         match self.rights.could_have(digest) {
@@ -371,7 +372,7 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// Whether one is that is not held yet.
+    /// Checks that the operation on a module is granted that is not in memory yet.
     fn may_have(&self, operation: Operation, digest: &Digest, module: &Module) -> Answer<()> {
         match self.is_granted(operation, digest, module) {
             true => Ok(()),
@@ -440,8 +441,8 @@ impl<'a> Asker<'a> {
         Ok(())
     }
 
-    /// A port may be named by a rule of a session that was promised a share of it: nobody sends by
-    /// one of which he was granted nothing.
+    /// Checks that a rule of a session may name a port: the session was promised a share of it, so
+    /// that nobody sends by one of which nothing was granted.
     fn port_of(&self, session: &Name, port: &Name) -> Answer<()> {
         let of = self.state.node.sessions().find(|it| it.name == *session);
         if of.is_some_and(|it| it.reservation.send.contains_key(port)) {
@@ -452,7 +453,7 @@ impl<'a> Asker<'a> {
         Err(error(ErrorCode::Refused, message, Some(help)))
     }
 
-    /// Packets of everybody, or those of one rule of the caller's.
+    /// Checks a capture: of everybody's packets, or of those of one rule of the client's.
     fn capture(&self, request: &api::CaptureRequest) -> Answer<()> {
         match request.rule {
             Some(rule) if !self.rights.reach_everybody(Operation::Capture) => {
@@ -462,7 +463,7 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// One that is there, and whose rule is the caller's; others are said not to be there.
+    /// Checks that a capture is there, and its rule the client's; others are said not to be there.
     fn captured(&self, id: u32, rule: Option<RuleId>) -> Answer<()> {
         self.check(&Ask::to(Operation::Capture))?;
         let mine = match rule {
@@ -475,8 +476,8 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// What rules match, as far as it matters to whom packets belong: for each its source or its
-    /// destination, whichever is granted.
+    /// Returns the traffic that rules match, as far as the owner of packets depends on it: the source
+    /// or the destination of each, whichever is granted.
     fn traffic<'m>(&self, rules: impl Iterator<Item = &'m Match>) -> Answer<BTreeSet<IpNet>> {
         let mut asked = BTreeSet::new();
         for rule in rules {
@@ -493,7 +494,7 @@ impl<'a> Asker<'a> {
         Ok(asked)
     }
 
-    /// Whether rules may match this alone.
+    /// Returns true when rules may match this alone.
     fn grants_traffic(&self, prefix: &IpNet) -> bool {
         match self.caller {
             Caller::Operator => true,
@@ -502,7 +503,7 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// What the caller's principal would have in a session with this service.
+    /// Returns the amounts that the client's principal would have in a session with this service.
     fn amounts(&self, session: &Name, name: &Name, new: &abi::Manifest) -> trust::ask::Amounts {
         let others = self.state.node.services().filter(|service| {
             service.session == *session
@@ -520,7 +521,7 @@ impl<'a> Asker<'a> {
     }
 }
 
-/// A module that is not there, or not the caller's.
+/// Returns the refusal of a module that is not there, or not the client's.
 pub(crate) fn not_granted(wanted: &str) -> ErrorInfo {
     let shown: String = wanted.chars().take(96).flat_map(char::escape_default).collect();
     let message = format!("the node has no module '{shown}' that the capability lets you run");
@@ -529,13 +530,13 @@ pub(crate) fn not_granted(wanted: &str) -> ErrorInfo {
     error(ErrorCode::NotFound, message, Some(help))
 }
 
-/// What services of a session are.
+/// Returns the kind of a session's services.
 fn kind_of(session: &Name) -> Kind {
     if session.as_str() == node::session::SYSTEM { Kind::Infrastructure } else { Kind::Application }
 }
 
-/// Stages before and behind the principals' are infrastructure's; the node says so of rules, and
-/// here a wrong word is found before anything is asked.
+/// Checks the stage of rules: those before and behind the principals' are infrastructure's. The node
+/// says so, too; here a wrong word is found before anything is asked.
 fn stage_fits(text: Option<&str>, kind: Kind) -> Answer<()> {
     match (stage(text)?, kind) {
         (Some(Stage::In | Stage::Out), Kind::Application) => {
@@ -550,7 +551,7 @@ fn module_ask(digest: Digest, module: &Module, kind: Option<Kind>) -> ModuleAsk 
     ModuleAsk { digest: *digest.bytes(), name, signers: module.signers.clone(), kind }
 }
 
-/// Everywhere a service may come to run: where it is wanted, and above.
+/// Returns the levels at which a service may come to run: where it is wanted, and above.
 fn levels_of(manifest: &abi::Manifest, wanted: Option<Level>) -> BTreeSet<Level> {
     let first = wanted.or_else(|| manifest.levels.first().copied()).unwrap_or(Level::User);
     let declared = manifest.levels.iter().copied().filter(|level| *level >= first);
@@ -561,7 +562,7 @@ fn functions_of(module: &Module) -> BTreeSet<String> {
     module.checked.imports.iter().map(|function| function.spec().name.to_owned()).collect()
 }
 
-/// The memory that a service may grow to, of all its lanes.
+/// Returns the memory that a service may grow to, of all its lanes, in bytes.
 fn memory_bytes(manifest: &abi::Manifest) -> u64 {
     let pages = manifest.memory_pages_max.unwrap_or(abi::layout::MEMORY_PAGES_MAX);
     let lanes = match manifest.lanes {

@@ -21,7 +21,7 @@ pub(super) fn handle_request(state: &mut NodeState, enabled: bool, reply: Reply<
     state.record(facts, Edit::Bpf(enabled), Recorded::Bpf { enabled, reply });
 }
 
-/// Does and answers a request that is recorded, or refuses it.
+/// Makes and answers a switch that is recorded, or refuses it.
 pub(super) fn handle_recorded(
     state: &mut NodeState,
     enabled: bool,

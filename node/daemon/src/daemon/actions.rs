@@ -14,8 +14,8 @@ use cell::protocol::ToCell;
 use node::{Effect, Event};
 use std::sync::PoisonError;
 
-/// Does everything that is pending, and begins what waits for that, until nothing is left; then
-/// writes down what runs, or has that done soon.
+/// Handles all pending actions, and begins the changes that wait for them, until nothing is left;
+/// then writes down what runs, or has that done soon.
 ///
 /// Replies that are given here are read by tasks of this thread, and so not before this returns:
 /// nobody hears of a change that the next daemon would not know.
@@ -42,7 +42,7 @@ fn end_actions(daemon: &mut Daemon) {
     }
 }
 
-/// Does everything that is pending.
+/// Handles all pending actions.
 fn do_actions(daemon: &mut Daemon) {
     mark_touched(daemon);
     daemon.runtime.with_plane(&mut daemon.control, |plane, around| plane.close_ports(around));

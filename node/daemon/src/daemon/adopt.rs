@@ -1,4 +1,4 @@
-//! Going on with what a daemon before left: programs, maps, the cell and its services.
+//! Adoption of what a previous daemon left: programs, maps, the cell and its services.
 //!
 //! ```text
 //!  record of this version, its ports, pins ── no ──▶ taken down, started anew
@@ -35,24 +35,24 @@ use std::path::Path;
 use tokio::sync::mpsc;
 use units::{EntryId, Name, PortId};
 
-/// A cell is through with a call of each lane, and answers, within this.
+/// Milliseconds within which a cell ends a call of each lane, and answers.
 const ANSWER_WITHIN_MS: u64 = 5000;
 
-/// A cell that another daemon started, and what it gave.
+/// Cell that a previous daemon started, and the descriptors that it gave.
 struct Cell {
     serves: Serves,
     kernel: OwnedFd,
     up: OwnedFd,
 }
 
-/// What goes on in it.
+/// Connection to an adopted cell, with what runs there.
 struct Serves {
     link: CellLink,
     answer: Adopted,
     sockets: Vec<((PortId, u32), OwnedFd)>,
 }
 
-/// The daemon of what runs already; `None` when nothing does.
+/// Adopts what runs already, and returns its daemon; `None` when nothing runs.
 ///
 /// # Errors
 /// When it cannot go on with it: then nothing has been changed for good, and it is to be
@@ -124,7 +124,7 @@ pub(super) fn adopt(
     Ok(Some(daemon))
 }
 
-/// With a cell and what it has, or without one.
+/// Goes on with an adopted cell, or without one for a reason.
 fn take_up(daemon: &mut Daemon, cell: Result<Serves, String>) -> Result<()> {
     let entries: Vec<EntryId> =
         daemon.control.node().services().map(|service| service.entry).collect();
@@ -174,7 +174,7 @@ fn take_up(daemon: &mut Daemon, cell: Result<Serves, String>) -> Result<()> {
         .with_plane(&mut daemon.control, |plane, around| plane.handle_change(around, Change::Lost))
 }
 
-/// Has the modules of all services in memory; the store has them.
+/// Loads the modules of all services into memory; the store has them.
 pub(super) fn hold_all(daemon: &mut Daemon) {
     let digests: Vec<String> =
         daemon.control.node().services().map(|service| service.module.digest.clone()).collect();
@@ -301,7 +301,7 @@ fn adopt_cell(node: &Name, pid: u32, ran: Vec<EntryId>) -> Result<Cell> {
     Ok(Cell { serves: Serves { link, answer, sockets }, kernel, up })
 }
 
-/// Ends every cell of a node but one; how many there were.
+/// Ends every cell of a node but one. Returns the process IDs of those that ran.
 pub(crate) fn end_cells(node: &Name, but: Option<u32>) -> Result<Vec<u32>> {
     let directory = run_directory(node);
     let mut ended = Vec::new();

@@ -14,7 +14,6 @@ use crate::dataplane::DataPlane;
 use crate::demand::Demand;
 use crate::done::Done;
 use crate::ledger::Billing;
-
 use crate::observe::Observe;
 use crate::record::{self, Recorder};
 use crate::runtime::Runtime;
@@ -29,21 +28,21 @@ use tokio::sync::mpsc;
 use trust::SecretKey;
 use units::Nanos;
 
-/// Which node a daemon is to be.
+/// Configuration that a daemon starts with.
 #[derive(Clone)]
 pub(crate) struct Start {
     pub(crate) file: Arc<NodeFile>,
     /// The node file's path.
     pub(crate) config: PathBuf,
-    /// Who the node is.
+    /// Key of the node.
     pub(crate) key: Arc<SecretKey>,
-    /// The core that runs modules.
+    /// Core that runs modules.
     pub(crate) guest_core: usize,
 }
 
-/// What a daemon begins with.
+/// Parts that a daemon is made of.
 pub(crate) struct Parts {
-    /// When the node's clock was zero.
+    /// Moment at which the node's clock was zero.
     pub(crate) started: Instant,
     pub(crate) desired: Desired,
     pub(crate) node: Node,

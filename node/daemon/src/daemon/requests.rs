@@ -132,6 +132,7 @@ pub(super) fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
     }
 }
 
+/// Answers a question about the desired state, with the generations of the journal.
 pub(super) fn desired_info(daemon: &Daemon, reply: Reply<DesiredInfo>) {
     let mut info = shown_desired(&daemon.identity.file, daemon.control.state().desired());
     let journal = daemon.control.state().desired().journal();
@@ -271,7 +272,7 @@ pub(super) fn message(
     }
 }
 
-/// The bytes of a control message.
+/// Returns the bytes of a control message.
 fn message_bytes(digits: &str) -> Answer<Vec<u8>> {
     let length_max = abi::host::MESSAGE_LENGTH_MAX;
     if digits.len() > 2 * length_max {

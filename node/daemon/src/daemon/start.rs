@@ -27,6 +27,10 @@ pub(crate) struct Found {
     pub(crate) stays_closed: bool,
 }
 
+/// Adopts what runs already, or starts the node anew.
+///
+/// # Errors
+/// When the node cannot start.
 pub(crate) fn adopt_or_start(
     start: Start,
     found: Found,

@@ -523,6 +523,7 @@ pub(crate) fn clear_entry(front: &Door, entry: EntryId) {
     }
 }
 
+/// Returns the word of a lane for a level.
 pub(crate) fn word_of(level: Level) -> u32 {
     below_of(level).map_or(LEVEL_USER, bpf::front_door::Below::word)
 }

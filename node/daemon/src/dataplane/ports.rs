@@ -105,7 +105,7 @@ impl Ports {
         self.0.iter().filter_map(LivePort::fallback)
     }
 
-    /// Has devices of ports that are away tried once more. Returns true when one had been tried.
+    /// Makes devices of ports that are away be tried once more. Returns true when one had been tried.
     pub(super) fn try_again(&mut self) -> bool {
         self.0.iter_mut().fold(false, |any, port| any | port.try_again())
     }

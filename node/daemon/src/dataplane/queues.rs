@@ -110,7 +110,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Has packets of a queue come to the cell, which has bound it.
+    /// Leads packets of a queue to the cell, which has bound it.
     ///
     /// # Errors
     /// When they cannot.

@@ -1,4 +1,4 @@
-//! What the journal keeps beside states: capabilities under which something runs, what is
+//! Records of the journal beside states: capabilities under which something runs, what is
 //! revoked, and the latest time that was believed. It outlives every generation.
 //!
 //! ```text
@@ -19,6 +19,7 @@ pub(super) const VERSIONS: &str = "versions";
 /// Capabilities by their numbers, as text.
 pub type CapabilityTexts = BTreeMap<u32, String>;
 
+/// Makes a change in a transaction of its own; on disk when this returns.
 pub(super) fn try_write(
     database: &Database,
     change: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
@@ -28,6 +29,7 @@ pub(super) fn try_write(
     Ok(transaction.commit()?)
 }
 
+/// Writes the latest time, in seconds since 1970.
 pub(super) fn keep_time(transaction: &WriteTransaction, time: u64) -> Result<(), redb::Error> {
     transaction.open_table(FACTS)?.insert(LATEST_TIME, time.to_string().as_str())?;
     Ok(())
@@ -46,6 +48,7 @@ pub(super) fn keep_capabilities(
     Ok(())
 }
 
+/// Reads the capabilities that were written last.
 pub(super) fn read_capabilities(database: &Database) -> Result<CapabilityTexts, redb::Error> {
     let table = match database.begin_read()?.open_table(CAPABILITIES) {
         Err(redb::TableError::TableDoesNotExist(_)) => return Ok(BTreeMap::new()),
@@ -59,6 +62,7 @@ pub(super) fn read_capabilities(database: &Database) -> Result<CapabilityTexts, 
     Ok(found)
 }
 
+/// Reads everything that was ever revoked.
 pub(super) fn read_revoked(database: &Database) -> Result<BTreeSet<String>, redb::Error> {
     let table = match database.begin_read()?.open_table(REVOKED) {
         Err(redb::TableError::TableDoesNotExist(_)) => return Ok(BTreeSet::new()),

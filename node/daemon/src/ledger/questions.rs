@@ -1,4 +1,4 @@
-//! What the API asks the ledger. The files are read beside the daemon's task, as far as they were
+//! Answers of the API from the ledger. The files are read beside the daemon's task, as far as they were
 //! on the disk when it was asked.
 
 use super::files::{self, FilesError};
@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use trust::{SecretKey, UnixTime};
 
-/// Records of one answer: some 600 KB.
+/// Largest number of records of one answer: some 600 KB.
 const ANSWER_RECORDS_MAX: usize = 1000;
 
 /// Answers a question, beside the daemon's task. `key` signs receipts.

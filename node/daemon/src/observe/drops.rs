@@ -182,7 +182,7 @@ impl Drops {
         [(place("device_tx_dropped"), sent_dropped), (place("device_rx_dropped"), received)]
     }
 
-    /// Has services that are gone count from zero when they come again.
+    /// Makes services that are gone count from zero when they come again.
     fn forget(&mut self, is_gone: impl Fn(&Name) -> bool) {
         for (place, counted) in &mut self.places {
             if place.service.as_ref().is_some_and(&is_gone) {

@@ -6,7 +6,7 @@ use cell::protocol::{SessionFacts, StateWay, ToCell};
 use node::{Effect, Event};
 use units::EntryId;
 
-/// Has the cell stop a service; one that waits for its compiler never begins there.
+/// Tells the cell to stop a service; one that waits for its compiler never begins there.
 pub(super) fn stop_service(runtime: &mut Runtime, control: &mut Control, entry: EntryId) {
     let was_to_start = runtime.compilers.forget(control.state(), &mut runtime.usage.billing, entry);
     match was_to_start {
@@ -15,6 +15,7 @@ pub(super) fn stop_service(runtime: &mut Runtime, control: &mut Control, entry: 
     }
 }
 
+/// Applies an effect.
 pub(super) fn do_effect(runtime: &mut Runtime, control: &mut Control, effect: Effect) {
     match effect {
         Effect::StartCell { restarts } => runtime.start_cell(control, restarts),

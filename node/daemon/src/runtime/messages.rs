@@ -109,7 +109,7 @@ pub(super) fn handle(
         FromCell::Service(entry, report) => {
             runtime.cells.handle_service_report(cell, entry, *report)
         }
-        FromCell::Sessions(reports) => runtime.usage.sessions.heard(reports),
+        FromCell::Sessions(reports) => runtime.usage.sessions.handle_reports(reports),
         FromCell::SessionsReported => runtime.note_use(),
         FromCell::MemoryOf(rest, session) => {
             let mut used = control.node().memory_used();
@@ -168,6 +168,7 @@ fn handle_bound(
     }
 }
 
+/// Handles a cell that has bound all its queues.
 pub(super) fn cell_ready(runtime: &mut Runtime, control: &mut Control, cell: CellNumber) {
     let pid = runtime.cells.pid(cell).unwrap_or(0);
     let text = format!("the cell, process {pid}, takes packets");

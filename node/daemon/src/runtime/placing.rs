@@ -12,6 +12,7 @@ use module_store::Digest;
 use std::sync::Arc;
 use units::EntryId;
 
+/// Calls the placement, and leaves the actions that follow.
 pub(super) fn placing<T>(
     runtime: &mut Runtime,
     control: &mut Control,
@@ -22,6 +23,7 @@ pub(super) fn placing<T>(
     ask(&mut runtime.placement, around)
 }
 
+/// Handles an action of the placement.
 pub(super) fn do_placement(runtime: &mut Runtime, control: &mut Control, action: PlacementAction) {
     use PlacementAction as Action;
     match action {

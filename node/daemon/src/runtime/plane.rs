@@ -10,6 +10,7 @@ use cell::protocol::ToCell;
 use node::Command;
 use std::os::fd::AsFd;
 
+/// Calls the data plane, and leaves the actions that follow.
 pub(super) fn ask_plane<T>(
     runtime: &mut Runtime,
     control: &mut Control,
@@ -25,8 +26,10 @@ pub(super) fn ask_plane<T>(
     ask(&mut runtime.plane, &around)
 }
 
-/// Does all pending actions of the data plane. Returns the first failure to give cells what they
-/// need.
+/// Handles all pending actions of the data plane.
+///
+/// # Errors
+/// The first failure to give cells what they need.
 pub(super) fn do_plane_actions(runtime: &mut Runtime, control: &mut Control) -> Result<()> {
     let mut failed = Ok(());
     while let Some(action) = runtime.plane.poll_action() {
@@ -36,7 +39,7 @@ pub(super) fn do_plane_actions(runtime: &mut Runtime, control: &mut Control) -> 
     failed
 }
 
-pub(super) fn do_plane_action(
+fn do_plane_action(
     runtime: &mut Runtime,
     control: &mut Control,
     action: dataplane::Action,

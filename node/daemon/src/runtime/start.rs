@@ -17,7 +17,7 @@ use std::sync::Arc;
 use units::EntryId;
 
 /// Sends the cell a new version whose code is compiled.
-pub(super) fn replace_in_cell(
+fn replace_in_cell(
     runtime: &mut Runtime,
     control: &mut Control,
     facts: ServiceFacts,
@@ -38,7 +38,7 @@ pub(super) fn replace_in_cell(
     }
 }
 
-pub(super) fn try_replace(
+fn try_replace(
     runtime: &mut Runtime,
     control: &mut Control,
     mut facts: ServiceFacts,
@@ -91,7 +91,7 @@ pub(super) fn start_service(
     do_compiled(runtime, control);
 }
 
-/// Does what follows from compilations.
+/// Handles the pending actions of the compilers.
 pub(super) fn do_compiled(runtime: &mut Runtime, control: &mut Control) {
     while let Some(action) = runtime.compilers.poll_action() {
         match action {
@@ -105,20 +105,15 @@ pub(super) fn do_compiled(runtime: &mut Runtime, control: &mut Control) {
     }
 }
 
-/// A service, or a version of one, does not begin.
-pub(super) fn not_begun(
-    runtime: &Runtime,
-    entry: EntryId,
-    replaces: Option<StateWay>,
-    reason: String,
-) {
+/// Reports that a service, or a version of one, does not begin.
+fn not_begun(runtime: &Runtime, entry: EntryId, replaces: Option<StateWay>, reason: String) {
     runtime.event_later(match replaces {
         Some(_) => Event::ReplaceFailed { entry, reason },
         None => Event::ServiceFailed { entry, reason },
     });
 }
 
-pub(super) fn begin_in_cell(
+fn begin_in_cell(
     runtime: &mut Runtime,
     control: &mut Control,
     pending: Pending,
@@ -147,7 +142,7 @@ pub(super) fn begin_in_cell(
 }
 
 /// Starts a service of streams, now that its module is compiled.
-pub(super) fn begin_streams(
+fn begin_streams(
     runtime: &mut Runtime,
     control: &mut Control,
     facts: StreamFacts,
@@ -167,7 +162,7 @@ pub(super) fn begin_streams(
 }
 
 /// Gives the cell a new version of a service of streams, now that its module is compiled.
-pub(super) fn replace_streams(
+fn replace_streams(
     runtime: &mut Runtime,
     control: &mut Control,
     mut facts: StreamFacts,
@@ -190,7 +185,7 @@ pub(super) fn replace_streams(
     }
 }
 
-pub(super) fn try_start_streams(
+fn try_start_streams(
     runtime: &mut Runtime,
     control: &mut Control,
     mut facts: StreamFacts,
@@ -212,7 +207,7 @@ pub(super) fn try_start_streams(
 }
 
 /// Returns the parameters of the instance that a service or a version runs on.
-pub(super) fn make_for<'a>(
+fn make_for<'a>(
     runtime: &Runtime,
     control: &Control,
     facts: &ServiceFacts,
@@ -224,7 +219,7 @@ pub(super) fn make_for<'a>(
     Make { entry, window: facts.window, code, session, ports }
 }
 
-pub(super) fn try_start_in_cell(
+fn try_start_in_cell(
     runtime: &mut Runtime,
     control: &mut Control,
     mut facts: ServiceFacts,

@@ -7,8 +7,8 @@ use session::admission::{Capacity, PortCapacity};
 use std::collections::BTreeMap;
 use units::{Bytes, Name};
 
-/// Divisor that gives the part of the machine's memory for sessions: the rest is the kernel's, packet memory, the
-/// daemon's, and what compilers take for a moment.
+/// Divisor that gives the part of the machine's memory for sessions: the rest is the kernel's,
+/// packet memory, the daemon's, and what compilers take for a moment.
 const MEMORY_DIVISOR: u64 = 2;
 /// Bits of what is less than a mebibyte.
 const MEBIBYTE_REST: u64 = (1 << 20) - 1;
@@ -16,9 +16,8 @@ const MEBIBYTE_REST: u64 = (1 << 20) - 1;
 const GUEST_CORES: u16 = 1;
 
 /// Returns the capacity of a node with these ports. `before` has what was known of ports that are
-/// away.
-/// The daemon has left the guest core to the cell, if there was another.
-/// Without a front door nobody knows by which port the kernel sends what services leave to it.
+/// away. The daemon has left the guest core to the cell, if there was another. Without a front door
+/// nobody knows by which port the kernel sends what services leave to it.
 pub(crate) fn capacity_of(
     ports: &[LivePort],
     guest_core: usize,

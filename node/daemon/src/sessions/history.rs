@@ -1,4 +1,4 @@
-//! What sessions used over time: the last minute by the second, the last hour by the minute.
+//! Usage of sessions over time: the last minute by the second, the last hour by the minute.
 //!
 //! ```text
 //!  each second: counters ─ less those of the look before ─┬▶ seconds ▢▢▢…▢ 60
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use tokio::time::Duration;
 use units::{Name, Nanos};
 
-/// How often is looked: the shorter of the two steps.
+/// Period of looks: the shorter of the two steps.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Steps of each length: a minute of seconds is what fits on a line of a terminal, and sixty of the
 /// longer steps go on where it ends. Both are 3,840 bytes for a session, 47 MB for 12,288.
@@ -26,14 +26,14 @@ const SECOND: u64 = 1_000_000_000;
 /// Memory is counted in these, so that a number of 32 bits has room for 16 TiB.
 const PAGE: u64 = 4096;
 
-/// What was used in one step. Sums stay where their numbers end: 71 minutes of processor time,
+/// Usage of one step. Sums stay where their numbers end: 71 minutes of processor time,
 /// four thousand million packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Step {
     cpu_us: u32,
     below_us: u32,
     dropped: u32,
-    /// The most that there was.
+    /// Largest amount that there was.
     memory_pages: u32,
     sent_bytes: u64,
     bytes: u64,
@@ -69,7 +69,7 @@ impl Ring {
         (at % STEPS as u64) as usize
     }
 
-    /// What follows the last step, up to this one, used nothing; memory was what it was.
+    /// Fills the steps behind the last one, up to this one: nothing was used, and memory stayed.
     fn reach(&mut self, at: u64, memory_pages: u32) {
         let idle = Step { memory_pages, ..Step::default() };
         for between in (self.last + 1..=at).rev().take(STEPS) {
@@ -87,7 +87,7 @@ impl Ring {
         }
     }
 
-    /// Those until `end`, oldest first, with their numbers.
+    /// Returns the steps until `end`, oldest first, with their numbers.
     fn until(&self, end: u64, memory_pages: u32) -> Vec<(u64, Step)> {
         let from = self.first.max(end.saturating_sub(STEPS as u64));
         let idle = Step { memory_pages, ..Step::default() };
@@ -96,12 +96,12 @@ impl Ring {
     }
 }
 
-/// The steps of one session.
+/// Steps of one session.
 #[derive(Debug)]
 struct Rings {
     seconds: Ring,
     minutes: Ring,
-    /// What it had at the last step that was added.
+    /// Memory at the last step that was added.
     memory_pages: u32,
 }
 
@@ -111,7 +111,7 @@ impl Rings {
         Self { seconds, minutes, memory_pages: 0 }
     }
 
-    /// It has used that, evenly spread over these seconds.
+    /// Adds what was used, evenly spread over these seconds.
     fn add(&mut self, seconds: std::ops::Range<u64>, used: &Used, memory_pages: u32) {
         let count = (seconds.end - seconds.start).max(1);
         for second in seconds.clone() {
@@ -237,7 +237,7 @@ impl History {
         self.sessions.remove(name);
     }
 
-    /// What a session used over time; `at` is now, on the node's clock and in milliseconds since
+    /// Returns what a session used over time; `at` is now, on the node's clock and in milliseconds since
     /// 1970. None where it never did anything.
     pub(super) fn shown(&self, name: &Name, at: (Nanos, u64)) -> Option<SessionHistory> {
         let (end, rings) = (self.looked?, self.sessions.get(name)?.rings.as_ref()?);

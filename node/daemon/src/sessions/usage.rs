@@ -61,8 +61,8 @@ struct Look {
 }
 
 impl Sessions {
-    /// Takes reports of a cell.
-    pub(crate) fn heard(&mut self, reports: Vec<SessionReport>) {
+    /// Handles reports of a cell.
+    pub(crate) fn handle_reports(&mut self, reports: Vec<SessionReport>) {
         self.reports.extend(reports.into_iter().map(|report| (report.session, report)));
     }
 
@@ -233,10 +233,10 @@ mod tests {
     fn what_a_cell_counted_is_kept_when_it_is_lost() {
         let mut sessions = Sessions::default();
         assert_eq!(sessions.counted(SessionId(2)).cpu_ns, None, "nobody has measured it");
-        sessions.heard(vec![report(100)]);
-        sessions.heard(vec![report(150)]);
+        sessions.handle_reports(vec![report(100)]);
+        sessions.handle_reports(vec![report(150)]);
         sessions.cell_lost();
-        sessions.heard(vec![report(7)]);
+        sessions.handle_reports(vec![report(7)]);
         let counted = sessions.counted(SessionId(2));
         assert_eq!((counted.cpu_ns, counted.queue_dropped), (Some(157), Some(2)));
         assert_eq!(sessions.waiting(SessionId(2)), Some(1500));

@@ -1,6 +1,7 @@
-//! Whose sessions are, and how much of a node one capability may reserve.
+//! Checks of requests about sessions: owners, and the part of a node that one capability may
+//! reserve.
 //!
-//! | session | of somebody else | the operator's | his own |
+//! | session | of somebody else | the operator's | the client's own |
 //! |---|---|---|---|
 //! | look at it, use it | not there | if the token grants its name | the same |
 //! | change it, remove it | not there | refused | if the token grants its name |
@@ -20,6 +21,7 @@ use trust::ask::Amounts;
 use trust::{Ask, Operation};
 use units::Name;
 
+/// Checks a request for a new session.
 pub(super) fn create_session(asker: &Asker<'_>, request: &SessionRequest) -> Answer<()> {
     let promise = to_create(request)?;
     check_promise(asker, &promise)?;
@@ -31,17 +33,19 @@ pub(super) fn create_session(asker: &Asker<'_>, request: &SessionRequest) -> Ans
     }
 }
 
+/// Checks a request to change a reservation.
 pub(super) fn set_session(asker: &Asker<'_>, name: &str, change: &SessionChange) -> Answer<()> {
     session(asker, name)?;
     check_promise(asker, &to_set(asker.state, name, change)?)
 }
 
+/// Checks a request to remove a session.
 pub(super) fn remove_session(asker: &Asker<'_>, name: &str, cascade: bool) -> Answer<()> {
     let session = session(asker, name)?;
     if cascade { all_in(asker, &session.name) } else { Ok(()) }
 }
 
-/// A session that is there and that the caller may change.
+/// Returns a session that is there and that the client may change.
 fn session<'a>(asker: &'a Asker<'_>, name: &str) -> Answer<&'a Session> {
     let operation = Operation::Session;
     asker.check(&Ask::to(operation))?;
@@ -49,7 +53,7 @@ fn session<'a>(asker: &'a Asker<'_>, name: &str) -> Answer<&'a Session> {
     let found = named.and_then(|name| asker.state.node.session(&name));
     match found {
         Some(found) if asker.rights.reach(operation, found.name.as_str(), found.owner) => Ok(found),
-        // He sees it, and it is not his.
+        // The client sees it, and it is another's.
         Some(found) if sees(asker, found) => {
             asker.everybodys(operation)?;
             Ok(found)
@@ -58,7 +62,7 @@ fn session<'a>(asker: &'a Asker<'_>, name: &str) -> Answer<&'a Session> {
     }
 }
 
-/// A session in which the caller may have services and rules, as far as it is whose it is.
+/// Checks that the client may have services and rules in a session, as far as its owner matters.
 pub(super) fn usable(asker: &Asker<'_>, name: &Name) -> Answer<()> {
     let found = asker.state.node.session(name).filter(|session| {
         session.owner.is_none()
@@ -71,7 +75,7 @@ pub(super) fn usable(asker: &Asker<'_>, name: &Name) -> Answer<()> {
     }
 }
 
-/// What goes with a session is the caller's, too.
+/// Checks that what goes with a session is the client's, too.
 fn all_in(asker: &Asker<'_>, session: &Name) -> Answer<()> {
     let reach =
         |operation, owner: Option<Owner>| asker.rights.reach(operation, session.as_str(), owner);
@@ -88,8 +92,8 @@ fn all_in(asker: &Asker<'_>, session: &Name) -> Answer<()> {
     Ok(())
 }
 
-/// The session's name is granted, and with it all sessions of the grant stay below its
-/// ceilings.
+/// Checks that the session's name is granted, and that with it all sessions of the grant stay below
+/// its ceilings.
 fn check_promise(asker: &Asker<'_>, promise: &Promise) -> Answer<()> {
     let session = Some(promise.session.to_string());
     let amounts = reserved_with(asker, promise);
@@ -111,7 +115,7 @@ fn reserved_with(asker: &Asker<'_>, promise: &Promise) -> Amounts {
     Amounts([None, Some(cpu), Some(memory), Some(bandwidth)])
 }
 
-/// Processor time at all levels, in parts of a million of one core; bytes; bits per second.
+/// Returns processor time at all levels, in parts of a million of one core; bytes; bits per second.
 fn resources(asker: &Asker<'_>, reservation: &Reservation) -> [u64; 3] {
     let processors = reservation.processors.iter().map(|it| it.share);
     let cpu = processors.chain(reservation.below).map(session::Share::parts_per_million);
@@ -126,13 +130,14 @@ fn resources(asker: &Asker<'_>, reservation: &Reservation) -> [u64; 3] {
     [cpu.sum(), memory.0, bandwidth.sum()]
 }
 
-/// Whether a session is no secret to the caller.
+/// Returns true when a session is no secret to the client.
 fn sees(asker: &Asker<'_>, session: &Session) -> bool {
     asker.rights.reach_everybody(Operation::Read)
         || (session.owner.is_none() || asker.rights.is_own(session.owner))
             && asker.rights.names_session(session.name.as_str())
 }
 
+/// Returns what the client may see.
 pub(super) fn sight(asker: &Asker<'_>) -> Sight {
     let sessions = asker.state.node.sessions().map(|session| session.name.to_string());
     asker.rights.sight(sessions)
