@@ -122,14 +122,14 @@ impl Daemon {
     /// Writes down what runs, or does so later with what else happens until then: of thousands of
     /// services it takes a tenth of a second. Nobody has been told, and the daemon after this one
     /// stops what it does not know.
-    pub(crate) fn remember_soon(&mut self) {
+    fn remember_soon(&mut self) {
         if self.recorder.due(self.control.is_changing()).is_some_and(|due| due <= Instant::now()) {
             self.remember();
         }
     }
 
     /// Writes down what runs, if that has changed.
-    pub(crate) fn remember(&mut self) {
+    fn remember(&mut self) {
         if self.runtime.take_dirty() {
             self.recorder.mark();
         }
@@ -146,10 +146,10 @@ impl Daemon {
                 ports: &self.identity.file.ports,
                 cell: self.runtime.cells.pid(CellNumber::FIRST),
                 node,
-                closed: &self.runtime.usage.closed,
-                fuel_closed: &self.runtime.usage.fuel_closed,
+                closed: self.runtime.usage.counted(),
+                fuel_closed: self.runtime.usage.fuel(),
                 lost_with_cells: self.runtime.plane.lost_with_cells(),
-                sessions_before: &self.runtime.usage.sessions.before,
+                sessions_before: self.runtime.usage.sessions.before(),
                 speed: self.runtime.plane.measured_speed(),
                 meters: self.runtime.usage.billing.meters(),
                 has_packet_ports: self.runtime.plane.front().packets().is_some(),
@@ -164,7 +164,7 @@ impl Daemon {
     }
 
     /// Bills what was used since the last time, once cells have told what they did.
-    pub(crate) fn bill(&mut self) {
+    fn bill(&mut self) {
         if !self.runtime.usage.billing.is_writing() {
             self.runtime.after_report(AfterReport::Bill);
         }
@@ -178,56 +178,26 @@ impl Daemon {
     }
 
     /// Sends the ledger what meters show, once that is in the record of what runs.
-    pub(crate) fn write_bill(&mut self) {
+    fn write_bill(&mut self) {
         self.remember();
         self.runtime.usage.billing.write();
     }
 
     /// Returns the time since the node started.
-    pub(crate) fn now(&self) -> Nanos {
+    fn now(&self) -> Nanos {
         self.identity.clock.now()
     }
 
     /// Returns what there is, for reading.
-    pub(crate) fn view(&self) -> View<'_> {
-        View {
-            now: self.now(),
-            file: &self.identity.file,
-            node_key: &self.identity.node_key,
-            node: self.control.node(),
-            state: self.control.state(),
-            plane: &self.runtime.plane,
-            cells: &self.runtime.cells,
-            neighbours: self.neighbours.as_ref(),
-            billing: &self.runtime.usage.billing,
-            demand: &self.demand,
-            compilers: &self.runtime.compilers,
-            sessions: &self.runtime.usage.sessions,
-            closed: &self.runtime.usage.closed,
-            fuel_closed: &self.runtime.usage.fuel_closed,
-        }
+    fn view(&self) -> View<'_> {
+        let Self { identity, control, runtime, neighbours, demand, .. } = self;
+        view_of(identity, control, runtime, neighbours.as_ref(), demand)
     }
 
     /// Returns the observations to be changed, beside what there is, for reading.
-    pub(crate) fn observe(&mut self) -> (&mut Observe, View<'_>) {
-        let now = self.now();
-        let view = View {
-            now,
-            file: &self.identity.file,
-            node_key: &self.identity.node_key,
-            node: self.control.node(),
-            state: self.control.state(),
-            plane: &self.runtime.plane,
-            cells: &self.runtime.cells,
-            neighbours: self.neighbours.as_ref(),
-            billing: &self.runtime.usage.billing,
-            demand: &self.demand,
-            compilers: &self.runtime.compilers,
-            sessions: &self.runtime.usage.sessions,
-            closed: &self.runtime.usage.closed,
-            fuel_closed: &self.runtime.usage.fuel_closed,
-        };
-        (&mut self.observe, view)
+    fn observe(&mut self) -> (&mut Observe, View<'_>) {
+        let Self { identity, control, runtime, neighbours, demand, observe, .. } = self;
+        (observe, view_of(identity, control, runtime, neighbours.as_ref(), demand))
     }
 
     /// Runs the loop until the node ends or is handed over.
@@ -353,14 +323,14 @@ impl Daemon {
     }
 
     /// Ends associations whose capability counts no more.
-    pub(crate) fn check_associations(&mut self) {
+    fn check_associations(&mut self) {
         if let Some(neighbours) = &mut self.neighbours {
             neighbours.end_without_right(&mut self.control, &self.runtime.cells);
         }
     }
 
     /// Starts what shall run and does not.
-    pub(crate) fn resume(&mut self) {
+    fn resume(&mut self) {
         self.runtime.renew_capacity(&mut self.control);
         self.control.resume();
     }
@@ -412,13 +382,13 @@ impl Daemon {
     }
 
     /// Writes down an event.
-    pub(crate) fn note(&mut self, note: Note) {
+    fn note(&mut self, note: Note) {
         let note = note.completed(self.control.node());
         self.observe.note(self.now(), note);
     }
 
     /// Takes note of what sessions have used, as cells have told.
-    pub(crate) fn note_use(&mut self) {
+    fn note_use(&mut self) {
         let (now, begin) = (self.now(), Instant::now());
         let usage = usage(&self.view());
         match usage {
@@ -429,14 +399,14 @@ impl Daemon {
     }
 
     /// Tells cells what captures want of them, if that has changed.
-    pub(crate) fn tell_taps(&mut self) {
+    fn tell_taps(&mut self) {
         if let Some(tap) = self.observe.poll_tap() {
             self.runtime.cells.tell_all(&tap, &[]);
         }
     }
 
     /// Answers `POST /v1/why`, now or when the kernel has run a copy of the front door.
-    pub(crate) fn explain(&self, request: &ExplainRequest, reply: Reply<Explanation>) {
+    fn explain(&self, request: &ExplainRequest, reply: Reply<Explanation>) {
         match self.observe.explain(&self.view(), request) {
             Ok(Explaining::Done(explanation)) => reply.ok(*explanation),
             Ok(Explaining::Run(run)) => {
@@ -465,6 +435,32 @@ impl Daemon {
         self.runtime.plane.detach();
         self.runtime.cells.remove(CellNumber::FIRST);
         self.runtime.plane.restore();
+    }
+}
+
+/// Returns the parts of a daemon that documents and counters are made of, as of now.
+fn view_of<'a>(
+    identity: &'a Identity,
+    control: &'a Control,
+    runtime: &'a Runtime,
+    neighbours: Option<&'a Neighbours>,
+    demand: &'a Demand,
+) -> View<'a> {
+    View {
+        now: identity.clock.now(),
+        file: &identity.file,
+        node_key: &identity.node_key,
+        node: control.node(),
+        state: control.state(),
+        plane: &runtime.plane,
+        cells: &runtime.cells,
+        neighbours,
+        billing: &runtime.usage.billing,
+        demand,
+        compilers: &runtime.compilers,
+        sessions: &runtime.usage.sessions,
+        closed: runtime.usage.counted(),
+        fuel_closed: runtime.usage.fuel(),
     }
 }
 

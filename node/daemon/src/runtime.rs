@@ -233,13 +233,13 @@ impl Runtime {
     }
 
     /// Releases a service that has ended: meters, placement, instance.
-    pub(crate) fn end_below(&mut self, control: &mut Control, entry: EntryId) {
+    fn end_below(&mut self, control: &mut Control, entry: EntryId) {
         let (billing, counters) = self.counters(control);
         billing.end_service(&counters, entry);
         self.place(control, |it, around| it.forget(around, entry));
         let Some(ended) = self.plane.services().end(entry) else { return };
         if let Some(session) = ended.session {
-            *self.usage.fuel_closed.entry(session).or_default() += ended.fuel;
+            self.usage.add_fuel(session, ended.fuel);
         }
         if ended.was_at_kernel {
             self.settle_gro(control, Some(entry));
@@ -252,7 +252,7 @@ impl Runtime {
     /// Sets GRO at the ports. It is on while there are services of streams, for it saves most of
     /// the cost of receiving intercepted connections, and off while a service is at kernel level,
     /// which has to see each frame by itself. `but` is the entry of a service that has ended.
-    pub(crate) fn settle_gro(&mut self, control: &mut Control, but: Option<EntryId>) {
+    fn settle_gro(&mut self, control: &mut Control, but: Option<EntryId>) {
         self.plane.settle_gro(control.node(), &self.placement, but);
     }
 
@@ -267,13 +267,13 @@ impl Runtime {
 
     /// Clears the counters of an entry. What was dropped there because its service is closed and
     /// its program gone stays counted.
-    pub(crate) fn clear_counters(&mut self, entry: EntryId) {
+    fn clear_counters(&mut self, entry: EntryId) {
         self.plane.services().clear_counters(entry);
     }
 
     /// Sends a completion when no packet is left in the front door and programs of now; nothing if
     /// that cannot be known.
-    pub(crate) fn when_packets_have_landed(&self, then: Done) {
+    fn when_packets_have_landed(&self, then: Done) {
         placing::wait_for_packets(self, then, false);
     }
 
@@ -288,7 +288,7 @@ impl Runtime {
     }
 
     /// Starts the cell; one that does not start is lost.
-    pub(crate) fn start_cell(&mut self, control: &mut Control, restarts: u32) {
+    fn start_cell(&mut self, control: &mut Control, restarts: u32) {
         let number = CellNumber::FIRST;
         if let Err(error) = self.try_start_cell(control, number) {
             tracing::error!(restarts, error = format!("{error:#}"), "the cell did not start");
@@ -319,7 +319,7 @@ impl Runtime {
 
     /// Sends an event in which cells have no part, for after the command that causes it: whoever gave
     /// that waits for an answer by then.
-    pub(crate) fn event_later(&self, event: Event) {
+    fn event_later(&self, event: Event) {
         let _ = self.done.send(Done::Happened(event));
     }
 
@@ -469,9 +469,7 @@ impl Runtime {
         for (rule, session) in rules {
             if let Ok(stats) = self.plane.front().rule_stats(rule) {
                 self.is_dirty = true;
-                let sum = self.usage.closed.entry(session).or_default();
-                sum.0 += stats.packets;
-                sum.1 += stats.bytes;
+                self.usage.add_counted(session, (stats.packets, stats.bytes));
             }
         }
     }

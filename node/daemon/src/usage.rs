@@ -11,9 +11,9 @@ pub(crate) struct Usage {
     pub(crate) billing: Billing,
     pub(crate) sessions: Sessions,
     /// Packets and bytes that removed rules had counted, by session.
-    pub(crate) closed: BTreeMap<Name, (u64, u64)>,
+    closed: BTreeMap<Name, (u64, u64)>,
     /// Fuel that removed services had used, by session.
-    pub(crate) fuel_closed: BTreeMap<Name, u64>,
+    fuel_closed: BTreeMap<Name, u64>,
 }
 
 impl Usage {
@@ -25,6 +25,36 @@ impl Usage {
             closed: BTreeMap::new(),
             fuel_closed: BTreeMap::new(),
         }
+    }
+
+    /// Takes over what a previous daemon counted of things that are gone.
+    pub(crate) fn adopt(
+        &mut self,
+        closed: BTreeMap<Name, (u64, u64)>,
+        fuel_closed: BTreeMap<Name, u64>,
+    ) {
+        (self.closed, self.fuel_closed) = (closed, fuel_closed);
+    }
+
+    /// Returns the packets and bytes that removed rules had counted, by session.
+    pub(crate) const fn counted(&self) -> &BTreeMap<Name, (u64, u64)> {
+        &self.closed
+    }
+
+    /// Returns the fuel that removed services had used, by session.
+    pub(crate) const fn fuel(&self) -> &BTreeMap<Name, u64> {
+        &self.fuel_closed
+    }
+
+    /// Adds the packets and bytes that a removed rule had counted for a session.
+    pub(crate) fn add_counted(&mut self, session: Name, (packets, bytes): (u64, u64)) {
+        let sum = self.closed.entry(session).or_default();
+        *sum = (sum.0 + packets, sum.1 + bytes);
+    }
+
+    /// Adds the fuel that a removed service had used in a session.
+    pub(crate) fn add_fuel(&mut self, session: Name, fuel: u64) {
+        *self.fuel_closed.entry(session).or_default() += fuel;
     }
 
     /// Releases what a session had used that is gone: another one of its name begins from zero, and

@@ -112,8 +112,8 @@ pub(super) fn adopt(
     };
     let mut daemon = super::join::join(start.clone(), parts, done.clone())?;
     let usage = &mut daemon.runtime.usage;
-    (usage.closed, usage.fuel_closed) = (record.closed, record.fuel_closed);
-    usage.sessions.before = record.sessions_before;
+    usage.adopt(record.closed, record.fuel_closed);
+    usage.sessions.adopt(record.sessions_before);
     usage.billing.adopt(record.meters);
     daemon.runtime.plane.resume(record.lost_with_cells, record.speed);
     daemon.runtime.renew_capacity(&mut daemon.control);

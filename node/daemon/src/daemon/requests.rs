@@ -44,7 +44,7 @@ pub(super) fn release_fetched(daemon: &mut Daemon) {
 }
 
 /// Handles a request for which the modules that it names have been looked for.
-pub(super) fn handle_fetched(daemon: &mut Daemon, Incoming { caller, request }: Incoming) {
+fn handle_fetched(daemon: &mut Daemon, Incoming { caller, request }: Incoming) {
     daemon.control.set_now(daemon.now());
     match request {
         Request::Change(change) => daemon.control.handle_change(caller, change),
@@ -62,7 +62,7 @@ pub(super) fn handle_fetched(daemon: &mut Daemon, Incoming { caller, request }: 
 
 /// Answers a request, now or when what it needs has come. Whoever no longer waits for the answer
 /// does not get it.
-pub(super) fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
+fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
     let sight = authorize::sight(daemon.control.state_mut(), &caller);
     match request {
         // Control handles them.
@@ -133,7 +133,7 @@ pub(super) fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
 }
 
 /// Answers a question about the desired state, with the generations of the journal.
-pub(super) fn desired_info(daemon: &Daemon, reply: Reply<DesiredInfo>) {
+fn desired_info(daemon: &Daemon, reply: Reply<DesiredInfo>) {
     let mut info = shown_desired(&daemon.identity.file, daemon.control.state().desired());
     let journal = daemon.control.state().desired().journal();
     // Beside the loop: the journal may be waiting for the disk.
@@ -151,7 +151,7 @@ pub(super) fn desired_info(daemon: &Daemon, reply: Reply<DesiredInfo>) {
 
 /// Writes a module to the disk, and compiles it meanwhile: it comes to be run. `early` is an
 /// answer before it is written.
-pub(super) fn put_module(
+fn put_module(
     daemon: &mut Daemon,
     wasm: Vec<u8>,
     early: bool,
@@ -220,14 +220,14 @@ pub(super) fn stored(
 }
 
 /// Returns the modules of the store that a client may run.
-pub(super) fn module_list(daemon: &mut Daemon, caller: &Caller) -> Answer<ModuleList> {
+fn module_list(daemon: &mut Daemon, caller: &Caller) -> Answer<ModuleList> {
     let listing = daemon.control.state().modules().store().list().map_err(failed)?;
     let modules = readable(daemon.control.state_mut(), caller, listing.modules);
     Ok(documents::modules::module_list(modules))
 }
 
 /// Keeps a client's signatures of a module, beside the loop.
-pub(super) fn add_signatures(
+fn add_signatures(
     daemon: &mut Daemon,
     wanted: &str,
     file: &str,
@@ -252,7 +252,7 @@ pub(super) fn hand_over_settled(daemon: &mut Daemon) {
 }
 
 /// Gives a message to a service that runs; the cell's answer goes to `reply`.
-pub(super) fn message(
+fn message(
     daemon: &mut Daemon,
     wanted: &str,
     request: &api::MessageRequest,

@@ -33,7 +33,7 @@ pub(crate) struct Sessions {
     /// Last reports of cells.
     reports: BTreeMap<SessionId, SessionReport>,
     /// Usage in cells that are gone.
-    pub(crate) before: BTreeMap<SessionId, SessionCounts>,
+    before: BTreeMap<SessionId, SessionCounts>,
     looks: VecDeque<Look>,
     /// Usage over time.
     history: History,
@@ -61,6 +61,16 @@ struct Look {
 }
 
 impl Sessions {
+    /// Takes over what was used in cells that are gone, as a previous daemon counted it.
+    pub(crate) fn adopt(&mut self, before: BTreeMap<SessionId, SessionCounts>) {
+        self.before = before;
+    }
+
+    /// Returns the usage in cells that are gone.
+    pub(crate) const fn before(&self) -> &BTreeMap<SessionId, SessionCounts> {
+        &self.before
+    }
+
     /// Handles reports of a cell.
     pub(crate) fn handle_reports(&mut self, reports: Vec<SessionReport>) {
         self.reports.extend(reports.into_iter().map(|report| (report.session, report)));
