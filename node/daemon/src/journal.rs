@@ -50,10 +50,10 @@ pub struct Journal {
     database: Option<Database>,
 }
 
-/// What a generation is, beside its state.
+/// Head of a generation: everything beside its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// What made it, in words.
+    /// Cause of it, in words.
     pub cause: String,
     /// The generation to go back to if nobody confirms this one.
     #[serde(default)]
@@ -75,9 +75,9 @@ pub struct Head {
 pub struct Record {
     /// Its number; they only grow.
     pub generation: u64,
-    /// What it is.
+    /// Head of the generation.
     pub head: Head,
-    /// What shall run.
+    /// State that shall run.
     pub state: DesiredState,
 }
 
@@ -92,17 +92,17 @@ impl Record {
     }
 }
 
-/// Why the journal cannot be read or written.
+/// Reason for the journal not being read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// The file system refused. The host's fault.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// Operation that was tried.
         action: &'static str,
-        /// With what.
+        /// File that it was tried with.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// Bytes that nobody wrote. The host's fault.
@@ -113,7 +113,7 @@ pub enum JournalError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         reason: String,
     },
     /// Written by a later version. The operator's fault.
@@ -129,7 +129,7 @@ pub enum JournalError {
     OtherNode {
         /// The file.
         path: PathBuf,
-        /// Whose it is.
+        /// Name of the other node.
         node: String,
     },
     /// Another process has it. The operator's fault.
@@ -539,7 +539,7 @@ fn io(action: &'static str, path: &Path) -> impl Fn(io::Error) -> JournalError {
     move |source| JournalError::Io { action, path: path.to_owned(), source }
 }
 
-/// What the store's error is to an operator.
+/// Returns the error of the journal that an error of the database is.
 fn of_redb(action: &'static str, path: &Path) -> impl Fn(redb::Error) -> JournalError {
     move |error| {
         let path = path.to_owned();

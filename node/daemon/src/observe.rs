@@ -1,7 +1,7 @@
 //! Documents, counters and events of a node: what it shows, and nothing that it does.
 //!
 //! ```text
-//!  owners ─ Daemon::view ─▶ View ─┬▶ documents ─▶ GET /v1/…
+//!  owners of the daemon ──▶ View ─┬▶ documents ─▶ GET /v1/…
 //!                                 └▶ counters ─▶ metrics, Observe: drops
 //!  Note ─▶ Observe: event log
 //!  taps ─▶ Observe: captures ─▶ GET /v1/captures/N, poll_tap ─▶ cells

@@ -40,9 +40,9 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Duration;
 use units::{EntryId, Name, RuleId};
 
-/// A cell that does not report within this time is shown as it was.
+/// Time within which a cell reports; later it is shown as it was.
 const REPORT_WITHIN: Duration = Duration::from_secs(2);
-/// Messages of a cell that are handled before what follows from them is done.
+/// Largest number of messages of a cell that are handled before what follows from them is done.
 const MESSAGES_AT_ONCE: usize = 256;
 
 /// Consequence of a message or of a call that another owner is to handle.

@@ -53,6 +53,7 @@ pub(super) struct Called {
     told: Option<Nanos>,
 }
 
+/// Service that runs because packets call it.
 struct Service {
     /// Questions that wait for its start.
     waiting: Vec<CallQuestion>,

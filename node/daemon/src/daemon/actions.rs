@@ -13,6 +13,11 @@ use api::{Deployed, ErrorCode, ErrorInfo, SCHEMA_VERSION};
 use cell::protocol::ToCell;
 use node::{Effect, Event};
 use std::sync::PoisonError;
+use std::time::Duration;
+use units::SessionId;
+
+/// Time within which a cell says what memory is in use; later the change is decided by what is known.
+const SAID_WITHIN: Duration = Duration::from_secs(2);
 
 /// Handles all pending actions, and begins the changes that wait for them, until nothing is left;
 /// then writes down what runs, or has that done soon.
@@ -73,6 +78,7 @@ fn mark_touched(daemon: &mut Daemon) {
     }
 }
 
+/// Handles a consequence of the runtime.
 fn do_runtime_action(daemon: &mut Daemon, action: runtime::Action) {
     use runtime::Action;
     match action {
@@ -101,6 +107,7 @@ fn do_runtime_action(daemon: &mut Daemon, action: runtime::Action) {
     }
 }
 
+/// Handles an action of control.
 fn do_action(daemon: &mut Daemon, action: Action) {
     match action {
         Action::Effect(effect) => {
@@ -176,6 +183,7 @@ fn do_action(daemon: &mut Daemon, action: Action) {
     }
 }
 
+/// Handles the loss of a cell.
 fn cell_lost(daemon: &mut Daemon, cell: CellNumber, why: String) {
     let lost = daemon.runtime.handle_cell_lost(&mut daemon.control, cell);
     // Once, however many services there were: the next daemon needs all of them or none.
@@ -192,6 +200,7 @@ fn cell_lost(daemon: &mut Daemon, cell: CellNumber, why: String) {
     daemon.runtime.sweep(&mut daemon.control, lost);
 }
 
+/// Continues what waited for the reports of cells.
 fn do_reported(daemon: &mut Daemon, then: AfterReport) {
     match then {
         AfterReport::Services(sight, reply) => reply.ok(seen_services(&daemon.view(), &sight)),
@@ -277,7 +286,7 @@ fn keep_in_journal(daemon: &Daemon, keep: Keep) {
 }
 
 /// Asks cells for the memory in use.
-fn ask_memory(daemon: &mut Daemon, number: u64, session: Option<units::SessionId>) {
+fn ask_memory(daemon: &mut Daemon, number: u64, session: Option<SessionId>) {
     if !daemon.runtime.cells.is_any() {
         return daemon.control.handle_memory(None);
     }
@@ -285,10 +294,7 @@ fn ask_memory(daemon: &mut Daemon, number: u64, session: Option<units::SessionId
     let done = daemon.done.clone();
     tokio::spawn(async move {
         tokio::time::sleep(SAID_WITHIN).await;
+        // The daemon is gone when nobody receives: nothing is left to do.
         let _ = done.send(Done::MemoryOverdue(number));
     });
 }
-
-/// Time within which a cell says what memory is in use; later the change is decided by what is
-/// known.
-const SAID_WITHIN: std::time::Duration = std::time::Duration::from_secs(2);

@@ -151,12 +151,7 @@ fn desired_info(daemon: &Daemon, reply: Reply<DesiredInfo>) {
 
 /// Writes a module to the disk, and compiles it meanwhile: it comes to be run. `early` is an
 /// answer before it is written.
-fn put_module(
-    daemon: &mut Daemon,
-    wasm: Vec<u8>,
-    early: bool,
-    reply: Reply<ModuleStored>,
-) {
+fn put_module(daemon: &mut Daemon, wasm: Vec<u8>, early: bool, reply: Reply<ModuleStored>) {
     let module = match Module::check(wasm) {
         Ok(module) => module,
         Err(problem) => return reply.refuse(usage(problem)),

@@ -1,4 +1,4 @@
-//! The thread that asks repositories: one after the other, those that are well first, some
+//! Thread that asks repositories: one after the other, those that are well first, some
 //! modules at a time, each within its time.
 //!
 //! ```text
@@ -6,7 +6,8 @@
 //!            └ who failed rests (oci_client::Mirrors)           └ what each said
 //! ```
 //!
-//! What comes is compared with its digest by `repository`; whether it may run, the daemon says.
+//! A module that comes is compared with its digest by `repository`; the daemon decides whether it may
+//! run.
 
 use crate::completion::Completion;
 use crate::config::{NodeFile, Repository, RepositorySource};
@@ -30,9 +31,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 use trust::{PublicKey, Signer};
 
-/// One fetch, with everything in it: whoever waits for it has not gone yet.
+/// Longest time of one fetch, with everything in it: whoever waits for it has not gone yet.
 pub(crate) const FETCH_TIME_MAX: Duration = Duration::from_secs(30);
-/// Of it, what one repository may take.
+/// Longest time of it at one repository.
 const REPOSITORY_TIME_MAX: Duration = Duration::from_secs(10);
 /// Tries of one request: the next repository is asked sooner than one that is down comes back.
 const ATTEMPTS_MAX: u32 = 2;
@@ -43,31 +44,31 @@ const ANY_NAME: &str = "module";
 
 const _: () = assert!(REPOSITORY_TIME_MAX.as_secs() * 2 < FETCH_TIME_MAX.as_secs());
 
-/// What is to be fetched.
+/// Module that is to be fetched.
 pub(crate) struct Job {
     pub(crate) fetch: Fetch<Digest>,
-    /// The node whose packet named it.
+    /// Node whose packet named it.
     pub(crate) previous: Option<PublicKey>,
 }
 
-/// A module that has come.
+/// Module that has come.
 pub(crate) struct Come {
     pub(crate) pulled: Pulled,
-    /// Those that the node believes, who have signed it.
+    /// Signers whom the node believes.
     pub(crate) signers: BTreeSet<Signer>,
-    /// Where it was.
+    /// Repository that had it.
     pub(crate) from: String,
 }
 
-/// Why it has not come.
+/// Reason for a module not having come.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) miss: Miss,
-    /// What each repository said.
+    /// Answers of the repositories, in words.
     pub(crate) text: String,
 }
 
-/// A fetch that has ended.
+/// Fetch that has ended.
 pub(crate) struct Fetched {
     pub(crate) fetch: Fetch<Digest>,
     pub(crate) came: Result<Come, Failure>,
@@ -80,7 +81,7 @@ pub(crate) struct Fetcher {
 }
 
 impl Fetcher {
-    /// Begins, if there are repositories. `config` is the node file's path.
+    /// Starts the thread, if there are repositories. `config` is the node file's path.
     pub(crate) fn begin(
         file: &NodeFile,
         config: &Path,
@@ -104,7 +105,7 @@ impl Fetcher {
         Ok(Some(Self { jobs }))
     }
 
-    /// Has something fetched; the completion gets it.
+    /// Fetches a module; the completion gets it.
     pub(crate) fn fetch(&self, job: Job) {
         // The thread ends after this does.
         let _ = self.jobs.send(job);
@@ -140,7 +141,7 @@ pub(crate) fn fetch_now(file: &NodeFile, config: &Path, job: &Job) -> Result<Com
     fetched.unwrap_or_else(|_| Err(failed(anyhow::anyhow!("its thread has ended"))))
 }
 
-/// The repositories of a node.
+/// Repositories of a node.
 struct Asking {
     repositories: Mutex<Mirrors<Known>>,
     transport: Arc<dyn Transport>,
@@ -150,7 +151,7 @@ struct Asking {
     begin: Instant,
 }
 
-/// One of them, and its open connections.
+/// Repository, and its open connections.
 #[derive(Clone)]
 struct Known {
     repository: Repository,
@@ -216,7 +217,8 @@ impl Asking {
         None
     }
 
-    /// Whom to ask, in which order: the node that sent us here first, as it was there just now.
+    /// Returns the repositories in the order of asking: the node that sent us here first, as it was
+    /// there just now.
     fn order(&self, previous: Option<PublicKey>) -> Vec<(usize, Known)> {
         let repositories = lock(&self.repositories);
         let is_previous = |number: &usize| {
@@ -230,7 +232,7 @@ impl Asking {
         first.into_iter().chain(rest).filter_map(of).collect()
     }
 
-    /// How a repository is asked, and for which name.
+    /// Returns the client of a repository, and the name to ask for.
     fn source(&self, known: &Known, job: &Job) -> Result<(Source, String), RepositoryError> {
         let Known { repository, connections } = known;
         let hops = job.fetch.hops.next().map_or(0, |hops| hops.get());
@@ -280,13 +282,13 @@ impl Asking {
     }
 }
 
-/// What a repository said.
+/// Answer of a repository.
 struct Said {
     miss: Miss,
     text: String,
 }
 
-/// Whether others would say the same: nobody has other bytes of that digest.
+/// Returns true when others would say the same: nobody has other bytes of that digest.
 const fn miss_of(problem: &RepositoryError) -> Miss {
     match problem {
         RepositoryError::NotFound { .. } | RepositoryError::NotAModule { .. } => Miss::NotThere,
@@ -298,7 +300,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The token in a file; nothing of it is ever said.
+/// Reads the token in a file; nothing of it is ever logged.
 fn token_in(path: &Path) -> Result<Token, RepositoryError> {
     let wrong =
         |why: String| RepositoryError::Credentials { path: path.display().to_string(), why };

@@ -1,5 +1,5 @@
-//! What a node file names by its digest when there is no daemon yet: a service's name is in its
-//! module, so nothing can be decided before it is there.
+//! Fetch of modules that a node file names by their digests, when there is no daemon yet: a service's
+//! name is in its module, so nothing can be decided before it is there.
 
 use super::fetcher::{Come, Job, fetch_now};
 use crate::config::{NodeFile, Unsigned};
@@ -8,7 +8,8 @@ use module_store::{Digest, Store};
 use node::wanted::{Fetch, Hops};
 use std::path::Path;
 
-/// Has the store hold what a node file names; the bytes of each module that had to be fetched.
+/// Fetches what a node file names into the store. Returns the bytes of each module that had to be
+/// fetched.
 pub(crate) fn fetch_for_start(file: &NodeFile, config: &Path, store: &Store) -> Result<Vec<u64>> {
     let mut fetched = Vec::new();
     if file.repositories.is_empty() {

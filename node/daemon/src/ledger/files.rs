@@ -7,7 +7,8 @@
 //!      lock                held by whoever appends
 //! ```
 //!
-//! What [`Files::append`] has returned is on the disk. After an error what is there is not known:
+//! Readings for which [`Files::append`] has returned are on the disk. After an error it is not known
+//! what is there:
 //! the files are to be opened again, which looks. Whoever only reads needs no lock.
 
 use crate::private;
@@ -25,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trust::{PublicKey, SecretKey, UnixTime};
 
-/// How a segment is called, behind its index.
+/// Name of a segment, behind its index.
 const SUFFIX: &str = "ledger";
 /// Digits of the shortest index.
 const DIGITS: usize = 8;
@@ -35,17 +36,17 @@ const _: () = assert!(FILE_LENGTH_MAX > ledger::chain::SEGMENT_LENGTH_MAX as u64
 /// Principals' readings are nobody else's business.
 const MODE: u32 = 0o600;
 
-/// Why a ledger cannot be read or written.
+/// Reason for a ledger not being read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
     /// The file system refused. The host's fault.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// Operation that was tried.
         action: &'static str,
-        /// With what.
+        /// File that it was tried with.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// Bytes that nobody wrote.
@@ -56,7 +57,7 @@ pub enum FilesError {
     Damaged {
         /// Where it is.
         directory: PathBuf,
-        /// What is wrong, and where.
+        /// Description of the damage, and its place.
         damage: Box<Damage>,
     },
     /// Another process appends to it. The operator's fault.
@@ -91,7 +92,7 @@ pub struct Files {
     _lock: Lock,
 }
 
-/// That no other process appends to these files.
+/// Lock by which no other process appends to these files.
 #[derive(Debug)]
 struct Lock(File);
 
@@ -271,7 +272,7 @@ fn first_frame(path: &Path) -> Result<u64, FilesError> {
     Ok(u64::from_le_bytes(number))
 }
 
-/// What each account used in a period, as far as the ledger goes.
+/// Returns what each account used in a period, as far as the ledger goes.
 ///
 /// # Errors
 /// When it cannot be read, or a sum has no room.
@@ -286,7 +287,7 @@ pub fn totals(directory: &Path, until: u64, period: Period) -> Result<Totals, Fi
     overflow.map_or(Ok(totals), |overflow| Err(FilesError::Overflow(overflow)))
 }
 
-/// A receipt for a principal's records from this own number on, as many as it has room for.
+/// Returns a receipt for a principal's records from this own number on, as many as it has room for.
 ///
 /// # Errors
 /// When the ledger cannot be read, or there are no such records.
@@ -312,7 +313,7 @@ pub fn receipt(
     Receipt::make(key, id, made, records).map_err(FilesError::Receipt)
 }
 
-/// The segments of a directory, by their index; none when there is no directory.
+/// Returns the segments of a directory, by their index; none when there is no directory.
 fn segments(directory: &Path) -> Result<Vec<(u64, PathBuf)>, FilesError> {
     let entries = match directory.read_dir() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

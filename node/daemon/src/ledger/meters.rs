@@ -1,4 +1,4 @@
-//! Meters: what counts for whom, and what each shows.
+//! Meters: counters of what is billed, by account.
 //!
 //! | meter | counts | begins with | survives |
 //! |---|---|---|---|
@@ -22,16 +22,16 @@ use units::{EntryId, Name, Nanos};
 
 const SECOND: u128 = 1_000_000_000;
 
-/// All of a node.
+/// Meters of a node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Meters {
     services: BTreeMap<EntryId, Metered>,
     accounts: Vec<Meter>,
-    /// Last readings that no ledger has yet.
+    /// Last readings of meters that have ended and that no ledger has yet.
     ended: Vec<Meter>,
 }
 
-/// One meter.
+/// Meter of an account.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Meter {
     id: [u8; 16],
@@ -41,19 +41,19 @@ struct Meter {
     shows: [u64; amounts::FIELDS],
 }
 
-/// Those of a service.
+/// Meters of a service.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Metered {
     user: Meter,
     below: Meter,
-    /// Fuel of both levels below, as it was looked at last.
+    /// Fuel of both levels below, as it was last read.
     fuel: u64,
-    /// When memory was looked at last, and what is less than a second of a byte.
+    /// Time at which memory was last read, and the rest that is less than a second of a byte.
     looked: Nanos,
     rest: u64,
 }
 
-/// Where meters get their ids: no two are alike, on any node.
+/// Source of the IDs of meters: no two are alike, on any node.
 #[derive(Debug)]
 pub(crate) struct Ids {
     seed: [u8; 32],
@@ -61,12 +61,12 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// From 32 random bytes.
+    /// Creates the source from 32 random bytes.
     pub(crate) const fn new(seed: [u8; 32]) -> Self {
         Self { seed, given: 0 }
     }
 
-    /// Another one.
+    /// Returns another ID.
     pub(crate) fn next(&mut self) -> [u8; 16] {
         self.given += 1;
         let hash = Sha256::new().chain_update(self.seed).chain_update(self.given.to_le_bytes());
@@ -82,7 +82,7 @@ impl Meter {
         Self { id, principal: account.principal, session, service, shows: [0; amounts::FIELDS] }
     }
 
-    /// It shows that now, and in no field less than before.
+    /// Sets what it shows: in no field less than before.
     fn show(&mut self, amounts: &Amounts) {
         for (shown, now) in self.shows.iter_mut().zip(amounts.as_array()) {
             *shown = (*shown).max(*now);
@@ -106,16 +106,16 @@ impl Meter {
     }
 }
 
-/// What a service has done so far, as its counters have it.
+/// Counters of a service so far.
 pub(crate) struct Counted<'a> {
     pub(crate) user: &'a ServiceReport,
     pub(crate) below: &'a BelowReport,
-    /// Whether it runs at nic now; else at kernel, if below at all.
+    /// True when it runs at `nic` now; else at `kernel`, if below at all.
     pub(crate) at_nic: bool,
 }
 
 impl Meters {
-    /// A service begins to count from zero.
+    /// Begins the meters of a service, which counts from zero.
     pub(crate) fn begin(
         &mut self,
         ids: &mut Ids,
@@ -132,17 +132,17 @@ impl Meters {
         }
     }
 
-    /// The services that count.
+    /// Returns the services that have meters.
     pub(crate) fn entries(&self) -> Vec<EntryId> {
         self.services.keys().copied().collect()
     }
 
-    /// Whether a service counts.
+    /// Returns true when a service has meters.
     pub(crate) fn has(&self, entry: EntryId) -> bool {
         self.services.contains_key(&entry)
     }
 
-    /// Looks at a service's counters.
+    /// Reads a service's counters.
     pub(crate) fn look(&mut self, now: Nanos, entry: EntryId, counted: &Counted<'_>) {
         let Some(metered) = self.services.get_mut(&entry) else { return };
         let (user, below) = (counted.user, &counted.below.stats);
@@ -168,21 +168,21 @@ impl Meters {
         );
     }
 
-    /// Looks at a service's fuel: it is about to run at another level.
+    /// Reads a service's fuel: it is about to run at another level.
     pub(crate) fn look_at_fuel(&mut self, entry: EntryId, counted: &Counted<'_>) {
         if let Some(metered) = self.services.get_mut(&entry) {
             metered.look_at_fuel(counted);
         }
     }
 
-    /// A service's counters end, or begin anew; they were looked at.
+    /// Ends the meters of a service, whose counters end or begin anew; they were read.
     pub(crate) fn end(&mut self, entry: EntryId) {
         if let Some(metered) = self.services.remove(&entry) {
             self.keep_last(metered);
         }
     }
 
-    /// What counts below user level begins anew; it was looked at.
+    /// Begins the meter below user level anew; it was read.
     pub(crate) fn begin_below(&mut self, ids: &mut Ids, entry: EntryId) {
         let Some(metered) = self.services.get_mut(&entry) else { return };
         let new = Meter { id: ids.next(), shows: [0; amounts::FIELDS], ..metered.below.clone() };
@@ -195,7 +195,7 @@ impl Meters {
         self.ended.extend([metered.user, metered.below].into_iter().filter(shows_something));
     }
 
-    /// An account has used something that belongs to no service.
+    /// Adds what an account has used that belongs to no service.
     pub(crate) fn add(&mut self, ids: &mut Ids, account: &Account, used: &[(Field, u64)]) {
         let at = self.accounts.iter().position(|meter| meter.is_for(account));
         let at = at.unwrap_or_else(|| {
@@ -205,7 +205,7 @@ impl Meters {
         used.iter().for_each(|(field, amount)| self.accounts[at].add(*field, *amount));
     }
 
-    /// What all of them show, those that have ended first: how many those are, and the readings.
+    /// Returns what all of them show, those that have ended first: their number, and the readings.
     pub(crate) fn readings(&self) -> (usize, Vec<Reading>) {
         let ended = self.ended.iter().map(|meter| meter.reading(true));
         let services = self.services.values().flat_map(|it| [&it.user, &it.below]);
@@ -213,12 +213,12 @@ impl Meters {
         (self.ended.len(), ended.chain(counting).collect())
     }
 
-    /// The ledger has the first of those that have ended.
+    /// Forgets the first of those that have ended: the ledger has them.
     pub(crate) fn forget_ended(&mut self, count: usize) {
         self.ended.drain(..count.min(self.ended.len()));
     }
 
-    /// All of them end.
+    /// Ends all of them.
     pub(crate) fn end_all(&mut self) {
         self.entries().into_iter().for_each(|entry| self.end(entry));
         self.ended.append(&mut self.accounts);
@@ -226,7 +226,7 @@ impl Meters {
 }
 
 impl Metered {
-    /// The memory that it has now counts for the time since the last look.
+    /// Adds the memory that it has now, for the time since the last reading.
     fn look_at_memory(&mut self, now: Nanos, bytes: u64) {
         let passed = now.saturating_sub(std::mem::replace(&mut self.looked, now));
         let used = u128::from(bytes) * u128::from(passed.0) + u128::from(self.rest);
@@ -235,7 +235,7 @@ impl Metered {
         self.user.add(Field::MemoryByteSeconds, seconds);
     }
 
-    /// What was used since the last look was used where the service is.
+    /// Adds the fuel since the last reading to the level at which the service is.
     fn look_at_fuel(&mut self, counted: &Counted<'_>) {
         let used = counted.below.fuel.saturating_sub(self.fuel);
         self.fuel = self.fuel.max(counted.below.fuel);
@@ -244,7 +244,7 @@ impl Metered {
     }
 }
 
-/// Nanoseconds of all calls at user level, as those that were timed let expect.
+/// Returns the nanoseconds of all calls at user level, as those that were timed let expect.
 fn cpu_ns(report: &ServiceReport) -> u64 {
     let timed: u64 = report.call_times.buckets.iter().sum();
     let sum = u128::from(report.call_times.sum_ns) * u128::from(report.packets);
