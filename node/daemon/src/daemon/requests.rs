@@ -4,6 +4,7 @@ use crate::access::Caller;
 use crate::answer::{Answer, error, failed, usage};
 use crate::cells::AfterReport;
 use crate::control::apply::{generations, shown_desired};
+use crate::control::authority::Sight;
 use crate::control::authorize::{self, readable};
 use crate::control::signatures::SignatureWrite;
 use crate::daemon::{Daemon, Done};
@@ -63,20 +64,27 @@ fn handle_fetched(daemon: &mut Daemon, Incoming { caller, request }: Incoming) {
 /// Answers a request, now or when what it needs has come. Whoever no longer waits for the answer
 /// does not get it.
 fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
-    let sight = authorize::sight(daemon.control.state_mut(), &caller);
     match request {
         // Control handles them.
         Request::Change(change) => daemon.control.handle_change(caller, change),
-        Request::Node(reply) => reply.ok(node_info(&daemon.view(), &sight)),
+        Request::Node(reply) => {
+            let sight = sight(daemon, &caller);
+            reply.ok(node_info(&daemon.view(), &sight));
+        }
         Request::Services(reply) => {
-            daemon.runtime.after_report(AfterReport::Services(sight, reply))
+            let sight = sight(daemon, &caller);
+            daemon.runtime.after_report(AfterReport::Services(sight, reply));
         }
         Request::Service(wanted, reply) => {
             daemon.runtime.after_report(AfterReport::Service(wanted, reply));
         }
         Request::Message(wanted, request, reply) => message(daemon, &wanted, &request, reply),
-        Request::Rules(reply) => reply.answer(rule_list(&daemon.view(), &sight)),
+        Request::Rules(reply) => {
+            let sight = sight(daemon, &caller);
+            reply.answer(rule_list(&daemon.view(), &sight));
+        }
         Request::Events(since, wait, reply) => {
+            let sight = sight(daemon, &caller);
             daemon.observe.handle_events(daemon.now(), (since, wait), sight, reply);
         }
         Request::BeginCapture(request, reply) => {
@@ -95,7 +103,10 @@ fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
             Err(refusal) => reply.refuse(refusal),
         },
         Request::Metrics(reply) => daemon.runtime.after_report(AfterReport::Metrics(reply)),
-        Request::Why(reply) => reply.ok(daemon.observe.why_list(&daemon.view(), &sight)),
+        Request::Why(reply) => {
+            let sight = sight(daemon, &caller);
+            reply.ok(daemon.observe.why_list(&daemon.view(), &sight));
+        }
         Request::Explain(request, reply) => daemon.explain(&request, reply),
         Request::Modules(reply) => reply.answer(module_list(daemon, &caller)),
         Request::PutModule(wasm, early, reply) => put_module(daemon, wasm, early, reply),
@@ -107,7 +118,10 @@ fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
         Request::AddSignatures(wanted, request, reply) => {
             add_signatures(daemon, &wanted, &request.file, reply);
         }
-        Request::Stats(reply) => daemon.runtime.after_report(AfterReport::Stats(sight, reply)),
+        Request::Stats(reply) => {
+            let sight = sight(daemon, &caller);
+            daemon.runtime.after_report(AfterReport::Stats(sight, reply));
+        }
         Request::Revoke(request, reply) => daemon.control.handle_revocation(&request, reply),
         Request::Revocations(reply) => reply.ok(revocations(daemon.control.state().authority())),
         Request::Backup(reply) => {
@@ -120,9 +134,11 @@ fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
             ledger::answer(&daemon.runtime.usage.billing, &daemon.identity.node_key, question)
         }
         Request::Sessions(reply) => {
-            daemon.runtime.after_report(AfterReport::Sessions(sight, reply))
+            let sight = sight(daemon, &caller);
+            daemon.runtime.after_report(AfterReport::Sessions(sight, reply));
         }
         Request::Session(wanted, reply) => {
+            let sight = sight(daemon, &caller);
             daemon.runtime.after_report(AfterReport::Session(sight, wanted, reply));
         }
         Request::HandOver(reply) => {
@@ -130,6 +146,11 @@ fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
             hand_over_settled(daemon);
         }
     }
+}
+
+/// Returns what a client may see.
+fn sight(daemon: &mut Daemon, caller: &Caller) -> Sight {
+    authorize::sight(daemon.control.state_mut(), caller)
 }
 
 /// Answers a question about the desired state, with the generations of the journal.

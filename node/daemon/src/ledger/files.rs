@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Readings for which [`Files::append`] has returned are on the disk. After an error it is not known
-//! what is there:
-//! the files are to be opened again, which looks. Whoever only reads needs no lock.
+//! what is there: the files are to be opened again, which reads them. Whoever only reads needs no
+//! lock.
 
 use crate::private;
 use ledger::receipt::RECORDS_MAX;
