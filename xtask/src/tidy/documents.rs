@@ -6,6 +6,8 @@
 //!   that exist, or says "not yet".
 //! * docs/README.md is an index: it links every document of docs/, and no document that is not
 //!   there; README.md links it.
+//! * a page of docs/design/ links files that are there, and a link with a name in backticks a file
+//!   that has that name.
 //! * docs/glossary.md is a table of term, meaning, and words that are not used
 //!   for it; those words stand nowhere else.
 
@@ -21,6 +23,8 @@ const START: &str = "README.md";
 const INDEX: &str = "docs/README.md";
 /// The folder of what the index lists.
 const INDEXED: &str = "docs/";
+/// Folder of the walks through the code.
+const WALKS: &str = "docs/design/";
 const GLOSSARY: &str = "docs/glossary.md";
 /// The root folders that hold crates.
 const TOPS: [&str; 11] = [
@@ -45,6 +49,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings.extend(promises(tree));
     findings.extend(glossary(tree));
     findings.extend(index(tree));
+    findings.extend(walks(tree));
     findings
 }
 
@@ -110,6 +115,50 @@ fn index(tree: &Tree) -> Vec<Finding> {
         findings.push(Finding::error("index", START, 1, "it does not link docs/README.md"));
     }
     findings
+}
+
+/// Finds links of walks to files that are gone, or have not the name that the link is for.
+fn walks(tree: &Tree) -> Vec<Finding> {
+    let pages = tree.files().filter(|(path, _)| path.starts_with(WALKS) && path.ends_with(".md"));
+    let mut findings = Vec::new();
+    for (page, text) in pages {
+        for (at, line) in text.lines().enumerate() {
+            let mut error = |message| findings.push(Finding::error("walk", page, at + 1, message));
+            // "… [`Type::function`" and "path) …" around each "](".
+            let parts: Vec<&str> = line.split("](").collect();
+            for pair in parts.windows(2) {
+                let target = pair[1].split([')', '#']).next().unwrap_or_default();
+                if target.is_empty() || target.contains("://") {
+                    continue;
+                }
+                let path = beside(WALKS, target);
+                let Some(linked) = tree.text(&path) else {
+                    error(format!("the link to {target} leads nowhere"));
+                    continue;
+                };
+                let named = pair[0].rsplit_once('[').map_or("", |(_, label)| label);
+                let named = named.strip_prefix('`').and_then(|it| it.strip_suffix('`'));
+                let name = named.and_then(|it| it.split('(').next()?.rsplit("::").next());
+                if let Some(name) = name.filter(|name| !has_word(linked, name)) {
+                    error(format!("{path} has no `{name}`"));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// Returns the path from the project's root of a link that stands in a page of a folder.
+fn beside(folder: &str, link: &str) -> String {
+    let mut path: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in link.split('/') {
+        match part {
+            "." => {}
+            ".." => drop(path.pop()),
+            part => path.push(part),
+        }
+    }
+    path.join("/")
 }
 
 /// Links of a Markdown text to files of the tree, each with its line.
@@ -221,6 +270,25 @@ mod tests {
         assert_eq!(with("nothing\n"), [1]);
         assert_eq!(with("`base/units`\n`core/gone`\n"), [2]);
         assert_eq!(with("`base/units`\n\n`levels/bpf/c/gone.c`\n"), [3]);
+    }
+
+    #[test]
+    fn a_walk_links_files_that_are_there_with_the_names_that_it_gives() {
+        let with = |line: &str| {
+            let page = format!("{WALKS}walk.md");
+            let tree = Tree::of(&[
+                ("core/a/src/lib.rs", "impl A { fn step(&self) {} }\n"),
+                (page.as_str(), line),
+            ]);
+            lines(&walks(&tree))
+        };
+        assert_eq!(with("[`A::step`](../../core/a/src/lib.rs), [it](walk.md)"), NONE);
+        assert_eq!(with("[`A::stop`](../../core/a/src/lib.rs)"), [1]);
+        assert_eq!(with("[`A::step`](../../core/a/src/gone.rs)"), [1]);
+        assert_eq!(
+            with("\n[`A::step`](../../core/a/src/lib.rs) [x](https://a.b/c) [`B`](w.md)"),
+            [2]
+        );
     }
 
     #[test]
