@@ -51,7 +51,7 @@ peer_forwarders() {
         --test system -- --exact --nocapture forwarders::a_node_sends_what_plain_linux_sends >&2
 }
 
-# docs/associations.md in Python, on noiseprotocol and OpenSSL: the handshake in both roles,
+# docs/guides/associations.md in Python, on noiseprotocol and OpenSSL: the handshake in both roles,
 # once with a cookie, then packets of many sizes over several keys.
 peer_association() {
     python_with association noiseprotocol==0.3.1 "cryptography>=42,<60" &&

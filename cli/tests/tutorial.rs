@@ -1,4 +1,4 @@
-//! docs/tutorial.md, as somebody types it: each block of commands into one shell, in an
+//! docs/start/tutorial.md, as somebody types it: each block of commands into one shell, in an
 //! empty folder; and what it shows is what comes.
 
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ fn the_tutorial_does_what_it_says() {
     if !testbase::root_or_skip("the tutorial") {
         return;
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/tutorial.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/start/tutorial.md");
     let blocks = blocks(&std::fs::read_to_string(path).unwrap());
     let commands: Vec<&str> =
         blocks.iter().filter(|(run, _)| *run).map(|(_, block)| &block[..]).collect();

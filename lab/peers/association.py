@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A peer for associations in Python, written from docs/associations.md alone.
+"""A peer for associations in Python, written from docs/guides/associations.md alone.
 
 Noise by the package noiseprotocol, all primitives by cryptography (OpenSSL).
 

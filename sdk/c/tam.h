@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Packet services in C: the packet ABI, version 1 (docs/module-abi.md), in the
+/* Packet services in C: the packet ABI, version 1 (docs/reference/module-abi.md), in the
  * shape of the Rust SDK. No library: every name is an address, a number, an
  * import, or a few lines that become part of the module.
  *

@@ -1,5 +1,5 @@
 ;; A module that uses every part of the packet ABI, version 1. Written by hand
-;; for base/abi's tests; docs/module-abi.md explains each part.
+;; for base/abi's tests; docs/reference/module-abi.md explains each part.
 (module
   (import "tam" "packet_load" (func $packet_load (param i32 i32 i32) (result i32)))
   (import "tam" "packet_store" (func $packet_store (param i32 i32 i32) (result i32)))

@@ -163,7 +163,7 @@ mod tests {
             ["base/wire", "core/node", "node/daemon"]
         );
         assert_eq!(affected_by(&["core/node/macros/src/lib.rs"]), ["core/node/macros"]);
-        assert_eq!(affected_by(&["docs/rules.md"]), [""; 0]);
+        assert_eq!(affected_by(&["docs/guides/rules.md"]), [""; 0]);
         assert_eq!(affected_by(&["Cargo.lock"]).len(), tree().len());
         assert_eq!(affected_by(&["vectors/http1/edge-cases.txt"]).len(), tree().len());
     }

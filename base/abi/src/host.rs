@@ -2,7 +2,7 @@
 //!
 //! [`check`](crate::check) compares a module's imports and exports with these
 //! tables, the engine links by them. What each function does is in
-//! docs/module-abi.md; nothing here runs one.
+//! docs/reference/module-abi.md; nothing here runs one.
 
 use core::fmt;
 

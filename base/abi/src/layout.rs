@@ -14,7 +14,7 @@
 //! ```
 //!
 //! The addresses are constants so that an access whose address is known at
-//! compile time is known to be packet or memory (docs/module-abi.md).
+//! compile time is known to be packet or memory (docs/reference/module-abi.md).
 
 /// The version of the ABI that this crate describes.
 pub const ABI_VERSION: u32 = 1;

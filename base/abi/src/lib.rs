@@ -3,7 +3,7 @@
 //! [`layout`] has the addresses and codes; [`host`] the host functions and
 //! hooks; [`manifest`] what a module declares in its custom section; [`check`]
 //! decides from the bytes alone whether a module keeps to the ABI.
-//! docs/module-abi.md is the text for strangers.
+//! docs/reference/module-abi.md is the text for strangers.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! The manifest: what a module declares of itself, as TOML in its custom section.
 //!
 //! [`Manifest::parse`] is the only way from text to a [`Manifest`]; every limit
-//! is applied there. The grammar for strangers is in docs/module-abi.md.
+//! is applied there. The grammar for strangers is in docs/reference/module-abi.md.
 
 pub(crate) mod error;
 

@@ -8,7 +8,7 @@ use abi::{HOOKS, HOST_FUNCTIONS, Unverified, Verdict};
 #[allow(dead_code)]
 mod sdk;
 
-const DOCUMENT: &str = include_str!("../../../docs/module-abi.md");
+const DOCUMENT: &str = include_str!("../../../docs/reference/module-abi.md");
 
 #[test]
 fn the_sdk_has_the_nodes_addresses() {

@@ -35,7 +35,7 @@ pub enum Lab {
     /// Make the lab of a topology file, and start a node in each router
     ///
     /// A link can have a rate, an mtu and a vlan. With delay, jitter, loss, burst, reorder, late,
-    /// duplicate, queue or seed a node stands in it and makes it so (docs/flakeway.md), as in:
+    /// duplicate, queue or seed a node stands in it and makes it so (docs/guides/flakeway.md), as in:
     ///
     /// ends = ["client", "r1"], delay = "10ms", loss = "0.1%", rate = "10Mbit"
     Up {

@@ -86,7 +86,7 @@ pub fn read_module(path: &Path) -> Result<(Vec<u8>, Checked), Failure> {
     let bytes = read_file(path, 2 * abi::layout::MODULE_LENGTH_MAX as u64)?;
     let checked = Unverified(&bytes).check().map_err(|error| {
         Failure::new(ErrorCode::Usage, format!("{}: {error}", path.display()))
-            .help("docs/module-abi.md says what a module is; `tam new NAME` writes one that works")
+            .help("docs/reference/module-abi.md says what a module is; `tam new NAME` writes one that works")
     })?;
     Ok((bytes, checked))
 }
@@ -98,7 +98,7 @@ pub fn read_packet_module(path: &Path) -> Result<(Vec<u8>, Checked), Failure> {
         let message =
             format!("{}: a module for streams (proxy-wasm) has no packets", path.display());
         return Err(Failure::new(ErrorCode::Usage, message)
-            .help("deploy it to a node, with a rule for TCP: docs/filters.md"));
+            .help("deploy it to a node, with a rule for TCP: docs/guides/filters.md"));
     }
     Ok((bytes, checked))
 }

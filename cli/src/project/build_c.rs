@@ -13,7 +13,7 @@ const COMPILE: [&str; 6] =
     ["--target=wasm32", "-O2", "-ffreestanding", "-fvisibility=hidden", "-Wall", "-Wextra"];
 /// For the memory functions: a loop in one of them is not to become a call of it.
 const OF_MEMORY: &str = "-fno-builtin";
-/// The packet's addresses stay free (docs/module-abi.md).
+/// The packet's addresses stay free (docs/reference/module-abi.md).
 const LINK: [&str; 7] = [
     "--no-entry",
     "--stack-first",

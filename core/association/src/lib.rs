@@ -12,7 +12,7 @@
 //!
 //! [`table`] is who talks to whom, [`packet`] what an active packet is, [`window`] that each one
 //! is accepted once, [`traffic`] the keys of an association on their way from the one to the
-//! other. The messages are in docs/associations.md.
+//! other. The messages are in docs/guides/associations.md.
 
 #![forbid(unsafe_code)]
 

@@ -9,7 +9,7 @@
 //! Afterwards no file, socket or process can be opened, made, signalled or traced, and nobody
 //! of the same user traces this one. Descriptors that it has, and those that its daemon still
 //! sends, keep working. A codec is another program: it opens what programs are started of, and
-//! nothing else. Two layers stand in front of each way out: docs/privileges.md.
+//! nothing else. Two layers stand in front of each way out: docs/reference/privileges.md.
 
 pub mod child;
 pub mod cores;

@@ -72,7 +72,7 @@ pub fn choose_level(load: Load, speeds: &[Speed; Level::COUNT]) -> Level {
 }
 
 /// What a coding's levels did with 285 KB of JavaScript on one core of an AMD EPYC (Zen 4) that
-/// others used, too (docs/compress.md). Other machines are faster or slower by some factor, which
+/// others used, too (docs/guides/compress.md). Other machines are faster or slower by some factor, which
 /// [`choose_level`]'s margin is for; bodies that are easier to code are faster as well.
 #[must_use]
 pub const fn measured(coding: Coding) -> &'static [Speed; Level::COUNT] {

@@ -1,4 +1,4 @@
-//! What encoders take, from measurements of their codecs' allocations (docs/compress.md).
+//! What encoders take, from measurements of their codecs' allocations (docs/guides/compress.md).
 
 use crate::{Coding, GATHER_MAX, Level};
 use units::Bytes;

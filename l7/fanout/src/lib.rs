@@ -10,7 +10,7 @@
 //!
 //! It is no application by itself: whoever is one passes on what concerns ends that are
 //! [owned](Fanout::owns) here. It reads no clock, and works in portions: [`Fanout::poll_timeout`]
-//! says that it is to be asked again at once when there is more. docs/reflector.md is the
+//! says that it is to be asked again at once when there is more. docs/guides/reflector.md is the
 //! reference.
 //!
 //! ```

@@ -11,7 +11,7 @@
 //! What can be read in two ways is refused, never guessed: [`Reason`] says what, [`Source`] by which
 //! sentence. What is passed on has exactly one framing; bodies are slices of the input. It
 //! is no client and no server: it keeps no time, and answers nobody but by [`refusal`].
-//! docs/http1.md is the reference.
+//! docs/reference/http1.md is the reference.
 //!
 //! ```
 //! use http1::{Encoder, Headers, RequestDecoder, RequestEvent};

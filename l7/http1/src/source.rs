@@ -1,4 +1,4 @@
-//! Sentences of the RFCs by which messages are refused. `docs/http1.md` has all of them.
+//! Sentences of the RFCs by which messages are refused. `docs/reference/http1.md` has all of them.
 
 use crate::reason::{Reason, Side};
 

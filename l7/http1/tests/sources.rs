@@ -2,7 +2,7 @@
 
 use http1::{Error, Reason, Side, refusal};
 
-const REFERENCE: &str = include_str!("../../../docs/http1.md");
+const REFERENCE: &str = include_str!("../../../docs/reference/http1.md");
 
 /// All reasons, with the side that they can be on; none is both.
 const ALL: [(Reason, Option<Side>); 54] = {
@@ -86,5 +86,5 @@ fn every_refusal_names_a_sentence_that_the_reference_has() {
             }
         }
     }
-    assert!(missing.is_empty(), "docs/http1.md lacks\n{}", missing.join("\n"));
+    assert!(missing.is_empty(), "docs/reference/http1.md lacks\n{}", missing.join("\n"));
 }

@@ -10,7 +10,7 @@
 //! The codec itself is somebody else's process: [`Wish::arguments`] is what ffmpeg is told, and
 //! [`Transcoding`] says what it is fed and when it starts and stops. Whatever the server sends,
 //! a codec gets an elementary stream that begins with a sequence header and an I picture.
-//! docs/filters.md is the reference.
+//! docs/guides/filters.md is the reference.
 //!
 //! Sources: ISO/IEC 13818-1 (program and transport streams), ISO/IEC 13818-2 (video), ISO/IEC
 //! 11172-1 and -2 (MPEG-1, which both contain), ITU-T T.81 (JPEG).

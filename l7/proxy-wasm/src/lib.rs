@@ -12,7 +12,7 @@
 //! [`Stream`]s of its contexts, since a module may turn to any of them in any callback
 //! (`proxy_set_effective_context`); between calls the caller puts in what has arrived and takes
 //! out what goes on. A call runs under an [`engine::Pace`], and comes back suspended when its time
-//! is over. What is offered, and what each function answers, is in docs/proxy-wasm.md.
+//! is over. What is offered, and what each function answers, is in docs/reference/proxy-wasm.md.
 //!
 //! Not here: bytes of HTTP, connections, who may use which module, who pays.
 #![forbid(unsafe_code)]

@@ -1,6 +1,6 @@
 //! Titles within a stream ("ICY", SHOUTcast and Icecast): every `icy-metaint` bytes of payload a
 //! length byte, and sixteen times as many bytes of text such as `StreamTitle='…';`, filled up
-//! with zeros. There is no standard; the format is described in docs/reflector.md.
+//! with zeros. There is no standard; the format is described in docs/guides/reflector.md.
 
 use crate::limits::ICY_INTERVAL_MAX;
 use std::sync::Arc;

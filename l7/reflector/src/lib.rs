@@ -10,7 +10,7 @@
 //!
 //! [`Ask`] says which requests may share a stream, [`Channel`] is one stream, [`framing`] finds
 //! frames so that players can join, [`icy`] reads and writes titles. It opens no connection and
-//! frames no body: that is `http1`'s. docs/reflector.md is the reference.
+//! frames no body: that is `http1`'s. docs/guides/reflector.md is the reference.
 //!
 //! ```
 //! use http1::{Framing, Headers, RequestHead, ResponseHead, Version};

@@ -11,7 +11,7 @@
 //! Connections are state machines: bytes come in, bytes go out, calls to the module in between.
 //! One call runs at a time; one whose turn is over stands still, whoever wants to make another
 //! waits, and who waits is not read. What the module logs and how it fares goes out as events.
-//! docs/filters.md says what a module sees and what becomes of what it makes.
+//! docs/guides/filters.md says what a module sees and what becomes of what it makes.
 //!
 //! Bodies of responses are coded behind the module, if it asks for that (`coding`), or are video
 //! that comes to it as pictures (`video`), by codecs that its owner starts ([`Codecs`]).

@@ -55,7 +55,7 @@ const RESTORE: &str = "restore";
 
 /// The oldest clang that knows arenas, and the newest that is looked for by its number.
 const CLANG_VERSIONS: std::ops::RangeInclusive<u32> = 19..=40;
-/// The oldest linker that leaves the packet's addresses free (docs/module-abi.md).
+/// The oldest linker that leaves the packet's addresses free (docs/reference/module-abi.md).
 const LINKER_VERSIONS: std::ops::RangeInclusive<u32> = 19..=40;
 
 const WARNINGS: [&str; 5] =

@@ -6,7 +6,7 @@
 //! CPU 0                  CPU 1                         CPU 0
 //! ```
 //!
-//! nginx has the level whose bodies are as short as ours. docs/bench-compress.md says it in whole
+//! nginx has the level whose bodies are as short as ours. docs/benchmarks/compress.md says it in whole
 //! sentences.
 
 pub(crate) mod text;

@@ -7,7 +7,7 @@
 //!  drip ─▶ s0 ═ n0 [ node: fetch, verify, compile, attach ] n1 ═ d0 ─▶ first marked
 //! ```
 //!
-//! docs/bench-install.md says it in whole sentences.
+//! docs/benchmarks/install.md says it in whole sentences.
 
 mod handshakes;
 

@@ -3,7 +3,7 @@
 //! Records a second to the disk, against a loop that appends the same bytes and waits for the
 //! disk as often, in the same folder; and packets a second of a service at user level on a node
 //! that reads its meters and writes its ledger each second (ten times as often as by default),
-//! against one that does so once an hour. docs/bench-ledger.md says it in whole sentences.
+//! against one that does so once an hour. docs/benchmarks/ledger.md says it in whole sentences.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -2,7 +2,7 @@
 //!
 //! First what compiling and loading alone take ([`program`]), then what an operator sees
 //! ([`node`]): from a request to the first packet that the service has handled, cold and warm,
-//! alone and in place of a version that runs. docs/bench-load.md says it in whole sentences.
+//! alone and in place of a version that runs. docs/benchmarks/load.md says it in whole sentences.
 
 pub(crate) mod first;
 pub(crate) mod module;

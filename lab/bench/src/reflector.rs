@@ -6,7 +6,7 @@
 //!   CPU 0               CPU 1                          CPU 0
 //! ```
 //!
-//! Both stations play the same frames. docs/bench-reflector.md says it in whole sentences.
+//! Both stations play the same frames. docs/benchmarks/reflector.md says it in whole sentences.
 
 pub(crate) mod crowd;
 mod icecast;

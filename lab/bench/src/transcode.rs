@@ -6,7 +6,7 @@
 //! ```
 //!
 //! ffmpeg does the same conversion, from the same server, into frames of the same size and of the
-//! nearest format that it has. docs/bench-transcode.md says it in whole sentences.
+//! nearest format that it has. docs/benchmarks/transcode.md says it in whole sentences.
 
 mod cinema;
 mod device;

@@ -1,5 +1,5 @@
 //! Random packets, and random things that a module does to them: the engine
-//! against a few lines of Rust that follow docs/module-abi.md.
+//! against a few lines of Rust that follow docs/reference/module-abi.md.
 
 #![forbid(unsafe_code)]
 

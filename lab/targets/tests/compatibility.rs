@@ -1,5 +1,5 @@
 //! Documents and modules of version 1, as they were when they were committed: what
-//! docs/compatibility.md promises goes on to read them. A file here is never changed.
+//! docs/reference/compatibility.md promises goes on to read them. A file here is never changed.
 
 use std::path::{Path, PathBuf};
 

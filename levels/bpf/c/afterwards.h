@@ -18,7 +18,7 @@
 #include "tun.h"
 #include "ways.h"
 
-/* Verdicts: docs/module-abi.md. */
+/* Verdicts: docs/reference/module-abi.md. */
 #define VERDICT_PASS 0
 #define VERDICT_REROUTE 0x100
 #define VERDICT_DROP 1

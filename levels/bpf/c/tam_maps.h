@@ -448,7 +448,7 @@ struct tam_lane {
 
 /* From the front door to a module's program and back: one for each entry, and so at
  * an address that the program has as a constant. Who reads or writes it is in the
- * entry's lane. The first 64 bytes are the metadata of docs/module-abi.md, as the
+ * entry's lane. The first 64 bytes are the metadata of docs/reference/module-abi.md, as the
  * module sees them; then comes what the module's program leaves. The compiler
  * (levels/wasm-to-bpf, layout.rs) has the same offsets.
  *

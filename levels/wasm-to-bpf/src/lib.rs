@@ -8,7 +8,7 @@
 //!
 //! It is a pure function: no I/O, no clock, the same bytes out for the same
 //! bytes in. It loads nothing and knows no maps, only where their descriptors
-//! go. How the translation works, and why it is right, is in docs/compiler.md.
+//! go. How the translation works, and why it is right, is in docs/design/compiler.md.
 #![forbid(unsafe_code)]
 
 mod back;

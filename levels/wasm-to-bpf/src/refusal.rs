@@ -136,7 +136,7 @@ pub enum Reason {
     },
     /// A function that no host function is.
     #[error(
-        "it calls '{module}.{import}', which is no host function of this type; call one of docs/module-abi.md, or leave it out"
+        "it calls '{module}.{import}', which is no host function of this type; call one of docs/reference/module-abi.md, or leave it out"
     )]
     UnknownImport {
         /// From where.

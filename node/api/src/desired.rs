@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApplyRequest {
-    /// The text of a node file (docs/node-file.md); ports and settings may be left out.
+    /// The text of a node file (docs/reference/node-file.md); ports and settings may be left out.
     pub text: String,
     /// The file's name, in messages and as the cause of the generation.
     pub file: String,

@@ -16,7 +16,7 @@ pub struct ErrorDocument {
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorInfo {
-    /// Its kind; each has an exit status (docs/exit-codes.md).
+    /// Its kind; each has an exit status (docs/reference/exit-codes.md).
     pub code: ErrorCode,
     /// What happened and why.
     pub message: String,

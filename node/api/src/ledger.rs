@@ -1,4 +1,4 @@
-//! What principals used: records, sums and receipts (docs/ledger.md).
+//! What principals used: records, sums and receipts (docs/guides/ledger.md).
 
 use ledger::{Account, Amounts, Field, Sum, Usage};
 use serde::{Deserialize, Serialize};

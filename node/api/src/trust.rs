@@ -80,7 +80,7 @@ pub struct NodeBackup {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignaturesRequest {
-    /// As `tam sign` writes them beside a module (docs/repository.md, "Signatures").
+    /// As `tam sign` writes them beside a module (docs/guides/repository.md, "Signatures").
     pub file: String,
 }
 

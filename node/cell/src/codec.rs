@@ -3,7 +3,7 @@
 //!
 //! It reads video from standard input and writes pictures to standard output, which are both one
 //! socket whose other end a cell has. Whatever somebody put into the video, what can be done of it
-//! is in docs/privileges.md.
+//! is in docs/reference/privileges.md.
 
 use rustix::process::{Resource, Rlimit, setpriority_process, setrlimit};
 use sandbox::cores;

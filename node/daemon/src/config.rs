@@ -5,7 +5,7 @@
 //!                     └─ Wanted: services and rules, each with its place in the text
 //! ```
 //!
-//! One form for `tam node`, `tam apply` and the routers of labs (docs/node-file.md). Which
+//! One form for `tam node`, `tam apply` and the routers of labs (docs/reference/node-file.md). Which
 //! module a name means, and whether the node can have all this, is decided elsewhere.
 
 mod associations;
@@ -91,7 +91,7 @@ fast_path = "auto"
 # listen = "192.0.2.1:7443"
 
 # Packets that call modules, of those who shake hands with a token: UDP ports at addresses of the
-# node's own (docs/associations.md).
+# node's own (docs/guides/associations.md).
 # [associations]
 # listen = ["192.0.2.1:7443"]
 

@@ -21,7 +21,7 @@ pub(crate) fn warn_of_own() {
             "this mount namespace has a file system of its own there: what the node keeps for the \
              next daemon is gone with its last process, and a start or a takeover from elsewhere \
              begins anew. Enter the network namespace alone: nsenter --net=/run/netns/NAME \
-             (docs/troubleshooting.md)"
+             (docs/start/troubleshooting.md)"
         );
     }
 }

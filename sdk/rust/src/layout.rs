@@ -1,7 +1,7 @@
 //! Addresses, offsets and codes of the packet ABI, version 1, as a module sees them.
 //!
 //! The same numbers as in the node's own source; a test of the node compares
-//! the two. docs/module-abi.md explains them.
+//! the two. docs/reference/module-abi.md explains them.
 
 /// Where the metadata begins in linear memory; the stack ends here.
 pub const META_ADDRESS: usize = 0x8000;

@@ -28,7 +28,7 @@
 //! Built for `wasm32-unknown-unknown` the crate uses no standard library and no
 //! allocator; with its feature `std` a service has both. Built natively it has the standard library and
 //! [`testing`], so that `cargo test` runs a service over bytes without a node.
-//! What the node promises is in docs/module-abi.md.
+//! What the node promises is in docs/reference/module-abi.md.
 
 #![cfg_attr(all(target_arch = "wasm32", not(feature = "std")), no_std)]
 

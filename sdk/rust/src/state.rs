@@ -18,7 +18,7 @@ type Cell<T> = std::sync::Mutex<T>;
 pub struct State<T>(Cell<T>);
 
 // SAFETY: a module without threads has one CPU at a time in its memory
-// (docs/module-abi.md, Lanes), so nothing is ever shared between threads.
+// (docs/reference/module-abi.md, Lanes), so nothing is ever shared between threads.
 #[cfg(target_arch = "wasm32")]
 unsafe impl<T> Sync for State<T> {}
 

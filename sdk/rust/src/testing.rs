@@ -1,6 +1,6 @@
 //! A node small enough for a unit test: runs a service's functions over bytes.
 //!
-//! It keeps to docs/module-abi.md where a service can see it: window, metadata,
+//! It keeps to docs/reference/module-abi.md where a service can see it: window, metadata,
 //! host functions and their errors. It does not route, and it is no sandbox: a
 //! panic fails the test.
 //!

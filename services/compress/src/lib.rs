@@ -1,5 +1,5 @@
 //! `compress`: has responses coded with what their client accepts. It decides by heads alone; the
-//! node codes the bodies (docs/compress.md).
+//! node codes the bodies (docs/guides/compress.md).
 //!
 //! ```text
 //!  request head ─▶ Request ──────────────┐

@@ -61,7 +61,7 @@ mod reason {
     pub const TICK: u16 = 5;
 }
 
-/// Frames that one call may send (docs/module-abi.md).
+/// Frames that one call may send (docs/reference/module-abi.md).
 const SENDS_MAX: usize = 4;
 /// The longest of them.
 const FRAME_LENGTH_MAX: usize = 9_018;

@@ -44,7 +44,7 @@ mod reason {
     pub const BLOCKED: u16 = 2;
 }
 
-/// What events say, each with a prefix (docs/guard.md).
+/// What events say, each with a prefix (docs/guides/guard.md).
 mod event {
     /// It slept and does no more.
     pub const WOKEN: u32 = 1;

@@ -77,7 +77,7 @@ fn on_packet(packet: &mut Packet<'_>) -> Verdict {
     }
 }
 
-/// What `guard-limit` reads; docs/guard.md has the layout.
+/// What `guard-limit` reads; docs/guides/guard.md has the layout.
 fn mark(prefix: &Prefix, slot: u16, seconds: u16) -> [u8; 16] {
     let mut mark = [0; 16];
     mark[..8].copy_from_slice(&prefix.bits.to_be_bytes());

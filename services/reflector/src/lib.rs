@@ -1,5 +1,5 @@
 //! `reflector`: gives requests for live streams to the node, which has each of them once for all who
-//! listen (docs/reflector.md). It decides by the request's head.
+//! listen (docs/guides/reflector.md). It decides by the request's head.
 //!
 //! ```text
 //!  request head ─▶ Config::choose ─▶ Some(key) ─▶ the node's `tamandua_reflect`

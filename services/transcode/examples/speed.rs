@@ -1,5 +1,5 @@
 //! What packing costs, in nanoseconds for a pixel: `cargo run --release --example speed`. Each
-//! number is the fastest of some rounds; docs/transcode.md has them. No test: it judges nothing.
+//! number is the fastest of some rounds; docs/guides/transcode.md has them. No test: it judges nothing.
 
 use std::time::Instant;
 use transcode::choice::Size;

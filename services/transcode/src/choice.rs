@@ -213,7 +213,7 @@ impl Choice {
         if is_slow { SLOW_WEIGHT } else { 1 }
     }
 
-    /// What the node is asked for (docs/filters.md): two choices with the same text need nothing
+    /// What the node is asked for (docs/guides/filters.md): two choices with the same text need nothing
     /// else of it.
     pub fn argument(&self) -> String {
         let Self { size: Size { width, height }, rate, .. } = self;

@@ -1,5 +1,5 @@
 //! `transcode`: gives a small device the pictures of an MPEG-2 stream, at the size, rate, palette
-//! and byte rate that the device chooses, and changes while it plays (docs/transcode.md). The node
+//! and byte rate that the device chooses, and changes while it plays (docs/guides/transcode.md). The node
 //! decodes and scales; the module says how, and packs pictures for the device's display.
 //!
 //! ```text

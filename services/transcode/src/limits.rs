@@ -11,7 +11,7 @@ pub const HEIGHT_MAX: u16 = 1080;
 
 /// Pixels of a picture that is packed here: 800 x 480, the largest display that is common on small
 /// devices. A call of a module ends after 5 ms, and takes all streams with it; packing so many
-/// takes 2 ms (docs/transcode.md, "What it costs").
+/// takes 2 ms (docs/guides/transcode.md, "What it costs").
 pub const PIXELS_MAX: u32 = 384_000;
 /// Floyd-Steinberg in colours takes twice as long, so that half as many are allowed, and each
 /// counts for two in a call.
@@ -19,7 +19,7 @@ pub const SLOW_WEIGHT: u32 = 2;
 /// Pixels that are packed in one call, for the same reason: one largest picture, or several small
 /// ones.
 pub const PIXELS_PER_CALL_MAX: u32 = 400_000;
-/// Bytes that one call gives on: as many as a module may make in a buffer (docs/proxy-wasm.md).
+/// Bytes that one call gives on: as many as a module may make in a buffer (docs/reference/proxy-wasm.md).
 pub const OUTPUT_LENGTH_MAX: usize = 1 << 20;
 
 /// Pictures in a second, in thousandths, that the node takes.

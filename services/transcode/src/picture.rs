@@ -1,4 +1,4 @@
-//! Pictures as the node gives them (docs/filters.md): a part of the body is one or more whole ones.
+//! Pictures as the node gives them (docs/guides/filters.md): a part of the body is one or more whole ones.
 //!
 //! ```text
 //!   0               2               4       6       8               12              16

@@ -1,4 +1,4 @@
-//! Ids that nobody guesses: random bytes of the node, by WASI (docs/proxy-wasm.md). The SDK has no
+//! Ids that nobody guesses: random bytes of the node, by WASI (docs/reference/proxy-wasm.md). The SDK has no
 //! call for them, so that this is the module's only `unsafe` (ADR 0011).
 
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Each external dependency has its line in docs/dependencies.md, and none is stale.
+//! Each external dependency has its line in docs/reference/dependencies.md, and none is stale.
 //!
 //! A line is a table row whose first cell is the crate's name in backticks.
 
@@ -10,7 +10,7 @@ use super::documents::{backticked, rows};
 use super::tree::Tree;
 
 const CHECK: &str = "dependencies";
-const DOCUMENT: &str = "docs/dependencies.md";
+const DOCUMENT: &str = "docs/reference/dependencies.md";
 
 /// Compares the manifests with the document.
 pub fn check(tree: &Tree) -> Vec<Finding> {

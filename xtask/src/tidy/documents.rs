@@ -4,11 +4,11 @@
 //!   or file that is not there.
 //! * SPECIFICATION.md is a table of promise, test, status: a promise names tests
 //!   that exist, or says "not yet".
-//! * docs/README.md is an index: it links every document of docs/, and no document that is not
-//!   there; README.md links it.
-//! * a page of docs/design/ links files that are there, and a link with a name in backticks a file
-//!   that has that name.
-//! * docs/glossary.md is a table of term, meaning, and words that are not used
+//! * docs/README.md is an index: it links every document of docs/; README.md links it.
+//! * A relative link leads to a file of the tree.
+//! * A link of a page of docs/design/ whose text is a name in backticks leads to a file that has
+//!   that name.
+//! * docs/reference/glossary.md is a table of term, meaning, and words that are not used
 //!   for it; those words stand nowhere else.
 
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ const INDEX: &str = "docs/README.md";
 const INDEXED: &str = "docs/";
 /// Folder of the walks through the code.
 const WALKS: &str = "docs/design/";
-const GLOSSARY: &str = "docs/glossary.md";
+const GLOSSARY: &str = "docs/reference/glossary.md";
 /// The root folders that hold crates.
 const TOPS: [&str; 11] = [
     "base/",
@@ -49,6 +49,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings.extend(promises(tree));
     findings.extend(glossary(tree));
     findings.extend(index(tree));
+    findings.extend(dead_links(tree));
     findings.extend(walks(tree));
     findings
 }
@@ -96,18 +97,12 @@ fn index(tree: &Tree) -> Vec<Finding> {
         return vec![Finding::error("index", INDEX, 1, "this document is missing")];
     };
     let mut findings = Vec::new();
-    let linked: BTreeSet<String> = links(text).map(|(_, link)| from_root(link)).collect();
+    let linked: BTreeSet<String> = links(text).map(|(_, link)| beside(INDEXED, link)).collect();
     for (path, _) in tree.files() {
         let is_document = path.starts_with(INDEXED) && path.ends_with(".md") && path != INDEX;
         if is_document && !linked.contains(path) {
             let message = format!("{path} is not linked; say in one line what it is for");
             findings.push(Finding::error("index", INDEX, 1, message));
-        }
-    }
-    for (line, link) in links(text) {
-        if !tree.has(&from_root(link)) {
-            let message = format!("the link to {link} leads nowhere");
-            findings.push(Finding::error("index", INDEX, line, message));
         }
     }
     let starts = tree.text(START).unwrap_or_default();
@@ -117,7 +112,22 @@ fn index(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Finds links of walks to files that are gone, or have not the name that the link is for.
+/// Finds relative links of documents to files that are not in the tree.
+fn dead_links(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.files().filter(|(path, _)| path.ends_with(".md")) {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        for (line, link) in links(text) {
+            if !link.is_empty() && !tree.has(&beside(folder, link)) {
+                let message = format!("the link to {link} leads nowhere");
+                findings.push(Finding::error("link", path, line, message));
+            }
+        }
+    }
+    findings
+}
+
+/// Finds links of walks to files that have not the name that the link is for.
 fn walks(tree: &Tree) -> Vec<Finding> {
     let pages = tree.files().filter(|(path, _)| path.starts_with(WALKS) && path.ends_with(".md"));
     let mut findings = Vec::new();
@@ -132,10 +142,7 @@ fn walks(tree: &Tree) -> Vec<Finding> {
                     continue;
                 }
                 let path = beside(WALKS, target);
-                let Some(linked) = tree.text(&path) else {
-                    error(format!("the link to {target} leads nowhere"));
-                    continue;
-                };
+                let Some(linked) = tree.text(&path) else { continue };
                 let named = pair[0].rsplit_once('[').map_or("", |(_, label)| label);
                 let named = named.strip_prefix('`').and_then(|it| it.strip_suffix('`'));
                 let name = named.and_then(|it| it.split('(').next()?.rsplit("::").next());
@@ -168,11 +175,6 @@ fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
         let files = targets.filter(|target| !target.contains("://") && !target.starts_with('#'));
         files.map(move |target| (at + 1, target.split('#').next().unwrap_or(target)))
     })
-}
-
-/// The path from the project's root of a link that stands in the index.
-fn from_root(link: &str) -> String {
-    link.strip_prefix("../").map_or_else(|| format!("{INDEXED}{link}"), str::to_owned)
 }
 
 fn promises(tree: &Tree) -> Vec<Finding> {
@@ -284,9 +286,8 @@ mod tests {
         };
         assert_eq!(with("[`A::step`](../../core/a/src/lib.rs), [it](walk.md)"), NONE);
         assert_eq!(with("[`A::stop`](../../core/a/src/lib.rs)"), [1]);
-        assert_eq!(with("[`A::step`](../../core/a/src/gone.rs)"), [1]);
         assert_eq!(
-            with("\n[`A::step`](../../core/a/src/lib.rs) [x](https://a.b/c) [`B`](w.md)"),
+            with("\n[`A::stop`](../../core/a/src/lib.rs) [x](https://a.b/c) [`B`](w.md)"),
             [2]
         );
     }
@@ -328,22 +329,31 @@ mod tests {
     }
 
     #[test]
-    fn the_index_links_every_document_and_no_dead_one() {
+    fn the_index_links_every_document() {
         let with = |text: &str| {
             lines(&index(&Tree::of(&[
-                ("docs/rules.md", "# Rules\n"),
+                ("docs/guides/rules.md", "# Rules\n"),
                 ("docs/adr/0001-a.md", "# 0001\n"),
                 ("services/nat/README.md", "# nat\n"),
                 (START, "[all](docs/README.md)\n"),
                 (INDEX, text),
             ])))
         };
-        let all = "[r](rules.md) [a](adr/0001-a.md#why)\n[n](../services/nat/README.md)\n";
+        let all = "[r](guides/rules.md) [a](adr/0001-a.md#why)\n[n](../services/nat/README.md)\n";
         assert_eq!(with(all), NONE);
-        assert_eq!(with("[r](rules.md)\n"), [1]);
-        assert_eq!(with(&format!("{all}[x](gone.md) [y](https://example.org)\n")), [3]);
+        assert_eq!(with("[r](guides/rules.md)\n"), [1]);
         let unlinked = Tree::of(&[(START, "# Tam\n"), (INDEX, "# Documents\n")]);
         assert_eq!(lines(&index(&unlinked)), [1]);
+    }
+
+    #[test]
+    fn a_relative_link_leads_to_a_file_of_the_tree() {
+        let with = |text: &str| {
+            let files = [("docs/guides/a.md", text), ("docs/b.md", "# B\n"), (START, "# Tam\n")];
+            lines(&dead_links(&Tree::of(&files)))
+        };
+        assert_eq!(with("[b](../b.md#why) [it](#here) [y](https://example.org)\n"), NONE);
+        assert_eq!(with("[root](../../README.md)\n[x](b.md)\n[y](../gone.md)\n"), [2, 3]);
     }
 
     #[test]

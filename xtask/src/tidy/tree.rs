@@ -9,7 +9,7 @@ use std::path::Path;
 use super::rust::{Source, Unreadable};
 
 /// Endings of the files that are read; files without one are read by name.
-const ENDINGS: [&str; 8] = ["rs", "c", "h", "toml", "md", "sh", "wat", "yml"];
+const ENDINGS: [&str; 9] = ["rs", "c", "h", "toml", "md", "sh", "wat", "yml", "svg"];
 /// Files without an ending that people write.
 const NAMES: [&str; 2] = ["Makefile", "run"];
 /// Folders that hold nothing that people write.

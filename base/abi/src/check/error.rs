@@ -80,7 +80,7 @@ pub enum CheckError {
     },
     /// No manifest.
     #[error(
-        "the module has no custom section '{MANIFEST_SECTION}', so it declares no ABI version; build it with an SDK, or add the section as docs/module-abi.md says"
+        "the module has no custom section '{MANIFEST_SECTION}', so it declares no ABI version; build it with an SDK, or add the section as docs/reference/module-abi.md says"
     )]
     NoManifest,
     /// A manifest with a fault.

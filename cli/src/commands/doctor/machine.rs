@@ -157,7 +157,7 @@ fn seccomp() -> Check {
     Check::needed("seccomp", is_there.into(), found).advice(ADVICE)
 }
 
-/// The second layer around cells and compile workers; docs/privileges.md.
+/// The second layer around cells and compile workers; docs/reference/privileges.md.
 fn landlock() -> Check {
     const NAME: &str = "landlock";
     match sandbox::landlock() {

@@ -17,7 +17,7 @@ use units::Name;
 /// The service's name, which is also its module's, and its session's.
 const SERVICE: &str = "flakeway";
 const SESSION: &str = "link";
-/// At this rate a byte of the clock's frames takes a microsecond (docs/flakeway.md).
+/// At this rate a byte of the clock's frames takes a microsecond (docs/guides/flakeway.md).
 const CLOCK_RATE: &str = "8Mbit/s";
 /// Nearly all of it, in periods that are shorter than what a link's delays are measured in.
 const CLOCK_SHARE: &str = "9900us/10ms";

@@ -1,14 +1,14 @@
 //! What a grant lacks to be of use: rights without which a node refuses every request of an
 //! operation that the grant allows.
 //!
-//! docs/trust.md, "What a request needs", is the table that this and a node
+//! docs/guides/trust.md, "What a request needs", is the table that this and a node
 //! (`node/daemon/src/authorize.rs`) keep to. What a node alone knows, whose things are and what a
 //! module imports, is left out: these gaps are there on every node.
 
 use abi::Level;
 use trust::{Extent, Grant, Kind, Operation, UnixTime};
 
-/// The session of infrastructure (docs/sessions.md).
+/// The session of infrastructure (docs/guides/sessions.md).
 const SYSTEM: &str = "system";
 
 /// Returns what can never be used of a grant, each as a sentence with what to add.

@@ -8,7 +8,7 @@ use mpeg2::Wish;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What is looked at of a frame's head (docs/transcode.md).
+/// What is looked at of a frame's head (docs/guides/transcode.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     size: (u16, u16),

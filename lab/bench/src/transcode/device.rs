@@ -1,4 +1,4 @@
-//! A device that plays, and chooses while it does (docs/transcode.md).
+//! A device that plays, and chooses while it does (docs/guides/transcode.md).
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -322,7 +322,7 @@ const fn is_about_something(operation: Operation) -> bool {
     )
 }
 
-/// What the design says (docs/trust.md, "What a request needs").
+/// What the design says (docs/guides/trust.md, "What a request needs").
 fn expected(role: Role, operation: Operation, owner: Role) -> Got {
     use Operation as O;
     let everything = matches!(role, Role::Operator | Role::Administrator);

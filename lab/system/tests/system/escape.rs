@@ -1,5 +1,5 @@
 //! Code that has broken out of its module, or of the compiler: what a real cell and a real compile
-//! worker can still do. The list of what they may is docs/privileges.md.
+//! worker can still do. The list of what they may is docs/reference/privileges.md.
 //!
 //! ```text
 //!  node: daemon ─ cell ◀────── ptrace: do this, do that, each refused

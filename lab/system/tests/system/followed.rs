@@ -1,6 +1,6 @@
 //! What a node follows of the kernel's state: each change, made while packets of a cached flow and
 //! of new ones pass, decides about the next ones, and so does its end. [`TABLE`] is the list of
-//! docs/kernel.md, which `the_page_lists_what_is_followed` generates.
+//! docs/reference/kernel.md, which `the_page_lists_what_is_followed` generates.
 //!
 //! ```text
 //!  client ── left  r1  right ── server, with 10.99.0.1 and fd99::1 on its loopback
@@ -661,7 +661,7 @@ fn sockets(line: &Line, host: &str, own: [IpAddr; 2], port: u16) -> [UdpSocket; 
 
 #[test]
 fn the_page_lists_what_is_followed() {
-    const PAGE: &str = include_str!("../../../../docs/kernel.md");
+    const PAGE: &str = include_str!("../../../../docs/reference/kernel.md");
     const HEAD: &str = "| in the kernel | what it decides | noticed |\n|---|---|---|\n";
     let row = |it: &Followed| {
         let noticed = match it.noticed {
@@ -672,7 +672,7 @@ fn the_page_lists_what_is_followed() {
     };
     let table: String = TABLE.iter().map(row).collect();
     let expected = format!("{HEAD}{table}\n");
-    assert!(PAGE.contains(&expected), "docs/kernel.md needs this table:\n{expected}");
+    assert!(PAGE.contains(&expected), "docs/reference/kernel.md needs this table:\n{expected}");
 }
 
 #[test]

@@ -225,7 +225,7 @@ fn cinema<'scope, 'env>(
     });
 }
 
-/// Size, palette and bytes of each frame that a device gets (docs/transcode.md).
+/// Size, palette and bytes of each frame that a device gets (docs/guides/transcode.md).
 fn frames(mut body: &[u8]) -> Vec<(u16, u16, u8, usize)> {
     let mut frames = Vec::new();
     while let Some((head, behind)) = body.split_first_chunk::<20>() {

@@ -11,7 +11,7 @@ mod walks;
 use crate::interpret::Machine;
 use crate::{Entry, Flavour, Image, Options, TrapCode, front, ir, passes, unit};
 
-/// The module of docs/module-abi.md.
+/// The module of docs/reference/module-abi.md.
 const EXPIRE: &str = include_str!("../../tests/expire.wat");
 
 fn options(entry: Entry) -> Options {

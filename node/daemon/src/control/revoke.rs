@@ -108,7 +108,7 @@ pub(super) fn handle_second(state: &mut NodeState, deployments: &mut Deployments
         let way = if reading.wall_ahead_by > 0 { "ahead of" } else { "behind" };
         let by = reading.wall_ahead_by.unsigned_abs();
         let text = format!(
-            "the machine's clock is {by} s {way} the time by which capabilities end; set it right (docs/trust.md, Time)"
+            "the machine's clock is {by} s {way} the time by which capabilities end; set it right (docs/guides/trust.md, Time)"
         );
         state.note(Note::new(EventKind::ClockOdd, text));
     }

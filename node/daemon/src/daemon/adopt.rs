@@ -206,7 +206,7 @@ pub(crate) fn check_place(file: &NodeFile, config: &Path) -> Result<()> {
         let pins = Path::new(bpf::front_door::PIN_DIRECTORY).join(file.name.as_str());
         if !pins.exists() && !record.has_packet_ports && has_front_door(&record) {
             bail!(
-                "the front door of the node '{}' is at its ports, and its pins in another file system than this process sees at {}: start it with 'nsenter --net=/run/netns/NAME', which 'ip netns exec' is not (docs/troubleshooting.md)",
+                "the front door of the node '{}' is at its ports, and its pins in another file system than this process sees at {}: start it with 'nsenter --net=/run/netns/NAME', which 'ip netns exec' is not (docs/start/troubleshooting.md)",
                 file.name,
                 bpf::pin::BPFFS
             );

@@ -7,7 +7,7 @@
 //!  nobody tells    netfilter, IPsec, queueing disciplines ─▶ slow reasons ─────────┘
 //! ```
 //!
-//! docs/kernel.md lists what is followed; a system test generates that list and changes each entry
+//! docs/reference/kernel.md lists what is followed; a system test generates that list and changes each entry
 //! while packets of cached flows pass. It knows no port: [`KernelSettings::watch`] names the devices.
 
 use namespaces::sysctl;
@@ -17,7 +17,7 @@ use tokio::time::Duration;
 
 /// Interval at which settings are read that the kernel sends no notification of.
 pub(crate) const LOOK: Duration = Duration::from_millis(400);
-/// Time within which a change is followed (docs/kernel.md).
+/// Time within which a change is followed (docs/reference/kernel.md).
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(1);
 /// As much again is left for a reading that is slow.
 const _: () = assert!(2 * LOOK.as_millis() < FOLLOWED_WITHIN.as_millis());

@@ -1,4 +1,4 @@
-//! Meaning of, and advice on, every reason for which a packet leaves the fast path or is dropped. docs/troubleshooting.md has more words for the same.
+//! Meaning of, and advice on, every reason for which a packet leaves the fast path or is dropped. docs/start/troubleshooting.md has more words for the same.
 
 /// Explanation of a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,7 +219,7 @@ const OTHERS: &[Reason] = &[
     reason(
         "active_malformed",
         "a datagram for the node's associations is no active packet",
-        "`tam capture` has it; docs/associations.md says what one looks like",
+        "`tam capture` has it; docs/guides/associations.md says what one looks like",
     ),
     reason(
         "active_unknown",

@@ -174,7 +174,7 @@ fn control(path: &str, streams: &Streams) -> Answer {
     }
 }
 
-/// A picture as a node gives it (docs/filters.md).
+/// A picture as a node gives it (docs/guides/filters.md).
 fn picture(choice: &Choice, change: u16, time: Duration, is_bars: bool) -> Vec<u8> {
     let Size { width, height } = choice.size;
     let pixel = |x: u16, y: u16| {

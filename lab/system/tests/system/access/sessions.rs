@@ -31,7 +31,7 @@ impl World {
     }
 }
 
-/// What the design says (docs/trust.md, "Sessions").
+/// What the design says (docs/guides/trust.md, "Sessions").
 pub(super) fn expected(role: Role, operation: Operation, owner: Role, own: bool) -> Got {
     use Operation as O;
     let reads = matches!(operation, O::Sessions | O::Session);

@@ -305,7 +305,7 @@ mod tests {
     use super::*;
     use crate::config::NodeFile;
 
-    const PAGE: &str = include_str!("../../../../../docs/node-file.md");
+    const PAGE: &str = include_str!("../../../../../docs/reference/node-file.md");
 
     /// The example of the manual, with its modules as files.
     fn example() -> String {
