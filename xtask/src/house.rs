@@ -1,11 +1,12 @@
 //! Measures of the code's inside: sizes of types, where they are implemented, circles of files,
-//! shares of tests.
+//! shares of tests, openings of doc comments.
 //!
 //! ```text
 //!  Tree ─ syn ─▶ per file: structs, inherent methods, paths to other files
 //!                  └─▶ House: types by size ─▶ tidy's limits (tidy/owners.rs)
 //!                             files in circles
 //!                             lines of tests by crate
+//!                             openings by crate (tidy/comments.rs)
 //! ```
 //!
 //! It knows names, not types: methods belong to the type of their name in the same file, else in a
@@ -17,6 +18,7 @@ use std::fmt;
 use serde::Serialize;
 use syn::visit::{self, Visit};
 
+use crate::tidy::comments::{self, Openings};
 use crate::tidy::rust::Source;
 use crate::tidy::tree::Tree;
 
@@ -67,6 +69,8 @@ pub struct House {
     pub circles: Vec<Circle>,
     /// Lines by crate.
     pub lines: BTreeMap<String, Lines>,
+    /// Openings of doc comments by crate.
+    pub openings: BTreeMap<String, Openings>,
 }
 
 impl House {
@@ -86,6 +90,8 @@ impl House {
             house.owners.extend(owners_of(&krate.folder, &root, &files));
             house.circles.extend(circles_of(&root, &files));
         }
+        let openings = comments::by_crate(tree).into_iter();
+        house.openings = openings.map(|(krate, count)| (krate.to_owned(), count)).collect();
         house
     }
 }
@@ -366,6 +372,10 @@ impl fmt::Display for House {
         for (krate, lines) in &self.lines {
             let part = 100 * lines.tests / lines.all.max(1);
             writeln!(f, "{krate:<28} {:>8} {part:>6} %", lines.all)?;
+        }
+        writeln!(f, "\n{:<28} {:>8} {:>8}", "crate", "comments", "hiding")?;
+        for (krate, openings) in &self.openings {
+            writeln!(f, "{krate:<28} {:>8} {:>8}", openings.all, openings.hiding)?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@
 //! | [`unsafety`] | where `unsafe` and C may be |
 //! | [`determinism`] | no clock and no random order in `base` and `core` |
 //! | [`text`] | openings, unfinished work, panics, machine paths |
+//! | [`comments`] | doc comments open with their subject |
 //! | [`timers`] | no timer begins anew because something else has happened |
 //! | [`features`] | builds and tests resolve the same features |
 //! | [`dependencies`] | each external dependency has its line in the docs |
@@ -18,6 +19,7 @@
 //! | [`documents`] | ARCHITECTURE.md and SPECIFICATION.md agree with the tree; the glossary |
 
 pub mod arrows;
+pub mod comments;
 pub mod dependencies;
 pub mod determinism;
 pub mod documents;
@@ -39,11 +41,12 @@ use tree::Tree;
 
 /// Runs every check.
 pub fn check(tree: &Tree, listings: &Listings) -> Report {
-    let checks: [fn(&Tree) -> Vec<Finding>; 9] = [
+    let checks: [fn(&Tree) -> Vec<Finding>; 10] = [
         arrows::check,
         unsafety::check,
         determinism::check,
         text::check,
+        comments::check,
         timers::check,
         examples::check,
         dependencies::check,
