@@ -25,7 +25,7 @@ const SHARED: [&str; 7] = [
 /// Packages that services are written with, outside the workspace as they are.
 const SDKS: [&str; 2] = ["sdk/rust", "sdk/stream"];
 
-/// One package of the workspace.
+/// Package of the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Package {
     pub folder: PathBuf,

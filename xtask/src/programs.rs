@@ -23,7 +23,7 @@ const SYSTEM: &str = "lab/system";
 /// Least time of a test that is worth a line although it passed.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// One test program that Cargo has built.
+/// Test program that Cargo has built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// Folder of its package, where it runs.

@@ -1,4 +1,4 @@
-//! Which crates of the workspace may use which: design rules as data.
+//! Allowed dependencies between the workspace's crates: design rules as data.
 //!
 //! ```text
 //!            cli
@@ -23,9 +23,9 @@ const CHECK: &str = "arrows";
 /// Crates that may use both `core` and `levels`: the roots where they meet.
 const ROOTS: [&str; 7] =
     ["node/daemon", "node/cell", "cli", "lab/sim", "lab/conformance", "lab/system", "lab/targets"];
-/// What of `lab` the command line may use, it alone of all that is not `lab`.
+/// Crates of `lab` that the command line may use; no other crate outside `lab` may use any.
 const CLI_USES_OF_LAB: [&str; 2] = ["lab/topology", "lab/bench"];
-/// What every crate's tests may use beside what the crate may.
+/// Crates that every crate's tests may use beside what the crate may.
 const TESTS_MAY_USE: [&str; 1] = ["lab/testbase"];
 /// Crate that only tests of `l7` may use.
 const L7_TESTS_MAY_USE: &str = "l7/testkit";
@@ -62,7 +62,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether the crate in folder `from` may use the one in folder `to`.
+/// Returns true if the crate in folder `from` may use the one in folder `to`.
 fn may_use(from: &str, to: &str) -> bool {
     let top = |folder: &str| folder.split('/').next().unwrap_or_default().to_owned();
     match (top(from).as_str(), top(to).as_str()) {
@@ -116,15 +116,14 @@ fn entries(krate: &Crate) -> impl Iterator<Item = (&'static str, &str, &toml::Va
     })
 }
 
-/// Whether a dependency may be one of the tree: it is not when a version alone says what it is,
-/// as that is a registry's.
+/// Returns true if a dependency may be one of the tree. A registry's is given by a version alone.
 fn is_of_the_tree(value: &toml::Value) -> bool {
     let has = |key| value.get(key).is_some();
     let is_of_registry = value.is_str() || has("version");
     !is_of_registry || has("path") || has("workspace")
 }
 
-/// Where each crate is. A service may have the name of what it is about: nobody uses services.
+/// Folder of each crate. A service may have the name of what it is about: nobody uses services.
 fn folders_by_name(tree: &Tree) -> BTreeMap<&str, &str> {
     let is_service = |krate: &&Crate| krate.folder.starts_with("services/");
     let services = tree.crates.iter().filter(is_service);

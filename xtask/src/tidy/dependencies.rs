@@ -60,7 +60,7 @@ fn declared(tree: &Tree) -> BTreeSet<String> {
     names
 }
 
-/// Whether a manifest itself gives this dependency a version instead of a path or the workspace's.
+/// Returns true if a manifest gives this dependency a version, not a path or the workspace's.
 fn is_external(manifest: &toml::Table, name: &str) -> bool {
     ["dependencies", "dev-dependencies", "build-dependencies"].iter().any(|table| {
         let value = manifest.get(*table).and_then(|table| table.get(name));

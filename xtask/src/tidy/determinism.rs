@@ -22,7 +22,7 @@ const FORBIDDEN: [(&[&str], &str); 10] = [
     (&["TcpStream"], "bytes come in and go out as data"),
     (&["TcpListener"], "bytes come in and go out as data"),
 ];
-/// As above, but tests may.
+/// Names that product code may not use outside `node` and `cli`, but tests may.
 const FORBIDDEN_OUTSIDE_TESTS: [(&[&str], &str); 3] = [
     (&["std", ":", ":", "fs"], "bytes come in as an argument"),
     (&["std", ":", ":", "env"], "settings come in as an argument"),

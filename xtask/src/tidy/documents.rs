@@ -19,8 +19,8 @@ use super::tree::Tree;
 
 const MAP: &str = "ARCHITECTURE.md";
 const SPECIFICATION: &str = "SPECIFICATION.md";
-const START: &str = "README.md";
-const INDEX: &str = "docs/README.md";
+pub const START: &str = "README.md";
+pub const INDEX: &str = "docs/README.md";
 /// The folder of what the index lists.
 const INDEXED: &str = "docs/";
 /// Folder of the walks through the code.
@@ -40,7 +40,7 @@ const TOPS: [&str; 11] = [
     "services/",
     "sdk/",
 ];
-/// What a promise without a test says.
+/// Status of a promise without a test.
 const NOT_YET: &str = "not yet";
 
 /// Runs the checks of documents.
@@ -62,7 +62,7 @@ pub fn rows(text: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
     })
 }
 
-/// What stands in backticks.
+/// Returns the parts of a text in backticks.
 pub fn backticked(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -156,7 +156,7 @@ fn walks(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Returns the path from the project's root of a link that stands in a page of a folder.
-fn beside(folder: &str, link: &str) -> String {
+pub fn beside(folder: &str, link: &str) -> String {
     let mut path: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in link.split('/') {
         match part {
@@ -243,7 +243,7 @@ fn glossary(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Where the project speaks: documents, and Rust with its comments and messages.
+/// Returns true for documents, and for Rust with its comments and messages.
 fn is_prose(path: &str) -> bool {
     (path.ends_with(".md") || path.ends_with(".rs")) && !path.starts_with("xtask/")
 }

@@ -22,9 +22,9 @@ pub const TESTED: &str = "--edges=normal,build,dev";
 /// Output of `cargo tree` for the two kinds of builds.
 #[derive(Debug, Default)]
 pub struct Listings {
-    /// With [`BUILT`].
+    /// Dependencies of a build with [`BUILT`].
     pub built: String,
-    /// With [`TESTED`].
+    /// Dependencies of a build with [`TESTED`].
     pub tested: String,
 }
 

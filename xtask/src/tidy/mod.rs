@@ -64,28 +64,28 @@ pub fn check(tree: &Tree, listings: &Listings) -> Report {
     Report::new(findings)
 }
 
-/// Whether a finding fails the run.
+/// Severity of a finding: an error fails the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// The run fails.
     Error,
-    /// Said, and no more.
+    /// The finding is printed, and the run passes.
     Warning,
 }
 
-/// One place that breaks one rule.
+/// Place that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Finding {
     /// Path from the project's root.
     pub path: String,
     /// Line, counted from 1.
     pub line: usize,
-    /// Whether it fails the run.
+    /// Severity of the finding.
     pub level: Level,
     /// The rule's short name.
     pub check: &'static str,
-    /// What is wrong, and what to do.
+    /// Sentence that says what is wrong, and what to do.
     pub message: String,
 }
 

@@ -5,18 +5,18 @@
 
 use proc_macro2::{TokenStream, TokenTree};
 
-/// One token.
+/// Token of Rust.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Its text; a literal is `""`, brackets are tokens of their own.
+    /// Text; a literal is `""`, brackets are tokens of their own.
     pub text: String,
-    /// Its line, counted from 1.
+    /// Line, counted from 1.
     pub line: usize,
-    /// Whether it lies in an item under `#[cfg(test)]` or `#[test]`.
+    /// True in an item under `#[cfg(test)]` or `#[test]`.
     pub test: bool,
 }
 
-/// One Rust file.
+/// Rust file as tokens and items.
 #[derive(Debug)]
 pub struct Source {
     tokens: Vec<Token>,
@@ -25,7 +25,7 @@ pub struct Source {
 /// The file has no balanced brackets, or text that is no token.
 #[derive(Debug)]
 pub struct Unreadable {
-    /// Where reading stopped.
+    /// Line at which reading stopped.
     pub line: usize,
 }
 
@@ -43,7 +43,8 @@ impl Source {
         Ok(Self { tokens })
     }
 
-    /// Where the words stand one after the other, such as `["Instant", ":", ":", "now"]`.
+    /// Returns the first token of each place at which the words follow each other, such as
+    /// `["Instant", ":", ":", "now"]`.
     pub fn find<'a>(&'a self, words: &'a [&str]) -> impl Iterator<Item = &'a Token> {
         self.tokens
             .windows(words.len())
@@ -51,7 +52,7 @@ impl Source {
             .filter_map(|window| window.first())
     }
 
-    /// Whether the words stand somewhere.
+    /// Returns true if the words follow each other somewhere.
     pub fn has(&self, words: &[&str]) -> bool {
         self.find(words).next().is_some()
     }

@@ -1,4 +1,4 @@
-//! What can be seen in one file alone: its opening, unfinished work,
+//! Checks of one file alone: its opening, unfinished work,
 //! panics, and traces of the machine that it was written on.
 
 use super::Finding;
@@ -56,7 +56,7 @@ fn words(
     findings
 }
 
-/// Whether `word` stands in the line and is no part of a longer word.
+/// Returns true if `word` stands in the line and is no part of a longer word.
 pub fn has_word(line: &str, word: &str) -> bool {
     let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {

@@ -17,14 +17,14 @@ const SKIPPED: [&str; 4] = ["target", ".git", ".demo", "node_modules"];
 /// No text file of the project is larger; a larger one is data (4 MiB).
 const FILE_LENGTH_MAX: u64 = 4 << 20;
 
-/// One Cargo package of the tree.
+/// Cargo package of the tree.
 #[derive(Debug)]
 pub struct Crate {
-    /// Its folder from the root, such as `base/units`.
+    /// Folder from the root, such as `base/units`.
     pub folder: String,
-    /// Its Cargo.toml.
+    /// Parsed Cargo.toml.
     pub manifest: toml::Table,
-    /// Whether the workspace names it as a member.
+    /// True if the workspace names it as a member.
     pub member: bool,
 }
 
@@ -95,7 +95,7 @@ impl Tree {
         self.rust_files().filter_map(|(path, source)| Some((path, source.as_ref().ok()?)))
     }
 
-    /// Whether a file or folder of this path is there. Only text files count.
+    /// Returns true if there is a file or folder of this path. Only text files count.
     pub fn has(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         self.files.keys().any(|file| {
@@ -109,7 +109,7 @@ impl Tree {
     }
 }
 
-/// Whether a path lies in a folder of templates, which become files of a user's project.
+/// Returns true if a path lies in a folder of templates, which become files of a user's project.
 fn is_template(path: &str) -> bool {
     path.split('/').any(|part| part == "templates")
 }

@@ -1,4 +1,4 @@
-//! Where `unsafe` and C may be; everywhere else the compiler is told to forbid it.
+//! Crates that may hold `unsafe` or C; everywhere else the compiler is told to forbid it.
 //!
 //! The list is a decision: changing it needs an ADR in docs/adr.
 
