@@ -11,7 +11,7 @@ ARGS ?=
 PEERS ?=
 PREFIX ?= /usr/local
 
-.PHONY: help setup setup-tests build services samples install demo test quick test-peers soak fuzz bench clean
+.PHONY: help setup setup-tests build services samples install demo test quick test-peers soak fuzz bench book clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -37,6 +37,9 @@ soak: setup-tests services ## 1,000 compile bombs, 100 kills, 1,000 of a ledger'
 
 fuzz: services ## every fuzz target for FUZZ_SECONDS (60), guided where a nightly Rust and cargo-fuzz are
 	@tools/fuzz.sh $(FUZZ_SECONDS)
+
+book: ## the documents as a site with search, target/book/html/index.html
+	@tools/book.sh
 
 # Of the whole workspace: with its features, what is built here is what the tests build.
 build: setup ## the release binary, target/release/tam

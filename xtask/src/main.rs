@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod affected;
+mod book;
 mod house;
 mod programs;
 mod quick;
@@ -19,6 +20,7 @@ use tidy::features::{self, Listings};
 
 const USAGE: &str = "usage: cargo xtask tidy [--json]        the project's rules
        cargo xtask house [--json]       sizes of types, circles of files, shares of tests
+       cargo xtask book FOLDER           the documents as mdBook's source; `make book` renders them
        cargo xtask test [RUNNER…]        every test program but the system tests; RUNNER stands before each: sudo -n
        cargo xtask quick [REVISION]      format, rules, lints and tests of what differs from REVISION (HEAD), and of what depends on it";
 
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         ["tidy", "--json"] => run_tidy(true),
         ["house"] => print_house(false),
         ["house", "--json"] => print_house(true),
+        ["book", folder] => write_book(Path::new(folder)),
         ["test", ..] => run_tests(&arguments[1..]),
         ["quick"] => quick::run(None),
         ["quick", revision] if !revision.starts_with('-') => quick::run(Some(revision)),
@@ -46,6 +49,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Writes the documents' site as mdBook's source.
+fn write_book(folder: &Path) -> anyhow::Result<bool> {
+    let pages = book::write(&project_root()?, folder)?;
+    println!("{pages} pages in {}", folder.display());
+    Ok(true)
 }
 
 /// Builds and runs every test program but the system tests; true when all passed.
