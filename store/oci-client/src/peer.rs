@@ -1,8 +1,9 @@
-//! Where an address leads: to this machine, to its link, or beyond.
+//! Classes of addresses: this machine, its link, or beyond.
 //!
-//! A registry says where its blobs lie, so it can send whoever pulls from it anywhere: to services
-//! that trust this machine, to the API of a cloud's host. What an operator names may be anywhere;
-//! what a registry names has to be [`Peer::Beyond`].
+//! A registry names the servers of its blobs, and could make its clients connect to services that
+//! trust this machine or its network (server-side request forgery): to the metadata service of a
+//! cloud's host, for one. Servers that an operator names may be anywhere; those that a registry
+//! names have to be [`Peer::Beyond`], and the connection is made to the address that was classified.
 //!
 //! Sources: the IANA registries of special-purpose addresses for IPv4 and IPv6 (RFC 6890), and the
 //! documents that are named beside each range.
@@ -10,29 +11,31 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// How near an address is.
+/// Machine that an address leads to, as seen from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// This machine answers there.
+    /// This machine.
     Machine,
-    /// It means something on this machine's link only, or nothing that can be connected to.
+    /// One on this machine's link, the host of this virtual machine, or none that can be connected
+    /// to.
     Link,
-    /// Another machine, of a private network or of the Internet.
+    /// Another one, in a private network or in the Internet.
     Beyond,
 }
 
-/// Says whether an address is one of this machine's own: its devices' and those that its routing
-/// tables deliver here.
+/// Function that returns true when an address is this machine's own: one of its devices, or one that
+/// its routing tables deliver here.
 pub type IsOwn = fn(IpAddr) -> io::Result<bool>;
 
-/// Addresses at which the host of a virtual machine answers beside those of its link: what it says
-/// there (keys of the machine's account, among others) is for that machine alone.
+/// IPv4 addresses outside its link at which the host of a virtual machine answers. Its answers are
+/// for that machine alone: keys of the machine's account are among them.
 const HOSTS_V4: [Ipv4Addr; 2] = [
     // Alibaba Cloud, "Instance metadata".
     Ipv4Addr::new(100, 100, 100, 200),
     // Azure, "What is IP address 168.63.129.16?".
     Ipv4Addr::new(168, 63, 129, 16),
 ];
+/// IPv6 addresses of the same kind.
 const HOSTS_V6: [Ipv6Addr; 2] = [
     // Amazon EC2, "Access instance metadata".
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
@@ -41,10 +44,11 @@ const HOSTS_V6: [Ipv6Addr; 2] = [
 ];
 
 impl Peer {
-    /// Returns how near an address is.
+    /// Classifies an address. One that embeds IPv4 addresses is of the first class among theirs that
+    /// is not [`Peer::Beyond`], or else of its own.
     ///
     /// # Errors
-    /// When `is_own` cannot say.
+    /// The error of `is_own`, for an address that no range decides: it counts as no class.
     pub fn of(address: IpAddr, is_own: IsOwn) -> io::Result<Self> {
         let special = match address {
             IpAddr::V4(v4) => special_v4(v4),
@@ -58,15 +62,16 @@ impl Peer {
             IpAddr::V6(v6) => embedded(v6),
         };
         for v4 in embedded.into_iter().flatten() {
+            // An IPv4 address embeds none: this goes no deeper.
             match Self::of(v4.into(), is_own)? {
                 Self::Beyond => {}
-                near => return Ok(near),
+                nearer => return Ok(nearer),
             }
         }
         Ok(if is_own(address)? { Self::Machine } else { Self::Beyond })
     }
 
-    /// In words, behind an address and "is".
+    /// Returns the words that follow an address and "is".
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Machine => "an address of this machine",
@@ -76,6 +81,7 @@ impl Peer {
     }
 }
 
+/// Returns the class of an address in a special range, whatever addresses this machine has.
 fn special_v4(address: Ipv4Addr) -> Option<Peer> {
     match address.octets() {
         // "This host on this network" (RFC 1122, 3.2.1.3): Linux connects 0.0.0.0 to itself.
@@ -89,6 +95,7 @@ fn special_v4(address: Ipv4Addr) -> Option<Peer> {
     }
 }
 
+/// Returns the class of an address in a special range, whatever addresses this machine has.
 fn special_v6(address: Ipv6Addr) -> Option<Peer> {
     if address.is_unspecified() || address.is_loopback() {
         return Some(Peer::Machine);
@@ -103,8 +110,8 @@ fn special_v6(address: Ipv6Addr) -> Option<Peer> {
     }
 }
 
-/// IPv4 addresses to which packets for an IPv6 address are translated or tunnelled, by this
-/// machine or a router.
+/// Returns the IPv4 addresses to which this machine or a router may translate or tunnel packets for
+/// an IPv6 address.
 fn embedded(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
     let v4 =
         |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
