@@ -23,7 +23,7 @@ pub enum Peer {
     Beyond,
 }
 
-/// Function that returns true when an address is this machine's own: one of its devices, or one that
+/// Function that returns true for the addresses of this machine: those of its devices, and those that
 /// its routing tables deliver here.
 pub type IsOwn = fn(IpAddr) -> io::Result<bool>;
 
@@ -58,10 +58,10 @@ impl Peer {
             return Ok(peer);
         }
         let embedded = match address {
-            IpAddr::V4(_) => [None, None],
+            IpAddr::V4(_) => Vec::new(),
             IpAddr::V6(v6) => embedded(v6),
         };
-        for v4 in embedded.into_iter().flatten() {
+        for v4 in embedded {
             // An IPv4 address embeds none: this goes no deeper.
             match Self::of(v4.into(), is_own)? {
                 Self::Beyond => {}
@@ -112,28 +112,47 @@ fn special_v6(address: Ipv6Addr) -> Option<Peer> {
 
 /// Returns the IPv4 addresses to which this machine or a router may translate or tunnel packets for
 /// an IPv6 address.
-fn embedded(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
-    let v4 =
-        |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
+fn embedded(address: Ipv6Addr) -> Vec<Ipv4Addr> {
+    let v4 = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
     match address.segments() {
         // IPv4-mapped and IPv4-compatible (RFC 4291, 2.5.5).
-        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => [v4(high, low), None],
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => vec![v4(high, low)],
         // The well-known prefix of NAT64 (RFC 6052), and SIIT's (RFC 2765).
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => {
-            [v4(high, low), None]
+            vec![v4(high, low)]
         }
-        // Local-use NAT64 (RFC 8215), as prefixes of 96 and of 48 bits (RFC 6052, 2.2).
-        [0x64, 0xff9b, 1, first, second, third, high, low] => {
-            [v4(high, low), v4(first, second << 8 | third >> 8)]
-        }
+        // Local-use NAT64 (RFC 8215).
+        [0x64, 0xff9b, 1, ..] => embedded_local_nat64(address.octets()),
         // 6to4 (RFC 3056).
-        [0x2002, high, low, ..] => [v4(high, low), None],
+        [0x2002, high, low, ..] => vec![v4(high, low)],
         // Teredo (RFC 4380, 4): the server, and the client with its bits inverted.
         [0x2001, 0, server_high, server_low, _, _, high, low] => {
-            [v4(server_high, server_low), v4(!high, !low)]
+            vec![v4(server_high, server_low), v4(!high, !low)]
         }
-        _ => [None, None],
+        _ => Vec::new(),
     }
+}
+
+/// Returns the IPv4 addresses that an address of local-use NAT64 can embed. The operator's prefix has
+/// 48, 56, 64 or 96 bits (RFC 6052, 2.2); the address does not say how many.
+///
+/// ```text
+///  octet  6    7    8    9    10   11   12   13   14   15
+///   /48   v4   v4   0    v4   v4
+///   /56        v4   0    v4   v4   v4
+///   /64             0    v4   v4   v4   v4
+///   /96                                  v4   v4   v4   v4
+/// ```
+///
+/// Zeros of a prefix read as 0.x.y.z under a shorter one, and no translator sends packets there:
+/// such readings count only where there is no other.
+fn embedded_local_nat64(octets: [u8; 16]) -> Vec<Ipv4Addr> {
+    const V4_AT: [[usize; 4]; 4] =
+        [[6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12], [12, 13, 14, 15]];
+    let readings = V4_AT.map(|at| Ipv4Addr::from(at.map(|octet| octets[octet])));
+    let (zeros, others): (Vec<_>, Vec<_>) =
+        readings.into_iter().partition(|v4| v4.octets()[0] == 0);
+    if others.is_empty() { zeros } else { others }
 }
 
 #[cfg(test)]
@@ -167,8 +186,16 @@ mod tests {
             "::10.0.0.5",
             "64:ff9b::7f00:1",
             "64:ff9b::10.0.0.5",
+            "64:ff9b:1::",
             "64:ff9b:1::127.0.0.1",
+            "64:ff9b:1::10.0.0.5",
+            // Prefixes of 48, 56 and 64 bits, with 127.0.0.1 and 10.0.0.5.
             "64:ff9b:1:7f00:0:100::",
+            "64:ff9b:1:a00:0:500::",
+            "64:ff9b:1:7f:0:1::",
+            "64:ff9b:1:ab0a:0:5::",
+            "64:ff9b:1:0:7f:0:100:0",
+            "64:ff9b:1:abcd:a:0:500:0",
             "::ffff:0:127.0.0.1",
             "2002:7f00:1::",
             "2002:a00:5::1",
@@ -224,6 +251,9 @@ mod tests {
             "2606:4700::1111",
             "::ffff:10.0.0.1",
             "64:ff9b::8.8.8.8",
+            "64:ff9b:1::8.8.8.8",
+            "64:ff9b:1:abcd::8.8.8.8",
+            "64:ff9b:1:808:8:800::",
             "2002:808:808::1",
         ] {
             assert_eq!(peer(beyond), Peer::Beyond, "{beyond}");
@@ -244,6 +274,7 @@ mod tests {
             let [a, b] = [(bits >> 16) as u16, bits as u16];
             let forms = [
                 v4.to_ipv6_mapped(),
+                Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, a, b),
                 Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, a, b),
                 Ipv6Addr::new(0x2002, a, b, 0, 0, 0, 0, 1),
                 Ipv6Addr::new(0x2001, 0, 0x0808, 0x0808, 0, 0, !a, !b),
