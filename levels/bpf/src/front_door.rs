@@ -70,9 +70,11 @@ use stack::Stack;
 pub const PIN_DIRECTORY: &str = "/sys/fs/bpf/tamandua";
 /// Most flows of the large cache of each CPU: 612 MB.
 pub const FLOWS_LARGE_MAX: u32 = 1 << 22;
-/// Bytes of memory of one flow of the large cache: its entry of two cache lines and its tag of one
-/// byte, and an eighth of that for free entries ([`sets_for`]).
-pub const FLOW_BYTES: u32 = ((128 + 1) * 9u32).div_ceil(8);
+/// Bytes of memory of one flow of the large cache: an entry, and an eighth of one that is free
+/// ([`sets_for`]).
+pub const FLOW_BYTES: u32 = (ENTRY_BYTES * 9).div_ceil(8);
+/// Bytes of one entry of the large cache: two cache lines, and a tag.
+const ENTRY_BYTES: u32 = 2 * 64 + 1;
 
 /// `XDP_PASS`, by which `tam_carries_marks` says that packets carry marks.
 const PASS: u32 = 2;
@@ -689,7 +691,8 @@ mod tests {
         assert_eq!(sets_for(64) as usize * FLOW_WAYS, 72);
         assert_eq!(sets_for(65) as usize * FLOW_WAYS, 80, "sets are whole");
         assert_eq!(sets_for(u32::MAX), sets_for(FLOWS_LARGE_MAX));
-        let bytes = u64::from(sets_for(FLOWS_LARGE_MAX)) * FLOW_WAYS as u64 * (128 + 1);
+        let bytes =
+            u64::from(sets_for(FLOWS_LARGE_MAX)) * FLOW_WAYS as u64 * u64::from(ENTRY_BYTES);
         assert!(bytes <= u64::from(FLOWS_LARGE_MAX) * u64::from(FLOW_BYTES));
     }
 }
