@@ -1,73 +1,83 @@
-//! The packet as host functions see it: bytes that can be read, written and resized.
+//! Packet access of host functions: bytes that can be read, written and resized.
+//!
+//! Contract of [`PacketBytes`], at every level: no method panics, whatever its arguments are, and
+//! one that returns an error has changed neither the packet nor the caller's buffer.
+
+use std::ops::Range;
 
 use crate::host::FRAME_LENGTH_MIN;
+use crate::layout::PACKET_LENGTH_MAX;
 
-/// Why a packet access was refused.
+/// Bytes by which every level can move either end of a packet outwards in one call.
+pub const RESIZE_ROOM: usize = 128;
+
+const _: () = assert!(FRAME_LENGTH_MIN + RESIZE_ROOM <= PACKET_LENGTH_MAX as usize);
+
+/// Reason for refusing a packet access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
     /// The range does not lie within the packet.
     #[error("the range lies outside the packet")]
     OutOfRange,
-    /// There is no room for what was asked.
+    /// The packet would become longer than its memory or than the longest packet, or shorter than
+    /// an Ethernet header.
     #[error("the packet cannot take that length")]
     OverLimit,
 }
 
-/// One packet, wherever it lies: a frame in a UMEM, bytes from a capture.
+/// One packet, wherever its bytes are: in frames of a UMEM, in a capture.
 ///
-/// A packet need not be contiguous. Positions count from its first byte.
+/// A packet need not be contiguous. Offsets are in bytes from its first byte.
 pub trait PacketBytes {
-    /// Bytes of the packet as on the wire. Never 0.
+    /// Returns the packet's bytes as on the wire. Never 0.
     fn length(&self) -> usize;
 
     /// Copies `out.len()` bytes from `offset`.
     ///
     /// # Errors
-    /// [`PacketError::OutOfRange`] when the packet ends before that; nothing is copied.
+    /// [`PacketError::OutOfRange`] when the packet ends before the last of them.
     fn load(&self, offset: usize, out: &mut [u8]) -> Result<(), PacketError>;
 
     /// Writes `bytes` at `offset`; the length does not change.
     ///
     /// # Errors
-    /// [`PacketError::OutOfRange`] when the packet ends before that; nothing is written.
+    /// [`PacketError::OutOfRange`] when the packet ends before the last of them.
     fn store(&mut self, offset: usize, bytes: &[u8]) -> Result<(), PacketError>;
 
-    /// Moves the first byte: a positive `delta` adds zeroed bytes in front, a
-    /// negative one removes them.
+    /// Moves the first byte by `delta` bytes: a positive one adds zeroed bytes in front, a negative
+    /// one removes bytes there.
     ///
     /// # Errors
-    /// [`PacketError::OverLimit`] when there is no room in front or less than an Ethernet header
-    /// would be left.
+    /// [`PacketError::OverLimit`] beyond the limits of [`resized`], or when the packet's memory has
+    /// no room in front.
     fn resize_head(&mut self, delta: i32) -> Result<(), PacketError>;
 
-    /// Moves the last byte: a positive `delta` adds zeroed bytes at the end, a
-    /// negative one removes them.
+    /// Moves the last byte by `delta` bytes: a positive one adds zeroed bytes at the end, a negative
+    /// one removes bytes there.
     ///
     /// # Errors
-    /// [`PacketError::OverLimit`] when there is no room or less than an Ethernet header would be left.
+    /// [`PacketError::OverLimit`] beyond the limits of [`resized`], or when the packet's memory has
+    /// no room at the end.
     fn resize_tail(&mut self, delta: i32) -> Result<(), PacketError>;
 }
 
-/// A packet in ordinary memory: for `tam run`, tests and the simulator.
+/// Packet in a vector of its own: for `tam run`, tests and the simulator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedPacket(Vec<u8>);
 
 impl OwnedPacket {
-    /// Takes the bytes of one packet.
+    /// Takes the bytes of one packet, of which there has to be at least one.
     #[must_use]
     pub const fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
-    /// The bytes.
+    /// Returns the packet's bytes.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 }
-
-/// Room in front of and behind a packet, in bytes, that every level offers.
-pub const RESIZE_ROOM: usize = 128;
 
 impl PacketBytes for OwnedPacket {
     fn length(&self) -> usize {
@@ -75,14 +85,14 @@ impl PacketBytes for OwnedPacket {
     }
 
     fn load(&self, offset: usize, out: &mut [u8]) -> Result<(), PacketError> {
-        let end = offset.checked_add(out.len()).ok_or(PacketError::OutOfRange)?;
-        out.copy_from_slice(self.0.get(offset..end).ok_or(PacketError::OutOfRange)?);
+        let range = range(offset, out.len())?;
+        out.copy_from_slice(self.0.get(range).ok_or(PacketError::OutOfRange)?);
         Ok(())
     }
 
     fn store(&mut self, offset: usize, bytes: &[u8]) -> Result<(), PacketError> {
-        let end = offset.checked_add(bytes.len()).ok_or(PacketError::OutOfRange)?;
-        self.0.get_mut(offset..end).ok_or(PacketError::OutOfRange)?.copy_from_slice(bytes);
+        let range = range(offset, bytes.len())?;
+        self.0.get_mut(range).ok_or(PacketError::OutOfRange)?.copy_from_slice(bytes);
         Ok(())
     }
 
@@ -104,24 +114,31 @@ impl PacketBytes for OwnedPacket {
     }
 }
 
-/// The number of bytes to add or remove, when that is allowed at every level.
+/// Returns the number of bytes that a change by `delta` adds to a packet of `length` bytes or
+/// removes from it, if all levels allow the change.
 ///
 /// # Errors
-/// [`PacketError::OverLimit`] beyond [`RESIZE_ROOM`], past the longest packet, or when less than
-/// an Ethernet header is left: the kernel, and so `nic` and `kernel`, has no shorter packets.
+/// [`PacketError::OverLimit`] when more than [`RESIZE_ROOM`] bytes are to be added, the packet would
+/// be longer than [`PACKET_LENGTH_MAX`], or less than an Ethernet header would be left: the kernel,
+/// and so `nic` and `kernel`, has no shorter packets. A packet that is shorter already can grow.
 pub fn resized(length: usize, delta: i32) -> Result<usize, PacketError> {
     let count = delta.unsigned_abs() as usize;
     let fits = if delta >= 0 {
-        count <= RESIZE_ROOM && length + count <= crate::layout::PACKET_LENGTH_MAX as usize
+        count <= RESIZE_ROOM && length <= PACKET_LENGTH_MAX as usize - count
     } else {
         length.checked_sub(count).is_some_and(|rest| rest >= FRAME_LENGTH_MIN)
     };
     if fits { Ok(count) } else { Err(PacketError::OverLimit) }
 }
 
+fn range(offset: usize, length: usize) -> Result<Range<usize>, PacketError> {
+    Ok(offset..offset.checked_add(length).ok_or(PacketError::OutOfRange)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn an_ethernet_header_is_left_of_every_packet() {
@@ -143,5 +160,48 @@ mod tests {
         assert_eq!(packet.store(2, &[9, 9]), Err(PacketError::OutOfRange));
         assert_eq!(packet.load(usize::MAX, &mut [0; 2]), Err(PacketError::OutOfRange));
         assert_eq!(packet.into_bytes(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_packet_grows_by_as_much_as_every_level_has_room_for_and_to_the_longest() {
+        let room = RESIZE_ROOM as i32;
+        assert_eq!(resized(FRAME_LENGTH_MIN, room), Ok(RESIZE_ROOM));
+        assert_eq!(resized(FRAME_LENGTH_MIN, room + 1), Err(PacketError::OverLimit));
+        let longest = PACKET_LENGTH_MAX as usize;
+        assert_eq!(resized(longest - 1, 1), Ok(1));
+        assert_eq!(resized(longest - 1, 2), Err(PacketError::OverLimit));
+        assert_eq!(resized(longest, 0), Ok(0));
+        assert_eq!(resized(longest, 1), Err(PacketError::OverLimit));
+        assert_eq!(resized(longest, i32::MAX), Err(PacketError::OverLimit));
+        assert_eq!(resized(longest, i32::MIN), Err(PacketError::OverLimit));
+    }
+
+    proptest! {
+        #[test]
+        fn a_resize_is_undone_by_its_opposite_and_one_that_is_refused_changes_nothing(
+            bytes in prop::collection::vec(1..=u8::MAX, 1..300),
+            delta in -300i32..300,
+            at_head: bool,
+        ) {
+            let mut packet = OwnedPacket::new(bytes.clone());
+            let mut resize = |delta| match at_head {
+                true => packet.resize_head(delta),
+                false => packet.resize_tail(delta),
+            };
+            let changed = resize(delta).is_ok();
+            if changed && delta >= 0 && bytes.len() >= FRAME_LENGTH_MIN {
+                prop_assert_eq!(resize(-delta), Ok(()));
+            }
+            let left = packet.into_bytes();
+            let (count, length) = (delta.unsigned_abs() as usize, bytes.len());
+            match changed && delta < 0 {
+                true if at_head => prop_assert_eq!(left, &bytes[count..]),
+                true => prop_assert_eq!(left, &bytes[..length - count]),
+                false if changed && length < FRAME_LENGTH_MIN => {
+                    prop_assert_eq!(left.len(), length + count);
+                }
+                false => prop_assert_eq!(left, bytes),
+            }
+        }
     }
 }

@@ -1,82 +1,116 @@
-//! What an operator says of a module for streams: parameters that every one has.
+//! Settings of a stream module: the parameters that every one has, and their values.
 //!
-//! The proxy-wasm ABI has no place where a module says what it is for, nor which servers it may call:
-//! whoever deploys it does. A manifest may have other defaults.
+//! The proxy-wasm ABI has no way for a module to declare what it is for, nor which servers it may
+//! call: whoever deploys it sets these parameters. Its manifest may have other defaults for all but
+//! [`Capabilities`], which only a deployment grants.
 
 pub(crate) mod parameters;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// Longest configuration of a module, in bytes: it is on record with the service, and in each copy
-/// of what a node was told.
+/// Longest configuration of a module, in bytes: it is kept with the service, and in each copy of
+/// the node's desired state.
 pub const CONFIGURATION_LENGTH_MAX: usize = 16 << 10;
-/// Servers that a module may call.
+/// Most servers that a module may call.
 pub const UPSTREAMS_MAX: usize = 32;
-/// Longest name of one, in bytes.
+/// Longest name of such a server, in bytes.
 const UPSTREAM_NAME_MAX: usize = 64;
-
-/// What a module is shown of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// Its bytes.
-    Tcp,
-    /// Requests and responses of HTTP/1.1.
-    Http,
-}
-
-/// The parameters of a module for streams.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamSettings {
-    /// What it is shown.
-    pub protocol: Protocol,
-    /// What `proxy_on_configure` is given.
-    pub configuration: String,
-    /// The servers that it may call, by name.
-    pub upstreams: BTreeMap<String, SocketAddr>,
-    /// The functions of the node that it may call.
-    pub capabilities: Capabilities,
-}
-
-/// Functions of the node, beyond the proxy-wasm ABI, that a module for streams may call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Capabilities {
-    /// `code-responses`: has bodies of responses coded.
-    pub codes_responses: bool,
-    /// `reflect`: gives requests to shared live streams.
-    pub reflects: bool,
-    /// `reflect-no-store`: the same, also of origins that say `no-store` with everything.
-    pub shares_no_store: bool,
-    /// `keep-servers`: connections to servers are kept for the next client of the same address.
-    pub keeps_servers: bool,
-    /// `transcode`: has video of responses come as pictures.
-    pub transcodes: bool,
-}
 
 const PROTOCOL: &str = "protocol";
 const CONFIGURATION: &str = "configuration";
 const UPSTREAMS: &str = "upstreams";
 const CAPABILITIES: &str = "capabilities";
+/// Value of [`PROTOCOL`] where neither an operator nor a manifest has one.
+const PROTOCOL_DEFAULT: &str = "http";
+
+/// Protocol by which a module is shown a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Bytes of the connection.
+    Tcp,
+    /// Requests and responses of HTTP/1.1.
+    Http,
+}
+
+/// Settings of one stream module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamSettings {
+    /// Protocol by which it is shown connections.
+    pub protocol: Protocol,
+    /// Text that `proxy_on_configure` is given.
+    pub configuration: String,
+    /// Servers that it may call, by name.
+    pub upstreams: BTreeMap<String, SocketAddr>,
+    /// Functions of the node that it may call.
+    pub capabilities: Capabilities,
+}
+
+/// Functions of the node, beyond the proxy-wasm ABI, that a stream module may call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// `code-responses`: content coding of response bodies.
+    pub codes_responses: bool,
+    /// `reflect`, `reflect-no-store`: shared live streams for requests.
+    pub reflection: Reflection,
+    /// `keep-servers`: connections to servers kept for the next client of the same address.
+    pub keeps_servers: bool,
+    /// `transcode`: pictures of the video in responses.
+    pub transcodes: bool,
+}
+
+/// Origins whose streams a module may have shared among clients; each variant includes those before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reflection {
+    /// No origin's.
+    #[default]
+    Refused,
+    /// `reflect`: those of origins that do not forbid it by `Cache-Control: no-store`.
+    Storable,
+    /// `reflect-no-store`: those of origins that send `no-store` with everything, too.
+    Any,
+}
+
+/// Parameter whose value is none of a stream module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the parameter {parameter} of a module for streams has a value that it cannot have")]
+pub struct StreamSettingsError {
+    /// Name of the parameter.
+    pub parameter: &'static str,
+}
 
 impl StreamSettings {
-    /// From values as they were checked, encoded: what is missing has the usual default.
-    #[must_use]
-    pub fn of(values: &BTreeMap<String, Vec<u8>>) -> Option<Self> {
-        let text = |name: &str| {
-            let bytes = values.get(name).map(Vec::as_slice).unwrap_or_default();
-            core::str::from_utf8(bytes).ok()
-        };
-        let protocol = text(PROTOCOL).map(|text| if text.is_empty() { "http" } else { text })?;
-        Some(Self {
-            protocol: Protocol::parse(protocol)?,
-            configuration: text(CONFIGURATION)?.to_owned(),
-            upstreams: upstreams(text(UPSTREAMS)?)?,
-            capabilities: Capabilities::parse(text(CAPABILITIES)?)?,
+    /// Reads parameters as they are encoded for a module, UTF-8 text by name; one that is missing
+    /// has its default.
+    ///
+    /// # Errors
+    /// The first parameter of which a deployment would have been refused.
+    pub fn from_parameters(
+        values: &BTreeMap<String, Vec<u8>>,
+    ) -> Result<Self, StreamSettingsError> {
+        Ok(Self {
+            protocol: read(values, PROTOCOL, |text| match text {
+                "" => Protocol::parse(PROTOCOL_DEFAULT),
+                _ => Protocol::parse(text),
+            })?,
+            configuration: read(values, CONFIGURATION, |text| Some(text.to_owned()))?,
+            upstreams: read(values, UPSTREAMS, upstreams)?,
+            capabilities: read(values, CAPABILITIES, Capabilities::parse)?,
         })
     }
 }
 
+fn read<T>(
+    values: &BTreeMap<String, Vec<u8>>,
+    parameter: &'static str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<T, StreamSettingsError> {
+    let bytes = values.get(parameter).map(Vec::as_slice).unwrap_or_default();
+    core::str::from_utf8(bytes).ok().and_then(parse).ok_or(StreamSettingsError { parameter })
+}
+
 impl Protocol {
+    /// Reads a value of [`PROTOCOL`]; `None` when it is none.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "tcp" => Some(Self::Tcp),
@@ -87,16 +121,14 @@ impl Protocol {
 }
 
 impl Capabilities {
-    /// Their names, with commas between several.
+    /// Reads a value of [`CAPABILITIES`], names with commas between them; `None` when one is unknown.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut capabilities = Self::default();
         for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
             match name {
                 "code-responses" => capabilities.codes_responses = true,
-                "reflect" => capabilities.reflects = true,
-                "reflect-no-store" => {
-                    (capabilities.reflects, capabilities.shares_no_store) = (true, true);
-                }
+                "reflect" => capabilities.allow_reflection(Reflection::Storable),
+                "reflect-no-store" => capabilities.allow_reflection(Reflection::Any),
                 "keep-servers" => capabilities.keeps_servers = true,
                 "transcode" => capabilities.transcodes = true,
                 _ => return None,
@@ -104,9 +136,14 @@ impl Capabilities {
         }
         Some(capabilities)
     }
+
+    fn allow_reflection(&mut self, reflection: Reflection) {
+        self.reflection = self.reflection.max(reflection);
+    }
 }
 
-/// `NAME=ADDRESS:PORT`, with commas between several.
+/// Reads a value of [`UPSTREAMS`], `NAME=ADDRESS:PORT` with commas between them; `None` when one is
+/// malformed, two have the same name, or there are more than [`UPSTREAMS_MAX`].
 pub(crate) fn upstreams(text: &str) -> Option<BTreeMap<String, SocketAddr>> {
     let mut all = BTreeMap::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -136,17 +173,31 @@ mod tests {
 
     #[test]
     fn settings_are_read_and_have_defaults() {
-        let usual = StreamSettings::of(&values(&[])).unwrap();
+        let usual = StreamSettings::from_parameters(&values(&[])).unwrap();
         assert_eq!((usual.protocol, usual.configuration.as_str()), (Protocol::Http, ""));
         let given = values(&[
             ("protocol", "tcp"),
             ("configuration", "{}"),
             ("upstreams", "auth=192.0.2.1:80, cache=[2001:db8::1]:8080"),
         ]);
-        let settings = StreamSettings::of(&given).unwrap();
+        let settings = StreamSettings::from_parameters(&given).unwrap();
         assert_eq!((settings.protocol, settings.configuration.as_str()), (Protocol::Tcp, "{}"));
         assert_eq!(settings.upstreams["cache"], "[2001:db8::1]:8080".parse().unwrap());
         assert_eq!(settings.upstreams.len(), 2);
+    }
+
+    #[test]
+    fn a_value_that_a_parameter_cannot_have_is_named_by_its_parameter() {
+        for (parameter, value) in [
+            (PROTOCOL, &b"udp"[..]),
+            (CONFIGURATION, &[0xff]),
+            (UPSTREAMS, b"auth"),
+            (CAPABILITIES, b"fly"),
+        ] {
+            let values = BTreeMap::from([(parameter.to_owned(), value.to_vec())]);
+            let refused = Err(StreamSettingsError { parameter });
+            assert_eq!(StreamSettings::from_parameters(&values), refused);
+        }
     }
 
     #[test]
@@ -154,11 +205,13 @@ mod tests {
         let of = |text| Capabilities::parse(text);
         let none = Capabilities::default();
         assert_eq!(of(""), Some(none));
-        let both = Capabilities { codes_responses: true, reflects: true, ..none };
+        let reflects = |reflection| Capabilities { reflection, ..none };
+        let both = Capabilities { codes_responses: true, ..reflects(Reflection::Storable) };
         assert_eq!(of("code-responses, reflect"), Some(both));
         assert_eq!(of("transcode"), Some(Capabilities { transcodes: true, ..none }));
-        let all = Capabilities { reflects: true, shares_no_store: true, ..none };
-        assert_eq!(of("reflect-no-store"), Some(all));
+        for text in ["reflect-no-store", "reflect,reflect-no-store", "reflect-no-store,reflect"] {
+            assert_eq!(of(text), Some(reflects(Reflection::Any)), "{text}");
+        }
         let keeps = Capabilities { keeps_servers: true, ..none };
         assert_eq!(of("keep-servers"), Some(keeps));
         assert_eq!(of("fly"), None);
@@ -172,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn upstreams_that_are_none_are_refused() {
+    fn malformed_upstreams_two_of_one_name_and_too_many_are_refused() {
         for text in ["auth", "auth=", "=192.0.2.1:80", "a=192.0.2.1", "a=host:80", "a b=1.1.1.1:1"]
         {
             assert_eq!(upstreams(text), None, "{text}");

@@ -1,4 +1,4 @@
-//! What the taps of a capture leave: the Rust half of `levels/bpf/c/capture.h`.
+//! Records that the taps of a capture write: the Rust half of `levels/bpf/c/capture.h`.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -38,27 +38,27 @@ pub struct Captured {
     pub outcome: u8,
     /// `XDP_*`, of what the front door saw.
     pub action: u8,
-    /// 1 when the kernel took a tag out of the frame, which follows.
+    /// 1 when the kernel took a VLAN tag out of the frame: `tci` and `tpid_be`.
     pub tagged: u8,
-    /// The tag.
+    /// Priority and VLAN identifier of that tag.
     pub tci: u16,
-    /// Its ethertype.
+    /// Ethertype of that tag, in network byte order.
     pub tpid_be: [u8; 2],
-    /// The session of its rule.
+    /// Session of the packet's rule.
     pub session: u16,
-    /// The entry that its rule leads to.
+    /// Entry that the packet's rule leads to.
     pub entry: u16,
     /// `LEVEL_*` of the module that had it; 0 when none below user level had.
     pub level: u8,
     /// 1 when the frame begins with its IP header; only of what the stack dropped.
     pub bare: u8,
-    /// Its rule; all ones when there is none.
+    /// Rule of the packet; all ones when there is none.
     pub rule: u32,
-    /// What that module said.
+    /// Verdict of that module.
     pub verdict: u32,
     /// [`HandOver::trapped`](crate::HandOver::trapped) of that module.
     pub trapped: u32,
-    /// Why the stack dropped it: the kernel's number.
+    /// Kernel's number of the reason for which the stack dropped it.
     pub stack_reason: u32,
 }
 

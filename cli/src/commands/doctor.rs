@@ -17,30 +17,30 @@ use serde::Serialize;
 #[derive(Debug, Args)]
 pub struct Doctor {}
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It is as it should be.
+    /// Present, and as it should be.
     Ok,
-    /// It is not there, or not as it should be.
+    /// Absent, or not as it should be.
     Missing,
-    /// It cannot be said.
+    /// Not known: the check could not be made.
     Unknown,
 }
 
-/// One check.
+/// Check of the machine, with its result. Its fields are those of `tam doctor --json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What was looked at.
+    /// Name of what is checked.
     pub name: &'static str,
-    /// What came out.
+    /// Result.
     pub state: State,
-    /// Whether a node of this version needs it.
+    /// False for what a node can do without.
     pub needed: bool,
-    /// What was found, in words.
+    /// Findings, in words.
     pub found: String,
-    /// What to do, when there is something to do.
+    /// Advice for the operator, unless all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
@@ -53,17 +53,17 @@ struct Document<'a> {
 }
 
 impl Check {
-    /// A check that a node needs.
+    /// Makes a check of something that a node needs.
     pub fn needed(name: &'static str, state: State, found: impl Into<String>) -> Self {
         Self { name, state, needed: true, found: found.into(), advice: None }
     }
 
-    /// A check that only some uses need.
+    /// Makes a check of something that only some uses need.
     pub fn useful(name: &'static str, state: State, found: impl Into<String>) -> Self {
         Self { needed: false, ..Self::needed(name, state, found) }
     }
 
-    /// With what to do, which is shown unless all is well.
+    /// Adds advice for the operator, unless all is well.
     #[must_use]
     pub fn advice(self, advice: impl Into<String>) -> Self {
         let advice = (self.state != State::Ok).then(|| advice.into());

@@ -1,19 +1,19 @@
-//! The front door of one node: its maps, and a copy of its program on each port.
+//! Front door of one node: its maps, and a copy of its program on each port.
 //!
 //! ```text
 //!  /sys/fs/bpf/tamandua/NODE/
-//!      link_PORT      the program on the port's device: at XDP, or at tcx ingress
-//!      tcx_PORT       the program at its tcx ingress, for modules at kernel level
-//!      egress_PORT    the program at its tcx egress, for sources that modules have changed
-//!      stack_counts   what the kernel drops of what is left to it, and the program that counts: `stack`
+//!      link_PORT      link of the program on the port's device: at XDP, or at tcx ingress
+//!      tcx_PORT       link of the program at its tcx ingress, for modules at kernel level
+//!      egress_PORT    link of the program at its tcx egress, for sources that modules have changed
+//!      stack_counts   counters of packets that the kernel's stack drops, and their program: `stack`
 //!      tam_shared     and the other maps, shared by all copies
 //!      tam_tc         and the other programs that a daemon needs again
-//!      arena_ENTRY    and what else a service below user level runs on: `pins`
+//!      arena_ENTRY    and other memory of services below user level: `pins`
 //! ```
 //!
-//! Everything is pinned, so that a daemon that dies leaves packets flowing, and the
-//! next one goes on with it: [`FrontDoor::adopt`]. [`remove`] takes it down. What the rules are is
-//! core/node's decision; here they become visible to packets, as a whole and with one store.
+//! Everything is pinned: when a daemon dies packets go on flowing, and the next one adopts what it
+//! left ([`FrontDoor::adopt`]). [`remove`] deletes it. The rules are core/node's decision; here
+//! they become visible to packets, all at once and with one store.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -66,63 +66,72 @@ use programs::KeptPrograms;
 use rules::RuleSets;
 use stack::Stack;
 
-/// `XDP_PASS`: the packet carries a mark.
-const PASS: u32 = 2;
-
-/// Folder in which nodes pin what they keep in the kernel.
+/// Folder in which each node has its folder of pins.
 pub const PIN_DIRECTORY: &str = "/sys/fs/bpf/tamandua";
+/// Most flows of the large cache of each CPU: 612 MB.
+pub const FLOWS_LARGE_MAX: u32 = 1 << 22;
+/// Bytes of memory of one flow of the large cache: an entry, and an eighth of one that is free
+/// ([`sets_for`]).
+pub const FLOW_BYTES: u32 = (ENTRY_BYTES * 9).div_ceil(8);
+/// Bytes of one entry of the large cache: two cache lines, and a tag.
+const ENTRY_BYTES: u32 = 2 * 64 + 1;
 
-/// Reason why the front door cannot do what was asked.
+/// `XDP_PASS`, by which `tam_carries_marks` says that packets carry marks.
+const PASS: u32 = 2;
+/// Input of programs that look at no packet: an Ethernet header, the least that a test run takes.
+const NO_PACKET: [u8; 14] = [0; 14];
+
+/// Reason for the front door not being able to do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum FrontDoorError {
     /// The compiled object is not what this program expects.
     #[error(transparent)]
     Object(#[from] ObjectError),
-    /// The kernel did not take the program.
+    /// The kernel refused to load the program.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// A map refused.
+    /// The kernel refused an access to a map.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The program cannot be on the device.
+    /// The program cannot be attached to the device.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// A map could not be made.
+    /// The kernel refused to create a map.
     #[error(transparent)]
     NewMap(#[from] crate::new_map::NewMapError),
-    /// The BPF file system refused.
+    /// The BPF file system refused a pin.
     #[error(transparent)]
     Pin(#[from] PinError),
-    /// The lanes cannot be mapped.
+    /// The map of lanes cannot be mapped into memory.
     #[error(transparent)]
     Lanes(#[from] LanesError),
-    /// What is pinned as a service's memory is none.
+    /// The map pinned as a service's memory is none.
     #[error(transparent)]
     Arena(#[from] ArenaError),
-    /// What is pinned as a service's instance block is none.
+    /// The map pinned as a service's instance block is none.
     #[error(transparent)]
     Block(#[from] BlockError),
-    /// The heartbeat did not run.
+    /// The kernel refused to run the heartbeat, or the program that tries marks.
     #[error(transparent)]
     Heartbeat(#[from] TestRunError),
-    /// The folder for the pins.
+    /// The folder of the pins cannot be read or removed.
     #[error("cannot use {path}: {source}; 'mount -t bpf bpf /sys/fs/bpf' makes a BPF file system")]
     Folder {
-        /// Which folder.
+        /// The folder.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the file system.
         source: io::Error,
     },
-    /// A ring buffer cannot be mapped, or a program not be found again.
+    /// A ring buffer cannot be mapped, or a program that is attached not be opened again.
     #[error("the front door's programs cannot be tapped: {0}")]
     Ring(io::Error),
-    /// The port is not served.
+    /// The port has no program.
     #[error("port {port} has no program: its device is away")]
     NotAttached {
-        /// Its number.
+        /// Number of the port.
         port: PortId,
     },
-    /// Kernel drops cannot be counted.
+    /// Drops by the kernel's stack cannot be counted.
     #[error("what the kernel's stack drops cannot be counted: {0}")]
     Stack(io::Error),
     /// The kernel cannot wait for packets in flight.
@@ -130,22 +139,44 @@ pub enum FrontDoorError {
     Barrier(io::Error),
 }
 
-/// A VLAN device above a port, and how packets are judged that come in by it.
+/// VLAN device above a port, and the checks of packets that come in by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VlanDevice {
-    /// The port's device.
+    /// Interface index of the port's device.
     pub port: u32,
     /// VLAN identifier.
     pub vlan: u16,
-    /// The VLAN device.
+    /// Interface index of the VLAN device.
     pub device: u32,
-    /// Its reverse path filter, as [`PortConfig::rpf`].
+    /// Reverse path filter, as [`PortConfig::rpf`].
     pub rpf: u8,
     /// `PORT_NO_V6` and `PORT_ACCEPTS_OWN`.
     pub flags: u8,
 }
 
+/// Mode in which a port's program was attached.
+#[derive(Debug)]
+pub struct Attachment {
+    /// First of the modes that the device can.
+    pub mode: XdpMode,
+    /// Reason against the mode before it, if it was not the first.
+    pub refused: Option<AttachError>,
+}
+
+/// Rules with their masks: those for packets that show all of L4, or those for the others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RuleTable<'a> {
+    /// Sets of matched fields, best rank first.
+    pub masks: &'a [Mask],
+    /// Rules by key. [`Key::mask`] is an index of `masks`; in the table of hidden packets
+    /// [`MASKS_MAX`](bpf_maps::MASKS_MAX) is added to it.
+    pub entries: &'a [(Key, Rule)],
+}
+
 /// Front door of a running node.
+///
+/// Dropping it changes nothing in the kernel: programs stay attached and maps pinned, for the next
+/// daemon.
 #[derive(Debug)]
 pub struct FrontDoor {
     maps: Arc<Maps>,
@@ -163,10 +194,12 @@ pub struct FrontDoor {
 }
 
 impl FrontDoor {
-    /// Makes the maps of a node without ports. What a dead node of the same
-    /// name left is removed first. Who knows `hash_keys`, which are random, can choose
-    /// flows that push each other out of the cache. Each CPU's large cache has room for
-    /// `flows`, at most [`FLOWS_LARGE_MAX`], in [`FLOW_BYTES`] each; 0 is none.
+    /// Creates the maps of a node without ports, after removing what a dead node of the same name
+    /// left.
+    ///
+    /// `hash_keys` are random and secret: flows that push each other out of the cache can be chosen
+    /// by them. Each CPU's large cache holds `flows`, at most [`FLOWS_LARGE_MAX`], in [`FLOW_BYTES`]
+    /// each; 0 is no such cache.
     ///
     /// # Errors
     /// When the kernel refuses program or maps, or there is no BPF file system.
@@ -195,11 +228,11 @@ impl FrontDoor {
         Ok(front_door)
     }
 
-    /// Goes on with what a daemon of this node left when it died: nothing is detached, and
-    /// packets do not notice. A port of these that was not attached is not.
+    /// Adopts what a daemon of this node left when it died: nothing is detached, and packets do not
+    /// notice. Of `ports` those that were attached are so.
     ///
     /// # Errors
-    /// When something of it is missing.
+    /// When a map or program is missing or of another version.
     pub fn adopt(node: &Name, ports: &[PortId]) -> Result<Self, FrontDoorError> {
         let pins = Pins::of(node);
         let maps = Maps::open(pins.folder())?;
@@ -212,6 +245,7 @@ impl FrontDoor {
         Ok(door)
     }
 
+    /// Assembles a front door from its maps and programs.
     fn join(pins: Pins, maps: Maps, programs: KeptPrograms) -> Result<Self, FrontDoorError> {
         let KeptPrograms { heartbeat, carries_marks, tc, after, ask, translate } = programs;
         let (maps, folder) = (Arc::new(maps), pins.folder());
@@ -222,7 +256,7 @@ impl FrontDoor {
             services: Services::new(maps.clone())?,
             accounts: Accounts::new(maps.clone())?,
             devices: Devices::new(maps.clone(), folder.join("asked"), ask),
-            carries_marks: carries_marks.test_run(&[0; 14], None, 1)?.retval == PASS,
+            carries_marks: carries_marks.test_run(&NO_PACKET, None, 1)?.retval == PASS,
             maps,
             pins,
             heartbeat,
@@ -242,7 +276,7 @@ impl FrontDoor {
         &self.accounts
     }
 
-    /// Returns what is kept of services for the next daemon.
+    /// Returns the pins of services' memory, for the next daemon.
     #[must_use]
     pub const fn pins(&self) -> &Pins {
         &self.pins
@@ -261,11 +295,11 @@ impl FrontDoor {
         self.carries_marks
     }
 
-    /// Puts a copy of the program on a port's device, and at its tcx ingress what serves
-    /// modules at kernel level, before other programs there.
+    /// Attaches a copy of the program to a port's device, and at its tcx ingress the one for modules
+    /// at kernel level, before other programs there.
     ///
     /// # Errors
-    /// When another XDP program is there, the driver cannot, or the kernel has no tcx.
+    /// When the device has another XDP program, its driver lacks the mode, or the kernel has no tcx.
     pub fn attach(
         &mut self,
         port: PortId,
@@ -275,49 +309,50 @@ impl FrontDoor {
         self.attach_as(port, config, &[mode]).map(drop)
     }
 
-    /// Does the same in the first of these modes in which the device can. Returns which one that
-    /// was, and why not one before.
+    /// Attaches as [`FrontDoor::attach`], in the first of `modes` that the device can.
     ///
     /// # Errors
-    /// As [`FrontDoor::attach`], of the last one.
+    /// As [`FrontDoor::attach`], for the last mode.
     ///
     /// # Panics
-    /// Without a mode.
+    /// When `modes` is empty.
     pub fn attach_as(
         &mut self,
         port: PortId,
         config: &PortConfig,
         modes: &[XdpMode],
-    ) -> Result<(XdpMode, Option<AttachError>), FrontDoorError> {
+    ) -> Result<Attachment, FrontDoorError> {
         self.ports.attach(port, config, modes)
     }
 
-    /// Puts a copy of the program at the tcx ingress of a port's device, before other programs
-    /// there: `config` has [`PORT_TC`](bpf_maps::PORT_TC).
+    /// Attaches a copy of the program at the tcx ingress of a port's device, before other programs
+    /// there. `config` has the flag [`PORT_TC`](bpf_maps::PORT_TC).
     ///
     /// # Errors
     /// When the kernel has no tcx.
     pub fn attach_tc(&mut self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
+        debug_assert!(config.flags & bpf_maps::PORT_TC != 0, "port {port} is one at XDP");
         self.ports.attach_tc(port, config)
     }
 
-    /// Makes a port known and loads its copy of the program, which is on no device yet.
+    /// Registers a port as [`FrontDoor::register`] and loads its copy of the program, attached to no
+    /// device yet.
     ///
     /// # Errors
-    /// When the kernel refuses it.
+    /// When the kernel refuses the program.
     pub fn load(&self, port: PortId, config: &PortConfig) -> Result<Program, FrontDoorError> {
         self.ports.load(port, config)
     }
 
-    /// Makes a port known that packets leave by, and without a program none comes in by.
+    /// Registers a port that packets can leave by. None enters by it until a program is attached.
     ///
     /// # Errors
     /// When a map cannot be changed.
-    pub fn know(&self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
-        self.ports.know(port, config)
+    pub fn register(&self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
+        self.ports.register(port, config)
     }
 
-    /// Takes the programs off a port.
+    /// Detaches the programs of a port from its device, which has this interface index.
     ///
     /// # Errors
     /// When a map or pin cannot be changed.
@@ -325,7 +360,7 @@ impl FrontDoor {
         self.ports.detach(port, ifindex)
     }
 
-    /// Takes the programs off a port whose device is gone.
+    /// Detaches the programs of a port whose device is gone.
     ///
     /// # Errors
     /// When a map or pin cannot be changed.
@@ -334,7 +369,7 @@ impl FrontDoor {
         self.detach(port, config.map_or(0, |config| config.ifindex))
     }
 
-    /// Tells the program about a port; cached routes are forgotten.
+    /// Replaces the configuration of a port, and empties the caches of routes.
     ///
     /// # Errors
     /// When the map cannot be changed.
@@ -342,7 +377,7 @@ impl FrontDoor {
         self.ports.configure(port, config)
     }
 
-    /// Returns a port as it was configured last.
+    /// Returns the configuration of a port; all zeros when there is no such port.
     ///
     /// # Errors
     /// When the map cannot be read.
@@ -350,14 +385,14 @@ impl FrontDoor {
         Ok(self.ports.config(port)?.unwrap_or_default())
     }
 
-    /// Returns the device that a port's program is on; `None` when it is gone, or the port not
-    /// attached.
+    /// Returns the interface index of the device that a port's program is attached to; `None` when
+    /// the device is gone, or the port not attached.
     #[must_use]
     pub fn device_of(&self, port: PortId) -> Option<u32> {
         self.ports.link(port)?.ifindex().ok().filter(|&ifindex| ifindex != 0)
     }
 
-    /// Returns the kernel's number for the program on a port's device.
+    /// Returns the kernel's identifier of the program on a port's device; `None` when there is none.
     #[must_use]
     pub fn program_on(&self, port: PortId) -> Option<u32> {
         self.ports.link(port)?.program_id().ok()
@@ -379,7 +414,7 @@ impl FrontDoor {
         self.ports.set_own(prefixes)
     }
 
-    /// Gives packets of a queue to a socket, or with `None` to no one.
+    /// Redirects packets of a receive queue to an AF_XDP socket, or with `None` to none.
     ///
     /// # Errors
     /// When the socket is not set up, or the map cannot be changed.
@@ -400,30 +435,31 @@ impl FrontDoor {
         self.ports.stats(port)
     }
 
-    /// Forgets cached rules and routes: something changed that they came from.
+    /// Empties the caches of rules and routes: something has changed that they derive from.
     pub fn invalidate(&self) {
         self.maps.invalidate();
     }
 
-    /// Returns how often rules or routes changed.
+    /// Returns the number of changes of rules and routes so far.
     #[must_use]
     pub fn generation(&self) -> u64 {
         bpf_maps::generation_number(self.maps.config().generation)
     }
 
-    /// Says that the daemon listens for route changes, so that cached routes are good.
+    /// Renews the lease of cached routes: the daemon listens for changes of routes.
     ///
     /// # Errors
     /// When the kernel does not run the program.
     pub fn heartbeat(&self) -> Result<(), FrontDoorError> {
-        self.heartbeat.test_run(&[0; 14], None, 1)?;
+        self.heartbeat.test_run(&NO_PACKET, None, 1)?;
         Ok(())
     }
 
-    /// Replaces all rules. Every packet meets the old ones or the new ones.
+    /// Replaces all rules, when none looks at hidden fields of L4. Each packet meets the old rules or
+    /// the new ones, never some of both.
     ///
-    /// Packets that still look at the set before last are waited for, 10 to 50 ms after the
-    /// replacement before this one: one that comes later need not wait.
+    /// Blocks until no packet looks at the rule set that is overwritten, the one before the current
+    /// one: for 50 ms at most after the replacement before this one, and not at all later.
     ///
     /// # Errors
     /// When a map cannot be changed; the old rules then stay.
@@ -433,18 +469,18 @@ impl FrontDoor {
         entries: &[(Key, Rule)],
         lists: &[FlowsOfRule],
     ) -> Result<(), FrontDoorError> {
-        self.install_with_hidden((masks, entries), (&[], &[]), lists)
+        self.install_with_hidden(RuleTable { masks, entries }, RuleTable::default(), lists)
     }
 
-    /// Replaces all rules, as [`Self::install_rules`]; `hidden` are masks and keys of packets that do
-    /// not show all of L4, whose masks have numbers from [`MASKS_MAX`](bpf_maps::MASKS_MAX) on.
+    /// Replaces all rules, as [`Self::install_rules`]. `hidden` is for packets that do not show all
+    /// of L4, `shown` for the others.
     ///
     /// # Errors
     /// As [`Self::install_rules`].
     pub fn install_with_hidden(
         &mut self,
-        shown: (&[Mask], &[(Key, Rule)]),
-        hidden: (&[Mask], &[(Key, Rule)]),
+        shown: RuleTable<'_>,
+        hidden: RuleTable<'_>,
         lists: &[FlowsOfRule],
     ) -> Result<(), FrontDoorError> {
         self.rules.install(shown, hidden, lists)
@@ -458,7 +494,7 @@ impl FrontDoor {
         self.rules.stats(rule)
     }
 
-    /// Sets a rule's counters to zero: another rule has its number now.
+    /// Sets the counters of a rule's number to zero, for another rule to have it.
     ///
     /// # Errors
     /// When the map cannot be changed.
@@ -466,30 +502,29 @@ impl FrontDoor {
         self.rules.clear_stats(rule)
     }
 
-    /// Names the TAP device by which packets go from tc to the cell: modules at kernel level
-    /// raise by it. Without one what would go up goes as if there were no rule.
+    /// Sets the TAP device by which packets go from tc to the cell when modules at kernel level raise
+    /// them. Without one they are handled as if there were no rule.
     ///
-    /// A frame that is read from it begins with [`bpf_maps::PacketMeta`], the frame as it came
-    /// follows, tags in line. The device is up, and takes frames longer by 32 bytes than the
-    /// ports do; a queueing discipline would only change their order (`noqueue`).
-    pub fn set_up_device(&self, ifindex: Option<u32>) {
-        self.devices.set_up(ifindex.unwrap_or(0));
+    /// A frame that is read from it is a [`bpf_maps::PacketMeta`] and then the frame as it arrived,
+    /// with its tags. The device has to be up, to have an MTU of 32 bytes more than the ports, and no
+    /// queueing discipline that changes the order of frames (`noqueue`).
+    pub fn set_raise_device(&self, ifindex: Option<u32>) {
+        self.devices.set_raise(ifindex.unwrap_or(0));
     }
 
-    /// Names the device by which the cell gives packets to the kernel: they come in by it when
-    /// the kernel routes them.
+    /// Sets the device by which packets enter the kernel that the cell has it route.
     pub fn set_kernel_device(&self, ifindex: u32) {
         self.devices.set_kernel(ifindex);
     }
 
-    /// Says whether sessions have shares of some port's rate: packets that modules leave to the
-    /// kernel are looked at only then.
+    /// Sets whether sessions have shares of some port's rate: only then are packets inspected that
+    /// modules leave to the kernel.
     pub fn set_has_shares(&self, has_shares: bool) {
         self.devices.set_has_shares(has_shares);
     }
 
-    /// Answers, on the TAP device by which packets come up, what the cell asks there
-    /// ([`Answers`](crate::Answers)); the program stays when this process ends.
+    /// Attaches the program that answers the cell's route queries ([`Answers`](crate::Answers)) to
+    /// the TAP device of [`FrontDoor::set_raise_device`]; it stays when this process ends.
     ///
     /// # Errors
     /// When the kernel has no tcx, or the BPF file system refuses.
@@ -497,14 +532,14 @@ impl FrontDoor {
         self.devices.answer_at(ifindex)
     }
 
-    /// Returns the map of answers, for [`Answers`](crate::Answers) elsewhere.
+    /// Returns the map of answers to route queries, for [`Answers`](crate::Answers) in the cell.
     #[must_use]
     pub fn answers_map(&self) -> &Map {
         self.maps.get(ANSWERS)
     }
 
-    /// Returns what [`Explainer::explain`] needs, apart from this: another thread may wait for the
-    /// kernel, which looks at the copy for a while.
+    /// Returns an explainer with descriptors of its own, for another thread: the kernel's verifier
+    /// takes a while for its copy of the program.
     ///
     /// # Errors
     /// When the process has too many descriptors.
@@ -512,8 +547,8 @@ impl FrontDoor {
         Explainer::of(&self.maps)
     }
 
-    /// Taps a port whose device has this index; what is seen goes to `ring`. There may be one
-    /// tap on a port.
+    /// Captures packets of a port, whose device has this interface index, to `ring`. A port can have
+    /// one tap.
     ///
     /// # Errors
     /// When the port is not attached, or the kernel does not take the programs.
@@ -527,8 +562,8 @@ impl FrontDoor {
         self.taps.tap(&self.ports, port, ifindex, spec, ring)
     }
 
-    /// Taps what modules below user level leave behind, whatever port it came by. There may be
-    /// one such tap.
+    /// Captures packets of all ports as modules below user level have left them, at the end of their
+    /// path. There can be one such tap.
     ///
     /// # Errors
     /// When the kernel does not take the programs.
@@ -536,9 +571,9 @@ impl FrontDoor {
         self.taps.tap_modules(spec, ring)
     }
 
-    /// Counts what the kernel drops of the packets that came in by ports, and by the device by
-    /// which the cell hands packets to it ([`FrontDoor::set_kernel_device`]), in the calling
-    /// thread's network namespace; goes on when this process ends.
+    /// Starts to count packets that the kernel's stack drops, of those that entered by a port or by
+    /// the device of [`FrontDoor::set_kernel_device`], in the calling thread's network namespace.
+    /// Counting goes on when this process ends.
     ///
     /// # Errors
     /// [`FrontDoorError::Stack`] when the kernel has no BTF, or does not let us trace.
@@ -549,7 +584,7 @@ impl FrontDoor {
         Ok(())
     }
 
-    /// Reads the kernel's drops of what came in there; nothing where they are not counted.
+    /// Returns the kernel's drops of packets that entered there; zeros where they are not counted.
     ///
     /// # Errors
     /// [`FrontDoorError::Map`] when the kernel refuses to read the map.
@@ -557,11 +592,11 @@ impl FrontDoor {
         self.stack.as_ref().map_or_else(|| Ok(StackDrops::default()), |it| it.drops(arrival))
     }
 
-    /// Has what the kernel drops of these arrivals' packets come to `ring`, too; nothing is where
-    /// it is not counted. There may be one such tap.
+    /// Captures packets of these arrivals that the kernel drops to `ring`; `None` where drops are not
+    /// counted. There can be one such tap.
     ///
     /// # Errors
-    /// When the kernel does not take the program.
+    /// When the kernel refuses the program.
     pub fn tap_stack(
         &self,
         wanted: &[Arrival],
@@ -572,36 +607,27 @@ impl FrontDoor {
         stack.map(|stack| stack.tap(&self.maps, wanted, spec, ring)).transpose()
     }
 
-    /// Returns the kernel's name of a reason in [`Tapped`](capture::Tapped).
+    /// Returns the kernel's name of a reason in [`Tapped`](capture::Tapped); "" where drops are not
+    /// counted.
     #[must_use]
     pub fn stack_reason(&self, reason: u32) -> &str {
         self.stack.as_ref().map_or("", |stack| stack.reason(reason))
     }
 }
 
-/// Most flows of a large cache on each CPU: half a gigabyte.
-pub const FLOWS_LARGE_MAX: u32 = 1 << 22;
-/// Memory of one flow of the large cache, its tag and the free entries beside it included.
-pub const FLOW_BYTES: u32 = 146;
-
-/// Returns the sets for so many flows: an eighth more entries, so that hardly a flow finds both its sets full.
-fn sets_for(flows: u32) -> u32 {
-    let flows = flows.min(FLOWS_LARGE_MAX);
-    (flows + flows / 8).div_ceil(FLOW_WAYS as u32)
-}
-
-/// Returns the nanoseconds of a jiffy: the coarse clocks move with it (Linux, `TICK_NSEC`).
+/// Returns the nanoseconds of a jiffy, the resolution of the kernel's coarse clocks (Linux,
+/// `TICK_NSEC`).
 #[must_use]
 pub fn tick_ns() -> u32 {
     rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse).tv_nsec as u32
 }
 
-/// Waits until every CPU has left the code that it was in (10 to 50 ms): XDP programs run
-/// without being preempted, so none still looks at what was active before, and what they
-/// redirected to a socket is in its ring.
+/// Waits until every CPU has been out of the kernel code that it was in, 10 to 50 ms. XDP programs
+/// are not preempted, so none reads what was active before the call any more, and packets that they
+/// redirected to a socket are in its ring.
 ///
 /// # Errors
-/// When the kernel cannot.
+/// When the kernel has no `MEMBARRIER_CMD_GLOBAL` (membarrier(2)).
 pub fn wait_for_packets_in_flight() -> io::Result<()> {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: membarrier takes two numbers and touches no memory of ours.
@@ -609,14 +635,14 @@ pub fn wait_for_packets_in_flight() -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Takes down what the node `node` keeps in the kernel. Returns the names of what was removed.
+/// Removes everything that a node keeps in the kernel. Returns the names of the pins that were
+/// removed; none for a user who may not see them, who has pinned nothing.
 ///
 /// # Errors
 /// When a pin cannot be removed.
 pub fn remove(node: &Name) -> Result<Vec<String>, FrontDoorError> {
     let folder = Path::new(PIN_DIRECTORY).join(node.as_str());
     let failed = |source| FrontDoorError::Folder { path: folder.clone(), source };
-    // Who may not look there has put nothing there.
     let nothing = [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied];
     let entries = match std::fs::read_dir(&folder) {
         Ok(entries) => entries,
@@ -633,7 +659,7 @@ pub fn remove(node: &Name) -> Result<Vec<String>, FrontDoorError> {
     Ok(removed)
 }
 
-/// Returns the nodes that have something pinned.
+/// Returns the names of the nodes that have something pinned.
 ///
 /// # Errors
 /// When the folder cannot be read.
@@ -644,5 +670,29 @@ pub fn pinned_nodes() -> io::Result<Vec<String>> {
             .collect(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
+    }
+}
+
+/// Returns the sets of each CPU's large cache for this many flows: an eighth more entries than
+/// flows, so that hardly a flow finds both its sets full.
+fn sets_for(flows: u32) -> u32 {
+    let flows = flows.min(FLOWS_LARGE_MAX);
+    (flows + flows / 8).div_ceil(FLOW_WAYS as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_large_cache_has_an_eighth_more_entries_than_flows_up_to_its_limit() {
+        assert_eq!(sets_for(0), 0, "none is wanted");
+        assert_eq!(sets_for(1), 1);
+        assert_eq!(sets_for(64) as usize * FLOW_WAYS, 72);
+        assert_eq!(sets_for(65) as usize * FLOW_WAYS, 80, "sets are whole");
+        assert_eq!(sets_for(u32::MAX), sets_for(FLOWS_LARGE_MAX));
+        let bytes =
+            u64::from(sets_for(FLOWS_LARGE_MAX)) * FLOW_WAYS as u64 * u64::from(ENTRY_BYTES);
+        assert!(bytes <= u64::from(FLOWS_LARGE_MAX) * u64::from(FLOW_BYTES));
     }
 }

@@ -54,6 +54,7 @@ mod token_file;
 mod usage;
 
 pub use config::{ConfigError, NodeFile, SAMPLE_CONFIG, Wanted};
+pub use dataplane::requirements::MTU_MAX as PORT_MTU_MAX;
 pub use journal::JournalError;
 
 use anyhow::{Context, Result};

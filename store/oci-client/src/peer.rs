@@ -1,8 +1,9 @@
-//! Where an address leads: to this machine, to its link, or beyond.
+//! Classes of addresses: this machine, its link, or beyond.
 //!
-//! A registry says where its blobs lie, so it can send whoever pulls from it anywhere: to services
-//! that trust this machine, to the API of a cloud's host. What an operator names may be anywhere;
-//! what a registry names has to be [`Peer::Beyond`].
+//! A registry names the servers of its blobs, and could make its clients connect to services that
+//! trust this machine or its network (server-side request forgery): to the metadata service of a
+//! cloud's host, for one. Servers that an operator names may be anywhere; those that a registry
+//! names have to be [`Peer::Beyond`], and the connection is made to the address that was classified.
 //!
 //! Sources: the IANA registries of special-purpose addresses for IPv4 and IPv6 (RFC 6890), and the
 //! documents that are named beside each range.
@@ -10,29 +11,31 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// How near an address is.
+/// Machine that an address leads to, as seen from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// This machine answers there.
+    /// This machine.
     Machine,
-    /// It means something on this machine's link only, or nothing that can be connected to.
+    /// One on this machine's link, the host of this virtual machine, or none that can be connected
+    /// to.
     Link,
-    /// Another machine, of a private network or of the Internet.
+    /// Another one, in a private network or in the Internet.
     Beyond,
 }
 
-/// Says whether an address is one of this machine's own: its devices' and those that its routing
-/// tables deliver here.
+/// Function that returns true for the addresses of this machine: those of its devices, and those that
+/// its routing tables deliver here.
 pub type IsOwn = fn(IpAddr) -> io::Result<bool>;
 
-/// Addresses at which the host of a virtual machine answers beside those of its link: what it says
-/// there (keys of the machine's account, among others) is for that machine alone.
+/// IPv4 addresses outside its link at which the host of a virtual machine answers. Its answers are
+/// for that machine alone: keys of the machine's account are among them.
 const HOSTS_V4: [Ipv4Addr; 2] = [
     // Alibaba Cloud, "Instance metadata".
     Ipv4Addr::new(100, 100, 100, 200),
     // Azure, "What is IP address 168.63.129.16?".
     Ipv4Addr::new(168, 63, 129, 16),
 ];
+/// IPv6 addresses of the same kind.
 const HOSTS_V6: [Ipv6Addr; 2] = [
     // Amazon EC2, "Access instance metadata".
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
@@ -41,10 +44,11 @@ const HOSTS_V6: [Ipv6Addr; 2] = [
 ];
 
 impl Peer {
-    /// Returns how near an address is.
+    /// Classifies an address. One that embeds IPv4 addresses is of the first class among theirs that
+    /// is not [`Peer::Beyond`], or else of its own.
     ///
     /// # Errors
-    /// When `is_own` cannot say.
+    /// The error of `is_own`, for an address that no range decides: it counts as no class.
     pub fn of(address: IpAddr, is_own: IsOwn) -> io::Result<Self> {
         let special = match address {
             IpAddr::V4(v4) => special_v4(v4),
@@ -54,19 +58,20 @@ impl Peer {
             return Ok(peer);
         }
         let embedded = match address {
-            IpAddr::V4(_) => [None, None],
+            IpAddr::V4(_) => Vec::new(),
             IpAddr::V6(v6) => embedded(v6),
         };
-        for v4 in embedded.into_iter().flatten() {
+        for v4 in embedded {
+            // An IPv4 address embeds none: this goes no deeper.
             match Self::of(v4.into(), is_own)? {
                 Self::Beyond => {}
-                near => return Ok(near),
+                nearer => return Ok(nearer),
             }
         }
         Ok(if is_own(address)? { Self::Machine } else { Self::Beyond })
     }
 
-    /// In words, behind an address and "is".
+    /// Returns the words that follow an address and "is".
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Machine => "an address of this machine",
@@ -76,6 +81,7 @@ impl Peer {
     }
 }
 
+/// Returns the class of an address in a special range, whatever addresses this machine has.
 fn special_v4(address: Ipv4Addr) -> Option<Peer> {
     match address.octets() {
         // "This host on this network" (RFC 1122, 3.2.1.3): Linux connects 0.0.0.0 to itself.
@@ -89,6 +95,7 @@ fn special_v4(address: Ipv4Addr) -> Option<Peer> {
     }
 }
 
+/// Returns the class of an address in a special range, whatever addresses this machine has.
 fn special_v6(address: Ipv6Addr) -> Option<Peer> {
     if address.is_unspecified() || address.is_loopback() {
         return Some(Peer::Machine);
@@ -103,30 +110,49 @@ fn special_v6(address: Ipv6Addr) -> Option<Peer> {
     }
 }
 
-/// IPv4 addresses to which packets for an IPv6 address are translated or tunnelled, by this
-/// machine or a router.
-fn embedded(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
-    let v4 =
-        |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
+/// Returns the IPv4 addresses to which this machine or a router may translate or tunnel packets for
+/// an IPv6 address.
+fn embedded(address: Ipv6Addr) -> Vec<Ipv4Addr> {
+    let v4 = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
     match address.segments() {
         // IPv4-mapped and IPv4-compatible (RFC 4291, 2.5.5).
-        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => [v4(high, low), None],
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => vec![v4(high, low)],
         // The well-known prefix of NAT64 (RFC 6052), and SIIT's (RFC 2765).
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => {
-            [v4(high, low), None]
+            vec![v4(high, low)]
         }
-        // Local-use NAT64 (RFC 8215), as prefixes of 96 and of 48 bits (RFC 6052, 2.2).
-        [0x64, 0xff9b, 1, first, second, third, high, low] => {
-            [v4(high, low), v4(first, second << 8 | third >> 8)]
-        }
+        // Local-use NAT64 (RFC 8215).
+        [0x64, 0xff9b, 1, ..] => embedded_local_nat64(address.octets()),
         // 6to4 (RFC 3056).
-        [0x2002, high, low, ..] => [v4(high, low), None],
+        [0x2002, high, low, ..] => vec![v4(high, low)],
         // Teredo (RFC 4380, 4): the server, and the client with its bits inverted.
         [0x2001, 0, server_high, server_low, _, _, high, low] => {
-            [v4(server_high, server_low), v4(!high, !low)]
+            vec![v4(server_high, server_low), v4(!high, !low)]
         }
-        _ => [None, None],
+        _ => Vec::new(),
     }
+}
+
+/// Returns the IPv4 addresses that an address of local-use NAT64 can embed. The operator's prefix has
+/// 48, 56, 64 or 96 bits (RFC 6052, 2.2); the address does not say how many.
+///
+/// ```text
+///  octet  6    7    8    9    10   11   12   13   14   15
+///   /48   v4   v4   0    v4   v4
+///   /56        v4   0    v4   v4   v4
+///   /64             0    v4   v4   v4   v4
+///   /96                                  v4   v4   v4   v4
+/// ```
+///
+/// Zeros of a prefix read as 0.x.y.z under a shorter one, and no translator sends packets there:
+/// such readings count only where there is no other.
+fn embedded_local_nat64(octets: [u8; 16]) -> Vec<Ipv4Addr> {
+    const V4_AT: [[usize; 4]; 4] =
+        [[6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12], [12, 13, 14, 15]];
+    let readings = V4_AT.map(|at| Ipv4Addr::from(at.map(|octet| octets[octet])));
+    let (zeros, others): (Vec<_>, Vec<_>) =
+        readings.into_iter().partition(|v4| v4.octets()[0] == 0);
+    if others.is_empty() { zeros } else { others }
 }
 
 #[cfg(test)]
@@ -160,8 +186,16 @@ mod tests {
             "::10.0.0.5",
             "64:ff9b::7f00:1",
             "64:ff9b::10.0.0.5",
+            "64:ff9b:1::",
             "64:ff9b:1::127.0.0.1",
+            "64:ff9b:1::10.0.0.5",
+            // Prefixes of 48, 56 and 64 bits, with 127.0.0.1 and 10.0.0.5.
             "64:ff9b:1:7f00:0:100::",
+            "64:ff9b:1:a00:0:500::",
+            "64:ff9b:1:7f:0:1::",
+            "64:ff9b:1:ab0a:0:5::",
+            "64:ff9b:1:0:7f:0:100:0",
+            "64:ff9b:1:abcd:a:0:500:0",
             "::ffff:0:127.0.0.1",
             "2002:7f00:1::",
             "2002:a00:5::1",
@@ -217,6 +251,9 @@ mod tests {
             "2606:4700::1111",
             "::ffff:10.0.0.1",
             "64:ff9b::8.8.8.8",
+            "64:ff9b:1::8.8.8.8",
+            "64:ff9b:1:abcd::8.8.8.8",
+            "64:ff9b:1:808:8:800::",
             "2002:808:808::1",
         ] {
             assert_eq!(peer(beyond), Peer::Beyond, "{beyond}");
@@ -237,6 +274,7 @@ mod tests {
             let [a, b] = [(bits >> 16) as u16, bits as u16];
             let forms = [
                 v4.to_ipv6_mapped(),
+                Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, a, b),
                 Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, a, b),
                 Ipv6Addr::new(0x2002, a, b, 0, 0, 0, 0, 1),
                 Ipv6Addr::new(0x2001, 0, 0x0808, 0x0808, 0, 0, !a, !b),

@@ -1,33 +1,63 @@
-//! Parameters that every module for streams has, with the defaults of its manifest.
+//! Parameters that every stream module has, with the defaults of its manifest.
 
 use std::collections::BTreeMap;
 
 use units::Name;
 
-use super::{CAPABILITIES, CONFIGURATION, PROTOCOL, UPSTREAMS};
+use super::{CAPABILITIES, CONFIGURATION, PROTOCOL, PROTOCOL_DEFAULT, UPSTREAMS};
 use crate::parameter::{Parameter, ParameterType, ParameterValue};
 
-/// Parameters that every module for streams has: name, type, default, description.
-const ALL: [(&str, ParameterType, &str, &str); 4] = [
-    (PROTOCOL, ParameterType::Protocol, "http", "what the module is shown of connections"),
-    (CONFIGURATION, ParameterType::Document, "", "what the module is configured with"),
-    (UPSTREAMS, ParameterType::Upstreams, "", "servers that the module may call"),
-    (CAPABILITIES, ParameterType::Capabilities, "", "functions of the node that it may call"),
+/// Parameter of every stream module.
+struct Common {
+    name: &'static str,
+    kind: ParameterType,
+    default: &'static str,
+    description: &'static str,
+}
+
+const ALL: [Common; 4] = [
+    Common {
+        name: PROTOCOL,
+        kind: ParameterType::Protocol,
+        default: PROTOCOL_DEFAULT,
+        description: "what the module is shown of connections",
+    },
+    Common {
+        name: CONFIGURATION,
+        kind: ParameterType::Document,
+        default: "",
+        description: "what the module is configured with",
+    },
+    Common {
+        name: UPSTREAMS,
+        kind: ParameterType::Upstreams,
+        default: "",
+        description: "servers that the module may call",
+    },
+    Common {
+        name: CAPABILITIES,
+        kind: ParameterType::Capabilities,
+        default: "",
+        description: "functions of the node that it may call",
+    },
 ];
 
-/// The parameters of a module whose manifest names these defaults; the name of one that it may not
-/// have, if it does.
+/// Returns the parameters of a module whose manifest declares these.
+///
+/// # Errors
+/// The name of a parameter that a manifest may not declare, or whose default is none of its type.
 pub(crate) fn parameters(
     declared: BTreeMap<Name, Parameter>,
 ) -> Result<BTreeMap<Name, Parameter>, Name> {
-    // What it may do is for whoever deploys it to say.
-    let may_declare =
-        |name: &Name| name.as_str() != CAPABILITIES && ALL.iter().any(|it| it.0 == name.as_str());
+    // Capabilities are for whoever deploys it to grant.
+    let may_declare = |name: &Name| {
+        name.as_str() != CAPABILITIES && ALL.iter().any(|common| common.name == name.as_str())
+    };
     if let Some(name) = declared.keys().find(|name| !may_declare(name)) {
         return Err(name.clone());
     }
-    let parameter = |(name, kind, default, description): (&str, ParameterType, &str, &str)| {
-        let name = Name::new(name).expect("a name");
+    let parameter = |Common { name, kind, default, description }| {
+        let name = Name::new(name).expect("names in `ALL` are short words of lower case");
         let declared = declared.get(&name);
         let given = match declared.and_then(|it| it.default.as_ref()) {
             Some(ParameterValue::Text(text)) => kind.parse(text).ok_or_else(|| name.clone())?,

@@ -10,10 +10,10 @@ use session::share::Time;
 use std::path::Path;
 use std::process::Command;
 
-/// The oldest kernel on which everything that a node uses exists: frames of
-/// several descriptors on AF_XDP, and tcx.
+/// Major and minor version of the oldest kernel that has everything a node uses: AF_XDP frames of
+/// several descriptors, and tcx.
 const KERNEL_MIN: (u32, u32) = (6, 6);
-/// What a node needs beside root's other rights, capabilities(7): number and name.
+/// Capabilities that a node needs (capabilities(7)): number and name.
 const CAPABILITIES: [(u32, &str); 5] = [
     (12, "CAP_NET_ADMIN"),
     (13, "CAP_NET_RAW"),
@@ -21,12 +21,12 @@ const CAPABILITIES: [(u32, &str); 5] = [
     (38, "CAP_PERFMON"),
     (39, "CAP_BPF"),
 ];
-/// CAP_IPC_LOCK: locked memory without a limit.
+/// Number of CAP_IPC_LOCK, by which locked memory has no limit.
 const CAPABILITY_IPC_LOCK: u32 = 14;
-/// Locked memory of the largest cell: its packet frames.
+/// Bytes of locked memory of the largest cell: its packet frames.
 const LOCKED_BYTES: u64 = 256 << 20;
 
-/// All of them.
+/// Makes all checks of this file.
 pub fn checks() -> Vec<Check> {
     let release = sysctl::read("kernel.osrelease").unwrap_or_default();
     vec![
@@ -54,7 +54,7 @@ pub fn checks() -> Vec<Check> {
     ]
 }
 
-/// Who is not root has the demo in one.
+/// Checks for user namespaces, in which `tam demo` runs without root.
 fn user_namespaces() -> Check {
     const NAME: &str = "user namespaces";
     match namespaces::userns::refusal() {
@@ -88,7 +88,7 @@ fn rights() -> Check {
     Check::needed("rights", missing.is_empty().into(), found).advice("run it as root, as with sudo")
 }
 
-/// Major and minor version of a release such as `6.1.0-18-amd64`.
+/// Returns major and minor version of a release such as `6.1.0-18-amd64`.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
@@ -148,7 +148,7 @@ fn memory_lock() -> Check {
         .advice("raise it with: ulimit -l unlimited")
 }
 
-/// A cell and a compile worker do not run without their filter.
+/// Checks for system call filters, without which no cell and no compile worker runs.
 fn seccomp() -> Check {
     const ADVICE: &str = "use a kernel built with CONFIG_SECCOMP_FILTER, as distributions' are";
     let there = sysctl::read("kernel.seccomp.actions_avail");
@@ -157,7 +157,7 @@ fn seccomp() -> Check {
     Check::needed("seccomp", is_there.into(), found).advice(ADVICE)
 }
 
-/// The second layer around cells and compile workers; docs/reference/privileges.md.
+/// Checks for Landlock, the second layer around cells and compile workers (docs/reference/privileges.md).
 fn landlock() -> Check {
     const NAME: &str = "landlock";
     match sandbox::landlock() {
@@ -194,7 +194,7 @@ fn cores(count: usize) -> Check {
         .advice("a node works on one core; two keep a module's load away from plain packets")
 }
 
-/// What a session's time below user level is counted with.
+/// Measures the fuel in a microsecond, by which time below user level is counted.
 fn speed() -> Check {
     const NAME: &str = "fuel";
     match cell::below::measure_speed() {
@@ -206,7 +206,7 @@ fn speed() -> Check {
     }
 }
 
-/// Whether the kernel has a function of this name; none when it does not tell.
+/// Returns true when the kernel has a function of this name; `None` when it hides its symbols.
 fn has_symbol(name: &str) -> Option<bool> {
     let symbols = std::fs::read_to_string("/proc/kallsyms").ok().filter(|text| !text.is_empty())?;
     Some(symbols.lines().any(|line| line.split_ascii_whitespace().nth(2) == Some(name)))
@@ -271,7 +271,7 @@ fn reverse_path() -> Check {
     }
 }
 
-/// The first line that a program says of its version; none where there is no such program.
+/// Returns the first line of a program's version; `None` where there is no such program.
 fn version_of(name: &str, argument: &str) -> Option<String> {
     let output = Command::new(name).arg(argument).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -335,7 +335,7 @@ fn leftovers() -> Check {
     Check::useful("nodes and labs", dead.is_empty().into(), found).advice(removal_of(&dead))
 }
 
-/// Says how what dead nodes left is removed, and nothing that lives.
+/// Returns advice by which remains of dead nodes are removed, and nothing else.
 fn removal_of(dead: &[String]) -> String {
     let commands: Vec<_> = dead.iter().map(|name| format!("tam node --cleanup {name}")).collect();
     format!("start the node again, or remove what it left: {}", commands.join("; "))

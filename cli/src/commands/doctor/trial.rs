@@ -1,7 +1,11 @@
 //! Checks that try: a veth pair, an XDP program, an AF_XDP socket, a packet port, a VLAN
 //! device and a TUN device, in a network namespace of their own.
+//!
+//! Nothing of the machine's own is changed, and nothing stays: the namespace is deleted when the
+//! last trial has ended.
 
 use super::{Check, State};
+use anyhow::{Context as _, Result};
 use bpf::{Object, XdpMode, objects};
 use namespaces::netns::{self, NetNs};
 use netlink::{Netlink, Taken, VethEnd};
@@ -11,145 +15,241 @@ use std::fmt::Display;
 use std::rc::Rc;
 use xsk::{Rings, Socket, SocketConfig, Umem};
 
-/// The largest MTU that a node takes, in bytes.
-const MTU: u32 = 9000;
-/// Frames of packet memory for one try: one page of rings and a few to spare.
-const FRAMES: u32 = 256;
-/// Entries of each ring of the try.
+/// Frames of packet memory for one trial: those of its rings twice over.
+const FRAMES: u32 = 4 * RING_ENTRIES;
+/// Entries of each ring of the trial; a power of two.
 const RING_ENTRIES: u32 = 64;
-/// A VLAN as good as any.
+/// Identifier of the VLAN that is tried; any other would do.
 const VLAN: u16 = 10;
+/// Ends of the veth pair.
 const DEVICES: [&str; 2] = ["try0", "try1"];
-/// What the tries are called, in their order.
-const NAMES: [&str; 6] = ["veth", "native XDP", "AF_XDP", "packet ports", "802.1Q", "TUN"];
-/// Those that a node can do without.
-const USEFUL: [&str; 2] = ["packet ports", "802.1Q"];
+/// Trials in the order in which they are made and shown.
+const TRIALS: [Trial; 6] = [
+    Trial {
+        name: "veth",
+        needed: true,
+        found: "pairs with an MTU of 9000 bytes",
+        advice: "load the kernel's module: modprobe veth",
+        act: Act::MakeVeth,
+    },
+    Trial {
+        name: "native XDP",
+        needed: true,
+        found: "on a veth, frames of several parts",
+        advice: "use Linux 6.6 or later",
+        act: Act::OnVeth(attach_front_door),
+    },
+    Trial {
+        name: "AF_XDP",
+        needed: true,
+        found: "copy mode, frames of several parts",
+        advice: "use a kernel with CONFIG_XDP_SOCKETS, 6.6 or later",
+        act: Act::OnVeth(bind_xdp_socket),
+    },
+    Trial {
+        name: "packet ports",
+        needed: false,
+        found: "for devices without XDP",
+        advice: "only devices without XDP need it: load nf_tables, sch_ingress, cls_u32 and act_mirred",
+        act: Act::OnVeth(take_frames),
+    },
+    Trial {
+        name: "802.1Q",
+        needed: false,
+        found: "VLAN devices",
+        advice: "load the kernel's module: modprobe 8021q",
+        act: Act::OnVeth(make_vlan),
+    },
+    Trial {
+        name: "TUN",
+        needed: true,
+        found: "/dev/net/tun",
+        advice: "load the kernel's module: modprobe tun",
+        act: Act::Alone(make_tun),
+    },
+];
 
-/// Removes the namespace, and with it all that was tried.
+/// One thing to try, and the words for its check.
+struct Trial {
+    name: &'static str,
+    /// False for what a node can do without.
+    needed: bool,
+    /// Words for a success.
+    found: &'static str,
+    advice: &'static str,
+    act: Act,
+}
+
+/// Act of a trial. Interface indexes are those of the veth pair's first end.
+#[derive(Clone, Copy)]
+enum Act {
+    /// Makes the veth pair that later trials are made on.
+    MakeVeth,
+    /// Tries on the veth pair.
+    OnVeth(fn(ifindex: u32) -> Result<()>),
+    /// Tries without any device.
+    Alone(fn() -> Result<()>),
+}
+
+/// Deletes the namespace of this name when dropped, and with it all that was tried.
 struct Removal(String);
 
 impl Drop for Removal {
     fn drop(&mut self) {
-        // It has our process's number in its name: nobody else misses it.
+        // The name has this process's number: what could not be deleted is in nobody's way.
         let _ = netns::delete(&self.0);
     }
 }
 
-/// All of them.
+/// Makes all trials.
 pub fn checks() -> Vec<Check> {
     let name = format!("tam-doctor-{}", std::process::id());
     let namespace = match NetNs::create(&name) {
         Ok(namespace) => namespace,
-        Err(error) => return unknown(&error),
+        Err(error) => return unknown(&TRIALS, &error),
     };
     let _removal = Removal(name);
-    match netns::in_namespace(&namespace, || tries(&namespace)) {
+    match netns::in_namespace(&namespace, || run(&TRIALS, || make_veth(&namespace))) {
         Ok(checks) => checks,
-        Err(error) => unknown(&error),
+        Err(error) => unknown(&TRIALS, &error),
     }
 }
 
-/// Nothing can be tried without a namespace.
-fn unknown(error: &dyn Display) -> Vec<Check> {
-    let [first, others @ ..] = NAMES;
-    let first = Check::needed(first, State::Unknown, error.to_string())
-        .advice("run `tam doctor` as root: it tries things in a namespace of its own");
-    let not_tried = |name| Check {
-        needed: !USEFUL.contains(&name),
-        ..Check::needed(name, State::Unknown, "not tried, for the same reason")
+/// Returns the checks of a machine where nothing can be tried, for want of a namespace.
+fn unknown(trials: &[Trial], error: &dyn Display) -> Vec<Check> {
+    let check = |(at, trial): (usize, &Trial)| {
+        let check = match at {
+            0 => Check::needed(trial.name, State::Unknown, error.to_string())
+                .advice("run `tam doctor` as root: it tries things in a namespace of its own"),
+            _ => Check::needed(trial.name, State::Unknown, "not tried, for the same reason"),
+        };
+        Check { needed: trial.needed, ..check }
     };
-    std::iter::once(first).chain(others.into_iter().map(not_tried)).collect()
+    trials.iter().enumerate().map(check).collect()
 }
 
-fn tries(namespace: &NetNs) -> Vec<Check> {
-    let veth = make_veth(namespace);
-    let index = veth.as_ref().ok().copied();
-    let [veth_name, xdp, xsk, packets, vlan, tun] = NAMES;
-    let on_veth = |name, found: &str, advice: &str, act: &dyn Fn(u32) -> Result<(), String>| {
-        let done = index.ok_or_else(|| "there is no veth to try it on".to_owned()).and_then(act);
-        Check { needed: !USEFUL.contains(&name), ..judged(name, found, advice, done) }
+/// Makes trials in the namespace of the calling thread. `make_veth` returns the interface index of
+/// the pair's first end.
+fn run(trials: &[Trial], make_veth: impl Fn() -> Result<u32>) -> Vec<Check> {
+    let mut veth = None;
+    let check = |trial: &Trial| {
+        let done = match trial.act {
+            Act::MakeVeth => make_veth().map(|ifindex| veth = Some(ifindex)),
+            Act::OnVeth(act) => veth.context("there is no veth to try it on").and_then(act),
+            Act::Alone(act) => act(),
+        };
+        let check = match done {
+            Ok(()) => Check::needed(trial.name, State::Ok, trial.found),
+            Err(reason) => Check::needed(trial.name, State::Missing, reason.to_string()),
+        };
+        Check { needed: trial.needed, ..check.advice(trial.advice) }
     };
-    vec![
-        judged(
-            veth_name,
-            "pairs with an MTU of 9000 bytes",
-            "load the kernel's module: modprobe veth",
-            veth.map(|_| ()),
-        ),
-        on_veth(xdp, "on a veth, frames of several parts", "use Linux 6.6 or later", &attach),
-        on_veth(
-            xsk,
-            "copy mode, frames of several parts",
-            "use a kernel with CONFIG_XDP_SOCKETS, 6.6 or later",
-            &bind,
-        ),
-        on_veth(
-            packets,
-            "for devices without XDP",
-            "only devices without XDP need it: load nf_tables, sch_ingress, cls_u32 and act_mirred",
-            &take_frames,
-        ),
-        on_veth(vlan, "VLAN devices", "load the kernel's module: modprobe 8021q", &make_vlan),
-        judged(tun, "/dev/net/tun", "load the kernel's module: modprobe tun", make_tun()),
-    ]
+    trials.iter().map(check).collect()
 }
 
-fn judged(name: &'static str, found: &str, advice: &str, done: Result<(), String>) -> Check {
-    match done {
-        Ok(()) => Check::needed(name, State::Ok, found),
-        Err(reason) => Check::needed(name, State::Missing, reason).advice(advice),
-    }
-}
-
-fn text(error: impl Display) -> String {
-    error.to_string()
-}
-
-fn make_veth(namespace: &NetNs) -> Result<u32, String> {
-    let netlink = Netlink::open().map_err(text)?;
+fn make_veth(namespace: &NetNs) -> Result<u32> {
+    let netlink = Netlink::open()?;
     let ends = DEVICES.map(|name| VethEnd { name, namespace });
-    netlink.create_veth(ends, MTU).map_err(text)?;
+    netlink.create_veth(ends, daemon::PORT_MTU_MAX)?;
     for device in DEVICES {
-        let link = netlink.link(device).map_err(text)?;
-        netlink.set_up(link.index).map_err(text)?;
+        netlink.set_up(netlink.link(device)?.index)?;
     }
-    Ok(netlink.link(DEVICES[0]).map_err(text)?.index)
+    Ok(netlink.link(DEVICES[0])?.index)
 }
 
-/// The front door itself, as a node attaches it.
-fn attach(ifindex: u32) -> Result<(), String> {
-    let mut object = Object::open(objects::FRONT_DOOR, "tam_doctor").map_err(text)?;
-    object.set_autoload("tam_heartbeat", false).map_err(text)?;
-    let object = object.load().map_err(text)?;
-    let program = object.program("tam_front_door").map_err(text)?;
-    program.attach_xdp(ifindex, XdpMode::Native).map(drop).map_err(text)
+/// Attaches the front door itself, as a node does.
+fn attach_front_door(ifindex: u32) -> Result<()> {
+    let mut object = Object::open(objects::FRONT_DOOR, "tam_doctor")?;
+    object.set_autoload("tam_heartbeat", false)?;
+    let program = object.load()?.program("tam_front_door")?;
+    program.attach_xdp(ifindex, XdpMode::Native)?;
+    Ok(())
 }
 
-fn bind(ifindex: u32) -> Result<(), String> {
-    let flags = SocketFlags::CLOEXEC;
-    let fd = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).map_err(text)?;
-    let (umem, _pool) = Umem::new(FRAMES).map_err(text)?;
-    let (rings, multi_buffer) = (Rings { receive: RING_ENTRIES, transmit: RING_ENTRIES }, true);
-    let leaving_max = RING_ENTRIES;
-    let config = SocketConfig { ifindex, queue: 0, number: 0, rings, leaving_max, multi_buffer };
-    Socket::new(fd, Rc::new(umem), &config, &[]).map(drop).map_err(text)
+fn bind_xdp_socket(ifindex: u32) -> Result<()> {
+    let fd = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    let (umem, _pool) = Umem::new(FRAMES)?;
+    let config = SocketConfig {
+        ifindex,
+        queue: 0,
+        number: 0,
+        rings: Rings { receive: RING_ENTRIES, transmit: RING_ENTRIES },
+        leaving_max: RING_ENTRIES,
+        multi_buffer: true,
+    };
+    Socket::new(fd, Rc::new(umem), &config, &[])?;
+    Ok(())
 }
 
-/// What a packet port needs of the kernel.
-fn take_frames(ifindex: u32) -> Result<(), String> {
-    let netlink = Netlink::open().map_err(text)?;
-    let taken = Taken::take(DEVICES[0], ifindex, TAKEN_MARK).map_err(text)?;
-    let other = netlink.link(DEVICES[1]).map_err(text)?;
-    netlink.redirect_to(other.index, ifindex).map_err(text)?;
+/// Takes a device's frames from the kernel and redirects another one's to it, as a packet port does.
+fn take_frames(ifindex: u32) -> Result<()> {
+    let netlink = Netlink::open()?;
+    let taken = Taken::take(DEVICES[0], ifindex, TAKEN_MARK)?;
+    let other = netlink.link(DEVICES[1])?;
+    netlink.redirect_to(other.index, ifindex)?;
     drop(taken);
-    FrameSocket::open_marked(ifindex, TAKEN_MARK).map(drop).map_err(text)
+    FrameSocket::open_marked(ifindex, TAKEN_MARK)?;
+    Ok(())
 }
 
-fn make_vlan(parent: u32) -> Result<(), String> {
-    let netlink = Netlink::open().map_err(text)?;
-    netlink.create_vlan("try0.10", parent, VLAN).map_err(text)
+fn make_vlan(parent: u32) -> Result<()> {
+    Ok(Netlink::open()?.create_vlan(&format!("{}.{VLAN}", DEVICES[0]), parent, VLAN)?)
 }
 
-fn make_tun() -> Result<(), String> {
-    sockets::tun::create("trytun", sockets::tun::Kind::Packets).map(drop).map_err(text)
+fn make_tun() -> Result<()> {
+    sockets::tun::create("trytun", sockets::tun::Kind::Packets)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(name: &'static str, needed: bool, act: Act) -> Trial {
+        Trial { name, needed, found: "there", advice: "load it", act }
+    }
+
+    /// A trial on a veth that fails on every device but that of index 7, one alone that fails, and
+    /// before them the veth pair.
+    fn trials() -> [Trial; 3] {
+        let on_seven = |ifindex| if ifindex == 7 { Ok(()) } else { anyhow::bail!("on {ifindex}") };
+        [
+            trial("veth", true, Act::MakeVeth),
+            trial("on a veth", false, Act::OnVeth(on_seven)),
+            trial("alone", true, Act::Alone(|| anyhow::bail!("no file"))),
+        ]
+    }
+
+    #[test]
+    fn a_trial_is_found_or_missing_with_its_reason_and_advice() {
+        let checks = run(&trials(), || Ok(7));
+        assert_eq!(checks[..2].iter().map(|it| it.state).collect::<Vec<_>>(), [State::Ok; 2]);
+        assert_eq!((checks[1].found.as_str(), checks[1].advice.as_deref()), ("there", None));
+        assert_eq!((checks[2].state, checks[2].found.as_str()), (State::Missing, "no file"));
+        assert_eq!(checks[2].advice.as_deref(), Some("load it"));
+        assert_eq!(checks.iter().map(|it| it.needed).collect::<Vec<_>>(), [true, false, true]);
+    }
+
+    #[test]
+    fn without_a_veth_what_needs_one_is_missing_and_the_rest_is_tried() {
+        let checks = run(&trials(), || anyhow::bail!("not permitted"));
+        let found: Vec<&str> = checks.iter().map(|check| check.found.as_str()).collect();
+        assert_eq!(found, ["not permitted", "there is no veth to try it on", "no file"]);
+    }
+
+    #[test]
+    fn without_a_namespace_nothing_is_known_and_the_reason_is_said_once() {
+        let checks = unknown(&TRIALS, &"not permitted");
+        assert!(checks.iter().all(|check| check.state == State::Unknown));
+        assert_eq!(checks.iter().filter(|check| check.found == "not permitted").count(), 1);
+        assert!(checks[0].advice.as_deref().is_some_and(|advice| advice.contains("as root")));
+        let useful: Vec<&str> =
+            checks.iter().filter(|check| !check.needed).map(|check| check.name).collect();
+        assert_eq!(useful, ["packet ports", "802.1Q"], "a node does without");
+    }
+
+    #[test]
+    fn the_veth_has_the_largest_mtu_of_a_port() {
+        assert!(TRIALS[0].found.contains(&daemon::PORT_MTU_MAX.to_string()));
+    }
 }

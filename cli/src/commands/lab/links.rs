@@ -1,4 +1,4 @@
-//! The node in a link that delays, loses or reorders: its node file, and the service that does it.
+//! Node in a link that delays, loses or reorders: its node file, and the service that does it.
 //!
 //! ```text
 //!   ═ left ─ bridge ─ right ═      services/flakeway, in a session that has the clock's port
@@ -14,21 +14,25 @@ use toml::{Table, Value};
 use topology::{NodeKind, Plan, Through};
 use units::Name;
 
-/// The service's name, which is also its module's, and its session's.
+/// Name of the service and of its module.
 const SERVICE: &str = "flakeway";
+/// Name of the service's session.
 const SESSION: &str = "link";
-/// At this rate a byte of the clock's frames takes a microsecond (docs/guides/flakeway.md).
+/// Rate of the clock's port, at which a byte of a frame takes a microsecond (docs/guides/flakeway.md).
 const CLOCK_RATE: &str = "8Mbit/s";
-/// Nearly all of it, in periods that are shorter than what a link's delays are measured in.
+/// Share of the session in that rate: nearly all, in periods shorter than a link's delays.
 const CLOCK_SHARE: &str = "9900us/10ms";
-/// What may wait for the service: 512 packets that come together, while it has no core.
+/// Queue of the session: a burst of 512 packets while the service has no core.
 const QUEUE: &str = "2MiB";
-/// A service that does not run after so long does not start.
+/// Time within which a service has to run.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
-/// Between two questions whether it does.
+/// Interval at which a service that starts is looked at.
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The service's file, if the plan has a link that needs it.
+/// Returns the service's file, if the plan has a link that needs it.
+///
+/// # Errors
+/// When the file that is named does not exist, or none is named and the samples lack it.
 pub fn module_for(plan: &Plan, named: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     let Some(link) = plan.links.iter().find(|link| link.through.is_some()) else { return Ok(None) };
     let [one, other] = &link.ends;
@@ -48,7 +52,7 @@ pub fn module_for(plan: &Plan, named: Option<&Path>) -> Result<Option<PathBuf>, 
     whole.map(Some).map_err(|error| Failure::io(format!("finding {}", found.display()), &error))
 }
 
-/// What the file of the node in a link has beside its name and its paths.
+/// Adds to a node file what the node in a link needs beside its name and its paths.
 pub fn add_to(table: &mut Table, through: &Through, module: &Path) {
     let text = |text: &str| Value::String(text.to_owned());
     let texts = |all: &[&str]| Value::Array(all.iter().copied().map(text).collect());
@@ -86,7 +90,10 @@ pub fn add_to(table: &mut Table, through: &Through, module: &Path) {
     table.insert("service".to_owned(), Value::Array(vec![Value::Table(service)]));
 }
 
-/// Waits until the link does what it is said to: until then packets pass as they are.
+/// Waits until the service of a link's node runs; packets pass unchanged until then.
+///
+/// # Errors
+/// When the service fails, or does not run within [`START_TIME_MAX`].
 pub fn wait_for_service(name: &Name) -> Result<(), Failure> {
     let client = Client::of(name);
     let end = Instant::now() + START_TIME_MAX;
@@ -112,7 +119,7 @@ pub fn wait_for_service(name: &Name) -> Result<(), Failure> {
     }
 }
 
-/// The links of a lab that do more than to carry packets, for people.
+/// Returns one line for people about each link that delays, loses or reorders packets.
 pub fn text(plan: &Plan) -> String {
     let mut lines = String::new();
     for link in &plan.links {
@@ -124,7 +131,7 @@ pub fn text(plan: &Plan) -> String {
     lines
 }
 
-/// What stands in which link.
+/// Returns the link in which a node is, with its quality; `None` for a router's node.
 pub fn through<'plan>(plan: &'plan Plan, node: &Name) -> Option<&'plan Through> {
     let kind = plan.node(node.as_str())?.kind;
     let all = plan.links.iter().filter_map(|link| link.through.as_ref());

@@ -1,5 +1,12 @@
-//! The nodes of a lab: a node file, a process and a log for each router, and for what stands in
-//! links.
+//! Nodes of a lab: a node file, a process and a log for each router, and for each node in a link.
+//!
+//! ```text
+//!  Plan ─▶ node file ─▶ `tam node --config` in the router's namespace ─▶ answers ─▶ its name
+//!              STATE_DIRECTORY/LAB.ROUTER.{toml,log,store,state}
+//! ```
+//!
+//! Namespaces and links are made before (`topology`), and a lab that cannot start as a whole is
+//! taken down by the caller.
 
 use super::links;
 use crate::failure::Failure;
@@ -13,14 +20,23 @@ use std::time::{Duration, Instant};
 use topology::{NodeKind, Plan, PlannedNode, STATE_DIRECTORY};
 use units::Name;
 
-/// A node that does not answer after so long does not come up.
+/// Time within which a node has to answer.
 const START_TIME_MAX: Duration = Duration::from_secs(10);
-/// Between two questions whether it is up.
+/// Interval at which a node that starts is asked.
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
-/// Lines of a log that are shown when a node does not come up.
+/// Last lines of a log that are shown when a node does not start.
 const LOG_LINES_SHOWN: usize = 20;
 
-/// A node that was started and has not answered yet.
+/// Nodes of a plan that are started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Nodes of routers, and those in links.
+    All,
+    /// Nodes in links, without which nothing passes there; the kernel forwards in routers.
+    Links,
+}
+
+/// Node whose process was started and that has not answered yet.
 struct Started {
     name: Name,
     child: Child,
@@ -28,17 +44,20 @@ struct Started {
     is_in_link: bool,
 }
 
-/// Which nodes are started.
+/// Something that a lab keeps of a node, named `LAB.ROUTER.EXTENSION` in [`STATE_DIRECTORY`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// All.
-    All,
-    /// Those in links, without which nothing passes there; the kernel forwards in routers.
-    Links,
+enum Kept {
+    Config,
+    Log,
+    Store,
+    State,
 }
 
-/// Starts the nodes and waits until all answer, and those in links do what they are for; gives
-/// their names. `flakeway` is the service's file, for a plan that has such links.
+/// Starts the nodes, waits until all answer and those in links run their service, and returns their
+/// names. `flakeway` is the file of that service, for a plan that has such links.
+///
+/// # Errors
+/// The first node that does not start. The others go on: whoever made the lab takes it down.
 pub fn start_all(
     plan: &Plan,
     start: Start,
@@ -47,7 +66,8 @@ pub fn start_all(
 ) -> Result<Vec<String>, Failure> {
     let is_meant = |node: &&PlannedNode| start == Start::All || node.kind == NodeKind::Link;
     let nodes = plan.with_node().filter(is_meant);
-    let started = nodes.map(|node| begin(plan, node, flakeway)).collect::<Result<Vec<_>, _>>()?;
+    // All are started before one is waited for: they start at the same time.
+    let started = nodes.map(|node| spawn(plan, node, flakeway)).collect::<Result<Vec<_>, _>>()?;
     let mut names = Vec::new();
     for node in started {
         output.progress(&format!("waiting for node {}", node.name));
@@ -60,7 +80,10 @@ pub fn start_all(
     Ok(names)
 }
 
-/// The name of a router's node.
+/// Returns the name of a router's node.
+///
+/// # Errors
+/// When lab and router together have a name that is too long for a node.
 pub fn node_name(lab: &Name, router: &Name) -> Result<Name, Failure> {
     Name::new(format!("{lab}-{router}")).map_err(|error| {
         Failure::new(ErrorCode::Usage, format!("the node of router {router}: {error}"))
@@ -68,24 +91,23 @@ pub fn node_name(lab: &Name, router: &Name) -> Result<Name, Failure> {
     })
 }
 
-fn begin(plan: &Plan, router: &PlannedNode, flakeway: Option<&Path>) -> Result<Started, Failure> {
+/// Writes the node file of a router and starts its node in the router's namespace.
+fn spawn(plan: &Plan, router: &PlannedNode, flakeway: Option<&Path>) -> Result<Started, Failure> {
     let name = node_name(&plan.lab, &router.name)?;
-    let base = format!("{STATE_DIRECTORY}/{}.{}", plan.lab, router.name);
-    let (config, log) =
-        (PathBuf::from(format!("{base}.toml")), PathBuf::from(format!("{base}.log")));
-    let text = node_file(plan, router, &name, &base, flakeway);
+    let [config, log] =
+        [Kept::Config, Kept::Log].map(|kept| PathBuf::from(kept.path(&plan.lab, &router.name)));
     let refused = |path: &Path| {
         let tried = format!("writing {}", path.display());
         move |error| Failure::io(tried, &error)
     };
-    std::fs::write(&config, text).map_err(refused(&config))?;
+    std::fs::write(&config, node_file(plan, router, &name, flakeway)).map_err(refused(&config))?;
     let file = File::create(&log).map_err(refused(&log))?;
     let errors = file.try_clone().map_err(refused(&log))?;
     let program =
         std::env::current_exe().map_err(|error| Failure::io("finding this program", &error))?;
     let mut command = Command::new(program);
     command.arg("node").arg("--config").arg(&config);
-    // A group of its own: what is typed at the terminal does not reach it.
+    // In a process group of its own: signals from the terminal do not reach it.
     command.stdin(Stdio::null()).stdout(file).stderr(errors).process_group(0);
     let child = topology::command_in(plan.lab.as_str(), router.name.as_str(), command)
         .map_err(super::of_lab)?
@@ -96,25 +118,20 @@ fn begin(plan: &Plan, router: &PlannedNode, flakeway: Option<&Path>) -> Result<S
     Ok(Started { name, child, log, is_in_link: router.kind == NodeKind::Link })
 }
 
-/// The router's own settings, its name, its devices as ports, a store and a state that go with
-/// the lab.
-fn node_file(
-    plan: &Plan,
-    router: &PlannedNode,
-    name: &Name,
-    base: &str,
-    flakeway: Option<&Path>,
-) -> String {
+/// Returns the text of a node file: settings of the router in the lab file, the node's name, devices
+/// as ports, and a store and a state that are removed with the lab.
+fn node_file(plan: &Plan, router: &PlannedNode, name: &Name, flakeway: Option<&Path>) -> String {
     let mut table = router.node.clone();
     table.insert("name".to_owned(), name.as_str().into());
-    table.entry("store").or_insert_with(|| format!("{base}.store").into());
-    table.entry("state").or_insert_with(|| format!("{base}.state").into());
+    table.entry("store").or_insert_with(|| Kept::Store.path(&plan.lab, &router.name).into());
+    table.entry("state").or_insert_with(|| Kept::State.path(&plan.lab, &router.name).into());
     // A lab is its owner's alone: modules are tried there before anybody signs them.
     let trust = table.entry("trust").or_insert_with(|| toml::Table::new().into());
     if let Some(trust) = trust.as_table_mut().filter(|it| !it.contains_key("signers")) {
         trust.entry("unsigned").or_insert_with(|| "accept".into());
     }
-    if let (Some(through), Some(module)) = (links::through(plan, &router.name), flakeway) {
+    if let Some(through) = links::through(plan, &router.name) {
+        let module = flakeway.expect("`links::module_for` finds it for a plan with such a link");
         links::add_to(&mut table, through, module);
         return table.to_string();
     }
@@ -129,7 +146,11 @@ fn node_file(
     table.to_string()
 }
 
-/// Waits until the node answers.
+/// Waits until the node of this process answers.
+///
+/// # Errors
+/// When the process ends before, or does not answer within [`START_TIME_MAX`] and is killed; with the
+/// end of its log.
 pub(crate) fn wait_for(name: &Name, mut child: Child, log: &Path) -> Result<Child, Failure> {
     let client = Client::of(name);
     let end = Instant::now() + START_TIME_MAX;
@@ -147,7 +168,7 @@ pub(crate) fn wait_for(name: &Name, mut child: Child, log: &Path) -> Result<Chil
         let message = match ended {
             Some(status) => format!("node {name} ended before it answered ({status})"),
             None => {
-                // It is ours and of no use; one that is gone already is what we want.
+                // Neither can fail but for a process that has ended meanwhile.
                 let _ = child.kill();
                 let _ = child.wait();
                 format!("node {name} did not answer within {} s", START_TIME_MAX.as_secs())
@@ -158,6 +179,7 @@ pub(crate) fn wait_for(name: &Name, mut child: Child, log: &Path) -> Result<Chil
     }
 }
 
+/// Returns the last lines of a log; none of one that cannot be read.
 fn log_end(log: &Path) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -167,28 +189,50 @@ fn log_end(log: &Path) -> String {
 
 /// Removes node files, logs, stores and states of a lab.
 pub fn remove_files(lab: &str) {
-    remove_files_where(|name| name.starts_with(&format!("{lab}.")));
+    remove_files_of(Path::new(STATE_DIRECTORY), |name| name == lab);
 }
 
-/// Removes node files, logs, stores and states of labs that are no more.
+/// Removes node files, logs, stores and states of labs that no longer exist.
 pub fn remove_all_files() {
     let labs = topology::list().unwrap_or_default();
-    remove_files_where(|name| {
-        name.split_once('.').is_some_and(|(lab, _)| !labs.iter().any(|known| known == lab))
-    });
+    remove_files_of(Path::new(STATE_DIRECTORY), |name| !labs.iter().any(|known| known == name));
 }
 
-/// What cannot be removed is removed with the next lab of its name.
-fn remove_files_where(is_meant: impl Fn(&str) -> bool) {
-    let Ok(entries) = std::fs::read_dir(STATE_DIRECTORY) else { return };
+/// Removes what a folder keeps of the labs whose names are meant. A file that cannot be removed is
+/// left to the next lab of its name.
+fn remove_files_of(folder: &Path, is_meant: impl Fn(&str) -> bool) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let Some(name) = name.to_str().filter(|name| is_meant(name)) else { continue };
-        let _ = match Path::new(name).extension().and_then(|kind| kind.to_str()) {
-            Some("toml" | "log") => std::fs::remove_file(entry.path()),
-            Some("store" | "state") => std::fs::remove_dir_all(entry.path()),
-            _ => Ok(()),
+        let Some((lab, _)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
+        let _ = match Kept::of(Path::new(&name)).filter(|_| is_meant(lab)) {
+            Some(Kept::Config | Kept::Log) => std::fs::remove_file(entry.path()),
+            Some(Kept::Store | Kept::State) => std::fs::remove_dir_all(entry.path()),
+            None => Ok(()),
         };
+    }
+}
+
+impl Kept {
+    const ALL: [Self; 4] = [Self::Config, Self::Log, Self::Store, Self::State];
+
+    const fn extension(self) -> &'static str {
+        match self {
+            Self::Config => "toml",
+            Self::Log => "log",
+            Self::Store => "store",
+            Self::State => "state",
+        }
+    }
+
+    fn path(self, lab: &Name, router: &Name) -> String {
+        format!("{STATE_DIRECTORY}/{lab}.{router}.{}", self.extension())
+    }
+
+    /// Returns the kind of a file or folder by its extension; `None` when it is none of a node's.
+    fn of(name: &Path) -> Option<Self> {
+        let extension = name.extension()?;
+        Self::ALL.into_iter().find(|kept| extension == kept.extension())
     }
 }
 
@@ -203,10 +247,42 @@ mod tests {
         let plan = topology::Lab::parse(text, "test").unwrap();
         let router = plan.routers().next().unwrap();
         let name = node_name(&plan.lab, &router.name).unwrap();
-        let file = node_file(&plan, router, &name, "/nonexistent/l.r", None);
+        let file = node_file(&plan, router, &name, None);
         let node = daemon::NodeFile::parse(&file, "test").unwrap();
         assert_eq!((node.name.as_str(), node.ports.len()), ("l-r", 1));
         assert_eq!(node.fast_path, daemon::config::FastPath::Never);
-        assert_eq!(node.store, Path::new("/nonexistent/l.r.store"));
+        assert_eq!(node.store, Path::new(STATE_DIRECTORY).join("l.r.store"));
+    }
+
+    #[test]
+    fn everything_of_the_meant_labs_is_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for file in ["one.r.toml", "one.r.log", "one.json", "one-more.r.toml", "toml"] {
+            std::fs::write(at(file), "").unwrap();
+        }
+        for store in ["one.r.store", "one.r.state", "two.r.state"] {
+            std::fs::create_dir(at(store)).unwrap();
+            std::fs::write(at(store).join("blob"), "").unwrap();
+        }
+        remove_files_of(folder.path(), |lab| lab == "one");
+        let mut left: Vec<_> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort_unstable();
+        assert_eq!(left, ["one-more.r.toml", "one.json", "toml", "two.r.state"]);
+    }
+
+    #[test]
+    fn the_end_of_a_log_is_its_last_lines_whatever_bytes_they_have() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        assert_eq!(log_end(&log), "", "there is none yet");
+        std::fs::write(&log, b"first\n\xff\n").unwrap();
+        assert_eq!(log_end(&log), "first\n\u{fffd}");
+        let lines: Vec<String> = (0..=LOG_LINES_SHOWN).map(|line| line.to_string()).collect();
+        std::fs::write(&log, lines.join("\n")).unwrap();
+        assert_eq!(log_end(&log), lines[1..].join("\n"));
     }
 }

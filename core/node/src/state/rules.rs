@@ -511,7 +511,7 @@ impl Rules {
     /// Returns numbers that no rule has, beginning after the last one given. Those of awaited rules
     /// are free for `coming`, if these are the same.
     fn free_ids(&self, asked: usize, coming: &[DesiredRule]) -> Result<Vec<RuleId>, Refusal> {
-        let awaited = self.awaited.beside(coming);
+        let awaited = self.awaited.ids_beside(coming);
         let present = self.rules.len() + self.own.count() + awaited.len();
         if asked > RULES_MAX.saturating_sub(present) {
             return Err(Refusal::TooManyRules { asked, present });

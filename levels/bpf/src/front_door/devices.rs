@@ -36,17 +36,17 @@ impl Devices {
         Self { maps, pin, ask }
     }
 
-    /// Names the device by which packets go from tc to the cell.
-    pub(super) fn set_up(&self, ifindex: u32) {
+    /// Sets the device by which packets go from tc to the cell.
+    pub(super) fn set_raise(&self, ifindex: u32) {
         self.maps.set_word(DEVICES_WORD, [ifindex, self.maps.config().kernel_ifindex]);
     }
 
-    /// Names the device by which the cell gives packets to the kernel.
+    /// Sets the device by which the cell gives packets to the kernel.
     pub(super) fn set_kernel(&self, ifindex: u32) {
         self.maps.set_word(DEVICES_WORD, [self.maps.config().up_ifindex, ifindex]);
     }
 
-    /// Says whether sessions have shares of some port's rate.
+    /// Sets whether sessions have shares of some port's rate.
     pub(super) fn set_has_shares(&self, has_shares: bool) {
         self.maps.set_word(SHARES_WORD, [self.maps.config().tick_ns, u32::from(has_shares)]);
     }

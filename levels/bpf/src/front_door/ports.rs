@@ -12,11 +12,11 @@ use units::PortId;
 
 use super::maps::{DEVICES, EGRESS, Maps, OWN, PORT_STATS, PORTS, SOCKETS, VLANS};
 use super::programs::serve_port;
-use super::{FrontDoorError, VlanDevice};
+use super::{Attachment, FrontDoorError, VlanDevice};
 use crate::map::Update;
 use crate::object::Object;
 use crate::pin::{self, PinError};
-use crate::program::{AttachError, Link, Order, Program, XdpMode};
+use crate::program::{Link, Order, Program, XdpMode};
 use crate::{DevmapValue, objects};
 
 /// Ports, and what is on their devices.
@@ -73,13 +73,13 @@ impl Ports {
         port: PortId,
         config: &PortConfig,
         modes: &[XdpMode],
-    ) -> Result<(XdpMode, Option<AttachError>), FrontDoorError> {
+    ) -> Result<Attachment, FrontDoorError> {
         let program = self.load(port, config)?;
         // First tc: XDP may send packets there at once.
         let [egress, tcx] = self.attach_beside(config)?;
         let (xdp, mode, refused) = program.attach_xdp_as(config.ifindex, modes)?;
         self.keep(port, [egress, tcx, xdp], &program)?;
-        Ok((mode, refused))
+        Ok(Attachment { mode, refused })
     }
 
     /// Puts a copy of the program at the tcx ingress of a port's device.
@@ -116,7 +116,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Makes a port known and loads its copy of the program, which is on no device yet.
+    /// Registers a port and loads its copy of the program, attached to no device yet.
     pub(super) fn load(
         &self,
         port: PortId,
@@ -128,12 +128,12 @@ impl Ports {
         self.maps.share_with_door(&mut object)?;
         let program = serve_port(&mut object, port, config.flags)?;
         let object = object.load()?;
-        self.know(port, config)?;
+        self.register(port, config)?;
         Ok(object.program(program)?)
     }
 
-    /// Makes a port known that packets leave by.
-    pub(super) fn know(&self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
+    /// Registers a port that packets can leave by.
+    pub(super) fn register(&self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
         self.configure(port, config)?;
         let number = u32::from(port.0);
         let device = DevmapValue { ifindex: config.ifindex, program: 0 };

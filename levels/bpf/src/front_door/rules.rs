@@ -23,7 +23,7 @@ use units::RuleId;
 
 use super::lists::{FlowsOfRule, Lists};
 use super::maps::{FACTS, FILTER, LISTS, MASKS, Maps, RULE_SETS, RULE_STATS};
-use super::{FrontDoorError, wait_for_packets_in_flight};
+use super::{FrontDoorError, RuleTable, wait_for_packets_in_flight};
 use crate::map::{MappedArray, Update};
 
 /// Words of one rule set's filter.
@@ -71,8 +71,8 @@ impl RuleSets {
     /// Replaces all rules, as [`FrontDoor::install_with_hidden`](super::FrontDoor).
     pub(super) fn install(
         &mut self,
-        (masks, entries): (&[Mask], &[(Key, Rule)]),
-        hidden: (&[Mask], &[(Key, Rule)]),
+        RuleTable { masks, entries }: RuleTable<'_>,
+        hidden: RuleTable<'_>,
         lists: &[FlowsOfRule],
     ) -> Result<(), FrontDoorError> {
         let generation = self.maps.config().generation;
@@ -92,13 +92,14 @@ impl RuleSets {
                 (mask.list, mask.rule) = (at, list.rule);
             }
         }
-        for (key, rule) in entries.iter().chain(hidden.1) {
+        for (key, rule) in entries.iter().chain(hidden.entries) {
             hash.update(key, rule, Update::Any)?;
             self.keys[set].push(*key);
         }
-        let salted_hidden = salted_behind(hidden.0, &hash_keys);
+        let salted_hidden = salted_behind(hidden.masks, &hash_keys);
         let shown = entries.iter().map(|(key, _)| place(&salted, key, &hash_keys));
-        let behind = hidden.1.iter().map(|(key, _)| place_behind(&salted_hidden, key, &hash_keys));
+        let behind =
+            hidden.entries.iter().map(|(key, _)| place_behind(&salted_hidden, key, &hash_keys));
         self.fill_filter(set, shown.chain(behind));
         let masks_of_both = (0..).zip(&salted).chain((MASKS_MAX..).zip(&salted_hidden));
         for (index, mask) in masks_of_both {
@@ -108,7 +109,7 @@ impl RuleSets {
         self.set_facts(entries.iter().map(|(_, rule)| rule).chain(lists.iter().map(|l| &l.rule)));
         let mut config = self.maps.config();
         config.mask_count[set] = masks.len() as u32;
-        config.hidden_count[set] = hidden.0.len() as u32;
+        config.hidden_count[set] = hidden.masks.len() as u32;
         self.maps.set_config(&config);
         self.maps.set_generation((number + 1) | bpf_maps::looked_at(masks));
         self.inactive = Inactive::left();

@@ -113,7 +113,7 @@ impl Kernel {
 
     /// Names the TAP device: what goes up goes there.
     pub fn add_tap(&self) {
-        self.door.set_up_device(Some(ifindex("above")));
+        self.door.set_raise_device(Some(ifindex("above")));
     }
 
     pub fn lane(&self) -> bpf::Lane<'_> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bpf::front_door::FlowsOfRule;
+use bpf::front_door::{FlowsOfRule, RuleTable};
 use bpf::{FrontDoor, Program};
 use bpf_maps::{ACTION_DROP, FlowKey, Key, MASKS_MAX, Mask, OUTCOMES, PortConfig, Rule};
 use units::{Name, PortId, RuleId};
@@ -179,7 +179,9 @@ fn rules_of_packets_that_hide_something_are_replaced_with_the_others() {
     // Both rule sets have them, then one, then none.
     for hidden in [&[(key, rule)][..], &[(key, rule)], &[], &[(key, rule)], &[], &[]] {
         let masks = [other, same];
-        this.door.install_with_hidden((&[mask], &[shown]), (&masks, hidden), &[]).unwrap();
+        let shown = RuleTable { masks: &[mask], entries: &[shown] };
+        let hidden_table = RuleTable { masks: &masks, entries: hidden };
+        this.door.install_with_hidden(shown, hidden_table, &[]).unwrap();
         this.door.heartbeat().unwrap();
         assert_eq!(drops(&this), !hidden.is_empty());
     }

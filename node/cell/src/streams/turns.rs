@@ -9,7 +9,7 @@ use crate::protocol::{Failure, FromCell, ServiceReport, SessionFacts, StreamFact
 use crate::sched::pacer::{self, Pacer};
 use crate::sched::sessions::Next;
 use crate::sched::{Scheduler, Timer};
-use abi::streams::{Protocol, StreamSettings};
+use abi::streams::{Protocol, Reflection, StreamSettings};
 use anyhow::{Context, Result, bail};
 use engine::Pace;
 use executor::TURN_MAX;
@@ -36,13 +36,15 @@ const BESIDE_INTERVAL: Nanos = Nanos(100_000);
 /// turn. Others are short, and to interrupt them takes a twentieth of their time.
 const CAREFUL_FOR: Nanos = Nanos::from_millis(1_000);
 
-/// Shared streams as an operator has granted them.
-fn shared_streams(no_store: bool) -> fanout::Settings {
+/// Returns the settings of shared streams that an operator allows; `None` when he allows none.
+fn shared_streams(allowed: Reflection) -> Option<fanout::Settings> {
     let mut settings = fanout::Settings::default();
-    if no_store {
-        settings.channel.no_store = fanout::NoStore::Share;
+    match allowed {
+        Reflection::Refused => return None,
+        Reflection::Storable => {}
+        Reflection::Any => settings.channel.no_store = fanout::NoStore::Share,
     }
-    settings
+    Some(settings)
 }
 
 /// The kernel's random bytes.
@@ -325,7 +327,7 @@ impl StreamTurns {
         if !callbacks.is_tcp() && !callbacks.is_http() {
             return Ok(None);
         }
-        let settings = StreamSettings::of(&facts.parameters)
+        let settings = StreamSettings::from_parameters(&facts.parameters)
             .context("its parameters are none of a module for streams")?;
         let room: Rc<dyn engine::Room> = self.accounts.room(facts.session);
         let shared = Rc::new(RefCell::new(Shared::new(Some(Rc::clone(&room)))));
@@ -363,10 +365,7 @@ impl StreamTurns {
             upstreams: settings.upstreams,
             capabilities: Capabilities {
                 codes_responses: settings.capabilities.codes_responses,
-                reflects: settings
-                    .capabilities
-                    .reflects
-                    .then(|| shared_streams(settings.capabilities.shares_no_store)),
+                reflects: shared_streams(settings.capabilities.reflection),
                 keeps_servers: settings.capabilities.keeps_servers,
             },
             codecs: settings

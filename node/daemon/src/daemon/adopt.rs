@@ -224,7 +224,7 @@ pub(crate) fn check_place(file: &NodeFile, config: &Path) -> Result<()> {
             return Ok(());
         }
     }
-    requirements::check_there(&file.ports)
+    requirements::check_devices(&file.ports)
 }
 
 /// Returns true when a front door is at one of the ports' devices here.

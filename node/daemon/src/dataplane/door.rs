@@ -13,7 +13,10 @@ use super::mode::may_be_packets;
 use super::port_shares::Payers;
 use crate::config::NodeFile;
 use anyhow::{Context, Result, bail};
-use bpf::front_door::{Arrival, Explainer, FlowsOfRule, FrontDoorError, StackCounter, StackDrops};
+use bpf::front_door::{
+    Arrival, Attachment, Explainer, FlowsOfRule, FrontDoorError, RuleTable, StackCounter,
+    StackDrops,
+};
 use bpf::{FrontDoor, Lane, VlanDevice, XdpMode};
 use bpf_maps::{PortConfig, PortStats, RuleStats};
 use cell::DoorCounts;
@@ -169,7 +172,7 @@ impl Door {
     ) -> Result<(XdpMode, Option<String>)> {
         let without = self.without.clone().unwrap_or_default();
         let front = self.front.as_mut().with_context(|| format!("no XDP: {without}"))?;
-        let (mode, refused) = front.attach_as(port, config, modes)?;
+        let Attachment { mode, refused } = front.attach_as(port, config, modes)?;
         Ok((mode, refused.map(|reason| reason.to_string())))
     }
 
@@ -237,7 +240,7 @@ impl Door {
     /// When the cell's questions cannot be answered there.
     pub(crate) fn set_devices(&self, up: u32, kernel: u32) -> Result<(), FrontDoorError> {
         self.with_front(|front| {
-            front.set_up_device(Some(up));
+            front.set_raise_device(Some(up));
             front.set_kernel_device(kernel);
             front.answer_at(up)
         })
@@ -283,7 +286,7 @@ impl Door {
         config: &PortConfig,
     ) -> Result<(), FrontDoorError> {
         self.counter.as_ref().map_or(Ok(()), |counter| counter.know(port, config))?;
-        self.with_front(|front| front.know(port, config))
+        self.with_front(|front| front.register(port, config))
     }
 
     /// Sets the socket that packets of a port's queue come to; without one they go plainly.
@@ -321,8 +324,9 @@ impl Door {
             rule: list.rule,
         };
         let lists: Vec<FlowsOfRule> = rules.lists.iter().map(of_rule).collect();
-        let hidden = (&*rules.hidden.masks, &*rules.hidden.entries);
-        front.install_with_hidden((&*rules.masks, &*rules.entries), hidden, &lists)
+        let shown = RuleTable { masks: &rules.masks, entries: &rules.entries };
+        let hidden = RuleTable { masks: &rules.hidden.masks, entries: &rules.hidden.entries };
+        front.install_with_hidden(shown, hidden, &lists)
     }
 
     /// Returns the counters of what came in by a port, wherever it was counted.

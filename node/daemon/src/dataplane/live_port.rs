@@ -195,8 +195,8 @@ impl LivePort {
             )?;
         }
         let link = netlink.link(&device).with_context(|| format!("port '{}'", port.spec.name))?;
-        if let Some(reason) = requirements::unfit(&link, port.spec.kind) {
-            bail!("port '{}': {reason}", port.spec.name);
+        if let Err(unfit) = requirements::check_fit(&link, port.spec.kind) {
+            bail!("port '{}': {unfit}", port.spec.name);
         }
         // Without the driver's word every queue that the device was made with counts.
         let queues = offload::channels(&device).map_or(link.rx_queues, |c| c.rx).max(1);
@@ -222,7 +222,7 @@ impl LivePort {
         offloads_off.retain(|name| !now_on.contains(name));
         let driver = offload::driver(&device).unwrap_or_else(|_| "unknown".to_owned());
         Ok(Self {
-            config: requirements::describe(&link, bridge, port.spec.kind),
+            config: requirements::port_config(&link, bridge, port.spec.kind),
             driver,
             queues,
             bridge,
@@ -373,7 +373,7 @@ impl LivePort {
 
     /// Stores what the kernel says of the device now. Returns true when something changed.
     pub(super) fn refresh(&mut self, link: &Link) -> bool {
-        let now = requirements::describe(link, self.bridge, self.port.spec.kind);
+        let now = requirements::port_config(link, self.bridge, self.port.spec.kind);
         let judged = PORT_NO_V6 | PORT_ACCEPTS_OWN;
         let flags = self.config.flags & !judged | now.flags & judged;
         let config = PortConfig { slow: self.config.slow, flags, ..now };

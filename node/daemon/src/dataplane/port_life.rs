@@ -49,9 +49,11 @@ fn next(port: &LivePort, link: Option<&Link>, links: &[Link]) -> Step {
         }
         None => Step::Stay,
         Some(link) if is_served && link.index == index => {
-            match requirements::unfit(link, port.spec().kind) {
-                Some(reason) => Step::Leave { reason, tried: Some((link.index, link.mtu)) },
-                None => Step::Refresh,
+            match requirements::check_fit(link, port.spec().kind) {
+                Err(unfit) => {
+                    Step::Leave { reason: unfit.to_string(), tried: Some((link.index, link.mtu)) }
+                }
+                Ok(()) => Step::Refresh,
             }
         }
         Some(_) if is_served => {

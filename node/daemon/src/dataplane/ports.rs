@@ -7,6 +7,7 @@ use super::cables::cabled;
 use super::door::Door;
 use super::live_port::LivePort;
 use super::mode::Mode;
+use super::requirements::{SourceChecks, source_checks};
 use super::{slow, undo};
 use crate::events::Note;
 use anyhow::Result;
@@ -82,7 +83,7 @@ impl Ports {
     pub(super) fn vlans(&self, links: &[Link]) -> Vec<VlanDevice> {
         let above = |port: u32| {
             links.iter().filter(move |link| link.parent == Some(port)).filter_map(move |link| {
-                let (rpf, flags) = super::requirements::judged_there(link);
+                let SourceChecks { rpf, flags } = source_checks(link);
                 Some(VlanDevice { port, vlan: link.vlan?, device: link.index, rpf, flags })
             })
         };

@@ -1,15 +1,15 @@
-//! Rules of the desired state that hold before it is there: while a node starts, and as long as
-//! something of it cannot start.
+//! Awaited rules: rules of the desired state that are in force before they are installed, while a
+//! node starts and for as long as something of the desired state cannot start.
 //!
 //! ```text
-//!  desired, not there:  forward, drop, out ─▶ as they say
-//!                       to a closed service, or one that leads to one ─▶ dropped as of one that is down
-//!                       to any other service ─▶ no rule: forwarded plainly
+//!  desired, not installed:  forward, drop, out ─▶ as they say
+//!                           to a closed service, or one that leads to one ─▶ dropped as of one that is down
+//!                           to any other service ─▶ no rule: forwarded plainly
 //! ```
 //!
-//! A service's rules come when everything that shall run has started, and not at all if it does not
-//! start: nobody shall go past a closed one meanwhile. Each rule is awaited until the same one has
-//! come, or nobody desires it any more; none is awaited again.
+//! A service's rules are installed when everything that shall run has started, and not at all if the
+//! service does not start: nobody shall bypass a closed one meanwhile. Each rule is awaited until
+//! the same one is installed, or nobody desires it any more; it is never awaited again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,77 +21,95 @@ use crate::classifier::{Lookup, Reach, RuleSet, compile};
 use crate::desired::{DesiredRule, DesiredState};
 use crate::rule::{Action, Match, Rule, RuleSpec, Stage};
 
-/// Fields by which two rules are the same; lists of flows apart, which come with their rules.
-type Key<'a> = (&'a Match, u16, &'a Name, &'a Action, Option<Stage>);
-
-const fn key(spec: &RuleSpec) -> Key<'_> {
-    (&spec.r#match, spec.priority, &spec.session, &spec.action, spec.stage)
+/// Identity of a rule: two rules with equal fields are the same one. Lists of flows are no part of
+/// it: they are installed with their rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Identity<'a> {
+    r#match: &'a Match,
+    priority: u16,
+    session: &'a Name,
+    action: &'a Action,
+    stage: Option<Stage>,
 }
 
-/// Rules of the desired state that are not there yet, and hold already.
+impl<'a> From<&'a RuleSpec> for Identity<'a> {
+    fn from(spec: &'a RuleSpec) -> Self {
+        let RuleSpec { r#match, priority, session, action, flows: _, stage } = spec;
+        Self { r#match, priority: *priority, session, action, stage: *stage }
+    }
+}
+
+/// Rules of the desired state that are in force and not installed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Awaited {
+    /// Rules in the order in which they were added. Their numbers differ, and so do their
+    /// [`Identity`] values; none is the same as an installed rule.
     rules: Vec<Rule>,
 }
 
 impl Awaited {
-    /// Returns how many there are.
+    /// Returns the number of awaited rules.
     pub(super) const fn count(&self) -> usize {
         self.rules.len()
     }
 
-    /// Returns what of a state needs no service to hold, and is neither present nor awaited.
+    /// Returns the rules of a state that need no service to be in force, and are neither `installed`
+    /// nor awaited.
     pub(super) fn missing<'a>(
         &'a self,
         desired: &DesiredState,
-        present: impl Iterator<Item = &'a Rule>,
+        installed: impl Iterator<Item = &'a Rule>,
     ) -> Vec<RuleSpec> {
-        let there: BTreeSet<Key<'_>> =
-            present.chain(&self.rules).map(|rule| key(&rule.spec)).collect();
-        let missing = lasting(desired).filter(|spec| !there.contains(&key(spec)));
+        let known = identities(installed.chain(&self.rules).map(|rule| &rule.spec));
+        let missing = independent(desired).filter(|spec| !known.contains(&Identity::from(*spec)));
         missing.cloned().collect()
     }
 
-    /// Adds a rule.
+    /// Adds a rule of [`Self::missing`], with a number that no other rule has.
     pub(super) fn push(&mut self, rule: Rule) {
+        debug_assert!(self.rules.iter().all(|known| known.id != rule.id), "{} twice", rule.id);
         self.rules.push(rule);
     }
 
     /// Removes the rules that a state does not ask for.
     pub(super) fn retain_wanted(&mut self, desired: &DesiredState) {
-        let wanted: BTreeSet<Key<'_>> = lasting(desired).map(key).collect();
-        self.rules.retain(|rule| wanted.contains(&key(&rule.spec)));
+        let wanted = identities(independent(desired));
+        self.rules.retain(|rule| wanted.contains(&Identity::from(&rule.spec)));
     }
 
-    /// Removes the rules that are the same as some that come.
+    /// Removes the rules that are the same as some that are being installed.
     pub(super) fn remove_same<'a>(&mut self, coming: impl Iterator<Item = &'a RuleSpec>) {
         if !self.rules.is_empty() {
-            let come: BTreeSet<Key<'_>> = coming.map(key).collect();
-            self.rules.retain(|rule| !come.contains(&key(&rule.spec)));
+            let coming = identities(coming);
+            self.rules.retain(|rule| !coming.contains(&Identity::from(&rule.spec)));
         }
     }
 
-    /// Returns the numbers of rules that are still awaited when others come.
-    pub(super) fn beside(&self, coming: &[DesiredRule]) -> BTreeSet<RuleId> {
-        let come: BTreeSet<Key<'_>> = coming.iter().map(|rule| key(&rule.spec)).collect();
-        let stay = self.rules.iter().filter(|rule| !come.contains(&key(&rule.spec)));
-        stay.map(|rule| rule.id).collect()
+    /// Returns the numbers of the rules that stay awaited when others are installed.
+    pub(super) fn ids_beside(&self, coming: &[DesiredRule]) -> BTreeSet<RuleId> {
+        let coming = identities(coming.iter().map(|rule| &rule.spec));
+        let stays = |rule: &&Rule| !coming.contains(&Identity::from(&rule.spec));
+        self.rules.iter().filter(stays).map(|rule| rule.id).collect()
     }
 
-    /// Compiles rules that are there, with the awaited ones as far as the maps have room.
+    /// Compiles installed rules together with the awaited ones; without these if all do not fit
+    /// into the front door's maps.
+    ///
+    /// # Panics
+    /// When the installed rules alone do not compile: `Rules::admit` refuses such.
     pub(super) fn compile<'a>(
         &'a self,
-        there: impl Iterator<Item = &'a Rule> + Clone,
+        installed: impl Iterator<Item = &'a Rule> + Clone,
         lookup: Lookup,
     ) -> RuleSet {
         if !self.rules.is_empty() {
             let lookup = with_awaited(lookup.clone(), &self.rules);
             // The whole state was compiled when it was taken; a change since may have filled a map.
-            if let Ok(rules) = compile(there.clone().chain(&self.rules), &lookup) {
+            if let Ok(rules) = compile(installed.clone().chain(&self.rules), &lookup) {
                 return rules;
             }
         }
-        compile(there, &lookup)
+        compile(installed, &lookup)
             .expect("`Rules::admit` compiled all rules, and these are some of them")
     }
 
@@ -109,14 +127,15 @@ impl Awaited {
     }
 }
 
-/// Adds what names in awaited rules stand for.
+/// Adds the names that awaited rules use: their sessions, and rules to a service as to one that is
+/// down.
 pub(super) fn with_awaited<'a>(
     mut lookup: Lookup,
     awaited: impl IntoIterator<Item = &'a Rule>,
 ) -> Lookup {
     let mut sessions = BTreeMap::clone(&lookup.sessions);
     for rule in awaited {
-        // Its session may not be there, and pays for nothing that is dropped.
+        // The session may not exist yet, and pays for no packet that is dropped.
         sessions.entry(rule.spec.session.clone()).or_insert(SessionId::BEST_EFFORT);
         if rule.spec.action.service().is_some() {
             lookup.down.insert(rule.id);
@@ -126,8 +145,12 @@ pub(super) fn with_awaited<'a>(
     lookup
 }
 
-/// Returns the rules of a state that say what becomes of packets while no service is there.
-fn lasting(desired: &DesiredState) -> impl Iterator<Item = &RuleSpec> {
+fn identities<'a>(specs: impl Iterator<Item = &'a RuleSpec>) -> BTreeSet<Identity<'a>> {
+    specs.map(Identity::from).collect()
+}
+
+/// Returns the rules of a state that can be in force while no service runs.
+fn independent(desired: &DesiredState) -> impl Iterator<Item = &RuleSpec> {
     let holds = |spec: &&RuleSpec| {
         let service = spec.action.service();
         service.is_none_or(|service| is_closed(desired, service, &mut BTreeSet::new()))
@@ -136,14 +159,141 @@ fn lasting(desired: &DesiredState) -> impl Iterator<Item = &RuleSpec> {
 }
 
 /// Returns true when packets of a service are dropped while it is down: it is closed, or leads to
-/// one that is.
+/// one that is. `visited` has the services that were asked before, so that a cycle ends.
 fn is_closed<'a>(
     desired: &'a DesiredState,
     service: &'a Name,
-    above: &mut BTreeSet<&'a Name>,
+    visited: &mut BTreeSet<&'a Name>,
 ) -> bool {
-    let Some(found) = desired.services.get(service).filter(|_| above.insert(service)) else {
+    let Some(found) = desired.services.get(service).filter(|_| visited.insert(service)) else {
         return false;
     };
-    found.on_failure.is_closed() || found.then.values().any(|next| is_closed(desired, next, above))
+    found.on_failure.is_closed()
+        || found.then.values().any(|next| is_closed(desired, next, visited))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Budget;
+    use crate::desired::DesiredService;
+    use crate::policy::OnFailure;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn spec(text: &str, action: Action) -> RuleSpec {
+        RuleSpec::new(text.parse().unwrap(), action)
+    }
+
+    fn to(text: &str, service: &str) -> RuleSpec {
+        spec(text, Action::Service(name(service)))
+    }
+
+    /// Service by name, its failure policy, and the name of the service that it leads to.
+    type Service<'a> = (&'a str, OnFailure, &'a str);
+
+    /// A state of these rules and services.
+    fn state(rules: &[RuleSpec], services: &[Service<'_>]) -> DesiredState {
+        let rule =
+            |spec: &RuleSpec| DesiredRule { spec: spec.clone(), came_with: None, owner: None };
+        let rules = rules.iter().map(rule).collect();
+        let mut state = DesiredState { rules, ..DesiredState::default() };
+        for &(service, on_failure, next) in services {
+            let desired = DesiredService {
+                digest: String::new(),
+                parameters: BTreeMap::new(),
+                session: name("best-effort"),
+                level: None,
+                then: BTreeMap::from([(0, name(next))]),
+                budget: Budget::default(),
+                on_failure,
+                owner: None,
+                functions: abi::HostFunctions::default(),
+            };
+            state.services.insert(name(service), desired);
+        }
+        state
+    }
+
+    fn awaited(specs: &[RuleSpec]) -> Awaited {
+        let mut awaited = Awaited::default();
+        for (id, spec) in (10..).zip(specs) {
+            awaited.push(Rule { id: RuleId(id), spec: spec.clone() });
+        }
+        awaited
+    }
+
+    #[test]
+    fn rules_to_services_are_in_force_early_only_where_a_closed_one_is_on_the_path() {
+        use OnFailure::{Closed, Open};
+        let cases: [(&str, &[Service<'_>], bool); 6] = [
+            ("closed", &[("a", Closed, "none")], true),
+            ("open", &[("a", Open, "none")], false),
+            ("unknown", &[], false),
+            ("open that leads to a closed one", &[("a", Open, "b"), ("b", Closed, "none")], true),
+            ("a cycle of open ones", &[("a", Open, "b"), ("b", Open, "a")], false),
+            ("a closed one in a cycle", &[("a", Open, "b"), ("b", Closed, "a")], true),
+        ];
+        for (case, services, early) in cases {
+            let state = state(&[to("proto tcp", "a")], services);
+            let missing = Awaited::default().missing(&state, std::iter::empty());
+            assert_eq!(missing.len(), usize::from(early), "{case}");
+        }
+    }
+
+    #[test]
+    fn rules_that_are_installed_or_awaited_are_not_missing() {
+        let [drops, forwards, new] = [
+            spec("proto udp", Action::Drop),
+            spec("proto icmp", Action::Forward),
+            spec("proto tcp", Action::Drop),
+        ];
+        let state = state(&[drops.clone(), forwards.clone(), new.clone()], &[]);
+        let installed = Rule { id: RuleId(1), spec: forwards };
+        let missing = awaited(&[drops]).missing(&state, std::iter::once(&installed));
+        assert_eq!(missing, [new]);
+    }
+
+    #[test]
+    fn every_field_of_a_rule_but_its_flows_makes_it_another_one() {
+        let rule = spec("proto udp", Action::Drop);
+        let others = [
+            spec("proto tcp", Action::Drop),
+            spec("proto udp", Action::Forward),
+            RuleSpec { priority: rule.priority + 1, ..rule.clone() },
+            RuleSpec { session: name("other"), ..rule.clone() },
+            RuleSpec { stage: Some(Stage::In), ..rule.clone() },
+        ];
+        let mut kept = awaited(std::slice::from_ref(&rule));
+        kept.remove_same(others.iter());
+        assert_eq!(kept.count(), 1);
+        kept.remove_same(std::iter::once(&rule));
+        assert_eq!(kept.count(), 0);
+    }
+
+    #[test]
+    fn numbers_of_awaited_rules_are_free_for_the_same_rules_only() {
+        let [same, other] = [spec("proto udp", Action::Drop), spec("proto tcp", Action::Drop)];
+        let awaited = awaited(&[same.clone(), other]);
+        let coming = DesiredRule { spec: same, came_with: None, owner: None };
+        assert_eq!(awaited.ids_beside(&[coming]), BTreeSet::from([RuleId(11)]));
+    }
+
+    #[test]
+    fn a_rule_that_a_state_no_longer_asks_for_is_awaited_no_longer() {
+        let [stays, goes] = [spec("proto udp", Action::Drop), to("proto tcp", "a")];
+        let mut awaited = awaited(&[stays.clone(), goes.clone()]);
+        awaited.retain_wanted(&state(&[stays, goes], &[("a", OnFailure::Open, "none")]));
+        assert_eq!(awaited.views().map(|view| view.rule.id).collect::<Vec<_>>(), [RuleId(10)]);
+    }
+
+    #[test]
+    fn rules_to_services_compile_as_to_ones_that_are_down_in_sessions_that_do_not_exist_yet() {
+        let paid = RuleSpec { session: name("later"), ..to("proto tcp", "a") };
+        let rules = awaited(&[paid]).compile(std::iter::empty(), Lookup::default());
+        let actions: Vec<u8> = rules.entries.iter().map(|(_, rule)| rule.action).collect();
+        assert_eq!(actions, [bpf_maps::ACTION_DOWN]);
+    }
 }
