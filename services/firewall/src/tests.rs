@@ -240,6 +240,7 @@ fn v6(answer: bool, next: u8, rest: &[u8]) -> Vec<u8> {
 fn ipv6_is_guarded_the_same() {
     let mut node = firewall("");
     is_dropped(&mut node, &v6(true, 6, &tcp(80, 4000, SYN)), Reason::NotAskedFor);
+    is_dropped(&mut node, &v6(true, 58, &[128, 0, 0, 0, 0, 9, 0, 1]), Reason::NotAskedFor);
     passes(&mut node, &v6(false, 6, &tcp(4000, 80, SYN)));
     passes(&mut node, &v6(true, 6, &tcp(80, 4000, SYN | ACK)));
     passes(&mut node, &v6(false, 58, &[128, 0, 0, 0, 0, 9, 0, 1]));

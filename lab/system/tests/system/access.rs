@@ -1,13 +1,12 @@
-//! Who may do what on a node: every role at every endpoint with things of every owner, and
-//! capabilities that end.
-
-mod sessions;
+//! Capabilities at a real node: over the socket and the network, revoked and ended, after restarts and
+//! from a backup. What each lets its holder do is a table of unit tests (`endpoint_tests` of the daemon's
+//! `authorize`).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::client::ClientError;
-use api::{Client, ENDPOINTS, ErrorCode, Operation};
+use api::{Client, ErrorCode};
 use testkit::{NodeUnderTest, root_or_skip, wait_for};
 use trust::{Extent, Grant, HeldToken, Kind, ModulePattern, UnixTime};
 
@@ -21,12 +20,11 @@ const BOB: u8 = 11;
 /// What somebody has who runs modules of his own on traffic of his own.
 fn ordinary(traffic: &str) -> Grant {
     use trust::Operation::{Capture, Deploy, Message, Move, Read, Remove, Rule, Session, Store};
-    let sessions = ["best-effort"].into_iter().chain(sessions::NAMES);
     Grant {
         operations: Extent::only([
             Read, Store, Deploy, Remove, Move, Message, Rule, Capture, Session,
         ]),
-        sessions: Extent::only(sessions.map(str::to_owned)),
+        sessions: Extent::only(["best-effort".to_owned()]),
         modules: Extent::only([ModulePattern::NameBegins("pass".to_owned())]),
         kinds: Extent::only([Kind::Application]),
         levels: Extent::All,
@@ -46,7 +44,6 @@ fn until(seconds: u64) -> Grant {
 
 fn pass(name: &str) -> Vec<u8> {
     let fields = r#"(memory (export "memory") 1)
-        (func (export "on_message") (param i32) (result i32) (i32.const 7))
         (func (export "on_packet") (result i32) (i32.const 0))"#;
     module(name, "window = 64\nmemory_pages_max = 1\nlevels = [\"user\", \"nic\"]", fields)
 }
@@ -63,24 +60,6 @@ fn with_trust(line: &str) -> Line {
 
 fn code<T>(answer: &Result<T, ClientError>) -> Option<ErrorCode> {
     answer.as_ref().err().map(ClientError::code)
-}
-
-/// What a role gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Got {
-    /// It is done, or fails for another reason than rights.
-    Granted,
-    /// The thing is not there, as far as the role can know.
-    NotThere,
-    Refused,
-}
-
-fn got<T>(answer: &Result<T, ClientError>) -> Got {
-    match code(answer) {
-        Some(ErrorCode::NotFound) => Got::NotThere,
-        Some(ErrorCode::Refused) => Got::Refused,
-        _ => Got::Granted,
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,17 +79,6 @@ enum Role {
     /// A token of another node's administrator.
     Stranger,
 }
-
-const ROLES: [Role; 8] = [
-    Role::Operator,
-    Role::Administrator,
-    Role::Watcher,
-    Role::Alice,
-    Role::AliceReads,
-    Role::Bob,
-    Role::Ended,
-    Role::Stranger,
-];
 
 const OWNERS: [Role; 3] = [Role::Operator, Role::Alice, Role::Bob];
 
@@ -151,260 +119,20 @@ impl World {
         }
     }
 
-    /// A service and a rule of an owner's; the rule's number.
-    fn furnish(&self, owner: Role) -> u32 {
-        let client = &self.clients[&owner];
-        let name = Self::service(owner);
-        let operator = self.line.node.client();
-        let key = match owner {
-            Role::Alice => Some(key(ALICE).public().to_string()),
-            Role::Bob => Some(key(BOB).public().to_string()),
-            _ => None,
-        };
-        let there = operator.service(&name);
-        if there.as_ref().is_ok_and(|there| there.owner != key) {
-            // Somebody who may has taken it over.
-            operator.remove(&name, true).unwrap();
-        }
-        if !there.is_ok_and(|there| there.owner == key) {
+    /// A service and a rule of each owner's.
+    fn furnish(&self) {
+        for owner in OWNERS {
+            let (client, name) = (&self.clients[&owner], format!("of-{owner:?}").to_lowercase());
             let request = api::DeployRequest {
                 module: self.digest.clone(),
                 name: Some(name.clone()),
                 ..api::DeployRequest::default()
             };
             client.deploy(&request).unwrap();
-        }
-        let rules = operator.rules().unwrap().rules;
-        let there = rules.iter().find(|rule| rule.r#match == Self::traffic(owner));
-        there.map(|rule| rule.id).unwrap_or_else(|| {
             let rule = api::RuleRequest::new(Self::traffic(owner), format!("service {name}"));
-            client.add_rules(&api::RulesRequest { rules: vec![rule] }).unwrap().rules[0]
-        })
-    }
-
-    fn service(owner: Role) -> String {
-        format!("of-{owner:?}").to_lowercase()
-    }
-
-    /// One request of a role about something of an owner's.
-    fn try_it(&self, role: Role, operation: Operation, owner: Role) -> Got {
-        // Other requests are about nothing of anybody's in particular.
-        let rule = if is_about_something(operation) { self.furnish(owner) } else { 0 };
-        let (client, name) = (&self.clients[&role], Self::service(owner));
-        match operation {
-            Operation::Node => got(&client.node()),
-            Operation::Services => got(&client.services()),
-            Operation::Service => got(&client.service(&name)),
-            Operation::Deploy => {
-                let request = api::DeployRequest {
-                    module: self.digest.clone(),
-                    name: Some(name),
-                    ..api::DeployRequest::default()
-                };
-                got(&client.deploy(&request))
-            }
-            Operation::Remove => got(&client.remove(&name, true)),
-            Operation::Message => got(&client.message(&name, b"x")),
-            Operation::Move => got(&client.move_service(&name, "user")),
-            Operation::Bpf => got(&client.set_bpf(true)),
-            Operation::Sessions
-            | Operation::Session
-            | Operation::CreateSession
-            | Operation::SetSession
-            | Operation::RemoveSession => self.try_session(role, operation, owner),
-            Operation::Rules => got(&client.rules()),
-            Operation::AddRules => {
-                let rule =
-                    api::RuleRequest::new(Self::traffic(owner).replace(".7.", ".8."), "drop");
-                let added = client.add_rules(&api::RulesRequest { rules: vec![rule] });
-                let result = got(&added);
-                for rule in added.into_iter().flat_map(|added| added.rules) {
-                    self.line.node.client().remove_rule(rule).unwrap();
-                }
-                result
-            }
-            Operation::RemoveRule => got(&client.remove_rule(rule)),
-            Operation::StoreModule => got(&client.store_module(pass("pass-on"))),
-            Operation::AddSignatures => {
-                let file = trust::SignatureFile::default().to_string();
-                got(&client.add_signatures(&self.digest, &file))
-            }
-            Operation::Modules => got(&client.modules()),
-            Operation::Stats => got(&client.stats()),
-            Operation::Events => got(&client.events(0, 0)),
-            Operation::Why => got(&client.why()),
-            Operation::Explain => {
-                let packet = Some("proto udp dst 10.1.7.1 in left".to_owned());
-                got(&client.explain(&api::ExplainRequest { packet, ..Default::default() }))
-            }
-            Operation::Metrics => got(&client.metrics()),
-            Operation::Capture | Operation::Captured | Operation::EndCapture => {
-                self.try_capture(client, operation, owner, rule)
-            }
-            Operation::Desired => got(&client.desired()),
-            Operation::Apply => {
-                got(&client.apply(&api::ApplyRequest { dry_run: true, ..Default::default() }))
-            }
-            // Nothing waits for one, and whoever may ask is told so.
-            Operation::Confirm => match client.confirm() {
-                Err(error) if error.to_string().contains("nothing waits") => Got::Granted,
-                answer => got(&answer),
-            },
-            Operation::Rollback => {
-                got(&client.rollback(&api::RollbackRequest { dry_run: true, ..Default::default() }))
-            }
-            // Whoever may would end the daemon.
-            Operation::HandOver if matches!(role, Role::Operator | Role::Administrator) => {
-                Got::Granted
-            }
-            Operation::HandOver => got(&client.hand_over()),
-            Operation::Revoke => {
-                let revoke = vec![key(200).public().to_string()];
-                got(&client.revoke(&api::RevokeRequest { revoke }))
-            }
-            Operation::Revocations => got(&client.revocations()),
-            Operation::Backup => got(&client.backup()),
-            Operation::Ledger => got(&client.ledger(0)),
-            Operation::LedgerTotals => got(&client.ledger_totals(0, u64::MAX)),
-            Operation::LedgerReceipt => {
-                let principal = match owner {
-                    Role::Alice => key(ALICE).public().to_string(),
-                    Role::Bob => key(BOB).public().to_string(),
-                    _ => self.line.node.client().node().unwrap().node_key,
-                };
-                // Nothing was billed yet, and whoever may ask is told so.
-                match client.ledger_receipt(&principal, 0) {
-                    Err(error) if error.code() == ErrorCode::NotFound => Got::Granted,
-                    answer => got(&answer),
-                }
-            }
-            Operation::OpenApi => got(&client.openapi()),
+            client.add_rules(&api::RulesRequest { rules: vec![rule] }).unwrap();
         }
     }
-
-    fn try_capture(&self, client: &Client, operation: Operation, owner: Role, rule: u32) -> Got {
-        let request = api::CaptureRequest { rule: Some(rule), ..api::CaptureRequest::default() };
-        let asks = if operation == Operation::Capture { client } else { &self.clients[&owner] };
-        let started = asks.capture(&request);
-        let Ok(id) = started.as_ref().map(|started| started.id) else { return got(&started) };
-        let result = match operation {
-            Operation::Capture => Got::Granted,
-            Operation::Captured => got(&client.captured(id, 0)),
-            _ => got(&client.end_capture(id)),
-        };
-        // Gone already where the role could end it.
-        let _ = self.line.node.client().end_capture(id);
-        result
-    }
-}
-
-/// Whether a request is about a service, a rule or a session of somebody's.
-const fn is_about_something(operation: Operation) -> bool {
-    use Operation as O;
-    matches!(
-        operation,
-        O::Service
-            | O::Deploy
-            | O::Remove
-            | O::Message
-            | O::Move
-            | O::Sessions
-            | O::Session
-            | O::CreateSession
-            | O::SetSession
-            | O::RemoveSession
-            | O::AddRules
-            | O::RemoveRule
-            | O::Explain
-            | O::Capture
-            | O::Captured
-            | O::EndCapture
-    )
-}
-
-/// What the design says (docs/guides/trust.md, "What a request needs").
-fn expected(role: Role, operation: Operation, owner: Role) -> Got {
-    use Operation as O;
-    let everything = matches!(role, Role::Operator | Role::Administrator);
-    let own = match role {
-        Role::Alice | Role::AliceReads => owner == Role::Alice,
-        Role::Bob => owner == Role::Bob,
-        _ => false,
-    };
-    match (role, operation) {
-        // A token that nobody here has signed is no token for anything.
-        (Role::Stranger, _) => Got::Refused,
-        (_, O::OpenApi) => Got::Granted,
-        (Role::Ended, _) => Got::Refused,
-        _ if everything => Got::Granted,
-        (_, O::Sessions | O::Session | O::CreateSession | O::SetSession | O::RemoveSession) => {
-            sessions::expected(role, operation, owner, own)
-        }
-        (_, O::Node | O::Services | O::Rules | O::Modules | O::Stats | O::Events | O::Why) => {
-            Got::Granted
-        }
-        (
-            Role::Watcher,
-            O::Service
-            | O::Metrics
-            | O::Explain
-            | O::Desired
-            | O::Ledger
-            | O::LedgerTotals
-            | O::LedgerReceipt,
-        ) => Got::Granted,
-        (Role::Watcher, _) => Got::Refused,
-        (_, O::LedgerReceipt) if own => Got::Granted,
-        (_, O::Service) => {
-            if own {
-                Got::Granted
-            } else {
-                Got::NotThere
-            }
-        }
-        (Role::AliceReads, _) => Got::Refused,
-        (_, O::Remove | O::Message | O::Move | O::RemoveRule) if own => Got::Granted,
-        (_, O::Remove | O::Message | O::Move | O::RemoveRule) => Got::NotThere,
-        (_, O::Capture | O::Captured | O::EndCapture) if own => Got::Granted,
-        (_, O::Capture | O::Captured | O::EndCapture) => Got::NotThere,
-        // A name that is taken, and traffic that is another's.
-        (_, O::Deploy | O::AddRules) => {
-            if own {
-                Got::Granted
-            } else {
-                Got::Refused
-            }
-        }
-        (_, O::StoreModule | O::AddSignatures) => Got::Granted,
-        _ => Got::Refused,
-    }
-}
-
-#[test]
-fn every_role_at_every_endpoint_with_things_of_every_owner() {
-    if !root_or_skip("access") {
-        return;
-    }
-    let world = World::new();
-    let mut wrong = Vec::new();
-    let mut count = 0;
-    for endpoint in ENDPOINTS {
-        for role in ROLES {
-            for owner in OWNERS {
-                let expected = expected(role, endpoint.operation, owner);
-                let got = world.try_it(role, endpoint.operation, owner);
-                count += 1;
-                if got != expected {
-                    let operation = endpoint.operation;
-                    wrong.push(format!(
-                        "{role:?} {operation:?} of {owner:?}: {got:?}, not {expected:?}"
-                    ));
-                }
-            }
-        }
-    }
-    assert_eq!(wrong, [""; 0]);
-    assert_eq!(count, ENDPOINTS.len() * ROLES.len() * OWNERS.len());
 }
 
 #[test]
@@ -413,9 +141,7 @@ fn a_principal_sees_his_own_and_nothing_of_others() {
         return;
     }
     let world = World::new();
-    for owner in OWNERS {
-        world.furnish(owner);
-    }
+    world.furnish();
     let alice = &world.clients[&Role::Alice];
     let names: Vec<String> =
         alice.services().unwrap().services.into_iter().map(|it| it.name).collect();
@@ -429,62 +155,27 @@ fn a_principal_sees_his_own_and_nothing_of_others() {
     let events = alice.events(0, 0).unwrap().events;
     assert!(!events.is_empty());
     assert!(events.iter().all(|it| it.service.as_deref().is_none_or(|it| it == "of-alice")));
+    let gold = api::SessionRequest { name: "gold".to_owned(), ..api::SessionRequest::default() };
+    world.clients[&Role::Operator].create_session(&gold).unwrap();
+    let sessions = alice.node().unwrap().sessions;
+    assert!(sessions.iter().all(|session| session.name == "best-effort"), "{sessions:?}");
     let absent = alice.service("of-bob").unwrap_err().to_string();
     let never = alice.service("of-bbb").unwrap_err().to_string();
     assert_eq!(absent.replace("of-bob", "of-bbb"), never, "not yours is not there");
+    // Each request is checked: changes, too, and by the token that it is sent with.
+    for (role, expected) in [
+        (Role::Bob, ErrorCode::NotFound),
+        (Role::AliceReads, ErrorCode::Refused),
+        (Role::Ended, ErrorCode::Refused),
+        (Role::Stranger, ErrorCode::Refused),
+    ] {
+        let removed = world.clients[&role].remove("of-alice", true);
+        assert_eq!(code(&removed), Some(expected), "{role:?}");
+    }
     let watcher = &world.clients[&Role::Watcher];
     assert_eq!(watcher.services().unwrap().services.len(), 3);
     let ports = watcher.stats().unwrap().ports.len();
     assert_eq!(ports, 2);
-}
-
-#[test]
-fn what_a_capability_lacks_is_named() {
-    if !root_or_skip("access") {
-        return;
-    }
-    let world = World::new();
-    let alice = &world.clients[&Role::Alice];
-    let request = |rules: &[&str], session: Option<&str>| api::DeployRequest {
-        module: world.digest.clone(),
-        rules: rules.iter().map(|it| (*it).to_owned()).collect(),
-        session: session.map(str::to_owned),
-        ..api::DeployRequest::default()
-    };
-    let refused = |client: &Client, request: &api::DeployRequest, says: &str| {
-        let error = client.deploy(request).unwrap_err();
-        assert_eq!(error.code(), ErrorCode::Refused);
-        assert!(error.to_string().contains(says), "{error}");
-    };
-    refused(alice, &request(&["dst 10.9.0.0/16"], None), "lacks traffic 10.9.0.0/16");
-    refused(alice, &request(&["proto udp"], None), "lacks traffic 0.0.0.0/0, traffic ::/0");
-    refused(alice, &request(&[], Some("system")), "lacks session system");
-    let user_only = Grant { levels: Extent::only([abi::Level::User]), ..Grant::all() };
-    let at_user = &world.line.node.client().clone();
-    let at_user = at_user
-        .clone()
-        .with_token(narrowed(&token(ROOT, ALICE, &ordinary("10.1.0.0/16")), &user_only));
-    let anywhere = api::DeployRequest { level: Some("nic".into()), ..request(&[], None) };
-    refused(&at_user, &anywhere, "lacks level nic");
-    let mut few = Grant::all();
-    few.ceilings.0[0] = Some(1);
-    let few = narrowed(&token(ROOT, ALICE, &ordinary("10.1.0.0/16")), &few);
-    let few = world.line.node.client().clone().with_token(few);
-    few.deploy(&request(&["src 10.1.1.0/24"], None)).unwrap();
-    let second = api::DeployRequest { name: Some("second".into()), ..request(&[], None) };
-    refused(&few, &second, "ceiling services: 2 services, 1 at most");
-    // Another module: whether it is there or not is the same.
-    let other = world.line.node.client().store_module(pass("secret")).unwrap();
-    let unknown = format!("sha256:{}", "0".repeat(64));
-    let answers: Vec<String> = [&other.digest, &unknown, &"secret".to_owned()]
-        .map(|module| {
-            let request = api::DeployRequest { module: module.clone(), ..Default::default() };
-            let error = alice.deploy(&request).unwrap_err();
-            assert_eq!(error.code(), ErrorCode::NotFound);
-            error.to_string().replace(module.as_str(), "M")
-        })
-        .into();
-    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:#?}");
 }
 
 #[test]
@@ -493,9 +184,7 @@ fn revocation_stops_what_ran_within_a_second_and_for_good() {
         return;
     }
     let mut world = World::new();
-    for owner in OWNERS {
-        world.furnish(owner);
-    }
+    world.furnish();
     let alice = token(ROOT, ALICE, &ordinary("10.1.0.0/16"));
     let delegated = narrowed(&alice, &until(3600));
     let delegate = world.line.node.client().clone().with_token(delegated.clone());
@@ -754,9 +443,7 @@ fn a_node_made_of_a_backup_is_that_node() {
         return;
     }
     let mut world = World::new();
-    for owner in OWNERS {
-        world.furnish(owner);
-    }
+    world.furnish();
     let operator = world.line.node.client().clone();
     let revoke = vec![key(BOB).public().to_string()];
     operator.revoke(&api::RevokeRequest { revoke }).unwrap();

@@ -26,8 +26,6 @@ const ALICE: u8 = 10;
 /// The principal by whose token a node asks another.
 const NEIGHBOUR: u8 = 20;
 const PORT: u16 = 7443;
-/// Misses that failed are remembered for 5 s.
-const FAILED_FOR: Duration = Duration::from_secs(5);
 
 fn reads() -> Grant {
     Grant { operations: Extent::only([Operation::Read]), ..Grant::all() }
@@ -319,7 +317,7 @@ fn a_registry_sends_a_node_to_other_machines_and_never_to_itself() {
 }
 
 #[test]
-fn many_requests_for_one_digest_make_one_fetch_and_a_miss_is_remembered_and_forgotten() {
+fn many_requests_for_one_digest_make_one_fetch_and_a_miss_is_remembered() {
     if !root_or_skip("demand loading") {
         return;
     }
@@ -336,16 +334,12 @@ fn many_requests_for_one_digest_make_one_fetch_and_a_miss_is_remembered_and_forg
             assert_eq!(asked.join().unwrap(), ErrorCode::Unreachable);
         }
     });
-    let missed = Instant::now();
     // One fetch, which is tried twice.
     assert_eq!(broken.asked_for("/blobs/"), 2);
     let stats = node.stats().unwrap().demand;
     assert_eq!((stats.requests, stats.remembered, stats.missed), (many, 0, 1));
     assert_eq!(ask(), ErrorCode::Unreachable);
     assert_eq!((broken.asked_for("/blobs/"), node.stats().unwrap().demand.remembered), (2, 1));
-    std::thread::sleep((FAILED_FOR + Duration::from_millis(200)).saturating_sub(missed.elapsed()));
-    assert_eq!(ask(), ErrorCode::Unreachable);
-    assert_eq!(broken.asked_for("/blobs/"), 4, "it is forgotten");
 }
 
 #[test]

@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use api::{
-    Applied, ApplyModule, ApplyRequest, ErrorCode, RollbackRequest, RuleRequest, RulesRequest,
-};
+use api::{Applied, ApplyModule, ApplyRequest, ErrorCode, RuleRequest, RulesRequest};
 use testkit::{Service, root_or_skip, service_module, wait_for};
 
 use crate::common::{Line, SOON, module};
@@ -18,10 +16,6 @@ fn passing(name: &str) -> Vec<u8> {
 const MANIFEST: &str = "window = 64\nlevels = [\"user\"]";
 const PASS: &str =
     r#"(memory (export "memory") 1) (func (export "on_packet") (result i32) (i32.const 0))"#;
-/// Its start fails.
-const TRAP_AT_START: &str = r#"(memory (export "memory") 1)
-    (func (export "on_start") (result i32) unreachable)
-    (func (export "on_packet") (result i32) (i32.const 0))"#;
 
 impl Line {
     pub(crate) fn try_apply(
@@ -212,32 +206,6 @@ fn a_mistake_is_named_with_its_place_and_changes_nothing() {
 }
 
 #[test]
-fn what_does_not_start_takes_all_of_the_change_back() {
-    if !root_or_skip("a change that fails") {
-        return;
-    }
-    let line = Line::up();
-    for name in ["first", "second"] {
-        line.store(&passing(name));
-    }
-    line.store(&module("broken", MANIFEST, TRAP_AT_START));
-    line.apply(BOTH);
-    line.acquaint();
-    let before = (line.services(), line.rules(), line.generation());
-    let counted = line.node.service("first").unwrap();
-    let text = "[[service]]\nmodule = \"broken\"\nrules = [\"proto udp\"]\n\
-                [[service]]\nname = \"new\"\nmodule = \"second\"\nrules = [\"ip 6\"]\n";
-    let (code, said) = line.refused(text);
-    assert_eq!(code, ErrorCode::Failed);
-    assert!(said.contains("'broken' did not start"), "{said}");
-    assert_eq!((line.services(), line.rules(), line.generation()), before);
-    let first = line.node.service("first").unwrap();
-    assert_eq!((first.entry, first.stats.packets), (counted.entry, counted.stats.packets));
-    line.acquaint();
-    assert!(line.node.service("first").unwrap().stats.packets > counted.stats.packets);
-}
-
-#[test]
 fn a_module_that_came_along_is_applied() {
     if !root_or_skip("modules beside a file") {
         return;
@@ -268,39 +236,6 @@ fn a_module_that_came_along_is_applied() {
 }
 
 #[test]
-fn rollback_goes_back_and_forth() {
-    if !root_or_skip("rollback") {
-        return;
-    }
-    let line = Line::up();
-    for name in ["first", "second"] {
-        line.store(&passing(name));
-    }
-    line.apply(BOTH);
-    let one = line.generation();
-    line.apply("[[rule]]\nmatch = \"any\"\naction = \"forward\"\n");
-    let client = line.node.client();
-    let back = |generation| {
-        let request = RollbackRequest { generation, dry_run: false };
-        client.rollback(&request).unwrap();
-    };
-    back(None);
-    assert_eq!(line.services(), ["first", "second"]);
-    back(None);
-    assert_eq!((line.services(), line.rules()), (Vec::new(), vec!["any forward".to_owned()]));
-    back(Some(one));
-    assert_eq!(line.services(), ["first", "second"]);
-    let desired = client.desired().unwrap();
-    let causes: Vec<&str> = desired.generations.iter().map(|it| it.cause.as_str()).collect();
-    assert!(
-        causes[0].starts_with("rollback to") && causes.contains(&"apply edge.toml"),
-        "{causes:?}"
-    );
-    let unknown = RollbackRequest { generation: Some(99), dry_run: false };
-    assert_eq!(client.rollback(&unknown).unwrap_err().code(), ErrorCode::NotFound);
-}
-
-#[test]
 fn what_nobody_confirms_is_taken_back_in_time_and_at_a_restart() {
     if !root_or_skip("confirmations") {
         return;
@@ -318,12 +253,6 @@ fn what_nobody_confirms_is_taken_back_in_time_and_at_a_restart() {
     assert!(wait_for(SOON, || line.services().is_empty().then_some(())).is_some());
     assert_eq!(line.node.client().confirm().unwrap_err().code(), ErrorCode::NotFound);
 
-    within(&line, 1);
-    line.node.client().confirm().unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
-    assert_eq!(line.services(), ["first"], "a confirmed state stays");
-
-    line.apply("");
     within(&line, 600);
     line.node.kill().unwrap();
     line.node.start_again(&line.net, "r1").unwrap();

@@ -68,8 +68,12 @@ fn rules(line: &Line) -> usize {
 }
 
 /// A line whose node has its state, or its modules, on a small disk.
-pub fn line_on_a_small_disk(what: &str) -> (SmallDisk, Line) {
-    let mut line = Line::up();
+fn line_on_a_small_disk(what: &str) -> (SmallDisk, Line) {
+    on_a_small_disk(Line::up(), what)
+}
+
+/// The same of a line that is there.
+pub fn on_a_small_disk(mut line: Line, what: &str) -> (SmallDisk, Line) {
     assert!(line.node.stop().unwrap().success());
     let disk = SmallDisk::at(&line.node.directory().join(what));
     line.node.start_again(&line.net, "r1").unwrap();

@@ -37,14 +37,14 @@ fn who_is_inside_gets_answers_and_nobody_else_gets_in() {
             assert!(pings(&line, "client", address), "{level}: {address}");
             assert!(fetches(&line, "client", "server", address), "{level}: {address}");
         }
-        for address in clients {
-            assert!(!pings(&line, "server", address), "{level}: {address}");
-            assert!(!fetches(&line, "server", "client", address), "{level}: {address}");
-        }
+        // Of each protocol and each version of IP one: who gets no answer waits for a second. The others
+        // are tests of the module (`pings_are_answered_and_errors_come_back`, `ipv6_is_guarded_the_same`).
+        assert!(!pings(&line, "server", clients[0]), "{level}: {}", clients[0]);
+        assert!(!fetches(&line, "server", "client", clients[1]), "{level}: {}", clients[1]);
         let stats = line.node.service("firewall").unwrap().stats;
         let refused = &stats.dropped;
-        // Three pings of each version, and each SYN as often as the server tried.
-        assert!(refused["module.not asked for"] >= 8, "{level}: {refused:?}");
+        // Three pings, and each SYN as often as the server tried.
+        assert!(refused["module.not asked for"] >= 4, "{level}: {refused:?}");
         assert_eq!(stats.counters["dropped"], refused.values().sum::<u64>(), "{level}");
         // A ping and a connection of each version; neighbours may have asked, too.
         assert_eq!((stats.counters["opened"], stats.counters["allowed"]), (4, 0), "{level}");

@@ -12,7 +12,7 @@ use testkit::{Service, root_or_skip, service_module, wait_for};
 use trust::PublicKey;
 
 use crate::common::{Line, SOON};
-use crate::disks::line_on_a_small_disk;
+use crate::disks::on_a_small_disk;
 use crate::handover::deploy;
 
 /// Packets to each service; in a soak run the million of the goal.
@@ -23,7 +23,7 @@ const BURST: u32 = 200;
 /// Ethernet, IPv4 and UDP headers, and the payload.
 const FRAME_BYTES: u64 = 14 + 20 + 8 + 12;
 const SERVICES: [(&str, &str, u16); 2] = [("up", "user", 7000), ("low", "nic", 7001)];
-/// A bill is written every 10 s when the node file says nothing.
+/// A bill is written each second.
 const BILLED_WITHIN: Duration = Duration::from_secs(40);
 
 /// Who sends to a service, and who receives what it lets pass.
@@ -191,7 +191,7 @@ fn a_node_without_room_for_its_ledger_takes_no_new_service_and_bills_later() {
     if !root_or_skip("a full disk under the ledger") {
         return;
     }
-    let (disk, line) = line_on_a_small_disk("store.state");
+    let (disk, line) = on_a_small_disk(Line::billed_each_second(), "store.state");
     line.acquaint();
     deploy(&line, "up", "user", 7000);
     let mut flow = Flow::new(&line, 7000);

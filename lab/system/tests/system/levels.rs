@@ -313,7 +313,8 @@ fn beyond_its_budget_below_a_service_is_raised_or_dropped_and_all_is_counted() {
         return;
     }
     const PACKETS: u32 = 3000;
-    for (level, over) in [("nic", "raise"), ("nic", "drop"), ("kernel", "drop")] {
+    // `nic` with `drop`: `beyond_an_account_packets_are_dropped_or_raised`, of the front door.
+    for (level, over) in [("nic", "raise"), ("kernel", "drop")] {
         let line = Line::up();
         line.acquaint();
         // A tenth of what is offered.

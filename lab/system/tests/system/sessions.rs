@@ -11,7 +11,6 @@ use crate::common::{Line, key, narrowed, passing, token};
 
 const ROOT: u8 = 1;
 const ALICE: u8 = 10;
-const BOB: u8 = 11;
 
 fn request(name: &str, cpu: &[&str]) -> SessionRequest {
     let cpu = cpu.iter().map(|share| (*share).to_owned()).collect();
@@ -115,38 +114,6 @@ fn a_session_is_made_used_shown_and_changed_while_its_service_runs() {
     for kind in [EventKind::SessionCreated, EventKind::SessionChanged, EventKind::SessionRemoved] {
         assert!(told.contains(&kind), "{kind:?} is not in {told:?}");
     }
-}
-
-#[test]
-fn what_cannot_be_is_refused_with_what_to_do_and_changes_nothing() {
-    if !root_or_skip("sessions") {
-        return;
-    }
-    let line = Line::with_gold(&[]);
-    let client = line.node.client();
-    let weight = |weight| SessionChange { weight: Some(weight), ..SessionChange::default() };
-    for (answer, code, says) in [
-        (
-            refused(client.create_session(&request("gold", &[]))),
-            ErrorCode::Failed,
-            "session set gold",
-        ),
-        (refused(client.create_session(&request("system", &[]))), ErrorCode::Refused, "every node"),
-        (
-            refused(client.create_session(&request("x", &["5ms/4ms"]))),
-            ErrorCode::Usage,
-            "more than",
-        ),
-        (refused(client.set_session("gol", &weight(5))), ErrorCode::NotFound, "mean 'gold'"),
-        (refused(client.set_session("gold", &weight(0))), ErrorCode::Usage, "1 and 1000"),
-        (refused(client.remove_session("best-effort", true)), ErrorCode::Refused, "every node"),
-        (refused(client.remove_session("gold", false)), ErrorCode::Failed, "--cascade"),
-        (refused(client.session("silver")), ErrorCode::NotFound, "no session 'silver'"),
-    ] {
-        assert!(answer.0 == code && answer.1.contains(says), "{answer:?}, not {code:?} {says}");
-    }
-    assert_eq!(line.sessions(), ["system", "best-effort", "gold"]);
-    line.node.service("monitor").unwrap();
 }
 
 #[test]
@@ -307,6 +274,10 @@ fn a_file_has_its_sessions_applied_with_everything_else_and_taken_back() {
         line.node.client().rollback(&back).unwrap();
         assert_eq!(line.sessions().len(), sessions);
     }
+    let generations = line.node.client().desired().unwrap().generations;
+    let causes: Vec<&str> = generations.iter().map(|it| it.cause.as_str()).collect();
+    assert!(causes[0].starts_with("rollback to"), "{causes:?}");
+    assert!(causes.contains(&"apply edge.toml"), "{causes:?}");
     line.apply("");
     assert_eq!(line.sessions(), ["system", "best-effort"]);
 }
@@ -363,73 +334,4 @@ fn ceilings_of_a_token_bind_what_all_sessions_of_its_grant_have_together() {
     assert!(code == ErrorCode::Refused && says.contains("lacks session four"), "{says}");
     // Whoever may everything is bound by nothing.
     line.node.client().set_session("one", &more).unwrap();
-}
-
-#[test]
-fn a_session_that_is_not_yours_is_not_there() {
-    if !root_or_skip("sessions") {
-        return;
-    }
-    let line = trusting();
-    let names = ["hers", "shared", "absent"];
-    let of = |who: u8| line.node.client().clone().with_token(token(ROOT, who, &grant(&names)));
-    let (alice, bob) = (of(ALICE), of(BOB));
-    alice.create_session(&request("hers", &[])).unwrap();
-    line.node.client().create_session(&request("shared", &[])).unwrap();
-    assert_eq!(line.session("hers").owner, Some(key(ALICE).public().to_string()));
-    let seen = |client: &api::Client| -> Vec<String> {
-        let sessions = client.sessions().unwrap().sessions;
-        sessions.into_iter().map(|session| session.name).collect()
-    };
-    assert_eq!(
-        (seen(&alice), seen(&bob)),
-        (vec!["hers".into(), "shared".into()], vec!["shared".into()])
-    );
-    let node = bob.node().unwrap().sessions;
-    assert!(node.iter().all(|session| session.name != "hers"), "{node:?}");
-    // To look at, to change, to remove, to deploy in, to add a rule in: as if it were not there.
-    let digest = bob.store_module(passing("monitor")).unwrap().digest;
-    let asks = |session: &str| {
-        let weight = SessionChange { weight: Some(5), ..SessionChange::default() };
-        let deploy = api::DeployRequest {
-            module: digest.clone(),
-            session: Some(session.to_owned()),
-            ..api::DeployRequest::default()
-        };
-        let mut rule = api::RuleRequest::new("dst 10.1.0.0/16", "drop");
-        rule.session = Some(session.to_owned());
-        let answers = [
-            refused(bob.session(session)),
-            refused(bob.set_session(session, &weight)),
-            refused(bob.remove_session(session, true)),
-            refused(bob.deploy(&deploy)),
-            refused(bob.add_rules(&api::RulesRequest { rules: vec![rule] })),
-        ];
-        answers.map(|(code, text)| (code, text.replace(session, "NAME")))
-    };
-    assert_eq!(asks("hers"), asks("absent"));
-    assert!(
-        asks("hers").iter().all(|(code, _)| *code == ErrorCode::NotFound),
-        "{:?}",
-        asks("hers")
-    );
-    // The operator's he may use and not change.
-    let weight = SessionChange { weight: Some(5), ..SessionChange::default() };
-    assert_eq!(refused(bob.set_session("shared", &weight)).0, ErrorCode::Refused);
-    let deploy = api::DeployRequest {
-        module: digest.clone(),
-        session: Some("shared".to_owned()),
-        ..api::DeployRequest::default()
-    };
-    assert_eq!(bob.deploy(&deploy).unwrap().service.session, "shared");
-    // What runs under a capability ends with it, its sessions, too; what others have in one of
-    // them keeps it, as the operator's.
-    let operators = Service { name: "others", session: "hers", ..Service::default() };
-    line.node.deploy(&passing("monitor"), &operators).unwrap();
-    let revoke = vec![key(ALICE).public().to_string()];
-    line.node.client().revoke(&api::RevokeRequest { revoke }).unwrap();
-    assert_eq!(line.session("hers").owner, None);
-    let revoke = vec![key(BOB).public().to_string()];
-    line.node.client().revoke(&api::RevokeRequest { revoke }).unwrap();
-    assert_eq!(line.sessions(), ["system", "best-effort", "hers", "shared"]);
 }

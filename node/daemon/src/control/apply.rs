@@ -415,6 +415,7 @@ mod tests {
             let mut bed = Bed::new();
             applied(&mut bed, &service("monitor", 4), "monitor");
             let rules = bed.control.node().numbered_rules();
+            let known = (bed.entry("monitor"), bed.control.state().desired().generation());
             let mut awaited = apply(&mut bed, request(&service("cache", 4)));
             compile(&mut bed, None);
             match is_started {
@@ -428,8 +429,12 @@ mod tests {
                     bed.event(Event::ServiceFailed { entry, reason });
                 }
             }
-            assert!(awaited.try_answer().unwrap().is_err());
+            let refusal = awaited.try_answer().unwrap().unwrap_err();
+            let says = if is_started { "no space left" } else { "'cache' did not start: no room" };
+            assert!(refusal.message.contains(says), "{}", refusal.message);
             assert_eq!((services(&bed), bed.is_desired("cache")), (vec!["monitor".into()], false));
+            let stays = (bed.entry("monitor"), bed.control.state().desired().generation());
+            assert_eq!(stays, known);
             let specs = |rules: &[(units::RuleId, node::desired::DesiredRule)]| -> Vec<_> {
                 rules.iter().map(|(_, rule)| rule.clone()).collect()
             };
@@ -500,6 +505,9 @@ mod tests {
         let confirmed = bed.made(Change::Confirm);
         assert_eq!(confirmed.generation, bed.control.state().desired().generation());
         assert!(bed.control.state().desired().unconfirmed().is_none());
+        assert!(bed.control.confirmed_until().is_none(), "nothing takes it back");
+        bed.wait(120_000);
+        assert_eq!(bed.desired_rules(), 1);
     }
 
     #[test]
@@ -523,8 +531,91 @@ mod tests {
         bed.fail_write();
         assert!(failed.try_answer().unwrap().is_err());
         assert_eq!(rules(&bed), ["proto udp"]);
+        // Forth, and to one that is named.
+        for (to, expected) in [(None, "proto tcp"), (None, "proto udp"), (Some(2), "proto tcp")] {
+            bed.made(|reply| Change::Rollback(rollback(to), reply));
+            assert_eq!(rules(&bed), [expected], "{to:?}");
+        }
         let far = |reply| Change::Rollback(rollback(Some(77)), reply);
         assert_eq!(bed.refused(far).code, ErrorCode::NotFound);
+    }
+
+    /// Returns the request for another version of a service that a node has, with its state.
+    fn version(module: usize, more: &str) -> ApplyRequest {
+        let text = service("monitor", module) + more;
+        ApplyRequest { discard_state: false, ..request(&text) }
+    }
+
+    fn module_of(bed: &Bed, service: &str) -> String {
+        bed.control.node().service(&name(service)).unwrap().module.digest.clone()
+    }
+
+    #[test]
+    fn a_version_takes_the_place_of_the_one_before_and_each_way_back_does_the_same() {
+        let mut bed = Bed::new();
+        applied(&mut bed, &service("monitor", 4), "monitor");
+        let entry = bed.entry("monitor");
+        let replaced = |bed: &mut Bed| {
+            compile(bed, None);
+            bed.event(Event::ServiceReplaced { entry });
+            bed.event(Event::ServiceKept { entry });
+            bed.write_all();
+        };
+        let is = |bed: &Bed, module: usize| {
+            let expected = (entry, digest(&MODULES[module]).to_string(), 1);
+            let rules = bed.control.node().numbered_rules().len();
+            assert_eq!((bed.entry("monitor"), module_of(bed, "monitor"), rules), expected);
+            assert!(bed.control.is_idle());
+        };
+        let mut awaited = apply(&mut bed, version(5, ""));
+        replaced(&mut bed);
+        let change = awaited.try_answer().unwrap().unwrap().changes.remove(0);
+        assert_eq!((change.replaced, change.state_lost), (true, None));
+        is(&bed, 5);
+        let mut awaited = bed.ask(|reply| Change::Rollback(RollbackRequest::default(), reply));
+        replaced(&mut bed);
+        let change = awaited.try_answer().unwrap().unwrap().changes.remove(0);
+        assert_eq!((change.replaced, change.state_lost), (true, None));
+        is(&bed, 4);
+        let unconfirmed = ApplyRequest { confirm_s: Some(1), ..version(5, "") };
+        let mut awaited = apply(&mut bed, unconfirmed);
+        replaced(&mut bed);
+        assert_eq!(awaited.try_answer().unwrap().unwrap().confirm_within_s, Some(1));
+        is(&bed, 5);
+        bed.control.handle_not_confirmed();
+        bed.settle();
+        replaced(&mut bed);
+        is(&bed, 4);
+    }
+
+    #[test]
+    fn a_version_that_fails_takes_the_whole_change_back() {
+        let reason = || "unreachable".to_owned();
+        for (begins, says) in
+            [(false, "'monitor' goes on as it was"), (true, "'monitor' failed at once")]
+        {
+            let mut bed = Bed::new();
+            applied(&mut bed, &service("monitor", 4), "monitor");
+            let (entry, rules) = (bed.entry("monitor"), bed.control.node().numbered_rules());
+            let generation = bed.control.state().desired().generation();
+            let drop = "[[rule]]\nmatch = \"proto udp\"\naction = \"drop\"\n";
+            let mut awaited = apply(&mut bed, version(5, drop));
+            compile(&mut bed, None);
+            match begins {
+                true => {
+                    bed.event(Event::ServiceReplaced { entry });
+                    bed.event(Event::ServicePutBack { entry, reason: reason() });
+                }
+                false => bed.event(Event::ReplaceFailed { entry, reason: reason() }),
+            }
+            let refusal = awaited.try_answer().unwrap().unwrap_err();
+            assert!(refusal.message.contains(says), "{}", refusal.message);
+            assert_eq!(module_of(&bed, "monitor"), digest(&MODULES[4]).to_string());
+            assert_eq!(bed.entry("monitor"), entry);
+            assert_eq!(bed.control.node().numbered_rules(), rules);
+            assert_eq!(bed.control.state().desired().generation(), generation);
+            assert!(bed.control.is_idle() && !bed.is_writing());
+        }
     }
 
     #[test]

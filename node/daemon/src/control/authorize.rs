@@ -7,6 +7,8 @@
 //!
 //! Whoever owns the socket is asked nothing.
 
+#[cfg(test)]
+mod endpoint_tests;
 mod sessions;
 
 use super::authority::{EVERYBODY, Rights, Sight};

@@ -305,9 +305,12 @@ mod tests {
     #[test]
     fn a_session_is_the_operators_where_something_of_others_is_or_comes() {
         let mut bed = Bed::new();
-        let request = SessionRequest { name: "gold".to_owned(), ..Default::default() };
-        let _made = bed.ask_as(&holder(), |reply| Change::CreateSession(Box::new(request), reply));
-        bed.write_all();
+        for session in ["gold", "silver"] {
+            let request = SessionRequest { name: session.to_owned(), ..Default::default() };
+            let request = Box::new(request);
+            let _made = bed.ask_as(&holder(), |reply| Change::CreateSession(request, reply));
+            bed.write_all();
+        }
         let mut request = deploy("monitor", 4);
         request.session = Some("gold".to_owned());
         let _answer = bed.ask(|reply| Change::Deploy(Box::new(request), reply));
@@ -317,6 +320,9 @@ mod tests {
         assert_eq!(gold.owner, None);
         bed.starts("monitor");
         bed.write_all();
+        let there = |session| bed.control.node().session(&name(session)).map(|it| it.owner);
+        assert_eq!((there("gold"), there("silver")), (Some(None), None));
+        assert!(!bed.control.state().desired().state().sessions.contains_key(&name("silver")));
         assert!(bed.is_desired("monitor"));
     }
 

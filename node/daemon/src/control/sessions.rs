@@ -393,15 +393,32 @@ mod tests {
 
     #[test]
     fn a_mistake_is_a_usage_error_with_what_to_write() {
-        for (field, text) in [("cpu", "1ms"), ("memory", "64MB"), ("send", "1ms/0.1ms")] {
+        for (field, text, says) in [
+            ("cpu", "1ms", ""),
+            ("cpu", "5ms/4ms", "more than"),
+            ("memory", "64MB", ""),
+            ("send", "1ms/0.1ms", ""),
+            ("weight", "0", "1 and 1000"),
+        ] {
             let mut wrong = request();
             match field {
                 "cpu" => wrong.cpu = vec![text.into()],
                 "memory" => wrong.memory = Some(text.into()),
+                "weight" => wrong.weight = text.parse().ok(),
                 _ => drop(wrong.send.insert("right".into(), text.into())),
             }
-            let refusal = to_create(&wrong).unwrap_err();
-            assert_eq!(refusal.code, api::ErrorCode::Usage, "{field}: {}", refusal.message);
+            let change = SessionChange {
+                cpu: Some(wrong.cpu.clone()),
+                memory: wrong.memory.clone(),
+                send: Some(wrong.send.clone()),
+                weight: wrong.weight,
+                ..SessionChange::default()
+            };
+            let changed = with_change(Reservation::default(), &change);
+            for refusal in [to_create(&wrong).unwrap_err(), changed.unwrap_err()] {
+                assert_eq!(refusal.code, ErrorCode::Usage, "{field}: {}", refusal.message);
+                assert!(refusal.message.contains(says), "{field}: {}", refusal.message);
+            }
         }
     }
 

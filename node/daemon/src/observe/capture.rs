@@ -403,6 +403,15 @@ mod tests {
     }
 
     #[test]
+    fn a_capture_has_the_packets_of_one_rule_or_is_the_operators() {
+        let mut captures = capturing(ms(0));
+        let filter = Filter { rule: Some(4), ..Filter::default() };
+        let id = captures.add(Capture { filter, ..Capture::default() });
+        assert_eq!(captures.rule_of(id), Some(RuleId(4)));
+        assert_eq!((captures.rule_of(1), captures.rule_of(id + 1)), (None, None));
+    }
+
+    #[test]
     fn who_waits_is_answered_with_the_first_packet_or_when_its_time_is_over() {
         let mut captures = capturing(ms(0));
         let (reply, mut answer) = Reply::pair();
