@@ -10,7 +10,7 @@ use crate::session::SESSIONS_MAX;
 use crate::testing::{capacity, module};
 use ::session::Reservation;
 use ::session::admission::{Capacity, MemoryUsed, UsedBy};
-use ::session::below::{Speed, Terms};
+use ::session::in_kernel::{BucketParams, Speed};
 
 fn reservation(json: &str) -> Reservation {
     serde_json::from_str(json).unwrap()
@@ -332,7 +332,7 @@ fn who_was_promised_nothing_below_pays_only_where_somebody_was_promised_somethin
     let left = node.left().unwrap().below;
     assert_eq!(
         terms(&node)[&SessionId::BEST_EFFORT],
-        Terms::of_rest(left, Speed::UNMEASURED, Nanos::from_millis(1))
+        BucketParams::of_unreserved(left, Speed::UNMEASURED, Nanos::from_millis(1))
     );
     node.handle_command(NOW, set("silver", below)).unwrap();
     assert_eq!(payers(&node)[1], ("silver", Some(3)));

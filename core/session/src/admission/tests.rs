@@ -1,4 +1,4 @@
-//! What is refused, and how that is said. Random histories are in tests/admission.rs.
+//! Refusals and their messages. Random histories are in tests/session/admission.rs.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn reserve(json: &str) -> Reservation {
     serde_json::from_str(json).unwrap()
 }
 
-/// The first of these reservations that is refused, as it is said.
+/// Returns the message of the first of these reservations that is refused.
 fn refused(reservations: &[&str]) -> String {
     let mut admission = Admission::new(capacity());
     let mut ids = (2u16..).map(SessionId);
@@ -32,7 +32,7 @@ fn refused(reservations: &[&str]) -> String {
 }
 
 #[test]
-fn where_nothing_holds_shares_of_ports_none_is_promised() {
+fn shares_of_ports_that_cannot_be_enforced_are_refused() {
     let mut admission = Admission::new(Capacity { ports_unheld: true, ..capacity() });
     let refusal = admission.admit(SessionId(2), &reserve(r#"{"send":{"left":"2ms/10ms"}}"#));
     let refusal = refusal.unwrap_err().to_string();
@@ -41,7 +41,7 @@ fn where_nothing_holds_shares_of_ports_none_is_promised() {
 }
 
 #[test]
-fn a_refusal_says_what_was_asked_what_is_left_and_what_to_change() {
+fn a_refusal_has_the_request_the_remainder_and_advice() {
     for (reservations, message) in [
         (
             &[r#"{"cpu":["2ms/4ms"]}"#, r#"{"cpu":["2ms/4ms+extra"]}"#][..],
@@ -87,7 +87,7 @@ fn a_refusal_says_what_was_asked_what_is_left_and_what_to_change() {
 }
 
 #[test]
-fn many_short_slices_are_refused_for_their_stops() {
+fn many_short_slices_are_refused_for_their_overruns() {
     let mut admission = Admission::new(capacity());
     let tiny = reserve(r#"{"cpu":["50us/1ms"]}"#);
     let admitted = (2..).take_while(|&id| admission.admit(SessionId(id), &tiny).is_ok()).count();
@@ -110,17 +110,17 @@ fn with_one_core_nothing_is_promised_below_100_ms() {
 }
 
 #[test]
-fn virtual_processors_lie_each_on_one_core_and_stay_there() {
+fn each_virtual_processor_is_on_one_core_and_stays_there() {
     let mut admission = Admission::new(Capacity { guest_cores: 2, ..capacity() });
     let two = reserve(r#"{"cpu":["1ms/4ms","3ms/4ms"]}"#);
     admission.admit(SessionId(2), &two).unwrap();
-    assert_eq!(admission.places(SessionId(2)), Some(&[1, 0][..]));
+    assert_eq!(admission.cores(SessionId(2)), Some(&[1, 0][..]));
     assert_eq!(admission.left().guest, [Parts(150_000), Parts(650_000)]);
     let refusal = admission.admit(SessionId(3), &two).unwrap_err();
     assert!(matches!(refusal, Refusal::Processor { left: Parts(650_000), .. }), "{refusal:?}");
     let more = reserve(r#"{"cpu":["2ms/4ms","3ms/4ms"]}"#);
     admission.change(SessionId(2), &more).unwrap();
-    assert_eq!(admission.places(SessionId(2)), Some(&[1, 0][..]));
+    assert_eq!(admission.cores(SessionId(2)), Some(&[1, 0][..]));
 }
 
 #[test]
@@ -148,12 +148,12 @@ fn used(bytes: u64, without_promise: bool) -> UsedBy {
 }
 
 #[test]
-fn memory_that_is_used_without_a_promise_is_promised_to_nobody_else() {
+fn memory_in_unreserved_use_cannot_be_reserved_by_others() {
     let mut admission = Admission::new(capacity());
     let (gold, silver) = (SessionId(2), SessionId(3));
     admission.admit(gold, &reserve("{}")).unwrap();
     let by = [(gold, used(100 << 20, true))].into();
-    admission.set_used(MemoryUsed { rest: Bytes(120 << 20), by });
+    admission.set_used(MemoryUsed { unreserved: Bytes(120 << 20), by });
     assert_eq!(admission.left().memory, Bytes(136 << 20));
     let says = admission.admit(silver, &reserve(r#"{"memory":"200MiB"}"#)).unwrap_err().to_string();
     assert_eq!(
@@ -161,20 +161,20 @@ fn memory_that_is_used_without_a_promise_is_promised_to_nobody_else() {
         "200MiB of memory are asked for, and 136MiB are left of 256MiB, of which sessions that \
          reserved none use 120MiB; ask for that much, or take some from another session"
     );
-    // Who uses it can be promised it.
+    // A session may reserve memory that it already uses itself.
     let says = admission.change(gold, &reserve(r#"{"memory":"99MiB"}"#)).unwrap_err().to_string();
     assert!(says.contains("99MiB of memory are asked for, and the session uses 101MiB"), "{says}");
     admission.change(gold, &reserve(r#"{"memory":"236MiB"}"#)).unwrap();
 }
 
 #[test]
-fn nobody_is_promised_less_memory_than_it_uses_with_its_queue() {
+fn a_session_cannot_reserve_less_memory_than_it_uses_with_its_queue() {
     let mut admission = Admission::new(capacity());
     let gold = SessionId(2);
     admission.admit(gold, &reserve(r#"{"memory":"100MiB"}"#)).unwrap();
     let by = [(gold, used(60 << 20, false))].into();
-    // Others have grown beyond what there is for them: that takes nothing from whom it was promised.
-    admission.set_used(MemoryUsed { rest: Bytes(250 << 20), by });
+    // Unreserved use above the unreserved capacity takes nothing from sessions with a reservation.
+    admission.set_used(MemoryUsed { unreserved: Bytes(250 << 20), by });
     for (change, is_taken) in [
         (r#"{"memory":"100MiB","weight":200}"#, true),
         (r#"{"memory":"59MiB"}"#, false),
