@@ -3,7 +3,7 @@
 
 use super::status;
 use super::trust::User;
-use ::oci_client::{NotYours, router};
+use ::oci_client::{AccessDenied, router};
 use module_store::{Digest, Store};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -91,7 +91,7 @@ fn a_signed_module_goes_through_a_directory_and_comes_back_with_its_signatures()
 fn served(directory: &Path, hidden: Option<Digest>, work: impl FnOnce(SocketAddr)) {
     let store = Store::open(directory).unwrap();
     let may = move |_: &axum::http::request::Parts, module: &Digest| {
-        if Some(*module) == hidden { Err(NotYours) } else { Ok(()) }
+        if Some(*module) == hidden { Err(AccessDenied) } else { Ok(()) }
     };
     let (told, hears) = std::sync::mpsc::channel();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -1,32 +1,32 @@
-//! Where an address leads: to this machine, to its link, or beyond.
+//! Network distance of an address: this machine, its link, or beyond.
 //!
-//! A registry says where its blobs lie, so it can send whoever pulls from it anywhere: to services
-//! that trust this machine, to the API of a cloud's host. What an operator names may be anywhere;
-//! what a registry names has to be [`Peer::Beyond`].
+//! A registry chooses the locations of its blobs, so it can redirect a client to any address: to
+//! services that trust this machine, or to a cloud's metadata API. An address named by the operator
+//! is not restricted; one named by a registry has to be [`Peer::Beyond`].
 //!
 //! Sources: the IANA registries of special-purpose addresses for IPv4 and IPv6 (RFC 6890), and the
-//! documents that are named beside each range.
+//! documents named beside each range.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// How near an address is.
+/// Network distance of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// This machine answers there.
+    /// Address of this machine.
     Machine,
-    /// It means something on this machine's link only, or nothing that can be connected to.
+    /// Address with a meaning on this machine's link only, or one that cannot be connected to.
     Link,
-    /// Another machine, of a private network or of the Internet.
+    /// Address of another machine, in a private network or in the Internet.
     Beyond,
 }
 
-/// Says whether an address is one of this machine's own: its devices' and those that its routing
-/// tables deliver here.
+/// Function that returns true if an address is one of this machine's own: those of its devices, and
+/// those that its routing tables deliver locally.
 pub type IsOwn = fn(IpAddr) -> io::Result<bool>;
 
-/// Addresses at which the host of a virtual machine answers beside those of its link: what it says
-/// there (keys of the machine's account, among others) is for that machine alone.
+/// Addresses at which the host of a virtual machine answers, besides those of its link. Its answers
+/// (keys of the machine's account, among others) are for that machine alone.
 const HOSTS_V4: [Ipv4Addr; 2] = [
     // Alibaba Cloud, "Instance metadata".
     Ipv4Addr::new(100, 100, 100, 200),
@@ -41,10 +41,10 @@ const HOSTS_V6: [Ipv6Addr; 2] = [
 ];
 
 impl Peer {
-    /// Returns how near an address is.
+    /// Returns the network distance of an address.
     ///
     /// # Errors
-    /// When `is_own` cannot say.
+    /// Errors of `is_own`.
     pub fn of(address: IpAddr, is_own: IsOwn) -> io::Result<Self> {
         let special = match address {
             IpAddr::V4(v4) => special_v4(v4),
@@ -66,7 +66,7 @@ impl Peer {
         Ok(if is_own(address)? { Self::Machine } else { Self::Beyond })
     }
 
-    /// In words, behind an address and "is".
+    /// Returns the distance in words that complete "ADDRESS is".
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Machine => "an address of this machine",
@@ -103,8 +103,8 @@ fn special_v6(address: Ipv6Addr) -> Option<Peer> {
     }
 }
 
-/// IPv4 addresses to which packets for an IPv6 address are translated or tunnelled, by this
-/// machine or a router.
+/// Returns the IPv4 addresses to which packets for an IPv6 address are translated or tunnelled, by
+/// this machine or a router.
 fn embedded(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
     let v4 =
         |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A machine with the addresses 10.0.0.5 and 2001:db8::5.
+    /// Simulates a machine with the addresses 10.0.0.5 and 2001:db8::5.
     fn is_own(address: IpAddr) -> io::Result<bool> {
         Ok(["10.0.0.5", "2001:db8::5"].iter().any(|own| own.parse() == Ok(address)))
     }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_known_by_whatever_address_leads_to_it() {
+    fn every_form_of_an_own_address_is_this_machine() {
         for here in [
             "127.0.0.1",
             "127.255.255.254",
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_say_is_no_answer() {
+    fn a_failed_lookup_of_own_addresses_is_an_error() {
         let silent = |_| Err(io::Error::other("no netlink"));
         assert!(Peer::of("10.0.0.1".parse().unwrap(), silent).is_err());
         assert_eq!(Peer::of("127.0.0.1".parse().unwrap(), silent).unwrap(), Peer::Machine);
