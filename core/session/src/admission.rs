@@ -234,17 +234,18 @@ impl Admission {
         before: Option<Bytes>,
         reservation: &Reservation,
     ) -> Result<Bytes, Refusal> {
-        let Some(asked) = reservation.memory.filter(|asked| Some(*asked) != before) else {
+        let Some(requested) = reservation.memory.filter(|requested| Some(*requested) != before)
+        else {
             return Ok(Bytes::ZERO);
         };
         let known = self.used.by.get(&id).copied().unwrap_or_default();
-        let queue = reservation.queue.unwrap_or_else(|| queue_default(Some(asked)));
+        let queue = reservation.queue.unwrap_or_else(|| queue_default(Some(requested)));
         let used = known.bytes + queue;
-        if asked < used {
-            return Err(Refusal::MemoryUsed { asked: Size(asked), used: Size(used) });
+        if requested < used {
+            return Err(Refusal::MemoryUsed { requested: Size(requested), used: Size(used) });
         }
         // A decrease is always possible.
-        if Some(asked) < before {
+        if Some(requested) < before {
             return Ok(Bytes::ZERO);
         }
         let own = if known.without_promise { known.bytes } else { Bytes::ZERO };

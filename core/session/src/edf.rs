@@ -70,7 +70,7 @@ struct Entity {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) guaranteed: u64,
-    pub(crate) rest: u64,
+    pub(crate) surplus: u64,
     /// Budget left at the end of periods in which there was work.
     pub(crate) short: u64,
     /// Number of periods that have begun.
@@ -312,8 +312,8 @@ impl Edf {
                 }
             }
             _ => {
-                entity.totals.rest = entity.totals.rest.saturating_add(work);
-                entity.running.rest += time;
+                entity.totals.surplus = entity.totals.surplus.saturating_add(work);
+                entity.running.surplus += time;
                 self.surplus.charge(entity.session, index, work);
             }
         }

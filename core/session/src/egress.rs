@@ -150,7 +150,7 @@ pub struct Account {
     /// Bytes sent on its share.
     pub guaranteed: Bytes,
     /// Bytes sent from the surplus.
-    pub rest: Bytes,
+    pub surplus: Bytes,
     /// Packets sent in all.
     pub packets: Count,
     /// Packets dropped for a full queue or for their length.
@@ -302,8 +302,8 @@ impl<T> Schedule<T> {
     /// Accounts for packets that left by the port past this schedule in the last `since`. The wire
     /// is occupied that much longer, but at most for `since`: the remainder was carried before.
     pub fn account_bypass(&mut self, packets: Count, bytes: Bytes, since: Nanos) {
-        let rest = Bytes(self.port.per_packet.0.saturating_mul(packets.0));
-        let time = time_of(bytes + rest, self.port.rate);
+        let overhead = Bytes(self.port.per_packet.0.saturating_mul(packets.0));
+        let time = time_of(bytes + overhead, self.port.rate);
         self.pace.add(time.min(since.0.saturating_mul(PICOS)));
     }
 
@@ -321,7 +321,7 @@ impl<T> Schedule<T> {
             running,
             last,
             guaranteed: sender.guaranteed,
-            rest: sender.rest,
+            surplus: sender.surplus,
             packets: sender.packets,
             dropped: sender.dropped,
             dropped_bytes: sender.dropped_bytes,

@@ -99,7 +99,7 @@ pub struct Account {
     /// Guaranteed time since it was added.
     pub guaranteed: Nanos,
     /// Extra or best-effort time since it was added.
-    pub rest: Nanos,
+    pub surplus: Nanos,
     /// Budget left at the end of periods although there was work: 0 as long as reservations are
     /// kept.
     pub short: Nanos,
@@ -242,7 +242,7 @@ impl Schedule {
             running,
             last,
             guaranteed: Nanos(totals.guaranteed),
-            rest: Nanos(totals.rest),
+            surplus: Nanos(totals.surplus),
             short: Nanos(totals.short),
             periods: totals.periods,
         })

@@ -125,11 +125,11 @@ impl Held {
 }
 
 /// Refusal of a charge that exceeds a limit. Nobody's fault, or that of an operator who reserved
-/// too little or asked for too much.
+/// too little or requested too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// Requested bytes.
-    pub asked: Bytes,
+    pub requested: Bytes,
     /// Bytes in use by the session, or by all sessions without a reservation.
     pub used: Bytes,
     /// Limit that `used` is compared with.
@@ -148,20 +148,20 @@ impl OutOfMemory {
 
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (asked, used) = (Size(self.asked).rounded(), Size(self.used).rounded());
+        let (requested, used) = (Size(self.requested).rounded(), Size(self.used).rounded());
         let (most, left) = (Size(self.most), Size(self.left()).rounded());
         match self.is_own {
             true => write!(
                 f,
-                "{asked} of memory are needed, and {left} are left to its session: {used} of {most} \
-                 are used; promise it more ('tam session set SESSION --memory'), or remove \
-                 something of it"
+                "{requested} of memory are needed, and {left} are left in its session: {used} of {most} \
+                 are used; reserve more ('tam session set SESSION --memory'), or remove some of \
+                 its services"
             ),
             false => write!(
                 f,
-                "{asked} of memory are needed, and {left} are left to all sessions that reserved \
-                 none: they use {used} of {most}; reserve memory for its session ('tam session set \
-                 SESSION --memory'), or remove something"
+                "{requested} of memory are needed, and {left} are left for all sessions without a \
+                 reservation: they use {used} of {most}; reserve memory for its session ('tam \
+                 session set SESSION --memory'), or remove some services"
             ),
         }
     }
@@ -300,7 +300,7 @@ impl Accounts {
         if bytes == Bytes::ZERO || used + bytes <= most {
             return Ok(());
         }
-        Err(OutOfMemory { asked: bytes, used, most, is_own: reserved.is_some() })
+        Err(OutOfMemory { requested: bytes, used, most, is_own: reserved.is_some() })
     }
 
     /// Charges a session without a check of its limit, for memory that another account held until
@@ -416,7 +416,7 @@ mod tests {
         accounts.take(GOLD, Use::Linear, Bytes(300)).unwrap();
         let short = accounts.take(GOLD, Use::Code, Bytes(1)).unwrap_err();
         let expected =
-            OutOfMemory { asked: Bytes(1), used: Bytes(400), most: Bytes(400), is_own: true };
+            OutOfMemory { requested: Bytes(1), used: Bytes(400), most: Bytes(400), is_own: true };
         assert_eq!(short, expected);
         let account = accounts.account(GOLD).unwrap();
         assert_eq!((account.refused, account.peak), (1, Bytes(400)));
@@ -482,7 +482,7 @@ mod tests {
     #[test]
     fn a_memory_refusal_has_all_amounts_and_advice() {
         let short = OutOfMemory {
-            asked: Bytes(3 << 20),
+            requested: Bytes(3 << 20),
             used: Bytes(7 << 20),
             most: Bytes(8 << 20),
             is_own: true,
@@ -491,6 +491,8 @@ mod tests {
         for part in ["3MiB", "1MiB are left", "7MiB of 8MiB", "--memory"] {
             assert!(text.contains(part), "{text}");
         }
-        assert!(OutOfMemory { is_own: false, ..short }.to_string().contains("reserved none"));
+        assert!(
+            OutOfMemory { is_own: false, ..short }.to_string().contains("without a reservation")
+        );
     }
 }

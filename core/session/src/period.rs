@@ -19,7 +19,8 @@ pub struct Period {
     /// Time used as guaranteed, including what overran the slice.
     pub guaranteed: Nanos,
     /// Time used from the surplus.
-    pub rest: Nanos,
+    #[serde(rename = "rest")]
+    pub surplus: Nanos,
 }
 
 impl Period {

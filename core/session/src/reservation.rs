@@ -49,29 +49,29 @@ pub struct Reservation {
 pub enum ReservationError {
     /// More virtual processors than [`PROCESSORS_MAX`].
     #[error(
-        "{found} virtual processors are asked for, a session has at most {PROCESSORS_MAX}; \
-         ask for fewer with longer slices, or for a second session"
+        "{found} virtual processors are requested, and a session has at most {PROCESSORS_MAX}; \
+         request fewer with longer slices, or make a second session"
     )]
     Processors {
         /// Number requested.
         found: usize,
     },
     /// Shares of more ports than [`SENDS_MAX`].
-    #[error("shares of {found} ports are asked for, a node has at most {SENDS_MAX} ports")]
+    #[error("shares of {found} ports are requested, and a node has at most {SENDS_MAX} ports")]
     Sends {
         /// Number requested.
         found: usize,
     },
     /// A memory reservation of 0 bytes.
-    #[error("0 bytes of memory are asked for; leave the memory out to reserve none")]
+    #[error("0 bytes of memory are requested; omit the memory to reserve none")]
     NoMemory,
     /// A queue of 0 bytes.
-    #[error("a queue of 0 bytes is asked for; leave the queue out to reserve none")]
+    #[error("a queue of 0 bytes is requested; omit the queue to reserve none")]
     NoQueue,
     /// A queue larger than the session's whole memory.
     #[error(
-        "a queue of {queue} is asked for, and {memory} of memory, of which the queue is a part; \
-         ask for more memory, or leave it out"
+        "a queue of {queue} is requested with {memory} of memory, and the queue is a part of the \
+         memory; request more memory, or omit it"
     )]
     QueueInMemory {
         /// Requested queue.

@@ -284,7 +284,7 @@ mod tests {
         };
         memory.set(GOLD, Some(Bytes(least - 1)), Bytes::ZERO);
         let short = memory.charge_service(&facts(1, None)).unwrap_err();
-        assert_eq!((short.asked, short.left()), (Bytes(least), Bytes(least - 1)));
+        assert_eq!((short.requested, short.left()), (Bytes(least), Bytes(least - 1)));
         assert_eq!(memory.account(GOLD).used, Bytes::ZERO);
         memory.set(GOLD, Some(Bytes(least)), Bytes::ZERO);
         assert!(memory.charge_service(&facts(1, None)).is_ok());

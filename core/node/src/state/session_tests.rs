@@ -228,14 +228,14 @@ fn what_cannot_be_guaranteed_is_refused_with_what_is_left_and_changes_nothing() 
         (
             create("silver", r#"{"cpu":["50%/100ms"]}"#),
             RefusalClass::Limit,
-            "ask for at most 40ms/100ms",
+            "request at most 40ms/100ms",
         ),
-        (create("silver", r#"{"memory":"5MiB"}"#), RefusalClass::Limit, "4MiB are left of 16MiB"),
-        (set("gold", r#"{"queue":"2MiB"}"#), RefusalClass::Limit, "1MiB are left"),
+        (create("silver", r#"{"memory":"5MiB"}"#), RefusalClass::Limit, "4MiB of 16MiB are left"),
+        (set("gold", r#"{"queue":"2MiB"}"#), RefusalClass::Limit, "of packet memory are left"),
         (
             set("gold", r#"{"send":{"left":"100%/100ms"}}"#),
             RefusalClass::Limit,
-            "99 % can be promised",
+            "99 % can still be reserved",
         ),
         (create("silver", r#"{"below":"60%/100ms"}"#), RefusalClass::Limit, "50 %"),
     ] {

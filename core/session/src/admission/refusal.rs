@@ -43,36 +43,36 @@ pub enum Refusal {
     /// The session holds a reservation already.
     #[error("the session {id} holds a reservation already; change that one")]
     Held {
-        /// The session.
+        /// Number of the session.
         id: SessionId,
     },
     /// The session holds no reservation that could be changed.
     #[error("the session {id} holds no reservation; admit one")]
     Unknown {
-        /// The session.
+        /// Number of the session.
         id: SessionId,
     },
     /// The period is too short for a node with one core.
     #[error(
-        "the period of {of} is {period}, and this node has one core, on which nothing is promised \
-         in less than {}; take a longer period, or a machine with two cores",
+        "the period of {of} is {period}, and this node has one core, on which periods are at least \
+         {}; choose a longer period, or a machine with two cores",
         Time(ONE_CORE_PERIOD_MIN)
     )]
     OneCore {
-        /// Resource.
+        /// Resource that the period belongs to.
         of: PeriodOf,
         /// Requested period.
         period: Time,
     },
     /// No guest core has enough left for the virtual processor.
     #[error(
-        "the virtual processor {asked} is {} of a guest core; with that period {left} of one can \
-         be promised yet, of {total}: {}",
-        Parts(asked.share.parts_per_million()), advice(*fits)
+        "the virtual processor {requested} is {} of a guest core; with that period {left} of one core \
+         can still be reserved, of {total}: {}",
+        Parts(requested.share.parts_per_million()), advice(*fits)
     )]
     Processor {
         /// Requested virtual processor.
-        asked: VirtualProcessor,
+        requested: VirtualProcessor,
         /// Largest part of one core that can still be reserved with this period.
         left: Parts,
         /// Reservable part of each core.
@@ -82,13 +82,13 @@ pub enum Refusal {
     },
     /// The packet cores have less left than requested.
     #[error(
-        "the time below user level, {asked}, is {} of a packet core; {left} can be promised yet, \
-         of {total}: {}",
-        Parts(asked.parts_per_million()), advice(*fits)
+        "the time below user level, {requested}, is {} of a packet core; {left} can still be \
+         reserved, of {total}: {}",
+        Parts(requested.parts_per_million()), advice(*fits)
     )]
     Below {
         /// Requested share.
-        asked: Share,
+        requested: Share,
         /// Unreserved part.
         left: Parts,
         /// Reservable part of all packet cores together.
@@ -98,13 +98,13 @@ pub enum Refusal {
     },
     /// Less memory is left than requested.
     #[error(
-        "{asked} of memory are asked for, and {left} are left of {total}{}; ask for that much, or \
-         take some from another session",
+        "{requested} of memory are requested, and {left} of {total} are left{}; request at most that, \
+         or reduce another session's reservation",
         in_use(*unreserved)
     )]
     Memory {
         /// Requested memory.
-        asked: Size,
+        requested: Size,
         /// Unreserved memory.
         left: Size,
         /// Reservable memory.
@@ -114,23 +114,23 @@ pub enum Refusal {
     },
     /// The session uses more memory than requested, and memory in use cannot be reclaimed.
     #[error(
-        "{asked} of memory are asked for, and the session uses {used}, which cannot be taken back \
-         while it runs; ask for at least that, or remove some of its services"
+        "{requested} of memory are requested, and the session uses {used}, which cannot be reclaimed \
+         while its services run; request at least that, or remove some of them"
     )]
     MemoryUsed {
         /// Requested memory.
-        asked: Size,
+        requested: Size,
         /// Memory in use.
         used: Size,
     },
     /// Less packet memory is left than the requested queue.
     #[error(
-        "a queue of {asked} is asked for, and {left} are left of {total} of packet memory; ask \
-         for that much, or take some from another session"
+        "a queue of {requested} is requested, and {left} of {total} of packet memory are left; \
+         request at most that, or reduce another session's reservation"
     )]
     Queue {
         /// Requested queue.
-        asked: Size,
+        requested: Size,
         /// Unreserved packet memory.
         left: Size,
         /// Reservable packet memory.
@@ -138,14 +138,15 @@ pub enum Refusal {
     },
     /// The port has less left than requested.
     #[error(
-        "{asked} of the port '{port}' is {} of its rate; {left} can be promised yet, of {total}: {}",
-        Parts(asked.parts_per_million()), advice(*fits)
+        "{requested} of the port '{port}' is {} of its rate; {left} can still be reserved, of \
+         {total}: {}",
+        Parts(requested.parts_per_million()), advice(*fits)
     )]
     Port {
-        /// The port.
+        /// Name of the port.
         port: Name,
         /// Requested share.
-        asked: Share,
+        requested: Share,
         /// Unreserved part of its rate.
         left: Parts,
         /// Reservable part of its rate.
@@ -155,15 +156,16 @@ pub enum Refusal {
     },
     /// The slice is shorter than the transmission time of the port's longest packet.
     #[error(
-        "{asked} of the port '{port}' is shorter than its longest packet, of {packet} bytes, which \
-         is not cut; ask for a slice of at least {least}, or a longer period with a slice to match",
+        "{requested} of the port '{port}' is shorter than the transmission time of its longest packet, \
+         {packet} bytes, and packets are not fragmented; request a slice of at least {least}, or a \
+         longer period with a slice to match",
         packet = packet.0
     )]
     PortSlice {
-        /// The port.
+        /// Name of the port.
         port: Name,
         /// Requested share.
-        asked: Share,
+        requested: Share,
         /// Transmission time of the longest packet.
         least: Time,
         /// Length of the longest packet.
@@ -171,12 +173,12 @@ pub enum Refusal {
     },
     /// The node cannot enforce shares of ports, since it has no front door.
     #[error(
-        "a share of the port '{port}' could not be held on this node: it has no front door (BPF), \
-         so the kernel sends what services pass, and pays for nobody; start the node where XDP can \
-         be loaded, or promise nothing of ports"
+        "shares of the port '{port}' cannot be enforced on this node: it has no front door (BPF), \
+         so the kernel sends services' packets and charges them to no session; start the node \
+         where XDP can be loaded, or reserve no shares of ports"
     )]
     PortUnheld {
-        /// The port.
+        /// Name of the port.
         port: Name,
     },
     /// The node has no port of that name.
@@ -191,15 +193,15 @@ pub enum Refusal {
 
 fn advice(fits: Option<Share>) -> String {
     match fits {
-        Some(share) => format!("ask for at most {share}, or take some from another session"),
-        None => "ask for a longer period, or take some from another session".to_owned(),
+        Some(share) => format!("request at most {share}, or reduce another session's reservation"),
+        None => "request a longer period, or reduce another session's reservation".to_owned(),
     }
 }
 
 fn in_use(unreserved: Size) -> String {
     match unreserved.0 {
         Bytes::ZERO => String::new(),
-        _ => format!(", of which sessions that reserved none use {unreserved}"),
+        _ => format!(" (sessions without a reservation use {unreserved})"),
     }
 }
 

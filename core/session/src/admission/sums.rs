@@ -86,26 +86,27 @@ impl Sums {
         if let Some(share) = reservation.below {
             self.add_below(share, capacity)?;
         }
-        if let Some(asked) = reservation.memory {
+        if let Some(requested) = reservation.memory {
             let left = capacity.memory.saturating_sub(Bytes(self.memory) + unreserved_use);
-            if asked > left {
-                let (asked, left, total) = (Size(asked), Size(left), Size(capacity.memory));
+            if requested > left {
+                let (requested, left, total) = (Size(requested), Size(left), Size(capacity.memory));
                 return Err(Refusal::Memory {
-                    asked,
+                    requested,
                     left,
                     total,
                     unreserved: Size(unreserved_use),
                 });
             }
-            self.memory += asked.0;
+            self.memory += requested.0;
         }
-        if let Some(asked) = reservation.queue {
+        if let Some(requested) = reservation.queue {
             let left = capacity.packet_memory.saturating_sub(Bytes(self.packet_memory));
-            if asked > left {
-                let (asked, left, total) = (Size(asked), Size(left), Size(capacity.packet_memory));
-                return Err(Refusal::Queue { asked, left, total });
+            if requested > left {
+                let (requested, left, total) =
+                    (Size(requested), Size(left), Size(capacity.packet_memory));
+                return Err(Refusal::Queue { requested, left, total });
             }
-            self.packet_memory += asked.0;
+            self.packet_memory += requested.0;
         }
         for (port, &share) in &reservation.send {
             self.add_port(port, share, capacity)?;
@@ -157,47 +158,52 @@ impl Sums {
         let mut order: Vec<usize> = (0..processors.len()).collect();
         order.sort_by_key(|&at| core::cmp::Reverse(PARAMS.cost(processors[at].share)));
         for at in order {
-            let asked = processors[at];
+            let requested = processors[at];
             let has_capacity = |core: &u16| {
                 let core = self.guest.get(usize::from(*core));
-                core.is_some_and(|core| core.fits(asked.share))
+                core.is_some_and(|core| core.fits(requested.share))
             };
             let unmoved = before.get(at).copied().filter(has_capacity);
             let count = u16::try_from(self.guest.len()).unwrap_or(u16::MAX);
             let Some(core) = unmoved.or_else(|| (0..count).find(has_capacity)) else {
-                return Err(self.refuse_processor(asked));
+                return Err(self.refuse_processor(requested));
             };
             let sums = &mut self.guest[usize::from(core)];
-            sums.slices += asked.share.parts_per_million();
-            sums.load += PARAMS.cost(asked.share);
+            sums.slices += requested.share.parts_per_million();
+            sums.load += PARAMS.cost(requested.share);
             cores[at] = core;
         }
         Ok(cores)
     }
 
-    fn refuse_processor(&self, asked: VirtualProcessor) -> Refusal {
-        let period = asked.share.period();
+    fn refuse_processor(&self, requested: VirtualProcessor) -> Refusal {
+        let period = requested.share.period();
         let slice =
             self.guest.iter().map(|core| core.longest_slice(period)).max().unwrap_or(Nanos::ZERO);
         let total = if self.guest.is_empty() { Parts(0) } else { GUEST_SHARE_MAX };
         let fits = Share::new(slice, period).ok();
-        Refusal::Processor { asked, left: parts_of(slice, period), total, fits }
+        Refusal::Processor { requested, left: parts_of(slice, period), total, fits }
     }
 
-    fn add_below(&mut self, asked: Share, capacity: &Capacity) -> Result<(), Refusal> {
+    fn add_below(&mut self, requested: Share, capacity: &Capacity) -> Result<(), Refusal> {
         let total = below_of(capacity);
         // The core that a packet arrives on cannot be chosen, so a share is never more than one
         // core has.
         let left = Parts(total.0.saturating_sub(self.below).min(BELOW_SHARE_MAX.0));
-        if asked.parts_per_million() > left.0 {
-            let fits = Share::new(slice_of(left.0, asked.period()), asked.period()).ok();
-            return Err(Refusal::Below { asked, left, total, fits });
+        if requested.parts_per_million() > left.0 {
+            let fits = Share::new(slice_of(left.0, requested.period()), requested.period()).ok();
+            return Err(Refusal::Below { requested, left, total, fits });
         }
-        self.below += asked.parts_per_million();
+        self.below += requested.parts_per_million();
         Ok(())
     }
 
-    fn add_port(&mut self, name: &Name, asked: Share, capacity: &Capacity) -> Result<(), Refusal> {
+    fn add_port(
+        &mut self,
+        name: &Name,
+        requested: Share,
+        capacity: &Capacity,
+    ) -> Result<(), Refusal> {
         if capacity.ports_unheld {
             return Err(Refusal::PortUnheld { port: name.clone() });
         }
@@ -206,18 +212,18 @@ impl Sums {
             return Err(Refusal::PortUnknown { port: name.clone(), known });
         };
         let least = least_slice(port);
-        if asked.slice() < least {
+        if requested.slice() < least {
             let (port, packet) = (name.clone(), port.packet_max);
-            return Err(Refusal::PortSlice { port, asked, least: Time(least), packet });
+            return Err(Refusal::PortSlice { port, requested, least: Time(least), packet });
         }
         let left = Parts(PORT_SHARE_MAX.0.saturating_sub(*sum));
-        if asked.parts_per_million() > left.0 {
-            let slice = slice_of(left.0, asked.period());
-            let fits = Share::new(slice, asked.period()).ok().filter(|_| slice >= least);
+        if requested.parts_per_million() > left.0 {
+            let slice = slice_of(left.0, requested.period());
+            let fits = Share::new(slice, requested.period()).ok().filter(|_| slice >= least);
             let port = name.clone();
-            return Err(Refusal::Port { port, asked, left, total: PORT_SHARE_MAX, fits });
+            return Err(Refusal::Port { port, requested, left, total: PORT_SHARE_MAX, fits });
         }
-        *sum += asked.parts_per_million();
+        *sum += requested.parts_per_million();
         Ok(())
     }
 }

@@ -36,7 +36,7 @@ fn shares_of_ports_that_cannot_be_enforced_are_refused() {
     let mut admission = Admission::new(Capacity { ports_unheld: true, ..capacity() });
     let refusal = admission.admit(SessionId(2), &reserve(r#"{"send":{"left":"2ms/10ms"}}"#));
     let refusal = refusal.unwrap_err().to_string();
-    assert!(refusal.contains("of the port 'left' could not be held") && refusal.contains("XDP"));
+    assert!(refusal.contains("of the port 'left' cannot be enforced") && refusal.contains("XDP"));
     assert_eq!(admission.admit(SessionId(3), &reserve(r#"{"cpu":["1ms/4ms"]}"#)), Ok(()));
 }
 
@@ -46,39 +46,40 @@ fn a_refusal_has_the_request_the_remainder_and_advice() {
         (
             &[r#"{"cpu":["2ms/4ms"]}"#, r#"{"cpu":["2ms/4ms+extra"]}"#][..],
             "the virtual processor 2ms/4ms+extra is 50 % of a guest core; with that period 40 % of \
-             one can be promised yet, of 90 %: ask for at most 1600us/4ms, or take some from \
-             another session",
+             one core can still be reserved, of 90 %: request at most 1600us/4ms, or reduce \
+             another session's reservation",
         ),
         (
             &[r#"{"cpu":["3599us/4ms"]}"#, r#"{"cpu":["50us/1ms"]}"#],
             "the virtual processor 50us/1ms is 5 % of a guest core; with that period 0.025 % of \
-             one can be promised yet, of 90 %: ask for a longer period, or take some from another \
-             session",
+             one core can still be reserved, of 90 %: request a longer period, or reduce \
+             another session's reservation",
         ),
         (
             &[r#"{"below":"2.4ms/4ms"}"#],
-            "the time below user level, 2400us/4ms, is 60 % of a packet core; 50 % can be promised \
-             yet, of 50 %: ask for at most 2ms/4ms, or take some from another session",
+            "the time below user level, 2400us/4ms, is 60 % of a packet core; 50 % can still \
+             be reserved, of 50 %: request at most 2ms/4ms, or reduce another session's reservation",
         ),
         (
             &[r#"{"memory":"200MiB"}"#, r#"{"memory":"64MiB"}"#],
-            "64MiB of memory are asked for, and 56MiB are left of 256MiB; ask for that much, or \
-             take some from another session",
+            "64MiB of memory are requested, and 56MiB of 256MiB are left; request at most that, \
+             or reduce another session's reservation",
         ),
         (
             &[r#"{"queue":"17MiB"}"#],
-            "a queue of 17MiB is asked for, and 16MiB are left of 16MiB of packet memory; ask for \
-             that much, or take some from another session",
+            "a queue of 17MiB is requested, and 16MiB of 16MiB of packet memory are left; request \
+             at most that, or reduce another session's reservation",
         ),
         (
             &[r#"{"send":{"left":"65%/6ms"}}"#, r#"{"send":{"left":"3ms/6ms"}}"#],
-            "3ms/6ms of the port 'left' is 50 % of its rate; 34 % can be promised yet, of 99 %: \
-             ask for at most 2040us/6ms, or take some from another session",
+            "3ms/6ms of the port 'left' is 50 % of its rate; 34 % can still be reserved, of 99 %: \
+             request at most 2040us/6ms, or reduce another session's reservation",
         ),
         (
             &[r#"{"send":{"left":"100us/6ms"}}"#],
-            "100us/6ms of the port 'left' is shorter than its longest packet, of 1500 bytes, which \
-             is not cut; ask for a slice of at least 120us, or a longer period with a slice to match",
+            "100us/6ms of the port 'left' is shorter than the transmission time of its longest \
+             packet, 1500 bytes, and packets are not fragmented; request a slice of at least \
+             120us, or a longer period with a slice to match",
         ),
         (&[r#"{"send":{"up":"1ms/6ms"}}"#], "there is no port 'up'; this node has 'left', 'right'"),
     ] {
@@ -91,9 +92,12 @@ fn many_short_slices_are_refused_for_their_overruns() {
     let mut admission = Admission::new(capacity());
     let tiny = reserve(r#"{"cpu":["50us/1ms"]}"#);
     let admitted = (2..).take_while(|&id| admission.admit(SessionId(id), &tiny).is_ok()).count();
-    assert_eq!(admitted, 13, "65 % of slices, with their stops 94 %");
+    assert_eq!(admitted, 13, "65 % of slices, with their overruns 94 %");
     let refusal = admission.admit(SessionId(99), &tiny).unwrap_err().to_string();
-    assert!(refusal.contains("with that period 1.2 % of one can be promised yet"), "{refusal}");
+    assert!(
+        refusal.contains("with that period 1.2 % of one core can still be reserved"),
+        "{refusal}"
+    );
 }
 
 #[test]
@@ -104,7 +108,7 @@ fn with_one_core_nothing_is_promised_below_100_ms() {
     {
         let refusal = admission.admit(SessionId(2), &reserve(text)).unwrap_err();
         assert!(matches!(refusal, Refusal::OneCore { .. }), "{refusal}");
-        assert!(refusal.to_string().contains("in less than 100ms"), "{refusal}");
+        assert!(refusal.to_string().contains("at least 100ms"), "{refusal}");
     }
     assert_eq!(admission.admit(SessionId(2), &reserve(r#"{"cpu":["10ms/100ms"]}"#)), Ok(()));
 }
@@ -158,12 +162,12 @@ fn memory_in_unreserved_use_cannot_be_reserved_by_others() {
     let says = admission.admit(silver, &reserve(r#"{"memory":"200MiB"}"#)).unwrap_err().to_string();
     assert_eq!(
         says,
-        "200MiB of memory are asked for, and 136MiB are left of 256MiB, of which sessions that \
-         reserved none use 120MiB; ask for that much, or take some from another session"
+        "200MiB of memory are requested, and 136MiB of 256MiB are left (sessions without a \
+         reservation use 120MiB); request at most that, or reduce another session's reservation"
     );
     // A session may reserve memory that it already uses itself.
     let says = admission.change(gold, &reserve(r#"{"memory":"99MiB"}"#)).unwrap_err().to_string();
-    assert!(says.contains("99MiB of memory are asked for, and the session uses 101MiB"), "{says}");
+    assert!(says.contains("99MiB of memory are requested, and the session uses 101MiB"), "{says}");
     admission.change(gold, &reserve(r#"{"memory":"236MiB"}"#)).unwrap();
 }
 

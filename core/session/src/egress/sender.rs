@@ -36,7 +36,7 @@ pub(super) struct Sender {
     watch: Option<Watch>,
     is_long: bool,
     pub(super) guaranteed: Bytes,
-    pub(super) rest: Bytes,
+    pub(super) surplus: Bytes,
     pub(super) packets: Count,
     pub(super) dropped: Count,
     pub(super) dropped_bytes: Bytes,
@@ -53,7 +53,7 @@ impl Sender {
             watch: None,
             is_long: false,
             guaranteed: Bytes::ZERO,
-            rest: Bytes::ZERO,
+            surplus: Bytes::ZERO,
             packets: Count::ZERO,
             dropped: Count::ZERO,
             dropped_bytes: Bytes::ZERO,
@@ -65,7 +65,7 @@ impl Sender {
         self.packets += Count(1);
         match kind {
             Kind::Guaranteed => self.guaranteed += bytes,
-            Kind::Extra | Kind::BestEffort => self.rest += bytes,
+            Kind::Extra | Kind::BestEffort => self.surplus += bytes,
         }
     }
 

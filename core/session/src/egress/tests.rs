@@ -60,7 +60,7 @@ fn a_share_is_sent_first_and_the_surplus_is_shared() {
     assert!(tin.iter().all(|one| *one == (TIN, Kind::BestEffort)), "{tin:?}");
     assert_eq!(left.len(), 50);
     let account = schedule.account(GOLD).unwrap();
-    assert_eq!((account.guaranteed, account.rest), (Bytes(7500), Bytes::ZERO));
+    assert_eq!((account.guaranteed, account.surplus), (Bytes(7500), Bytes::ZERO));
 }
 
 #[test]

@@ -71,9 +71,9 @@ fn extra_time_is_divided_among_processors_that_take_part_by_session_weight() {
     let account = |who| schedule.account(who).unwrap();
     assert_eq!(account(gold).guaranteed, AT(100));
     assert_eq!(account(strict).guaranteed, AT(100));
-    assert_eq!(account(strict).rest, Nanos::ZERO);
-    assert!(account(gold).rest.0.abs_diff(AT(600).0) <= 4 * EXTRA_MAX.0);
-    assert!(account(tin).rest.0.abs_diff(AT(200).0) <= 4 * EXTRA_MAX.0);
+    assert_eq!(account(strict).surplus, Nanos::ZERO);
+    assert!(account(gold).surplus.0.abs_diff(AT(600).0) <= 4 * EXTRA_MAX.0);
+    assert!(account(tin).surplus.0.abs_diff(AT(200).0) <= 4 * EXTRA_MAX.0);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn deferred_work_is_charged_to_its_dispatch_also_asleep_and_after_others_ran() {
     schedule.charge_deferred(now, &other, Nanos(200_000));
     let account = |who| schedule.account(who).unwrap();
     assert_eq!(account(gold).guaranteed, Nanos(1_300_000));
-    assert_eq!(account(tin).rest, EXTRA_MAX + Nanos(200_000));
+    assert_eq!(account(tin).surplus, EXTRA_MAX + Nanos(200_000));
     schedule.wake(now, gold);
     let next = schedule.next(AT(4)).unwrap();
     assert_eq!((next.processor, next.until), (gold, Nanos(4_700_000)), "it owes 0.3 ms");

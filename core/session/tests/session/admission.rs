@@ -92,12 +92,12 @@ fn check_sums(admission: &Admission, held: &BTreeMap<u16, Reservation>) -> TestC
     let (mut below, mut memory, mut queues) = (0, 0, 0);
     let mut ports = BTreeMap::<&Name, u64>::new();
     for (&id, reservation) in held {
-        let places = admission.cores(SessionId(id)).unwrap();
-        prop_assert_eq!(places.len(), reservation.processors.len());
-        for (processor, &place) in reservation.processors.iter().zip(places) {
+        let cores = admission.cores(SessionId(id)).unwrap();
+        prop_assert_eq!(cores.len(), reservation.processors.len());
+        for (processor, &core) in reservation.processors.iter().zip(cores) {
             let (slice, period) = (processor.share.slice().0, processor.share.period().0);
-            slices[usize::from(place)] += (slice * 1_000_000).div_ceil(period);
-            loads[usize::from(place)] += ((slice + OVERRUN_MAX.0) * 1_000_000).div_ceil(period);
+            slices[usize::from(core)] += (slice * 1_000_000).div_ceil(period);
+            loads[usize::from(core)] += ((slice + OVERRUN_MAX.0) * 1_000_000).div_ceil(period);
         }
         below += reservation.below.map_or(0, Share::parts_per_million);
         memory += reservation.memory.map_or(0, |it| it.0);
@@ -122,21 +122,25 @@ fn check_sums(admission: &Admission, held: &BTreeMap<u16, Reservation>) -> TestC
 }
 
 /// Checks that the share a refusal advises is admitted.
-fn check_advice(admission: &Admission, asked: &Reservation, refusal: &Refusal) -> TestCaseResult {
+fn check_advice(
+    admission: &Admission,
+    requested: &Reservation,
+    refusal: &Refusal,
+) -> TestCaseResult {
     let mut instead = Reservation::default();
     match refusal {
-        Refusal::Processor { asked, fits: Some(share), .. } => {
-            instead.processors = vec![VirtualProcessor { share: *share, ..*asked }];
+        Refusal::Processor { requested, fits: Some(share), .. } => {
+            instead.processors = vec![VirtualProcessor { share: *share, ..*requested }];
         }
         Refusal::Below { fits: Some(share), .. } => instead.below = Some(*share),
         Refusal::Port { port, fits: Some(share), .. } => {
             instead.send.insert(port.clone(), *share);
         }
-        Refusal::PortUnknown { port, .. } => prop_assert!(asked.send.contains_key(port)),
+        Refusal::PortUnknown { port, .. } => prop_assert!(requested.send.contains_key(port)),
         _ => {}
     }
     // In a session with several virtual processors the sums include the others already.
-    if asked.processors.len() <= 1 {
+    if requested.processors.len() <= 1 {
         let answer = admission.clone().admit(SessionId(u16::MAX), &instead);
         prop_assert!(answer.is_ok(), "{instead:?} was said to fit: {answer:?}");
     }
@@ -151,25 +155,25 @@ fn no_history_of_admissions_exceeds_the_capacity() {
         let mut held = BTreeMap::new();
         for (id, act) in history {
             let (before, session) = (admission.clone(), SessionId(id));
-            let (answer, asked) = match &act {
-                Act::Admit(asked) => (admission.admit(session, asked), Some(asked)),
-                Act::Change(asked) => (admission.change(session, asked), Some(asked)),
+            let (answer, requested) = match &act {
+                Act::Admit(requested) => (admission.admit(session, requested), Some(requested)),
+                Act::Change(requested) => (admission.change(session, requested), Some(requested)),
                 Act::Release => {
                     prop_assert_eq!(admission.release(session), held.remove(&id));
                     (Ok(()), None)
                 }
             };
-            match (answer, asked) {
-                (Ok(()), Some(asked)) => {
-                    held.insert(id, asked.clone());
+            match (answer, requested) {
+                (Ok(()), Some(requested)) => {
+                    held.insert(id, requested.clone());
                 }
                 (Ok(()), None) => {}
-                (Err(refusal), asked) => {
+                (Err(refusal), requested) => {
                     prop_assert_eq!(admission.left(), before.left());
                     prop_assert_eq!(admission.reservation(session), held.get(&id));
                     prop_assert_eq!(admission.cores(session), before.cores(session));
-                    if let (Act::Admit(_), Some(asked)) = (&act, asked) {
-                        check_advice(&admission, asked, &refusal)?;
+                    if let (Act::Admit(_), Some(requested)) = (&act, requested) {
+                        check_advice(&admission, requested, &refusal)?;
                     }
                 }
             }
@@ -186,11 +190,11 @@ fn no_history_of_admissions_exceeds_the_capacity() {
 /// Fills the guest cores completely: a refused share is requested again as advised.
 fn fill(
     guest_cores: u16,
-    asked: &[VirtualProcessor],
+    requested: &[VirtualProcessor],
 ) -> Result<Vec<Vec<VirtualProcessor>>, TestCaseError> {
     let mut admission = Admission::new(capacity(guest_cores));
     let mut cores = vec![Vec::new(); usize::from(guest_cores)];
-    for (id, &processor) in (2u16..).zip(asked) {
+    for (id, &processor) in (2u16..).zip(requested) {
         let one = |processor| Reservation { processors: vec![processor], ..Reservation::default() };
         let mut promised = processor;
         if let Err(refusal) = admission.admit(SessionId(id), &one(processor)) {
@@ -199,8 +203,8 @@ fn fill(
             let answer = admission.admit(SessionId(id), &one(promised));
             prop_assert!(answer.is_ok(), "{share} was said to fit: {answer:?}");
         }
-        let place = admission.cores(SessionId(id)).unwrap()[0];
-        cores[usize::from(place)].push(promised);
+        let core = admission.cores(SessionId(id)).unwrap()[0];
+        cores[usize::from(core)].push(promised);
     }
     Ok(cores)
 }
@@ -210,9 +214,9 @@ fn admitted_reservations_have_their_slices_on_every_core() {
     let processor =
         (shares(), any::<bool>()).prop_map(|(share, extra)| VirtualProcessor { share, extra });
     let sets = (1u16..=2, prop::collection::vec(processor, 1..16), any::<u64>());
-    for_many_sets(&sets, |(guest_cores, asked, seed)| {
+    for_many_sets(&sets, |(guest_cores, requested, seed)| {
         let mut chance = Chance(seed);
-        for processors in fill(guest_cores, &asked)? {
+        for processors in fill(guest_cores, &requested)? {
             let members: Vec<Member> = processors
                 .iter()
                 .map(|processor| Member {

@@ -15,7 +15,7 @@ fn shares_of_a_port_leave_in_every_period_but_for_a_packet_of_each() {
         wire.run(horizon(&set), Wire::check_shares)?;
         for seen in &wire.all {
             let account = wire.schedule.account(seen.session).unwrap();
-            prop_assert_eq!(account.guaranteed.0 + account.rest.0, seen.sent);
+            prop_assert_eq!(account.guaranteed.0 + account.surplus.0, seen.sent);
             prop_assert_eq!(account.packets.0, seen.next);
         }
         Ok(())

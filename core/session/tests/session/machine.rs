@@ -28,7 +28,7 @@ struct Seen {
     /// Time since when it has had work without a break.
     awake_since: Nanos,
     guaranteed: u64,
-    rest: u64,
+    surplus: u64,
     /// Busy entities only: periods that ended.
     ended: u64,
     /// Use in the period that the schedule reports as current.
@@ -99,7 +99,7 @@ impl Machine {
             work: 0,
             awake_since: Nanos::ZERO,
             guaranteed: 0,
-            rest: 0,
+            surplus: 0,
             ended: 0,
             period: Period::default(),
             got: 0,
@@ -183,7 +183,7 @@ impl Machine {
         seen.work = seen.work.saturating_sub(used.0);
         match dispatch.kind {
             Kind::Guaranteed => seen.guaranteed += used.0,
-            Kind::Extra | Kind::BestEffort => seen.rest += used.0,
+            Kind::Extra | Kind::BestEffort => seen.surplus += used.0,
         }
         let may_have_it = seen.promise.is_none_or(|promise| promise.extra);
         prop_assert!(dispatch.kind == Kind::Guaranteed || may_have_it || self.changes);
@@ -320,7 +320,7 @@ impl Machine {
                 if one.awake_since > other.awake_since || one.session >= other.session {
                     continue;
                 }
-                let (a, b) = (one.rest / one.weight, other.rest / other.weight);
+                let (a, b) = (one.surplus / one.weight, other.surplus / other.weight);
                 let bound = turn / one.weight + turn / other.weight + 3;
                 let early = other.awake_since.saturating_sub(one.awake_since).0 / one.weight;
                 prop_assert!(a.saturating_sub(b) <= bound + early, "{a} and {b} ns by weight");
@@ -349,7 +349,9 @@ impl Machine {
             Nanos(self.horizon.0 - set::length_of(self.all.iter().filter_map(|s| s.promise)).0);
         for seen in &self.all {
             let account = self.schedule.account(seen.id).unwrap();
-            prop_assert!(account.guaranteed.0 == seen.guaranteed && account.rest.0 == seen.rest);
+            prop_assert!(
+                account.guaranteed.0 == seen.guaranteed && account.surplus.0 == seen.surplus
+            );
             let Some(share) = seen.promise.map(|promise| promise.share) else { continue };
             let passed = u128::from(self.now.saturating_sub(start).0);
             let period = u128::from(share.period().0);

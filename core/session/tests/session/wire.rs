@@ -81,7 +81,7 @@ pub struct Seen {
     pub ended: u64,
     /// Overrun bounds or use, in picoseconds on the wire.
     pub guaranteed: u64,
-    pub rest: u64,
+    pub surplus: u64,
     pub sent: u64,
     /// Number of the first queued packet, and lengths of the queued packets.
     pub next: u64,
@@ -150,7 +150,7 @@ impl Wire {
             began: None,
             ended: 0,
             guaranteed: 0,
-            rest: 0,
+            surplus: 0,
             sent: 0,
             next: 0,
             queued: VecDeque::new(),
@@ -255,7 +255,7 @@ impl Wire {
             Kind::Guaranteed => seen.guaranteed += time,
             Kind::Extra | Kind::BestEffort => {
                 prop_assert!(seen.share.is_none() || seen.extra, "more than was promised");
-                seen.rest += time;
+                seen.surplus += time;
             }
         }
         Ok(())
@@ -310,7 +310,7 @@ impl Wire {
         let wants = |seen: &&Seen| seen.share.is_none() && seen.is_busy;
         for one in self.all.iter().filter(wants) {
             for other in self.all.iter().filter(wants) {
-                let by_weight = |seen: &Seen| seen.rest / PICOS / seen.weight;
+                let by_weight = |seen: &Seen| seen.surplus / PICOS / seen.weight;
                 let bound = packet / one.weight + packet / other.weight + 4;
                 let ahead = by_weight(one).saturating_sub(by_weight(other));
                 prop_assert!(ahead <= bound, "{ahead} of {bound} ns by weight");
