@@ -92,13 +92,13 @@ pub enum Refused {
     #[error("this is no active packet: {0}")]
     Malformed(#[from] WireError),
     /// The packet is for another association.
-    #[error("the packet is for the association {0}, which this is not")]
+    #[error("the packet is for another association, {0}")]
     Other(AssociationId),
     /// The counter was accepted before, or is too old.
     #[error(transparent)]
     Stale(#[from] Stale),
     /// The key of the counter's epoch has been deleted, or is too far ahead.
-    #[error("there is no key for the counter {0}: the association has to be made anew")]
+    #[error("there is no key for the counter {0}; make a new association")]
     NoKey(u64),
     /// The tag is invalid.
     #[error("the packet was not sealed with this association's key, or was changed since")]

@@ -19,7 +19,7 @@ const POSTCARD_STACK: usize = 4096;
 
 /// Decoding error. A fault of this software: the bytes come from another of its processes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("these are no keys of an association: {0}; both processes have to be of one version")]
+#[error("the bytes are not an association's keys: {0}; both processes must have the same version")]
 pub struct TrafficError(String);
 
 /// Keys of an association, with its ids, its peer and its end.

@@ -90,19 +90,19 @@ pub enum WireError {
         at_most: usize,
     },
     /// The version is a newer one, or the datagram belongs to another protocol.
-    #[error("version {0} is not spoken here, {VERSION} is")]
+    #[error("protocol version {0} is not supported; {VERSION} is")]
     Version(u8),
     /// The type does not exist in this version.
     #[error("there is no message of type {0}")]
     Type(u8),
     /// The message has flags that its type does not define.
-    #[error("this message has no flags {0:#04x}")]
+    #[error("this message type does not have the flags {0:#04x}")]
     Flags(u8),
     /// Bytes reserved as zero are not zero.
-    #[error("bytes that have to be zero are not")]
+    #[error("reserved bytes are not zero")]
     NotZero,
     /// The association id is 0 where the message requires one, or is not 0 where it must be.
-    #[error("this message has an association id where it must not, or none where it has to")]
+    #[error("the message has an association id where none is allowed, or lacks a required one")]
     Association,
 }
 

@@ -48,7 +48,7 @@ pub enum ReadingError {
     /// The reading is lower than the meter's last one.
     #[error("the meter {meter} shows less {} than in its last record", field.name())]
     Backwards {
-        /// The meter.
+        /// Id of the meter.
         meter: MeterId,
         /// Field that is lower.
         field: Field,
@@ -56,13 +56,13 @@ pub enum ReadingError {
     /// The meter belonged to another account before.
     #[error("the meter {meter} counted for another account before")]
     OtherAccount {
-        /// The meter.
+        /// Id of the meter.
         meter: MeterId,
     },
     /// The reading is higher than that of the meter's end.
     #[error("the meter {meter} shows more than when it ended")]
     Ended {
-        /// The meter.
+        /// Id of the meter.
         meter: MeterId,
     },
     /// The batch has more than [`BATCH_MAX`] readings.

@@ -51,11 +51,11 @@ pub enum ReceiptError {
     #[error("the receipt has version {0}, and this program knows {VERSION}: use a newer one")]
     Version(u16),
     /// A record is malformed.
-    #[error("record {own_number} of the receipt is none: {form}")]
+    #[error("record {own_number} of the receipt is malformed: {form}")]
     Record {
         /// Own number that the record should have.
         own_number: u64,
-        /// Reason.
+        /// Error of decoding it.
         form: FormError,
     },
     /// The records are not consecutive in this principal's chain.
@@ -65,7 +65,7 @@ pub enum ReceiptError {
         own_number: u64,
     },
     /// The signed state of the chain does not match the last record.
-    #[error("the receipt's records end elsewhere than the node has signed")]
+    #[error("the receipt's last record does not match the state that the node has signed")]
     End,
     /// The receipt is another node's.
     #[error("the receipt is of the node {found}, not of {expected}")]
@@ -76,13 +76,13 @@ pub enum ReceiptError {
         expected: Box<PublicKey>,
     },
     /// The signature is invalid.
-    #[error("the node has not signed this receipt")]
+    #[error("the receipt's signature is not the node's")]
     NotSigned,
     /// The number of records exceeds [`RECORDS_MAX`].
     #[error("a receipt has at most {RECORDS_MAX} records, not {0}")]
     TooMany(u64),
     /// The list of records is empty.
-    #[error("there are no such records")]
+    #[error("there are no such records to make a receipt of")]
     Empty,
 }
 
@@ -155,7 +155,7 @@ impl Receipt {
         }
         let key = |at: usize| {
             let key = PublicKey::from_bytes(&field(&signed[at..]));
-            key.map_err(|_| ReceiptError::NotAReceipt("it holds no public key"))
+            key.map_err(|_| ReceiptError::NotAReceipt("its public key is invalid"))
         };
         let own_end = u64::from_le_bytes(field(&signed[96..]));
         let own_first = own_end.checked_sub(count).ok_or(cut)?;

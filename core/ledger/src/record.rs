@@ -178,19 +178,21 @@ pub(crate) enum Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormError {
     /// The tag is unknown.
-    #[error("it begins with no tag of a ledger")]
+    #[error("the frame's tag is unknown")]
     Tag,
     /// The frame has a later format version.
-    #[error("it has version {0}, and this program knows {VERSION}: use a newer one")]
+    #[error(
+        "the frame has the format version {0}, and this program supports {VERSION}: use a newer one"
+    )]
     Version(u16),
     /// A reserved field is not zero.
     #[error("a reserved field is not zero")]
     Reserved,
     /// The key of a principal or node is invalid.
-    #[error("it holds no public key")]
+    #[error("the frame's public key is invalid")]
     Key,
     /// The name of a session or service is invalid.
-    #[error("it holds a name that is none")]
+    #[error("a name in the frame is invalid")]
     Name,
 }
 

@@ -32,66 +32,66 @@ pub struct Damage {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DamageKind {
     /// The frame's hash does not match its bytes.
-    #[error("its bytes are not those that were written")]
+    #[error("the frame was changed: its hash does not match")]
     Changed,
     /// The hash matches, but the frame is malformed.
     #[error("{0}")]
     Form(FormError),
     /// The frame has another number: frames are missing or duplicated.
-    #[error("it says that it is frame {stated}")]
+    #[error("the frame has the number {stated}")]
     Number {
         /// Number in the frame.
         stated: u64,
     },
     /// The segment has another index than its file name: files were exchanged.
-    #[error("the segment says that it is number {stated}")]
+    #[error("the segment has the index {stated}: files were renamed or exchanged")]
     Index {
         /// Index in the segment.
         stated: u64,
     },
     /// A segment file is missing.
-    #[error("the segment before it, number {missing}, is not there")]
+    #[error("the segment before it, {missing}, is missing")]
     Missing {
         /// Index of the missing segment.
         missing: u64,
     },
     /// The segment belongs to another ledger.
-    #[error("it belongs to another ledger ({0})")]
+    #[error("the segment belongs to another ledger ({0})")]
     OtherLedger(LedgerId),
     /// The ledger is another node's.
-    #[error("it is the ledger of the node {0}")]
+    #[error("the ledger is that of the node {0}")]
     OtherNode(Box<PublicKey>),
     /// The segment follows another chain than that of the segment before.
-    #[error("it follows another chain: {0}")]
+    #[error("the segment does not continue the chain of the one before: {0}")]
     OtherChain(Digest),
     /// The node's signature is invalid.
-    #[error("the node has not signed it")]
+    #[error("the node's signature is invalid")]
     NotSigned,
     /// The frame has a tag that is not allowed here.
-    #[error("a {0} stands where none belongs")]
+    #[error("a {0} is not allowed here")]
     Order(&'static str),
     /// The segment ends within a batch although another segment follows.
     #[error("the segment ends within a batch, and another one follows")]
     CutOff,
     /// The time of a record is before that of the record in front.
-    #[error("its time is before that of the record in front of it")]
+    #[error("the record's time is before that of the previous record")]
     Time,
     /// The head states another number of records than its batch has.
-    #[error("a head says that its batch has {stated} records")]
+    #[error("the head states {stated} records, which is not what its batch has")]
     Batch {
         /// Number stated in the head.
         stated: u64,
     },
     /// The billed amounts or the reading do not continue the meter's last record.
-    #[error("the meter {meter} does not follow its last record{}", of(*field))]
+    #[error("the reading of the meter {meter} does not continue its last record{}", of(*field))]
     Meter {
-        /// The meter.
+        /// Id of the meter.
         meter: MeterId,
         /// Field that does not match, if it is one.
         field: Option<Field>,
     },
     /// The principal's records are not consecutive.
-    #[error("the principal's records do not follow each other")]
+    #[error("the principal's records are not consecutive")]
     PrincipalChain,
 }
 

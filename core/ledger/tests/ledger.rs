@@ -444,25 +444,25 @@ proptest! {
     #[test]
     fn the_bill_equals_the_usage_despite_crashes(steps in steps()) {
         let mut disk = Disk::new(12 * FRAME_LENGTH);
-        // Indexed by place: the current meter and its reading; by account: the amounts counted.
-        let mut meters: Vec<(u64, u64)> = (0..6).map(|place| (place, 0)).collect();
+        // Indexed by slot: the current meter and its reading; by account: the amounts counted.
+        let mut meters: Vec<(u64, u64)> = (0..6).map(|slot| (slot, 0)).collect();
         let (mut counted, mut next) = (BTreeMap::<Account, u64>::new(), 6);
         // Last readings that are not in the ledger yet; they survive a crash, like counters in the
         // kernel.
         let mut pending: Vec<Reading> = Vec::new();
         let mut model: Vec<Usage> = Vec::new();
         let show = |meters: &[(u64, u64)], pending: &[Reading]| -> Vec<Reading> {
-            let now = meters.iter().zip(0..).map(|((meter, count), place)| Reading {
+            let now = meters.iter().zip(0..).map(|((meter, count), slot)| Reading {
                 reading: Amounts::NONE.with(Field::PacketsIn, *count),
-                ..reading(place, *meter, 0)
+                ..reading(slot, *meter, 0)
             });
             pending.iter().cloned().chain(now).collect()
         };
         for step in steps.into_iter().chain([Step::Bill(9 * DAY)]) {
             match step {
-                Step::Count(place, more) => {
-                    meters[usize::from(place)].1 += more;
-                    *counted.entry(account(place)).or_default() += more;
+                Step::Count(slot, more) => {
+                    meters[usize::from(slot)].1 += more;
+                    *counted.entry(account(slot)).or_default() += more;
                 }
                 Step::Bill(clock) => {
                     let readings = show(&meters, &pending);
@@ -489,14 +489,14 @@ proptest! {
                     let new = || Ledger::new(LedgerId([9; 16]), disk.key.public());
                     disk.ledger = end.ledger.unwrap_or_else(new).with_segments_of(12 * FRAME_LENGTH);
                 }
-                Step::End(place) => {
-                    let (meter, count) = meters[usize::from(place)];
+                Step::End(slot) => {
+                    let (meter, count) = meters[usize::from(slot)];
                     pending.push(Reading {
                         reading: Amounts::NONE.with(Field::PacketsIn, count),
                         is_last: true,
-                        ..reading(place, meter, 0)
+                        ..reading(slot, meter, 0)
                     });
-                    meters[usize::from(place)] = (next, 0);
+                    meters[usize::from(slot)] = (next, 0);
                     next += 1;
                 }
             }

@@ -47,7 +47,7 @@ pub enum KeyError {
     )]
     NotPublic(String),
     /// The file does not contain a key.
-    #[error("this is no file of a key: {0}; `tam key new` makes one")]
+    #[error("the file does not contain a key: {0}; `tam key new` makes one")]
     NotAKey(String),
     /// The key is of another algorithm.
     #[error("the key is of another kind ({0}); Ed25519 is needed, as `tam key new` makes it")]
@@ -64,10 +64,10 @@ pub enum KeyError {
     #[error("the key is encrypted, and needs its passphrase")]
     NeedsPassphrase,
     /// The passphrase does not decrypt the file.
-    #[error("the passphrase does not open the key")]
+    #[error("the passphrase does not decrypt the key")]
     WrongPassphrase,
     /// Decrypting the file would cost too much memory or time.
-    #[error("the key is encrypted in a way that takes too much memory or time to open ({0})")]
+    #[error("decrypting the key would take too much memory or time ({0})")]
     Expensive(String),
 }
 

@@ -67,13 +67,13 @@ pub enum SignatureError {
         limit: usize,
     },
     /// The number of signatures exceeds [`SIGNATURES_MAX`].
-    #[error("there are {0} signatures, at most {SIGNATURES_MAX} are looked at")]
+    #[error("there are {0} signatures; at most {SIGNATURES_MAX} are verified")]
     TooMany(usize),
     /// The signed bytes are not a payload of simple signing.
-    #[error("what was signed is no payload of simple signing: {0}")]
+    #[error("the signed bytes are not a payload of simple signing: {0}")]
     NotAPayload(String),
     /// The payload has another `critical.type`.
-    #[error("what was signed is of the type '{0}'; a module's is '{TYPE}'")]
+    #[error("the signed payload has the type '{0}'; a module's has '{TYPE}'")]
     OtherType(String),
     /// The payload is about another image.
     #[error("the signature is about another image, {found}; this module's is {wanted}")]
@@ -84,13 +84,13 @@ pub enum SignatureError {
         wanted: ImageDigest,
     },
     /// No known key has made the signature; names the claimed signer if there is one.
-    #[error("none of the known keys has signed it{}", claim(.0.as_deref()))]
+    #[error("no known key has signed the module{}", claim(.0.as_deref()))]
     NotKnown(Option<Box<Signer>>),
     /// The named signer has not made the signature.
-    #[error("{0} is named as its signer, and has not signed this")]
+    #[error("the signature names {0} as its signer, which has not made it")]
     Forged(Box<Signer>),
     /// The text is not a signature file.
-    #[error("this is no file of signatures: {0}; `tam sign` writes one")]
+    #[error("this is not a signature file: {0}; `tam sign` writes one")]
     NotAFile(String),
 }
 

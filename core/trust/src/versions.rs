@@ -43,7 +43,7 @@ pub enum VersionError {
     Malformed(String),
     /// The version is older than a mark.
     #[error(
-        "{name} {asked} is older than {seen}, which {signer} has signed and this node has had; an administrator may allow it"
+        "{name} {asked} is older than {seen}, which {signer} has signed and this node has run; an administrator may allow it"
     )]
     Older {
         /// Name of the module.
@@ -56,10 +56,12 @@ pub enum VersionError {
         signer: Box<Signer>,
     },
     /// The number of marks would exceed [`MARKS_MAX`].
-    #[error("{MARKS_MAX} pairs of signer and module name have been here, which is the limit")]
+    #[error(
+        "this node has run modules of {MARKS_MAX} pairs of signer and name, which is the limit"
+    )]
     Full,
     /// The text is not a list of marks. The host's fault.
-    #[error("these are no marks of versions: {0}")]
+    #[error("the list of version marks is invalid: {0}")]
     NotMarks(String),
 }
 

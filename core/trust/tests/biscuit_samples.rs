@@ -105,17 +105,17 @@ fn each_official_sample_has_the_specified_outcome() {
         let token = Biscuit::from(file(name), root);
         for (title, validation) in case["validations"].as_object().unwrap() {
             validations += 1;
-            let place = format!("{name} {title}");
-            let said = match &token {
+            let sample = format!("{name} {title}");
+            let outcome = match &token {
                 Ok(token) => {
                     let ids: Vec<String> =
                         token.revocation_identifiers().iter().map(hex::encode).collect();
-                    assert_eq!(validation["revocation_ids"], json!(ids), "{place}");
+                    assert_eq!(validation["revocation_ids"], json!(ids), "{sample}");
                     outcome(token, validation["authorizer_code"].as_str().unwrap())
                 }
                 Err(error) => Err(error.clone()),
             };
-            assert_eq!(document(said), expected(&validation["result"]), "{place}");
+            assert_eq!(document(outcome), expected(&validation["result"]), "{sample}");
         }
     }
     assert_eq!((samples.cases.len(), validations), (38, 50));

@@ -87,7 +87,7 @@ fn a_secret_key_comes_back_from_its_file_and_only_with_its_passphrase() {
 fn other_kinds_of_keys_are_named() {
     let public = secret(1).public().to_pem();
     let refused = SecretKey::from_pem(&public, None).unwrap_err();
-    assert!(refused.to_string().contains("no file of a key"), "{refused}");
+    assert!(refused.to_string().contains("does not contain a key"), "{refused}");
     // openssl genpkey -algorithm X25519
     let other = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VuBCIEIHBgAVBYR3AnTIYtvWJBvbN2gl1SHZzuVWQvt9GqfNhH\n-----END PRIVATE KEY-----\n";
     let refused = SecretKey::from_pem(other, None).unwrap_err();

@@ -234,7 +234,7 @@ impl World {
             // The result is a text, looked up in the symbol table.
             Some(Unary::TypeOf) => Ok((size.steps().saturating_add(self.new_text()), self.one())),
             Some(Unary::Ffi) => Err(NO_FUNCTIONS.into()),
-            None => Err(format!("it has the unary operation {kind}, which nobody knows")),
+            None => Err(format!("it has the unknown unary operation {kind}")),
         }
     }
 
@@ -279,7 +279,7 @@ impl World {
             Some(Binary::LazyAnd | Binary::LazyOr | Binary::All | Binary::Any | Binary::TryOr) => {
                 Err("an operation that wants a closure has none".into())
             }
-            None => Err(format!("it has the binary operation {kind}, which nobody knows")),
+            None => Err(format!("it has the unknown binary operation {kind}")),
         }
     }
 
