@@ -26,7 +26,7 @@ pub enum StoreError {
         path.display()
     )]
     NotAStore {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
     },
     /// The content of a file does not match its digest. The host's fault.
@@ -43,7 +43,7 @@ pub enum StoreError {
     /// A document is malformed. The fault of the host, or of its author.
     #[error("{} is no valid OCI document: {source}", path.display())]
     Document {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Error of the parser.
         source: serde_json::Error,
@@ -79,7 +79,7 @@ pub enum StoreError {
         meant: Meant,
     },
     /// Several modules match the reference.
-    #[error("'{wanted}' is not one module: the store has {found}; write one of these")]
+    #[error("'{wanted}' matches several modules: {found}; name one of them")]
     Ambiguous {
         /// Reference, as given.
         wanted: String,
@@ -89,13 +89,13 @@ pub enum StoreError {
     /// The directory contains no module. The operator's fault.
     #[error("there is no module in {}", store.display())]
     Empty {
-        /// The directory.
+        /// Directory of the store.
         store: PathBuf,
     },
     /// The directory contains several modules, and none was named. The operator's fault.
     #[error("{0} has several modules: {found}; name one, as in oci:{0}:NAME", store.display())]
     Several {
-        /// The directory.
+        /// Directory of the store.
         store: PathBuf,
         /// Modules in the directory.
         found: String,

@@ -12,7 +12,7 @@ pub enum RepositoryError {
     /// No connection is possible. The network's fault, or the registry's.
     #[error("{target} cannot be reached: {why}")]
     Unreachable {
-        /// Host.
+        /// Host and port of the other end.
         target: String,
         /// Error of the operating system.
         why: String,
@@ -20,11 +20,11 @@ pub enum RepositoryError {
     /// The connection ended too early.
     #[error("{target} broke off while it sent {what}: {why}")]
     Broken {
-        /// Host.
+        /// Host and port of the other end.
         target: String,
         /// Object that was transferred.
         what: String,
-        /// Cause.
+        /// Cause of the interruption.
         why: String,
     },
     /// The transfer is slower than the least rate.
@@ -33,18 +33,18 @@ pub enum RepositoryError {
         RATE_WINDOW.as_secs()
     )]
     TooSlow {
-        /// Host.
+        /// Host and port of the other end.
         target: String,
         /// Object that was transferred.
         what: String,
     },
     /// All requests together exceeded the time limit.
-    #[error("it took more than {} s, which is the limit", .0.as_secs())]
+    #[error("the transfer took more than {} s, which is the limit", .0.as_secs())]
     TookTooLong(Duration),
     /// The response has an unexpected status.
     #[error("{target} answered {status} when asked for {what}{message}")]
     Status {
-        /// Host.
+        /// Host and port of the other end.
         target: String,
         /// Object that was requested.
         what: String,
@@ -56,15 +56,15 @@ pub enum RepositoryError {
     /// The object does not exist, or the registry conceals it.
     #[error("{target} does not have {what}")]
     NotFound {
-        /// Host.
+        /// Host and port of the other end.
         target: String,
         /// Object that was requested.
         what: String,
     },
     /// The registry requires authentication, or refuses it.
-    #[error("{target} does not let us have {what}: {why}")]
+    #[error("{target} denies access to {what}: {why}")]
     Denied {
-        /// Host.
+        /// Host and port of the other end.
         target: String,
         /// Object that was requested.
         what: String,
@@ -72,9 +72,9 @@ pub enum RepositoryError {
         why: String,
     },
     /// The content has another digest than requested. The registry's fault.
-    #[error("{target} sent something else for {what}: its digest is {found}, not {wanted}")]
+    #[error("{target} sent other content for {what}: its digest is {found}, not {wanted}")]
     OtherBytes {
-        /// Host.
+        /// Host and port of the other end.
         target: String,
         /// Object that was requested.
         what: String,
@@ -86,7 +86,7 @@ pub enum RepositoryError {
     /// The object is longer than its limit.
     #[error("{what} is longer than {limit} bytes, which is the limit")]
     TooLarge {
-        /// Object.
+        /// Name of the object, such as `the blob sha256:…`.
         what: String,
         /// Limit in bytes.
         limit: u64,
@@ -94,7 +94,7 @@ pub enum RepositoryError {
     /// The object is longer than its descriptor says.
     #[error("{what} is longer than the {declared} bytes that its manifest says")]
     Longer {
-        /// Object.
+        /// Name of the object, such as `the blob sha256:…`.
         what: String,
         /// Length in the descriptor, in bytes.
         declared: u64,
@@ -102,19 +102,19 @@ pub enum RepositoryError {
     /// The response violates the protocol. The registry's fault.
     #[error("{target} sent {what} that cannot be read: {why}")]
     Malformed {
-        /// Host.
+        /// Host and port of the other end.
         target: String,
         /// Object that was requested.
         what: String,
-        /// Violation.
+        /// Description of the violation.
         why: String,
     },
     /// Redirects are too many, or lead to an invalid location.
-    #[error("{target} sends us on to {to}: {why}")]
+    #[error("{target} redirects to {to}, which is not followed: {why}")]
     Redirected {
         /// Host that redirects.
         target: String,
-        /// Location.
+        /// Location that it redirects to.
         to: String,
         /// Reason why it is not followed.
         why: String,
@@ -123,7 +123,7 @@ pub enum RepositoryError {
     /// [`Self::Redirected`].
     #[error("{target} is out of reach: {why}")]
     Forbidden {
-        /// Location.
+        /// Host and port of the location.
         target: String,
         /// Kind of the address.
         why: String,
@@ -134,7 +134,7 @@ pub enum RepositoryError {
     /// The content is not a valid module. Its author's fault.
     #[error("{what} is no module: {source}")]
     NotAModule {
-        /// Object.
+        /// Name of the object, such as `the blob sha256:…`.
         what: String,
         /// Error of the check.
         source: Box<abi::CheckError>,
@@ -147,7 +147,7 @@ pub enum RepositoryError {
     Credentials {
         /// Path of the file.
         path: String,
-        /// Reason.
+        /// Reason why it cannot be read.
         why: String,
     },
 }

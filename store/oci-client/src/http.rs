@@ -294,7 +294,7 @@ impl Http {
     ) -> Result<(), RepositoryError> {
         if let Some(coding) = coding(&answer.headers) {
             let (target, what) = (answer.target.to_string(), answer.what);
-            let why = format!("it is coded as {coding}, which nobody asked for");
+            let why = format!("its content coding is {coding}, which was not requested");
             return Err(RepositoryError::Malformed { target, what, why });
         }
         let Answer { mut body, connection, target, what, .. } = answer;

@@ -82,21 +82,23 @@ pub enum ImageError {
     #[error("the manifest cannot be read: {0}")]
     NotADocument(String),
     /// The schema version is not 2.
-    #[error("the manifest has schemaVersion {0}; 2 is what is read")]
+    #[error("the manifest has schemaVersion {0}; only 2 is supported")]
     Schema(u64),
     /// The media type in the header contradicts the one in the manifest.
-    #[error("the manifest is said to be '{said}' and says that it is '{says}'")]
+    #[error(
+        "the manifest's media type is '{in_header}' in the header and '{in_document}' in the document"
+    )]
     TwoTypes {
         /// Media type in the header.
-        said: String,
+        in_header: String,
         /// Media type in the manifest.
-        says: String,
+        in_document: String,
     },
     /// The manifest is an image and an index at once (CVE-2021-41190).
     #[error("the manifest is an image and an index at once")]
     Both,
     /// The manifest has more than [`ENTRIES_MAX`] layers or entries.
-    #[error("the manifest has {0} entries, at most {ENTRIES_MAX} are looked at")]
+    #[error("the manifest has {0} entries; at most {ENTRIES_MAX} are supported")]
     TooMany(usize),
     /// No layer is a module.
     #[error(
@@ -105,7 +107,7 @@ pub enum ImageError {
     NoModule(String),
     /// The compression of the layer is not supported.
     #[error(
-        "the last layer is packed as {0}, which is not read; build the image with gzip (docker buildx build --output type=image,compression=gzip,force-compression=true)"
+        "the last layer is packed as {0}, which is not supported; build the image with gzip (docker buildx build --output type=image,compression=gzip,force-compression=true)"
     )]
     Compression(String),
     /// No image that the index leads to contains a module.
@@ -116,13 +118,13 @@ pub enum ImageError {
     SeveralModules(String),
     /// Indexes are nested too deeply, or lead to too many manifests.
     #[error(
-        "the index leads to more than is looked at: {MANIFESTS_MAX} manifests, {INDEX_DEPTH_MAX} indexes deep; name an image by its digest"
+        "the index leads to too many manifests or is nested too deeply (at most {MANIFESTS_MAX} manifests, {INDEX_DEPTH_MAX} levels); name an image by its digest"
     )]
     TooDeep,
     /// A manifest or blob has another length than its descriptor says.
-    #[error("{what} has {found} bytes, and what leads to it says {declared}")]
+    #[error("{what} has {found} bytes, but its descriptor says {declared}")]
     Length {
-        /// Object.
+        /// Digest of the manifest or blob.
         what: Digest,
         /// Length in the descriptor, in bytes.
         declared: u64,
@@ -131,7 +133,7 @@ pub enum ImageError {
     },
     /// The layer is a module, but declared as an archive.
     #[error(
-        "the layer is a module and is said to be an archive: it was pushed without a type; push it as oras push FILE:application/wasm"
+        "the layer is a module but is declared as an archive: it was pushed without a media type; push it as oras push FILE:application/wasm"
     )]
     Untyped,
     /// The archive cannot be unpacked.
@@ -149,28 +151,32 @@ struct Read {
     manifests: Option<Vec<Descriptor>>,
 }
 
-/// Parses a manifest; `said` is the media type that the registry states.
+/// Parses a manifest; `in_header` is the media type that the registry states.
 ///
 /// # Errors
 /// The manifest is malformed, or contains no unambiguous module.
-pub fn read(bytes: &[u8], said: Option<&str>) -> Result<Document, ImageError> {
+pub fn read(bytes: &[u8], in_header: Option<&str>) -> Result<Document, ImageError> {
     let read: Read = serde_json::from_slice(bytes)
         .map_err(|error| ImageError::NotADocument(shown(&error.to_string())))?;
     if read.schema_version != 2 {
         return Err(ImageError::Schema(read.schema_version));
     }
     let own = read.media_type.as_deref();
-    if let (Some(said), Some(says)) = (said.filter(|said| is_known(said)), own)
-        && said != says
+    if let (Some(in_header), Some(in_document)) =
+        (in_header.filter(|in_header| is_known(in_header)), own)
+        && in_header != in_document
     {
-        return Err(ImageError::TwoTypes { said: shown(said), says: shown(says) });
+        return Err(ImageError::TwoTypes {
+            in_header: shown(in_header),
+            in_document: shown(in_document),
+        });
     }
     let is_index = read.manifests.is_some();
     if is_index && (read.layers.is_some() || read.config.is_some()) {
         return Err(ImageError::Both);
     }
     // The declared type has to match the fields that are present.
-    let kind = own.or(said.filter(|said| is_known(said)));
+    let kind = own.or(in_header.filter(|in_header| is_known(in_header)));
     let wrong = if is_index {
         [MANIFEST_TYPE, DOCKER_MANIFEST_TYPE]
     } else {

@@ -62,7 +62,9 @@ impl Network {
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, Forbidden(why)))
             }
             (Err(error), Reach::OtherMachines) => {
-                let why = format!("whether {address} is this machine cannot be told: {error}");
+                let why = format!(
+                    "it is unknown whether {address} is an address of this machine: {error}"
+                );
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, Forbidden(why)))
             }
         }
@@ -127,6 +129,6 @@ mod tests {
         assert!(elsewhere.unwrap_err().to_string().contains("192.0.2.1 is an address of this"));
         let silent = Network::new(|_| Err(io::Error::other("no netlink")));
         let untold = silent.open(&target("192.0.2.1", port), Reach::OtherMachines).await;
-        assert!(untold.unwrap_err().to_string().contains("cannot be told: no netlink"));
+        assert!(untold.unwrap_err().to_string().contains("of this machine: no netlink"));
     }
 }

@@ -157,10 +157,10 @@ fn answers(folder: &Path) -> HashMap<String, Reply> {
     answers
 }
 
-async fn pulled(layout: &Layout, place: &str) -> Result<Pulled, RepositoryError> {
+async fn pulled(layout: &Layout, suffix: &str) -> Result<Pulled, RepositoryError> {
     let world = Arc::new(World::default());
     world.answers("one.test", answers(layout.0.path()));
-    let reference: Reference = format!("one.test/monitor{place}").parse().unwrap();
+    let reference: Reference = format!("one.test/monitor{suffix}").parse().unwrap();
     let client = Client::new(world, &reference.registry, Settings::default());
     pull(&client, &reference, None).await
 }
@@ -341,7 +341,7 @@ async fn images_without_a_clear_module_are_refused_with_the_reason() {
                 image["size"] = json!(7);
                 l.index(&[image])
             }),
-            "and what leads to it says 7",
+            "but its descriptor says 7",
         ),
         (
             ("an image that is not there", |l, _| {
@@ -403,7 +403,7 @@ fn images_of_a_directory_are_distinguished_by_name() {
     assert_eq!(read("a:2").unwrap(), Digest::of(&module("2.0.0")));
     assert_eq!(read(&digest).unwrap(), Digest::of(&module("1.0.0")), "by the image's digest");
     assert_eq!(read(&digest[7..19]).unwrap(), Digest::of(&module("1.0.0")));
-    assert!(says("a").contains("'a' is not one module: the store has a:1, a:2"), "{}", says("a"));
+    assert!(says("a").contains("'a' matches several modules: a:1, a:2"), "{}", says("a"));
     assert!(says("").contains("has several modules: a:1, a:2"), "{}", says(""));
     assert!(says("b").contains("there is no module 'b'"), "{}", says("b"));
     layout.entries(&[]);

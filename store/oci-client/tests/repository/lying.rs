@@ -15,14 +15,14 @@ use tokio::time::Instant;
 use super::world::{Delivery, Made, Reply, World, made, signer};
 
 /// Pulls `one.test/monitor` at the given tag or digest from a registry with these responses.
-async fn ask(answers: HashMap<String, Reply>, place: &str) -> Result<Pulled, RepositoryError> {
+async fn ask(answers: HashMap<String, Reply>, suffix: &str) -> Result<Pulled, RepositoryError> {
     let world = Arc::new(World::default());
     world.answers("one.test", answers);
-    ask_world(&world, place).await
+    ask_world(&world, suffix).await
 }
 
-async fn ask_world(world: &Arc<World>, place: &str) -> Result<Pulled, RepositoryError> {
-    let reference: Reference = format!("one.test/monitor{place}").parse().unwrap();
+async fn ask_world(world: &Arc<World>, suffix: &str) -> Result<Pulled, RepositoryError> {
+    let reference: Reference = format!("one.test/monitor{suffix}").parse().unwrap();
     let client = Client::new(world.clone(), &reference.registry, Settings::default());
     let begin = Instant::now();
     let result = pull(&client, &reference, None).await;
@@ -55,7 +55,7 @@ async fn each(
 
 /// Returns a filter of the paths that a pull by tag requests: all except the configs and the image
 /// by its digest.
-fn is_asked(made: &Made) -> impl Fn(&str) -> bool {
+fn is_requested(made: &Made) -> impl Fn(&str) -> bool {
     let config = Digest::of(&made.documents.config).to_string();
     let other = Digest::of(&made.signature.config).to_string();
     let image = format!("manifests/{}", made.image());
@@ -67,7 +67,7 @@ async fn one_byte_a_second_is_too_slow() {
     let made = made("1.0.0");
     let begin = Instant::now();
     for (path, error) in
-        each(&made, is_asked(&made), |reply| reply.clone().by(Delivery::Drip)).await
+        each(&made, is_requested(&made), |reply| reply.clone().by(Delivery::Drip)).await
     {
         assert!(matches!(error, RepositoryError::TooSlow { .. }), "{path}: {error}");
     }
@@ -78,7 +78,7 @@ async fn one_byte_a_second_is_too_slow() {
 async fn nothing_after_the_head_is_too_slow() {
     let made = made("1.0.0");
     for (path, error) in
-        each(&made, is_asked(&made), |reply| reply.clone().by(Delivery::Never)).await
+        each(&made, is_requested(&made), |reply| reply.clone().by(Delivery::Never)).await
     {
         assert!(matches!(error, RepositoryError::TooSlow { .. }), "{path}: {error}");
     }
@@ -88,7 +88,7 @@ async fn nothing_after_the_head_is_too_slow() {
 async fn half_of_it_again_and_again_is_no_module() {
     let made = made("1.0.0");
     for (path, error) in
-        each(&made, is_asked(&made), |reply| reply.clone().by(Delivery::Half)).await
+        each(&made, is_requested(&made), |reply| reply.clone().by(Delivery::Half)).await
     {
         assert!(matches!(error, RepositoryError::Broken { .. }), "{path}: {error}");
     }
@@ -101,7 +101,7 @@ async fn half_of_it_as_if_it_were_all_is_no_module() {
         body: reply.body[..reply.body.len() / 2].to_vec(),
         ..reply.clone()
     };
-    let is_blob = |path: &str| is_asked(&made)(path) && path.starts_with("blobs/");
+    let is_blob = |path: &str| is_requested(&made)(path) && path.starts_with("blobs/");
     for (path, error) in each(&made, is_blob, half).await {
         assert!(matches!(error, RepositoryError::Broken { .. }), "{path}: {error}");
     }
@@ -111,7 +111,7 @@ async fn half_of_it_as_if_it_were_all_is_no_module() {
 async fn an_endless_answer_ends_at_the_limit() {
     let made = made("1.0.0");
     for (path, error) in
-        each(&made, is_asked(&made), |reply| reply.clone().by(Delivery::Endless)).await
+        each(&made, is_requested(&made), |reply| reply.clone().by(Delivery::Endless)).await
     {
         let is_limit =
             matches!(error, RepositoryError::TooLarge { .. } | RepositoryError::Longer { .. });
@@ -124,11 +124,11 @@ async fn a_head_that_does_not_end_and_one_that_never_comes_are_given_up() {
     let made = made("1.0.0");
     let long = "x".repeat(1 << 20);
     let huge = |reply: &Reply| reply.clone().with("X-Long", &long);
-    for (path, error) in each(&made, is_asked(&made), huge).await {
+    for (path, error) in each(&made, is_requested(&made), huge).await {
         assert!(matches!(error, RepositoryError::Broken { .. }), "{path}: {error}");
     }
     let many = |reply: &Reply| (0..1000).fold(reply.clone(), |reply, _| reply.with("X-Many", "1"));
-    each(&made, is_asked(&made), many).await;
+    each(&made, is_requested(&made), many).await;
 
     let world = Arc::new(World::default());
     let error = ask_world(&world, "").await.unwrap_err();
@@ -168,7 +168,7 @@ async fn redirects_in_a_loop_end() {
 async fn other_bytes_under_a_digest_are_refused_despite_any_header() {
     let (made, other) = (made("1.0.0"), made_other());
     let image = made.image().to_string();
-    for place in [format!("@{image}"), String::new()] {
+    for suffix in [format!("@{image}"), String::new()] {
         // Image of the other version, stated to be this one.
         let mut answers = made.answers();
         for path in [format!("manifests/{image}"), "manifests/latest".into()] {
@@ -176,7 +176,7 @@ async fn other_bytes_under_a_digest_are_refused_despite_any_header() {
             answers.insert(path, lie.with("Content-Type", MANIFEST_TYPE));
         }
         answers.insert(format!("blobs/{}", other.digest), Reply::ok(&other.wasm));
-        let error = ask(answers, &place).await.unwrap_err();
+        let error = ask(answers, &suffix).await.unwrap_err();
         assert!(matches!(error, RepositoryError::OtherBytes { .. }), "{error}");
     }
     // Layer with the right digest in the manifest, and other bytes of the same length.
@@ -232,8 +232,8 @@ async fn manifests_that_lead_nowhere_or_round_and_round_are_refused() {
     let big = r#"{"schemaVersion":2,"config":{"mediaType":"x","digest":"D","size":1},"layers":[{"mediaType":"application/wasm","digest":"D","size":18446744073709551615}]}"#;
     let big = big.replace('D', &made.digest.to_string());
     for (manifest, says) in [
-        (deepest.as_str(), "leads to more than is looked at"),
-        (&lying, "and what leads to it says"),
+        (deepest.as_str(), "leads to too many manifests"),
+        (&lying, "but its descriptor says"),
         (&deep, "cannot be read"),
         (&huge, "longer than"),
         (&big, "longer than"),
@@ -318,13 +318,13 @@ async fn no_lie_of_ten_thousand_registries_is_accepted() {
             let path = &paths[chance.index(paths.len())];
             lie(&mut chance, answers.get_mut(path).unwrap(), &others);
         }
-        let place = if number % 2 == 0 { format!("@{}", good.image()) } else { String::new() };
-        match ask(answers, &place).await {
+        let suffix = if number % 2 == 0 { format!("@{}", good.image()) } else { String::new() };
+        match ask(answers, &suffix).await {
             Err(_) => refused += 1,
             Ok(pulled) => {
                 let is_known = [&good, &other].iter().any(|made| made.digest == pulled.digest);
                 assert!(is_known && Digest::of(&pulled.wasm) == pulled.digest, "lie {number}");
-                assert!(place.is_empty() || pulled.digest == good.digest, "lie {number}");
+                assert!(suffix.is_empty() || pulled.digest == good.digest, "lie {number}");
                 let signers = pulled.verified(&known).signers;
                 let image = if pulled.digest == good.digest { good.image() } else { other.image() };
                 assert!(signers.is_empty() || pulled.image == image, "lie {number}");

@@ -138,7 +138,7 @@ async fn an_unrequested_coding_is_named_and_not_reported_as_damage() {
         };
         let error = changed(&made, change).await.unwrap_err();
         assert!(matches!(error, RepositoryError::Malformed { .. }), "{error}");
-        assert!(error.to_string().contains("coded as gzip"), "{error}");
+        assert!(error.to_string().contains("content coding is gzip"), "{error}");
     }
 }
 
@@ -233,7 +233,7 @@ async fn only_a_registry_on_this_machine_may_redirect_to_it() {
                 assert!(!goes, "{registry:?} {location}: {error}");
                 assert!(matches!(error, RepositoryError::Redirected { .. }), "{error}");
                 let text = error.to_string();
-                assert!(text.contains("sends us on to") && text.contains(".test/"), "{text}");
+                assert!(text.contains("redirects to") && text.contains(".test/"), "{text}");
                 assert_eq!(begin.elapsed(), Duration::ZERO, "it is not tried again");
                 let asked = world.asked.lock().unwrap();
                 assert!(asked.iter().all(|(host, _)| host != "here.test" && host != "link.test"));
