@@ -11,7 +11,7 @@ use common::{Chance, Faults, Network, Node, address, pair};
 use std::collections::BTreeSet;
 use units::Nanos;
 
-/// Packets in an ordinary run; `TAM_SOAK=1` makes it a million.
+/// Number of packets in an ordinary run; a million with `TAM_SOAK=1`.
 const COUNT: u64 = 10_000;
 const COUNT_SOAK: u64 = 1_000_000;
 

@@ -113,7 +113,7 @@ pub struct Torn {
 /// Result of a complete replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// State to append to; `None` if there is no complete batch.
+    /// Ledger state to which further batches are appended; `None` if there is no complete batch.
     pub ledger: Option<Ledger>,
     /// Torn tail to be truncated before anything is appended.
     pub torn: Option<Torn>,

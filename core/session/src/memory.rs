@@ -37,8 +37,8 @@ pub const QUEUE_DEFAULT: Bytes = Bytes(1 << 20);
 /// Divisor of the reserved memory that bounds the default queue: an eighth.
 const QUEUE_DIVISOR: u64 = 8;
 
-/// Returns the queue of a session that reserved none. With a memory reservation it is at most an
-/// eighth of that, so that its modules' memory and its packets do not compete.
+/// Returns the queue limit of a session that reserved none. With a memory reservation it is at most
+/// an eighth of that, so that its modules' memory and its packets do not compete.
 #[must_use]
 pub fn queue_default(memory: Option<Bytes>) -> Bytes {
     memory.map_or(QUEUE_DEFAULT, |memory| QUEUE_DEFAULT.min(Bytes(memory.0 / QUEUE_DIVISOR)))
