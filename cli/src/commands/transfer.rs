@@ -9,7 +9,7 @@ use crate::output::Rows;
 use api::{ErrorCode, SCHEMA_VERSION};
 use clap::Args;
 use module_store::{Digest, Store};
-use oci_client::address::Place as Which;
+use oci_client::TagOrDigest;
 use oci_client::{Mirrors, Pulled, Reference, Registry, RepositoryError, Source, Wanted};
 use serde_json::json;
 use std::path::PathBuf;
@@ -100,8 +100,8 @@ impl Push {
         mut reference: Reference,
         module: &Module,
     ) -> Result<String, Failure> {
-        let version = || Which::Tag(module.manifest.version.clone());
-        reference.place.get_or_insert_with(version);
+        let version = || TagOrDigest::Tag(module.manifest.version.clone());
+        reference.tag_or_digest.get_or_insert_with(version);
         let client = self.remote.client(&reference.registry)?;
         let image = module::transfer(context, async |report| {
             let (wasm, documents) = (&module.wasm, &module.documents);
@@ -109,8 +109,8 @@ impl Push {
             oci_client::push(&client, &reference, wasm, documents, signatures, Some(report)).await
         })?;
         let image = image.map_err(|error| failed(&error))?;
-        Ok(match &reference.place {
-            Some(Which::Tag(_)) => format!("{reference}@{image}"),
+        Ok(match &reference.tag_or_digest {
+            Some(TagOrDigest::Tag(_)) => format!("{reference}@{image}"),
             _ => reference.to_string(),
         })
     }

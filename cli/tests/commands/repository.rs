@@ -3,7 +3,7 @@
 
 use super::status;
 use super::trust::User;
-use ::oci_client::{NotYours, router};
+use ::oci_client::{AccessDenied, router};
 use module_store::{Digest, Store};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -54,7 +54,7 @@ fn a_module_is_signed_beside_its_file_by_several_and_no_changed_byte_passes() {
     user.fails(&["verify", "echo.wasm", "--key", "alice"], 4, "is about another image");
     let text = String::from_utf8(bytes(&user, "monitor.wasm.sig")).unwrap();
     user.file("monitor.wasm.sig", &text.replacen("\"key\"", " \"key\"", 1));
-    user.fails(&verify("alice"), 4, "no file of signatures");
+    user.fails(&verify("alice"), 4, "not a signature file");
     user.fails(&["sign", "absent.wasm", "--key", "alice"], 3, "absent.wasm");
 }
 
@@ -91,7 +91,7 @@ fn a_signed_module_goes_through_a_directory_and_comes_back_with_its_signatures()
 fn served(directory: &Path, hidden: Option<Digest>, work: impl FnOnce(SocketAddr)) {
     let store = Store::open(directory).unwrap();
     let may = move |_: &axum::http::request::Parts, module: &Digest| {
-        if Some(*module) == hidden { Err(NotYours) } else { Ok(()) }
+        if Some(*module) == hidden { Err(AccessDenied) } else { Ok(()) }
     };
     let (told, hears) = std::sync::mpsc::channel();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -213,7 +213,7 @@ fn a_directory_is_read_as_it_is_and_nothing_is_made_of_one_that_is_not_there() {
     let size = bytes(&user, "monitor.wasm").len();
     let [from, to] = [size, size - 1].map(|size| format!("\"size\":{size}"));
     edited(&at("layout"), &from, &to);
-    let says = format!("has {size} bytes, and what leads to it says {}", size - 1);
+    let says = format!("has {size} bytes, but its descriptor says {}", size - 1);
     user.fails(&["pull", "oci:layout:v1", "-o", "x.wasm"], 4, &says);
     user.fails(&["verify", "oci:layout:v1", "--key", "alice"], 4, &says);
     assert!(!at("x.wasm").exists());

@@ -117,7 +117,7 @@ fn a_key_of_openssl_signs_tokens_and_other_kinds_are_named() {
     user.told(&new("./ed.pem"));
     user.fails(&new("./ec.pem"), 2, "the key is of another kind (ECDSA)");
     user.file("passphrase", "wrong");
-    user.fails(&new("./ed.pem"), 4, "the passphrase does not open the key");
+    user.fails(&new("./ed.pem"), 4, "the passphrase does not decrypt the key");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Cookies: who asks first shows that he receives at the address that he writes from. Nothing
-//! is remembered about him meanwhile (Photuris, RFC 2522; IKEv2, RFC 7296, section 2.6).
+//! Cookies: proof that the initiator receives at its source address, without state about it until
+//! then (Photuris, RFC 2522; IKEv2, RFC 7296, section 2.6).
 
 use crate::Random;
 use crate::secret::Secret;
@@ -7,11 +7,11 @@ use crate::wire::{COOKIE_LENGTH, EPHEMERAL_LENGTH};
 use std::net::{IpAddr, SocketAddr};
 use units::Nanos;
 
-/// How long a secret makes cookies. As long again it takes them: a cookie lives between this
-/// and twice this.
+/// Time for which a secret makes cookies. It verifies them for as long again, so a cookie is valid
+/// for between one and two times this.
 pub const SECRET_TIME: Nanos = Nanos::from_millis(60_000);
 
-/// The secrets of now and of before.
+/// Current and previous secret.
 pub struct Cookies {
     now: Secret,
     before: Secret,
@@ -23,8 +23,8 @@ impl Cookies {
         Self { now: Secret::draw(random), before: Secret::draw(random), next: now + SECRET_TIME }
     }
 
-    /// Changes the secret when it is time: on both, after a long silence.
-    pub fn turn(&mut self, now: Nanos, random: &mut Random) {
+    /// Replaces the secret when its time is over; both of them after a long silence.
+    pub fn rotate(&mut self, now: Nanos, random: &mut Random) {
         if now < self.next {
             return;
         }
@@ -34,7 +34,7 @@ impl Cookies {
         self.next = now + SECRET_TIME;
     }
 
-    /// For whoever asks from there with this key.
+    /// Makes the cookie of an initiator's address and ephemeral key.
     pub fn make(
         &self,
         from: SocketAddr,
@@ -43,19 +43,19 @@ impl Cookies {
         self.now.mac(&bound(from, ephemeral))
     }
 
-    /// Whether it was made for him, not long ago.
-    pub fn has_made(
+    /// Returns true if the cookie was made for this address and key, not long ago.
+    pub fn verify(
         &self,
         cookie: &[u8; COOKIE_LENGTH],
         from: SocketAddr,
         ephemeral: &[u8; EPHEMERAL_LENGTH],
     ) -> bool {
         let bytes = bound(from, ephemeral);
-        self.now.has_made(cookie, &bytes) || self.before.has_made(cookie, &bytes)
+        self.now.verify(cookie, &bytes) || self.before.verify(cookie, &bytes)
     }
 }
 
-/// What a cookie is bound to: 16 bytes of address, the port, the question.
+/// Returns the bytes that a cookie authenticates: 16 of address, the port, the ephemeral key.
 fn bound(from: SocketAddr, ephemeral: &[u8; EPHEMERAL_LENGTH]) -> [u8; 50] {
     let address = match from.ip().to_canonical() {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cookie_is_for_one_address_one_question_and_two_minutes() {
+    fn a_cookie_is_for_one_address_one_key_and_two_minutes() {
         let mut byte = 0;
         let mut random = |into: &mut [u8]| {
             byte += 1;
@@ -82,25 +82,25 @@ mod tests {
         let mut cookies = Cookies::new(Nanos(5), &mut random);
         let [here, there] = ["10.0.0.1:7", "10.0.0.1:8"].map(|text| text.parse().unwrap());
         let cookie = cookies.make(here, &[1; 32]);
-        assert!(cookies.has_made(&cookie, here, &[1; 32]));
-        assert!(cookies.has_made(&cookie, "[::ffff:10.0.0.1]:7".parse().unwrap(), &[1; 32]));
-        assert!(!cookies.has_made(&cookie, there, &[1; 32]));
-        assert!(!cookies.has_made(&cookie, here, &[2; 32]));
-        cookies.turn(SECRET_TIME, &mut random);
-        cookies.turn(SECRET_TIME + Nanos(5), &mut random);
-        assert!(cookies.has_made(&cookie, here, &[1; 32]));
-        cookies.turn(SECRET_TIME + SECRET_TIME + Nanos(5), &mut random);
-        assert!(!cookies.has_made(&cookie, here, &[1; 32]));
+        assert!(cookies.verify(&cookie, here, &[1; 32]));
+        assert!(cookies.verify(&cookie, "[::ffff:10.0.0.1]:7".parse().unwrap(), &[1; 32]));
+        assert!(!cookies.verify(&cookie, there, &[1; 32]));
+        assert!(!cookies.verify(&cookie, here, &[2; 32]));
+        cookies.rotate(SECRET_TIME, &mut random);
+        cookies.rotate(SECRET_TIME + Nanos(5), &mut random);
+        assert!(cookies.verify(&cookie, here, &[1; 32]));
+        cookies.rotate(SECRET_TIME + SECRET_TIME + Nanos(5), &mut random);
+        assert!(!cookies.verify(&cookie, here, &[1; 32]));
     }
 
     #[test]
-    fn after_a_long_silence_no_old_cookie_is_taken() {
+    fn after_a_long_silence_no_old_cookie_is_accepted() {
         let mut random = |into: &mut [u8]| into.fill(1);
         let mut cookies = Cookies::new(Nanos(0), &mut random);
         let here = "[2001:db8::1]:7".parse().unwrap();
         let cookie = cookies.make(here, &[1; 32]);
         let mut other = |into: &mut [u8]| into.fill(2);
-        cookies.turn(SECRET_TIME + SECRET_TIME, &mut other);
-        assert!(!cookies.has_made(&cookie, here, &[1; 32]));
+        cookies.rotate(SECRET_TIME + SECRET_TIME, &mut other);
+        assert!(!cookies.verify(&cookie, here, &[1; 32]));
     }
 }

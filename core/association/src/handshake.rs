@@ -1,4 +1,4 @@
-//! The two sides of one handshake: Noise, and who says what in it.
+//! Both sides of one handshake: the Noise state and the order of messages.
 //!
 //! ```text
 //!  Initiator::new ── message 1 ──▶ Responder::new
@@ -8,91 +8,93 @@
 //! ```
 
 use crate::Random;
-use crate::identity::{self, Identity, Place};
+use crate::identity::{self, Carrier, Identity};
 use crate::noise::{Noise, StaticKey};
 use crate::secret::{Secret, TAG_LENGTH};
 use crate::traffic::Roots;
 use crate::wire::{self, AssociationId, EPHEMERAL_LENGTH, HEADER_LENGTH};
 use trust::SecretKey;
 
-/// What this side says of itself in every handshake.
-pub struct Me {
-    /// Signs.
+/// Identity that this node shows in every handshake.
+pub struct LocalIdentity {
+    /// Identity key, which signs the handshake.
     pub key: SecretKey,
-    /// What it may, as a token's text.
+    /// Capability in text form, or empty.
     pub token: String,
-    /// Made when the process starts.
+    /// X25519 key of this process, made at its start.
     pub static_key: StaticKey,
 }
 
-impl Me {
-    /// Bytes of message 2, which carries the token.
+impl LocalIdentity {
+    /// Returns the length of message 2, which carries the token.
     pub fn answer_length(&self) -> usize {
         let keys = EPHEMERAL_LENGTH + 32 + TAG_LENGTH;
         HEADER_LENGTH + keys + 4 + 32 + 64 + self.token.len() + TAG_LENGTH
     }
 }
 
-/// Why a message was not believed. Its sender's fault, or that of somebody on its way.
+/// Reason why a message is not accepted. The fault of its sender or of a party on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Not of this handshake, or changed.
+    /// The message does not belong to this handshake, or was changed.
     Forged,
-    /// Of this handshake, but its sender is not who he says.
+    /// The message belongs to this handshake, but its sender is not the principal that it claims to
+    /// be.
     Identity,
 }
 
-/// Who asks.
+/// Initiator's side of a handshake.
 pub struct Initiator {
     noise: Noise,
-    question: Vec<u8>,
+    message: Vec<u8>,
 }
 
 impl Initiator {
-    pub fn new(me: &Me, id: AssociationId, random: &mut Random) -> Self {
-        let mut noise = Noise::initiator(&me.static_key, &Secret::draw(random));
-        let question = noise.write(&wire::initiation_payload(id));
-        let question = question.expect("message 1 computes nothing with a key of the other side");
-        Self { noise, question }
+    pub fn new(local: &LocalIdentity, id: AssociationId, random: &mut Random) -> Self {
+        let mut noise = Noise::initiator(&local.static_key, &Secret::draw(random));
+        let message = noise.write(&wire::initiation_payload(id));
+        let message = message.expect("message 1 computes nothing with a key of the other side");
+        Self { noise, message }
     }
 
-    /// Message 1 of Noise.
-    pub fn question(&self) -> &[u8] {
-        &self.question
+    /// Returns message 1 of Noise.
+    pub fn message(&self) -> &[u8] {
+        &self.message
     }
 
-    /// Whether this is the key that it asked with.
-    pub fn has_asked(&self, ephemeral: &[u8; EPHEMERAL_LENGTH]) -> bool {
-        self.question.starts_with(ephemeral)
+    /// Returns true if message 1 has this ephemeral key.
+    pub fn has_ephemeral(&self, ephemeral: &[u8; EPHEMERAL_LENGTH]) -> bool {
+        self.message.starts_with(ephemeral)
     }
 
-    /// Who answers. After a failure the right answer can still come.
+    /// Reads message 2 and returns the responder's id and identity. After a failure the genuine
+    /// message can still be read.
     pub fn read_answer(&mut self, noise: &[u8]) -> Result<(AssociationId, Identity), Failure> {
         let before = self.noise.hash();
         let payload = self.noise.read(noise).map_err(|_| Failure::Forged)?;
-        // The responder signs what was said before its own message.
+        // The responder signs the transcript before its own message.
         let peer = self.noise.peer().ok_or(Failure::Forged)?;
         let (id, rest) = identity::split_id(&payload).map_err(|_| Failure::Identity)?;
-        let identity = identity::read(Place::Answer, &before, &peer, rest);
+        let identity = identity::read(Carrier::Answer, &before, &peer, rest);
         Ok((id, identity.map_err(|_| Failure::Identity)?))
     }
 
-    /// Message 3 of Noise, and what is left.
-    pub fn finish(mut self, me: &Me) -> Result<(Vec<u8>, Roots), Failure> {
-        let payload = me.identity(Place::Finish, &self.noise);
+    /// Returns message 3 of Noise and the root secrets.
+    pub fn finish(mut self, local: &LocalIdentity) -> Result<(Vec<u8>, Roots), Failure> {
+        let payload = local.identity(Carrier::Finish, &self.noise);
         let finish = self.noise.write(&payload).map_err(|_| Failure::Forged)?;
         let (ours, theirs) = self.noise.split();
         Ok((finish, Roots { ours, theirs }))
     }
 }
 
-impl Me {
-    fn identity(&self, place: Place, noise: &Noise) -> Vec<u8> {
-        identity::write(place, noise, self.static_key.public(), &self.key, &self.token)
+impl LocalIdentity {
+    fn identity(&self, carrier: Carrier, noise: &Noise) -> Vec<u8> {
+        identity::write(carrier, noise, self.static_key.public(), &self.key, &self.token)
     }
 }
 
-/// Who answers.
+/// Responder's side of a handshake.
 pub struct Responder {
     noise: Noise,
     peer: AssociationId,
@@ -101,36 +103,36 @@ pub struct Responder {
 impl Responder {
     /// Reads message 1 of Noise and writes message 2.
     pub fn new(
-        me: &Me,
+        local: &LocalIdentity,
         id: AssociationId,
-        question: &[u8],
+        message: &[u8],
         random: &mut Random,
     ) -> Result<(Self, Vec<u8>), Failure> {
-        let mut noise = Noise::responder(&me.static_key, &Secret::draw(random));
-        let payload = noise.read(question).map_err(|_| Failure::Forged)?;
+        let mut noise = Noise::responder(&local.static_key, &Secret::draw(random));
+        let payload = noise.read(message).map_err(|_| Failure::Forged)?;
         let peer = wire::initiator_of(&payload).ok_or(Failure::Forged)?;
         let mut payload = id.to_bytes().to_vec();
-        payload.extend_from_slice(&me.identity(Place::Answer, &noise));
+        payload.extend_from_slice(&local.identity(Carrier::Answer, &noise));
         let answer = noise.write(&payload).map_err(|_| Failure::Forged)?;
         Ok((Self { noise, peer }, answer))
     }
 
-    /// How the initiator is called in what goes to it.
+    /// Returns the initiator's association id, for the headers of messages to it.
     pub fn peer(&self) -> AssociationId {
         self.peer
     }
 
-    /// Who asked. After a failure the right message can still come, unless what failed was that
-    /// one with its end changed.
+    /// Reads message 3 and returns the initiator's identity. After a failure the genuine message
+    /// can still be read, unless the failed one was that message with its end changed.
     pub fn read_finish(&mut self, noise: &[u8]) -> Result<Identity, Failure> {
         let before = self.noise.hash();
         let payload = self.noise.read(noise).map_err(|_| Failure::Forged)?;
         let peer = self.noise.peer().ok_or(Failure::Forged)?;
-        let identity = identity::read(Place::Finish, &before, &peer, &payload);
+        let identity = identity::read(Carrier::Finish, &before, &peer, &payload);
         identity.map_err(|_| Failure::Identity)
     }
 
-    /// What is left.
+    /// Returns the root secrets.
     pub fn split(self) -> Roots {
         let (theirs, ours) = self.noise.split();
         Roots { ours, theirs }

@@ -1,4 +1,4 @@
-//! Who somebody is: what messages 2 and 3 carry, encrypted.
+//! Identity of a handshake's sender: the encrypted payload of messages 2 and 3.
 //!
 //! ```text
 //! +---------------------------------------------------------------+
@@ -12,41 +12,41 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! The signature is over a label, the hash of the handshake up to this message, and the
-//! sender's X25519 key: whoever holds that key in this handshake acts for the principal. It
-//! is worth nothing in another handshake, nor in the other direction.
+//! The signature covers a label, the handshake hash up to this message, and the sender's X25519
+//! key: the holder of that key acts for the principal in this handshake. It is invalid in any other
+//! handshake and in the other direction.
 
 use crate::AssociationId;
 use crate::noise::Noise;
 use std::fmt;
 use trust::{PublicKey, SecretKey, token};
 
-/// What a signature of message 2, and of message 3, begins with.
+/// Labels of the signatures in message 2 and in message 3.
 const LABELS: [&[u8]; 2] = [b"tamandua association 1 answer\0", b"tamandua association 1 finish\0"];
 
-/// Which message an identity is in.
+/// Message that carries an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Carrier {
     /// Message 2.
     Answer,
     /// Message 3.
     Finish,
 }
 
-/// Why nobody is believed to be who he says.
+/// Reason why an identity is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdentityError {
-    /// The bytes are no identity.
+    /// The bytes are not an identity payload.
     NotOne,
-    /// The principal has not signed this.
+    /// The principal's signature is invalid.
     NotSigned,
 }
 
-/// Who somebody is, as shown.
+/// Identity that a peer has proved.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Identity {
     pub principal: PublicKey,
-    /// A token's text; what it is worth, its reader asks `trust`.
+    /// Capability in text form, not verified here; crate `trust` verifies it.
     pub token: String,
 }
 
@@ -56,17 +56,24 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// What somebody says of himself; `noise` is before the message that says it.
-pub fn write(place: Place, noise: &Noise, me: &[u8; 32], key: &SecretKey, token: &str) -> Vec<u8> {
+/// Writes the identity payload; `noise` is the state before the message that carries it.
+pub fn write(
+    carrier: Carrier,
+    noise: &Noise,
+    local: &[u8; 32],
+    key: &SecretKey,
+    token: &str,
+) -> Vec<u8> {
     let mut bytes = key.public().as_bytes().to_vec();
-    bytes.extend_from_slice(&key.sign(&signed(place, &noise.hash(), me)));
+    bytes.extend_from_slice(&key.sign(&signed(carrier, &noise.hash(), local)));
     bytes.extend_from_slice(token.as_bytes());
     bytes
 }
 
-/// What somebody has shown; `hash` is the handshake's before the message that shows it.
+/// Reads and verifies an identity payload; `hash` is the handshake hash before the message that
+/// carried it.
 pub fn read(
-    place: Place,
+    carrier: Carrier,
     hash: &[u8; 32],
     peer: &[u8; 32],
     bytes: &[u8],
@@ -78,19 +85,19 @@ pub fn read(
     }
     let principal = PublicKey::from_bytes(principal).map_err(|_| IdentityError::NotOne)?;
     let token = str::from_utf8(text).map_err(|_| IdentityError::NotOne)?.to_owned();
-    if !principal.has_signed(&signed(place, hash, peer), signature) {
+    if !principal.has_signed(&signed(carrier, hash, peer), signature) {
         return Err(IdentityError::NotSigned);
     }
     Ok(Identity { principal, token })
 }
 
-/// The sender's id, and the rest.
+/// Splits the sender's id from the rest of the payload.
 pub fn split_id(bytes: &[u8]) -> Result<(AssociationId, &[u8]), IdentityError> {
     let (id, rest) = bytes.split_first_chunk().ok_or(IdentityError::NotOne)?;
     let id = AssociationId::new(u32::from_be_bytes(*id)).ok_or(IdentityError::NotOne)?;
     Ok((id, rest))
 }
 
-fn signed(place: Place, hash: &[u8; 32], key: &[u8; 32]) -> Vec<u8> {
-    [LABELS[place as usize], hash, key].concat()
+fn signed(carrier: Carrier, hash: &[u8; 32], key: &[u8; 32]) -> Vec<u8> {
+    [LABELS[carrier as usize], hash, key].concat()
 }

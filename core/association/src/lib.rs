@@ -1,6 +1,6 @@
-//! Nodes that know each other: a handshake that carries capabilities, and what it leaves behind,
-//! keys for active packets that are accepted once. Sans-IO: datagrams, time and random bytes come
-//! in as arguments, datagrams and news go out as data.
+//! Associations between nodes: a handshake that carries capabilities, and the keys that it yields,
+//! under which each active packet is accepted once. Sans-IO: datagrams, time and random bytes are
+//! arguments; datagrams and events are returned as data.
 //!
 //! ```text
 //!            daemon: identity key, table                 cell: keys of single associations
@@ -10,16 +10,16 @@
 //!                     └─ active packet ──────────────────────────────────────┘
 //! ```
 //!
-//! [`table`] is who talks to whom, [`packet`] what an active packet is, [`window`] that each one
-//! is accepted once, [`traffic`] the keys of an association on their way from the one to the
-//! other. The messages are in docs/guides/associations.md.
+//! [`table`] has all associations and handshakes of a node, [`packet`] the format of active
+//! packets, [`window`] the replay protection, and [`traffic`] the keys of an association in transit
+//! from the daemon to the cell. The messages are described in docs/guides/associations.md.
 
 #![forbid(unsafe_code)]
 
 mod cookie;
+mod flood;
 mod handshake;
 mod identity;
-mod load;
 mod noise;
 pub mod packet;
 mod secret;
@@ -28,13 +28,13 @@ pub mod traffic;
 pub mod window;
 pub mod wire;
 
-pub use load::Budget;
+pub use flood::Budget;
 pub use packet::{Opened, Opener, Protection, Refused, Role, Sealer};
 pub use table::{AssociationError, Associations, Config, Effect, Established, Peer, Reason};
 pub use traffic::{Traffic, TrafficError};
 pub use window::Window;
 pub use wire::{AssociationId, Kind, WireError};
 
-/// Fills a slice with random bytes, from a source that nobody can guess (in a simulation: from
-/// a seed).
+/// Source of random bytes: fills a slice from a cryptographically secure generator (in a
+/// simulation: from a seed).
 pub type Random<'r> = dyn FnMut(&mut [u8]) + 'r;

@@ -1,12 +1,12 @@
-//! Noise XX (noiseprotocol.org, revision 34) by the library `snow`, with the primitives that this
-//! crate chooses: X25519 by x25519-dalek, AES-256-GCM and SHA-256 by aws-lc-rs. They differ from those
-//! that snow brings in three things: keys are overwritten, a public key of small order is refused,
-//! and random bytes come from the caller.
+//! Noise XX (noiseprotocol.org, revision 34) by the library `snow`, with this crate's primitives:
+//! X25519 by x25519-dalek, AES-256-GCM and SHA-256 by aws-lc-rs. They differ from snow's in three
+//! respects: keys are overwritten, public keys of small order are refused, and random bytes are
+//! supplied by the caller.
 //!
 //! ```text
 //!  -> e                      the initiator's ephemeral key
-//!  <- e, ee, s, es           the responder's, and who he is
-//!  -> s, se                  who the initiator is
+//!  <- e, ee, s, es           the responder's, and its identity
+//!  -> s, se                  the initiator's identity
 //! ```
 
 use crate::secret::{AeadKey, Secret, TAG_LENGTH, wipe_stack};
@@ -20,21 +20,21 @@ use std::hint::black_box;
 use x25519_dalek::{PublicKey, StaticSecret};
 use zeroize::Zeroizing;
 
-/// The suite. AES-GCM: with the instructions that every processor of a router has had for ten
-/// years it takes a third of the time of ChaCha20-Poly1305.
+/// Noise cipher suite. With the AES instructions of all router CPUs of the last ten years AES-GCM
+/// takes a third of the time of ChaCha20-Poly1305.
 pub const SUITE: &str = "Noise_XX_25519_AESGCM_SHA256";
-/// The same without static keys.
+/// Suite of a state without static keys, used as a placeholder on drop.
 const BLANK: &str = "Noise_NN_25519_AESGCM_SHA256";
-/// What snow and the arithmetic of the curve have on their stack, generously.
+/// Upper estimate of the stack that snow and the curve arithmetic use, in bytes.
 const HANDSHAKE_STACK: usize = 32 << 10;
-/// Both sides have to mean the same protocol (Noise, section 6).
+/// Prologue that both sides have to agree on (Noise, section 6).
 const PROLOGUE: &[u8] = b"tamandua association 1";
 
-/// Why a message of the handshake was not read.
+/// Error of reading a handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoiseError;
 
-/// An X25519 key that lives as long as the process.
+/// X25519 static key with the lifetime of the process.
 pub struct StaticKey {
     secret: Secret,
     public: [u8; 32],
@@ -55,7 +55,7 @@ fn suite(name: &str) -> NoiseParams {
     name.parse().expect("the name of a suite that snow knows")
 }
 
-/// One side of one handshake.
+/// Noise state of one side of one handshake.
 pub struct Noise {
     state: Box<HandshakeState>,
     own: [u8; 32],
@@ -85,9 +85,9 @@ impl Noise {
         Self { state, own: key.public }
     }
 
-    /// Writes the next message. It fails when the other side's key is of small order.
+    /// Writes the next message. Fails if the other side's key is of small order.
     pub fn write(&mut self, payload: &[u8]) -> Result<Vec<u8>, NoiseError> {
-        // Two keys and two tags come with it.
+        // Largest overhead: two keys and two tags.
         let mut message = vec![0; payload.len() + 2 * 32 + 2 * TAG_LENGTH];
         let length = self.state.write_message(payload, &mut message);
         wipe_stack::<HANDSHAKE_STACK>();
@@ -95,8 +95,8 @@ impl Noise {
         Ok(message)
     }
 
-    /// Reads the next message: its payload. What this process sent itself, and somebody sent
-    /// back, is not read: nobody gets to know himself.
+    /// Reads the next message and returns its payload. Messages of this process that are reflected
+    /// to it are refused, so that a node cannot authenticate to itself.
     pub fn read(&mut self, message: &[u8]) -> Result<Zeroizing<Vec<u8>>, NoiseError> {
         let mut payload = Zeroizing::new(vec![0; message.len()]);
         let length = self.state.read_message(message, &mut payload);
@@ -108,20 +108,19 @@ impl Noise {
         Ok(payload)
     }
 
-    /// What both sides have said so far, as a hash.
+    /// Returns the handshake hash: the transcript of both sides so far.
     pub fn hash(&self) -> [u8; 32] {
         let mut hash = [0; 32];
         hash.copy_from_slice(self.state.get_handshake_hash());
         hash
     }
 
-    /// The other side's static key, once it has said it.
+    /// Returns the other side's static key if it has been received.
     pub fn peer(&self) -> Option<[u8; 32]> {
         self.state.get_remote_static()?.try_into().ok()
     }
 
-    /// After the last message: the secrets of what the initiator sends, and of what the
-    /// responder sends.
+    /// Ends the handshake; returns the secrets of the initiator's and of the responder's direction.
     pub fn split(mut self) -> (Secret, Secret) {
         let (initiator, responder) = self.state.dangerously_get_raw_split();
         let (initiator, responder) = (Zeroizing::new(initiator), Zeroizing::new(responder));
@@ -132,8 +131,8 @@ impl Noise {
 }
 
 impl Drop for Noise {
-    /// snow does not overwrite its chaining key, from which the traffic's keys follow: a
-    /// handshake without any key takes its place.
+    /// Overwrites snow's chaining key, from which the traffic keys are derived, with a blank state:
+    /// snow itself does not.
     fn drop(&mut self) {
         let nothing = Primitives { ephemeral: Secret::new(&[0; 32]), static_public: [0; 32] };
         let blank = Builder::with_resolver(suite(BLANK), Box::new(nothing)).build_initiator();
@@ -150,11 +149,11 @@ impl fmt::Debug for Noise {
     }
 }
 
-/// What snow computes with.
+/// Cryptographic primitives handed to snow.
 struct Primitives {
-    /// The only random bytes of a handshake: its ephemeral key.
+    /// Ephemeral key, the only random bytes of a handshake.
     ephemeral: Secret,
-    /// So that it is not computed for each handshake anew.
+    /// Public static key, cached so that it is not recomputed for each handshake.
     static_public: [u8; 32],
 }
 
@@ -183,7 +182,7 @@ impl CryptoResolver for Primitives {
     }
 }
 
-/// Gives 32 bytes once: a second ephemeral key would be the same.
+/// Random source that yields 32 bytes once: a second request would repeat the ephemeral key.
 struct Drawn(Option<Secret>);
 
 impl Random for Drawn {
@@ -216,7 +215,7 @@ impl Dh for X25519 {
         32
     }
 
-    /// snow sets static keys only.
+    /// Sets a static key; snow uses it for nothing else.
     fn set(&mut self, key: &[u8]) {
         if let Ok(key) = key.try_into() {
             self.secret = Secret::new(key);
@@ -241,7 +240,7 @@ impl Dh for X25519 {
     }
 
     fn dh(&self, public: &[u8], out: &mut [u8]) -> Result<(), snow::Error> {
-        // snow passes its longest key, of which the first bytes are this one's.
+        // The slice has the length of snow's longest key; the key is in its first bytes.
         let public: [u8; 32] = *public.first_chunk().ok_or(snow::Error::Dh)?;
         let secret = StaticSecret::from(*self.secret.as_bytes());
         let shared = secret.diffie_hellman(&PublicKey::from(public));

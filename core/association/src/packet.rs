@@ -1,4 +1,4 @@
-//! Active packets: one datagram that names a module and carries what the module gets.
+//! Active packets: a datagram that names a module and carries the module's input.
 //!
 //! ```text
 //!  0                   1                   2                   3
@@ -6,10 +6,10 @@
 //! +-------+-------+-------------+-+-------------------------------+
 //! |   1   |   7   |      0      |E|               0               |  E: payload is encrypted
 //! +-------+-------+-------------+-+-------------------------------+
-//! |       the receiver's association id, 0: from anyone           |
+//! |       receiver's association id, 0: unauthenticated           |
 //! +---------------------------------------------------------------+
 //! |                           counter,                            |
-//! |                       0 when from anyone                      |
+//! |                  0 when unauthenticated                       |
 //! +---------------------------------------------------------------+
 //! |                                                               |
 //! /        the module: SHA-256 of its bytes (32 bytes)            /
@@ -18,57 +18,57 @@
 //! /                           payload                             /
 //! +---------------------------------------------------------------+
 //! |                                                               |
-//! /        tag (16 bytes), not when from anyone                   /
+//! /        tag (16 bytes), unless unauthenticated                 /
 //! |                                                               |
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! AES-256-GCM with the counter as its nonce. The tag is over everything before it, encrypted
-//! or not. A key is for [`EPOCH_PACKETS`] counters; the keys of the epoch before and of those to
-//! come are there as well, so that what the network reorders is opened.
+//! AES-256-GCM with the counter as its nonce. The tag covers everything before it, encrypted or
+//! not. A key is used for [`EPOCH_PACKETS`] counters. The keys of the previous epoch and of
+//! following ones are available as well, so that reordered packets are opened.
 
 use crate::secret::{AeadKey, Chain, TAG_LENGTH};
 use crate::window::{Stale, Window};
 use crate::wire::{self, AssociationId, HEADER_LENGTH, WireError};
 
-/// Bytes before the payload.
+/// Offset of the payload in bytes.
 pub const PAYLOAD_AT: usize = DIGEST_AT + DIGEST_LENGTH;
-/// Bytes that an active packet has beside its payload.
+/// Length of an active packet beside its payload, in bytes.
 pub const OVERHEAD: usize = PAYLOAD_AT + TAG_LENGTH;
-/// Most bytes of a payload: a UDP datagram over IPv4 has 65,507.
+/// Longest payload in bytes: a UDP datagram over IPv4 has 65,507.
 pub const PAYLOAD_LENGTH_MAX: usize = 65_507 - OVERHEAD;
 
 const COUNTER_AT: usize = HEADER_LENGTH;
 const DIGEST_AT: usize = COUNTER_AT + 8;
 const DIGEST_LENGTH: usize = 32;
-/// The payload is encrypted, otherwise it is only authenticated.
+/// Flag: the payload is encrypted, not only authenticated.
 const ENCRYPTED: u8 = 1;
-/// It answers another packet, and is not run.
+/// Flag: the packet answers another one, and no module runs on it.
 const ANSWER: u8 = 2;
 
-/// Packets that one key is for. AES-GCM takes 2^32 and more of them; what is recorded today
-/// cannot be read with the keys of the epoch after the next.
+/// Number of packets per key. AES-GCM allows 2^32 and more. Traffic recorded now cannot be
+/// decrypted with the keys of the epoch after the next.
 pub const EPOCH_PACKETS: u64 = 1 << 20;
-/// Most packets of one direction of an association: some 90 minutes at 50 million a second,
-/// longer than it lives. What keeps a counter from ever coming back to 0.
+/// Largest number of packets of one direction of an association: some 90 minutes at 50 million a
+/// second, longer than its lifetime. Keeps counters from wrapping.
 pub const COUNTER_MAX: u64 = 1 << 38;
 
-/// What is done to a payload.
+/// Protection of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// Everybody can read it, nobody can change it.
+    /// Authenticated in clear text.
     Authenticated,
-    /// Only the receiver can read it.
+    /// Encrypted and authenticated.
     Encrypted,
 }
 
-/// What becomes of a packet at its receiver.
+/// Treatment of a packet at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Its module runs on it.
+    /// Call: the named module runs on it.
     Call,
-    /// It is what became of a call, for whoever sent that. No module runs on it, so that two
-    /// nodes cannot answer each other for ever.
+    /// Answer to a call, for the caller. No module runs on it, so that two nodes cannot answer each
+    /// other endlessly.
     Answer,
 }
 
@@ -85,68 +85,68 @@ impl Role {
     }
 }
 
-/// Why an active packet is not let in.
+/// Reason why an active packet is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// It is none.
+    /// The datagram is not an active packet.
     #[error("this is no active packet: {0}")]
     Malformed(#[from] WireError),
-    /// It is for another association.
-    #[error("the packet is for the association {0}, which this is not")]
+    /// The packet is for another association.
+    #[error("the packet is for another association, {0}")]
     Other(AssociationId),
-    /// Its counter.
+    /// The counter was accepted before, or is too old.
     #[error(transparent)]
     Stale(#[from] Stale),
-    /// Its epoch's key is gone, or too far ahead.
-    #[error("there is no key for the counter {0}: the association has to be made anew")]
+    /// The key of the counter's epoch has been deleted, or is too far ahead.
+    #[error("there is no key for the counter {0}; make a new association")]
     NoKey(u64),
-    /// Its tag.
+    /// The tag is invalid.
     #[error("the packet was not sealed with this association's key, or was changed since")]
     Forged,
 }
 
-/// The packet cannot be sealed: the association has been used up.
+/// Reason why a packet cannot be sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
-    /// [`COUNTER_MAX`] packets were sealed.
+    /// The association has sealed [`COUNTER_MAX`] packets.
     #[error("the association has sealed {COUNTER_MAX} packets; make a new one")]
     UsedUp,
-    /// The datagram has no room for what every active packet has.
+    /// The datagram is shorter than the overhead of an active packet.
     #[error("the datagram has {0} bytes; an active packet has {OVERHEAD} beside its payload")]
     NoRoom(usize),
 }
 
-/// A packet that was let in.
+/// Active packet that was opened.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Opened<'d> {
-    /// The module that it names.
+    /// Digest of the module that it names.
     pub digest: &'d [u8; DIGEST_LENGTH],
-    /// What it carries.
+    /// Input of the module.
     pub payload: &'d mut [u8],
-    /// Its place in what the other side has sent.
+    /// Sequence number among the packets that the other side has sealed.
     pub counter: u64,
-    /// How it was protected.
+    /// Protection of the payload.
     pub protection: Protection,
-    /// What becomes of it.
+    /// Role of the packet.
     pub role: Role,
 }
 
-/// A packet that nobody vouches for. Only a module that is marked `anyone` may get it.
+/// Unauthenticated active packet. Only a module marked `anyone` may get it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FromAnyone<'d> {
-    /// The module that it names.
+    /// Digest of the module that it names.
     pub digest: &'d [u8; DIGEST_LENGTH],
-    /// What it carries.
+    /// Input of the module.
     pub payload: &'d mut [u8],
-    /// What becomes of it.
+    /// Role of the packet.
     pub role: Role,
 }
 
 impl<'d> FromAnyone<'d> {
-    /// Reads it.
+    /// Parses an unauthenticated active packet.
     ///
     /// # Errors
-    /// When it is something else, a packet of an association too.
+    /// The datagram is something else, or belongs to an association.
     #[inline]
     pub fn read(datagram: &'d mut [u8]) -> Result<Self, WireError> {
         let (flags, to) = wire::active_header(datagram)?;
@@ -163,19 +163,20 @@ impl<'d> FromAnyone<'d> {
         Ok(Self { digest: digest_of(head), payload, role: Role::of(flags) })
     }
 
-    /// Writes it: the payload follows at [`PAYLOAD_AT`], and nothing after that.
+    /// Returns the header of an unauthenticated packet: the payload follows at [`PAYLOAD_AT`],
+    /// without a tag.
     #[must_use]
     pub fn head(role: Role, digest: &[u8; DIGEST_LENGTH]) -> [u8; PAYLOAD_AT] {
         head(role.flag(), None, 0, digest)
     }
 }
 
-/// Opens what the other side of one association has sealed, each packet once. It allocates
+/// Opens the packets that the other side of one association has sealed, each once. Allocates
 /// nothing, takes no lock and reads no clock.
 pub struct Opener {
     id: AssociationId,
     window: Window,
-    /// The keys of this epoch and of the one before, by the lowest bit of their number.
+    /// Keys of the current and the previous epoch, indexed by the lowest bit of their number.
     keys: Box<[Option<AeadKey>; 2]>,
     epoch: u64,
     chain: Chain,
@@ -188,7 +189,7 @@ impl Opener {
         Self { id, window: Window::default(), keys, epoch: 0, chain }
     }
 
-    /// The number that packets have to bear.
+    /// Returns the association id that packets have to carry.
     #[must_use]
     pub const fn id(&self) -> AssociationId {
         self.id
@@ -197,7 +198,7 @@ impl Opener {
     /// Opens a packet in place.
     ///
     /// # Errors
-    /// When it is not to be let in; its payload is then worthless.
+    /// The packet is refused; the content of its payload is then undefined.
     pub fn open<'d>(&mut self, datagram: &'d mut [u8]) -> Result<Opened<'d>, Refused> {
         let (flags, to) = wire::active_header(datagram)?;
         let to = to.ok_or(WireError::Association)?;
@@ -223,8 +224,8 @@ impl Opener {
         Ok(Opened { digest: digest_of(head), payload, counter, protection, role })
     }
 
-    /// Verifies the tag with the key of the counter's epoch, decrypts, and goes on to that epoch
-    /// if it is a later one: only ever because of a packet whose tag is right.
+    /// Verifies the tag with the key of the counter's epoch and decrypts. Advances to a later epoch
+    /// only for a packet with a valid tag.
     fn verify(
         &mut self,
         counter: u64,
@@ -235,7 +236,7 @@ impl Opener {
         if epoch > self.epoch {
             let key = self.chain.key(epoch).ok_or(Refused::NoKey(counter))?;
             verify(&key, counter, protection, datagram)?;
-            self.go_to(epoch, key);
+            self.advance_to(epoch, key);
             return Ok(());
         }
         let key = match &self.keys[(epoch % 2) as usize] {
@@ -245,7 +246,7 @@ impl Opener {
         verify(key, counter, protection, datagram)
     }
 
-    fn go_to(&mut self, epoch: u64, key: AeadKey) {
+    fn advance_to(&mut self, epoch: u64, key: AeadKey) {
         if epoch - self.epoch > 1 {
             self.keys[((epoch - 1) % 2) as usize] = self.chain.key(epoch - 1);
         }
@@ -255,8 +256,8 @@ impl Opener {
     }
 }
 
-/// Seals what goes to the other side of one association. No counter is used twice, for it lives
-/// here only.
+/// Seals packets to the other side of one association. Owns the counter, so that none is used
+/// twice.
 pub struct Sealer {
     peer: AssociationId,
     next: u64,
@@ -272,17 +273,18 @@ impl Sealer {
         Self { peer, next: 0, key, epoch: 0, chain }
     }
 
-    /// Packets that were sealed.
+    /// Returns the number of packets sealed.
     #[must_use]
     pub const fn sealed(&self) -> u64 {
         self.next
     }
 
-    /// Makes a datagram, whose payload is in its place, an active packet: it has
-    /// [`PAYLOAD_AT`] bytes before the payload and 16 after it, which this writes.
+    /// Seals a datagram in place. It has [`PAYLOAD_AT`] bytes before the payload and 16 after it,
+    /// which are written here.
     ///
     /// # Errors
-    /// When the datagram is too short, or the association used up.
+    /// The datagram is shorter than the overhead, or the association has sealed [`COUNTER_MAX`]
+    /// packets.
     pub fn seal(
         &mut self,
         protection: Protection,
@@ -295,7 +297,7 @@ impl Sealer {
             return Err(SealError::NoRoom(length));
         }
         let counter = self.next;
-        self.turn(counter);
+        self.advance_epoch(counter);
         let key = match &self.key {
             Some(key) if counter < COUNTER_MAX => key,
             _ => return Err(SealError::UsedUp),
@@ -310,8 +312,8 @@ impl Sealer {
         Ok(counter)
     }
 
-    /// Takes the next epoch's key when its first packet comes.
-    fn turn(&mut self, counter: u64) {
+    /// Switches to the next epoch's key at its first packet.
+    fn advance_epoch(&mut self, counter: u64) {
         let epoch = counter / EPOCH_PACKETS;
         if epoch != self.epoch {
             self.key = self.chain.key(epoch);
@@ -332,7 +334,7 @@ fn verify(
     key.open(counter, clear, sealed, *tag).map_err(|_| Refused::Forged)
 }
 
-/// How much of a packet without its tag is not encrypted.
+/// Returns the length of the unencrypted part of a packet without its tag.
 fn clear_length(protection: Protection, length: usize) -> usize {
     match protection {
         Protection::Authenticated => length,
@@ -350,7 +352,7 @@ fn head(flags: u8, to: Option<AssociationId>, counter: u64, digest: &[u8; DIGEST
     head
 }
 
-/// What is before the payload of a datagram that has at least so many bytes, and the rest.
+/// Splits a datagram of at least `at_least` bytes into the header and the rest.
 #[inline]
 fn head_of(datagram: &mut [u8], at_least: usize) -> Result<(&Head, &mut [u8]), WireError> {
     let length = datagram.len();

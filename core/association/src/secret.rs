@@ -1,4 +1,4 @@
-//! Secrets that do not stay in memory, what is derived from them, and the AEAD under them.
+//! Secrets that are overwritten in memory, key derivation, and the AEAD.
 //!
 //! ```text
 //!  Noise Split, per direction ─▶ root ─┬─ "confirm" ─▶ answers message 3
@@ -8,8 +8,8 @@
 //!                                                                           └─ …
 //! ```
 //!
-//! Each arrow is HKDF-Expand with SHA-256 (RFC 5869): no way leads back. What is overwritten is
-//! what these types hold, and after each computation the stack below it.
+//! Each arrow is HKDF-Expand with SHA-256 (RFC 5869), which cannot be inverted. Overwritten are the
+//! values of these types, and after each computation the stack below it.
 
 use crate::Random;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -20,27 +20,27 @@ use std::fmt;
 use std::hint::black_box;
 use zeroize::{Zeroize, Zeroizing};
 
-/// Bytes of a tag of AES-256-GCM.
+/// Length of an AES-256-GCM tag in bytes.
 pub const TAG_LENGTH: usize = 16;
 const NONCE_LENGTH: usize = 12;
-/// Bytes of a tag of HMAC-SHA-256.
+/// Length of an HMAC-SHA-256 tag in bytes.
 pub const MAC_LENGTH: usize = 32;
-/// What every label of a derivation begins with: another protocol with the same secret, or
-/// another version, derives other keys.
+/// Prefix of every derivation label: another protocol or version derives other keys from the same
+/// secret.
 const LABEL: &[u8] = b"tamandua association 1 ";
 
-/// 32 secret bytes. They are zeroed when they go, and never printed.
+/// Secret of 32 bytes. Zeroed on drop, and never printed.
 #[derive(Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(Box<[u8; 32]>);
 
 impl Secret {
-    /// Takes them over.
+    /// Copies the bytes.
     pub fn new(bytes: &[u8; 32]) -> Self {
         Self(Box::new(*bytes))
     }
 
-    /// A new one.
+    /// Draws a random secret.
     pub fn draw(random: &mut Random) -> Self {
         let mut drawn = Self(Box::new([0; 32]));
         random(&mut *drawn.0);
@@ -51,14 +51,14 @@ impl Secret {
         &self.0
     }
 
-    /// What follows from it under a label.
+    /// Derives a secret under a label.
     pub fn derive(&self, label: &str) -> Self {
         let mut derived = Self(Box::new([0; 32]));
         expand(&self.0, label, &mut derived.0);
         derived
     }
 
-    /// A keyed hash of some bytes.
+    /// Returns the HMAC of some bytes.
     pub fn mac(&self, bytes: &[u8]) -> [u8; MAC_LENGTH] {
         let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &*self.0), bytes);
         let mut mac = [0; MAC_LENGTH];
@@ -66,8 +66,8 @@ impl Secret {
         mac
     }
 
-    /// Whether it is theirs, in constant time.
-    pub fn has_made(&self, mac: &[u8; MAC_LENGTH], bytes: &[u8]) -> bool {
+    /// Verifies an HMAC in constant time.
+    pub fn verify(&self, mac: &[u8; MAC_LENGTH], bytes: &[u8]) -> bool {
         hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, &*self.0), bytes, mac).is_ok()
     }
 }
@@ -89,7 +89,8 @@ fn expand(secret: &[u8; 32], label: &str, into: &mut [u8; 32]) {
     wipe_stack::<HASH_STACK>();
 }
 
-/// A function of its own, so that what AWS-LC has on its stack is below the caller's.
+/// Derives out of line, so that the stack frames of AWS-LC are below the caller's, which wipes
+/// them.
 #[inline(never)]
 fn expand_below(secret: &[u8; 32], label: &str, into: &mut [u8; 32]) {
     let prk = Prk::new_less_safe(HKDF_SHA256, secret);
@@ -98,18 +99,17 @@ fn expand_below(secret: &[u8; 32], label: &str, into: &mut [u8; 32]) {
     derived.expect("32 bytes are one block of HKDF-SHA-256");
 }
 
-/// Bytes that AWS-LC has on its stack at most when it hashes, generously.
+/// Upper estimate of the stack that AWS-LC uses for hashing, in bytes.
 const HASH_STACK: usize = 4096;
 
-/// Overwrites what the functions that were just called have left on the stack: AWS-LC, snow and
-/// the compiler copy secrets there and leave them. There is no promise that it reaches all of
-/// it; `tests/memory.rs` looks.
+/// Overwrites what functions called just before have left on the stack: AWS-LC, snow and the
+/// compiler copy secrets there. Best effort; `tests/memory.rs` checks it.
 #[inline(never)]
 pub fn wipe_stack<const LENGTH: usize>() {
     black_box(&mut [0u8; LENGTH]);
 }
 
-/// A key of AES-256-GCM. Its schedule is overwritten when it goes.
+/// AES-256-GCM key. Its key schedule is overwritten on drop.
 pub struct AeadKey(LessSafeKey);
 
 impl AeadKey {
@@ -117,7 +117,7 @@ impl AeadKey {
         Self(schedule(key))
     }
 
-    /// Encrypts in place, and gives the tag over `clear` and what was encrypted.
+    /// Encrypts in place; returns the tag over `clear` and the ciphertext.
     pub fn seal(&self, counter: u64, clear: &[u8], plain: &mut [u8]) -> [u8; TAG_LENGTH] {
         let nonce = Nonce::assume_unique_for_key(nonce_of(counter));
         let tag = self.0.seal_in_place_separate_tag(nonce, Aad::from(clear), plain);
@@ -127,7 +127,7 @@ impl AeadKey {
         bytes
     }
 
-    /// Decrypts in place. When the tag is wrong, what was to decrypt is worthless.
+    /// Decrypts in place. If the tag is invalid, the content of the buffer is undefined.
     pub fn open(
         &self,
         counter: u64,
@@ -151,7 +151,7 @@ fn open(
     opened.map(drop).map_err(|_| Forged)
 }
 
-/// The same with any nonce, as outside vectors have them.
+/// Decrypts with any nonce, for external test vectors.
 #[cfg(test)]
 pub fn open_with(
     key: &[u8; 32],
@@ -163,7 +163,7 @@ pub fn open_with(
     open(&schedule(key), nonce, clear, sealed, tag)
 }
 
-/// The tag is not that of who has the key.
+/// The tag is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forged;
 
@@ -184,39 +184,39 @@ fn schedule(key: &[u8; 32]) -> LessSafeKey {
     LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("32 bytes are a key of AES-256"))
 }
 
-/// The nonce of a counter, as Noise has it for AESGCM: 32 zero bits and the counter.
+/// Returns the nonce of a counter as Noise defines it for AESGCM: 32 zero bits and the counter.
 pub fn nonce_of(counter: u64) -> [u8; NONCE_LENGTH] {
     let mut nonce = [0; NONCE_LENGTH];
     nonce[4..].copy_from_slice(&counter.to_be_bytes());
     nonce
 }
 
-/// How many epochs after the first that was not spent can be reached. With epochs of a million
-/// packets the other side may lose 66 million in a row, more than a minute at a million a second,
-/// and a forged counter costs one derivation per epoch, once.
+/// Number of epochs ahead of the first unspent one for which keys can be derived. With epochs of a
+/// million packets the other side may lose 66 million in a row, more than a minute at a million a
+/// second. A forged counter costs one derivation per epoch, once.
 pub const EPOCHS_AHEAD_MAX: u64 = SLOTS as u64 - 1;
 const SLOTS: usize = 64;
 
-/// The secrets of the epochs of one direction. A spent one is gone: from a later one nobody gets
-/// back to it.
+/// Ratchet of epoch secrets of one direction. Spent secrets are deleted, and later ones do not lead
+/// back to them.
 pub struct Chain {
-    /// The secret of an epoch is in the slot of its number modulo [`SLOTS`]; the others are zero.
+    /// Secrets by epoch number modulo [`SLOTS`]; unused slots are zero.
     secrets: Box<Zeroizing<[[u8; 32]; SLOTS]>>,
-    /// The first epoch that was not spent.
+    /// First unspent epoch.
     first: u64,
-    /// The last one whose secret is there.
+    /// Last epoch whose secret has been derived.
     last: u64,
 }
 
 impl Chain {
-    /// It begins with epoch 0.
+    /// Starts the ratchet at epoch 0.
     pub fn new(secret: &Secret) -> Self {
         let mut secrets = Box::new(Zeroizing::new([[0; 32]; SLOTS]));
         secrets[0] = *secret.0;
         Self { secrets, first: 0, last: 0 }
     }
 
-    /// The key of an epoch; none if that is spent, or too far ahead.
+    /// Returns the key of an epoch; `None` if it is spent or too far ahead.
     pub fn key(&mut self, epoch: u64) -> Option<AeadKey> {
         if epoch < self.first || epoch - self.first > EPOCHS_AHEAD_MAX {
             return None;
@@ -227,7 +227,7 @@ impl Chain {
         Some(AeadKey::new(&key))
     }
 
-    /// Forgets an epoch and those before it.
+    /// Deletes the secrets of an epoch and all earlier ones.
     pub fn spend(&mut self, epoch: u64) {
         while self.first <= epoch {
             self.reach(self.first + 1);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epochs_key_is_the_same_by_whatever_way() {
+    fn an_epochs_key_is_the_same_by_any_path() {
         let (mut steps, mut jump) = (chain(), chain());
         for epoch in 0..EPOCHS_AHEAD_MAX {
             steps.key(epoch).unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_far_ahead_costs_nothing() {
+    fn an_epoch_too_far_ahead_costs_nothing() {
         let mut chain = chain();
         assert!(chain.key(EPOCHS_AHEAD_MAX + 1).is_none());
         assert!(chain.key(u64::MAX).is_none());

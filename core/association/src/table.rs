@@ -1,20 +1,21 @@
-//! Who this node knows, and who is asking: every association from its first message to its end.
+//! Table of a node's associations and handshakes, each from its first message to its end.
 //!
 //! ```text
-//!  connect ─▶ Asking ── answer ─▶ Asking, met ── confirm ─▶ Live ─┬─ renewed: a new one beside it
+//!  connect ─▶ Initiated ── answer ─▶ Initiated, agreement ── confirm ─▶ Live ─┬─ renewed: a new one in parallel
 //!              │ └─ cookie: again     │ └─ again              ▲   ├─ end, of either side
 //!              └─ no answer ──────────┴─────▶ Ended           │   └─ 180 s ─▶ Ended
 //!  initiation ─▶ HalfOpen ── finish ──────────────────────────┘
 //!                  └─ 10 s: forgotten
 //! ```
 //!
-//! Time, datagrams and random bytes come in; datagrams to send and news go out as [`Effect`]s.
-//! The keys of an association go out once, in [`Established`], and nothing here keeps them.
+//! Time, datagrams and random bytes are arguments; datagrams to send and events are returned as
+//! [`Effect`]s. The keys of an association are returned once, in [`Established`], and not kept
+//! here.
 
 use crate::Random;
 use crate::cookie::Cookies;
-use crate::handshake::{Failure, Me};
-use crate::load::Bucket;
+use crate::flood::Bucket;
+use crate::handshake::{Failure, LocalIdentity};
 use crate::noise::StaticKey;
 use crate::secret::{MAC_LENGTH, Secret};
 use crate::wire::{AssociationId, Message};
@@ -23,22 +24,22 @@ use std::net::SocketAddr;
 use trust::token;
 use units::Nanos;
 
-mod answer;
-mod ask;
+mod initiator;
 mod limits;
+mod responder;
 mod slots;
-mod terms;
+mod types;
 
-use answer::Answering;
-use ask::Asker;
+use initiator::InitiatorSide;
+use responder::ResponderSide;
 use slots::{Entry, Live, Slots, Stage};
 
 pub use limits::*;
-pub use terms::*;
+pub use types::*;
 
-/// All associations of a node, and all that may become some.
+/// Associations and handshakes of a node.
 pub struct Associations {
-    me: Me,
+    local: LocalIdentity,
     bucket: Bucket,
     cookies: Cookies,
     slots: Slots,
@@ -46,16 +47,17 @@ pub struct Associations {
 }
 
 impl Associations {
-    /// None yet. The X25519 key of this process is made here: a restarted one has another.
+    /// Makes an empty table. Draws the X25519 key of this process, which a restarted process does
+    /// not keep.
     ///
     /// # Errors
-    /// When the token is too long.
+    /// The token is too long.
     pub fn new(now: Nanos, config: Config, random: &mut Random) -> Result<Self, AssociationError> {
         let Config { key, token, budget } = config;
         let static_key = StaticKey::new(Secret::draw(random));
-        let me = Me { key, token: bounded(token)?, static_key };
+        let local = LocalIdentity { key, token: bounded(token)?, static_key };
         Ok(Self {
-            me,
+            local,
             bucket: Bucket::new(now, budget),
             cookies: Cookies::new(now, random),
             slots: Slots::default(),
@@ -63,45 +65,45 @@ impl Associations {
         })
     }
 
-    /// Says something else of what this node may, from the next handshake on.
+    /// Replaces the node's own capability, from the next handshake on.
     ///
     /// # Errors
-    /// When the token is too long.
+    /// The token is too long.
     pub fn set_token(&mut self, token: String) -> Result<(), AssociationError> {
-        self.me.token = bounded(token)?;
+        self.local.token = bounded(token)?;
         Ok(())
     }
 
-    /// Asks a peer for an association. Its number is known at once; [`Effect::Established`]
-    /// or [`Effect::Ended`] follows.
+    /// Starts a handshake with a peer. Returns the association's id; [`Effect::Established`] or
+    /// [`Effect::Ended`] follows.
     ///
     /// # Errors
-    /// When too many are under way.
+    /// Too many handshakes are in progress.
     pub fn connect(
         &mut self,
         now: Nanos,
         peer: Peer,
         random: &mut Random,
     ) -> Result<(AssociationId, Vec<Effect>), AssociationError> {
-        self.asker().ask(now, peer, None, random)
+        self.initiator_side().start(now, peer, None, random)
     }
 
-    /// Asks for the successor of an association now, because whoever uses it has heard nothing
-    /// from the other side: it may have restarted. None, if there is no such association or it
-    /// is renewed already.
+    /// Starts the handshake for an association's successor now. Called when the other side does not
+    /// respond: it may have restarted. Returns `None` if there is no such association, or its
+    /// renewal is in progress.
     ///
     /// # Errors
-    /// When too many are under way.
+    /// Too many handshakes are in progress.
     pub fn renew(
         &mut self,
         now: Nanos,
         id: AssociationId,
         random: &mut Random,
     ) -> Result<Vec<Effect>, AssociationError> {
-        self.asker().renew(now, id, random)
+        self.initiator_side().renew(now, id, random)
     }
 
-    /// Takes a datagram of the handshake.
+    /// Handles a datagram of a handshake.
     pub fn handle(
         &mut self,
         now: Nanos,
@@ -109,20 +111,22 @@ impl Associations {
         datagram: &[u8],
         random: &mut Random,
     ) -> Vec<Effect> {
-        self.cookies.turn(now, random);
+        self.cookies.rotate(now, random);
         let from = canonical(from);
         let taken = match Message::read(datagram) {
             Err(_) => refuse(Refusal::Malformed),
             Ok(Message::Initiation { cookie, ephemeral, noise }) => {
-                let question = answer::Question { from, cookie, ephemeral, noise };
-                self.answering().initiation(now, &question, random)
+                let initiation = responder::Initiation { from, cookie, ephemeral, noise };
+                self.responder_side().initiation(now, &initiation, random)
             }
-            Ok(Message::Answer { to, noise }) => self.asker().answer(now, from, to, noise),
-            Ok(Message::Finish { to, noise }) => self.answering().finish(now, from, to, noise),
+            Ok(Message::Answer { to, noise }) => self.initiator_side().answer(now, from, to, noise),
+            Ok(Message::Finish { to, noise }) => self.responder_side().finish(now, from, to, noise),
             Ok(Message::Cookie { to, cookie, ephemeral }) => {
-                self.asker().cookie(from, to, cookie, ephemeral)
+                self.initiator_side().cookie(from, to, cookie, ephemeral)
             }
-            Ok(Message::Confirm { to, mac }) => self.asker().confirm(now, from, to, mac, random),
+            Ok(Message::Confirm { to, mac }) => {
+                self.initiator_side().confirm(now, from, to, mac, random)
+            }
             Ok(Message::End { to, mac }) => self.ended_by_peer(to, mac),
         };
         taken.unwrap_or_else(|(refusal, effects)| {
@@ -131,87 +135,87 @@ impl Associations {
         })
     }
 
-    /// When [`Associations::handle_timeout`] has to be called, if nothing else happens.
+    /// Returns the time at which [`Associations::handle_timeout`] has to be called.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Nanos> {
         self.slots.poll_timeout()
     }
 
-    /// Does what time brings.
+    /// Handles expired deadlines: retries, renewals and ends.
     pub fn handle_timeout(&mut self, now: Nanos, random: &mut Random) -> Vec<Effect> {
         let mut effects = Vec::new();
         while let Some((id, entry)) = self.slots.pop_due(now) {
             match entry {
                 Entry::HalfOpen(_) => {}
-                Entry::Asking(asking) => {
-                    self.asker().ask_again(now, id, *asking, random, &mut effects);
+                Entry::Initiated(initiated) => {
+                    self.initiator_side().retry(now, id, *initiated, random, &mut effects);
                 }
-                Entry::Live(live) => self.age(now, id, *live, random, &mut effects),
+                Entry::Live(live) => self.expire_or_renew(now, id, *live, random, &mut effects),
             }
         }
         effects
     }
 
-    /// Ends an association, or an attempt to get one, and tells the other side.
+    /// Ends an association, or an attempt to get one, and notifies the other side.
     pub fn end(&mut self, id: AssociationId) -> Vec<Effect> {
         self.slots.end(id)
     }
 
-    /// The associations that there are.
+    /// Returns the ids of all associations.
     pub fn ids(&self) -> impl Iterator<Item = AssociationId> {
         let live = self.slots.entries().filter(|(_, entry)| matches!(entry, Entry::Live(_)));
         live.map(|(id, _)| id)
     }
 
-    /// How many there are of each kind.
+    /// Returns the number of entries by kind.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.slots.counts()
     }
 
-    /// How many messages were not answered, and why.
+    /// Returns the number of unanswered messages by reason.
     #[must_use]
     pub const fn refused(&self) -> &BTreeMap<Refusal, u64> {
         &self.refused
     }
 
     /// Returns the initiator's view of the table: this side asks.
-    const fn asker(&mut self) -> Asker<'_> {
-        Asker { me: &self.me, slots: &mut self.slots, bucket: &mut self.bucket }
+    const fn initiator_side(&mut self) -> InitiatorSide<'_> {
+        InitiatorSide { local: &self.local, slots: &mut self.slots, bucket: &mut self.bucket }
     }
 
     /// Returns the responder's view of the table: this side answers.
-    const fn answering(&mut self) -> Answering<'_> {
-        let Self { me, slots, bucket, cookies, .. } = self;
-        Answering { me, slots, bucket, cookies }
+    const fn responder_side(&mut self) -> ResponderSide<'_> {
+        let Self { local, slots, bucket, cookies, .. } = self;
+        ResponderSide { local, slots, bucket, cookies }
     }
 
-    fn ended_by_peer(&mut self, id: AssociationId, mac: &[u8; MAC_LENGTH]) -> Taken {
+    fn ended_by_peer(&mut self, id: AssociationId, mac: &[u8; MAC_LENGTH]) -> Handled {
         match self.slots.get(id) {
-            Some(Entry::Live(live)) if live.end_theirs.has_made(mac, &id.to_bytes()) => {}
+            Some(Entry::Live(live)) if live.end_theirs.verify(mac, &id.to_bytes()) => {}
             Some(Entry::Live(_)) => return refuse(Refusal::Forged),
-            // In place of the confirmation: who was asked wants nothing of it.
-            Some(Entry::Asking(asking)) => match &asking.stage {
-                Stage::Met { met, .. }
-                    if met.roots.theirs.derive("end").has_made(mac, &id.to_bytes()) => {}
-                Stage::Met { .. } => return refuse(Refusal::Forged),
-                Stage::Asked { .. } => return refuse(Refusal::Unexpected),
+            // An end in place of the confirmation: the responder rejects the association.
+            Some(Entry::Initiated(initiated)) => match &initiated.stage {
+                Stage::AwaitConfirm { agreement, .. }
+                    if agreement.roots.theirs.derive("end").verify(mac, &id.to_bytes()) => {}
+                Stage::AwaitConfirm { .. } => return refuse(Refusal::Forged),
+                Stage::AwaitAnswer { .. } => return refuse(Refusal::Unexpected),
             },
             _ => return refuse(Refusal::Unexpected),
         }
         let replaced = match self.slots.remove(id) {
-            Some(Entry::Asking(asking)) => asking.replaces.is_some(),
+            Some(Entry::Initiated(initiated)) => initiated.replaces.is_some(),
             _ => false,
         };
         if replaced {
-            // The one that it was to come after goes on, until its own end.
+            // The association that was to be replaced lives on until its own end.
             return Ok(Vec::new());
         }
         Ok(vec![Effect::Ended { id, reason: Reason::ByPeer }])
     }
 
-    /// An association's end has come, or the time to ask for its successor.
-    fn age(
+    /// Ends an association that has expired, or starts the handshake for its successor.
+    fn expire_or_renew(
         &mut self,
         now: Nanos,
         id: AssociationId,
@@ -223,20 +227,20 @@ impl Associations {
             effects.push(Effect::Ended { id, reason: Reason::Expired });
             return;
         }
-        live.renew = Some(now + ASK_TIME_MAX + RENEW_AGAIN);
+        live.renew = Some(now + ATTEMPT_TIME_MAX + RENEW_AGAIN);
         let peer = Peer { address: live.address, principal: Some(live.principal) };
         self.slots.insert(id, live.deadline(), Entry::Live(Box::new(live)));
-        // With too many handshakes under way it is tried again later.
-        if let Ok((_, asked)) = self.asker().ask(now, peer, Some(id), random) {
+        // Too many handshakes in progress: retried later.
+        if let Ok((_, asked)) = self.initiator_side().start(now, peer, Some(id), random) {
             effects.extend(asked);
         }
     }
 }
 
-/// What becomes of a message: effects, or why none, and what its sender is told.
-type Taken = Result<Vec<Effect>, (Refusal, Vec<Effect>)>;
+/// Result of a message: effects, or the reason for a refusal with the datagrams to send.
+type Handled = Result<Vec<Effect>, (Refusal, Vec<Effect>)>;
 
-fn refuse(refusal: Refusal) -> Taken {
+fn refuse(refusal: Refusal) -> Handled {
     Err((refusal, Vec::new()))
 }
 
@@ -247,7 +251,7 @@ fn bounded(token: String) -> Result<String, AssociationError> {
     }
 }
 
-/// An IPv4 address is the same whichever kind of socket saw it.
+/// Normalizes IPv4-mapped addresses, so that an IPv4 address is the same whichever socket saw it.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

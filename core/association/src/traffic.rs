@@ -1,6 +1,6 @@
-//! The keys of one association on their way from the process that shook hands to the one that
-//! handles packets. There is one value of it and it moves: whoever gets it opens each counter
-//! once. When that process ends, so does the association; nobody has the keys a second time.
+//! Keys of one association, in transit from the process that made the handshake to the one that
+//! handles packets. The value is moved and never copied: its holder opens each counter once, and
+//! the association ends with the holder's process.
 
 use crate::packet::{Opener, Sealer};
 use crate::secret::{Chain, Secret, wipe_stack};
@@ -10,29 +10,30 @@ use trust::PublicKey;
 use units::Nanos;
 use zeroize::Zeroizing;
 
-/// Most bytes of the keys of one association between processes: they have fixed sizes, and
-/// their numbers take at most ten bytes each.
+/// Largest encoding of the keys of one association, in bytes: secrets have fixed sizes, and each
+/// number takes at most ten bytes.
 pub const TRAFFIC_LENGTH_MAX: usize = 256;
 
-/// What writing and reading have on their stack, generously.
+/// Upper estimate of the stack that encoding and decoding use, in bytes.
 const POSTCARD_STACK: usize = 4096;
 
-/// Why bytes are no keys of an association. Our fault: they come from a process of ours.
+/// Decoding error. A fault of this software: the bytes come from another of its processes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("these are no keys of an association: {0}; both processes have to be of one version")]
+#[error("the bytes are not an association's keys: {0}; both processes must have the same version")]
 pub struct TrafficError(String);
 
-/// An association's keys, its limits, and whose it is.
+/// Keys of an association, with its ids, its peer and its end.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Traffic {
-    /// By which the other side names it in what it sends here.
+    /// Id by which the other side addresses this side.
     pub id: AssociationId,
-    /// By which it is named in what is sent there.
+    /// Id by which this side addresses the other side.
     pub peer_id: AssociationId,
-    /// Who is at the other side.
+    /// Principal of the other side.
     #[serde(with = "principal")]
     pub principal: PublicKey,
-    /// When it ends, by the node's monotonic clock. Its holder stops then, or before when told.
+    /// End of the association, by the node's monotonic clock. The holder stops then, or earlier on
+    /// request.
     pub until: Nanos,
     open: Secret,
     seal: Secret,
@@ -49,10 +50,10 @@ impl Traffic {
         Self { id, peer_id, principal, until, open, seal }
     }
 
-    /// For the way to another process: secret bytes, overwritten when they go.
+    /// Encodes the keys for another process: secret bytes, overwritten on drop.
     ///
     /// # Errors
-    /// Never in practice: all of it can be written.
+    /// Never in practice: every value can be encoded.
     pub fn to_bytes(&self) -> Result<Zeroizing<Vec<u8>>, TrafficError> {
         let mut bytes = Zeroizing::new(vec![0; TRAFFIC_LENGTH_MAX]);
         let written = postcard::to_slice(self, &mut bytes).map(|written| written.len());
@@ -61,10 +62,10 @@ impl Traffic {
         Ok(bytes)
     }
 
-    /// On the other side of it.
+    /// Decodes the keys in the other process.
     ///
     /// # Errors
-    /// When they are something else.
+    /// The bytes are not an encoding of keys.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, TrafficError> {
         let read = postcard::take_from_bytes(bytes);
         wipe_stack::<POSTCARD_STACK>();
@@ -74,7 +75,8 @@ impl Traffic {
         }
     }
 
-    /// What opens packets from the other side, and what seals packets to it.
+    /// Splits the keys into the one that opens the other side's packets and the one that seals
+    /// packets to it.
     #[must_use]
     pub fn split(self) -> (Opener, Sealer) {
         let opener = Opener::new(self.id, Chain::new(&self.open));
@@ -86,7 +88,7 @@ fn error(error: postcard::Error) -> TrafficError {
     TrafficError(error.to_string())
 }
 
-/// The secrets that a handshake ends with, one for each direction.
+/// Root secrets of a handshake, one for each direction.
 #[derive(Debug)]
 pub struct Roots {
     pub(crate) ours: Secret,

@@ -1,49 +1,49 @@
-//! Which counters have been seen: a ring of bits (RFC 6479, whose code is not used).
+//! Replay window: a ring of bits over the counters seen (RFC 6479, whose code is not used).
 //!
 //! ```text
 //!  highest = 1,000,003                     bit of a counter: word (counter / 64) mod 256
 //!  ┌──────┬──────┬─────────┬──────┐
-//!  │ word │ word │ …  256  │ word │ ◀── the word of the highest is never whole: it counts as
-//!  └──────┴──────┴─────────┴──────┘     none, so 255 words say what is behind it
+//!  │ word │ word │ …  256  │ word │ ◀── the word of the highest is incomplete and counts as
+//!  └──────┴──────┴─────────┴──────┘     none: 255 words cover what is below it
 //! ```
 //!
-//! What is older than the window is refused, whether it was seen or not.
+//! Counters older than the window are refused, whether they were seen or not.
 
 /// Words of the ring: a power of two, so that a word is found without a division.
 const WORDS: usize = 256;
 const WORD_BITS: u64 = u64::BITS as u64;
 
-/// How far behind the highest counter one is still accepted. At a million packets a second
-/// that is 16 ms between two ways through a network, or two queues of one.
+/// Largest distance below the highest counter at which a counter is still accepted. At a million
+/// packets a second that is a reordering of 16 ms.
 pub const REACH: u64 = (WORDS as u64 - 1) * WORD_BITS;
 
 const _: () = assert!(WORDS.is_power_of_two());
 const _: () = assert!(REACH >= 8192, "what was promised");
 
-/// Why a counter is not accepted.
+/// Reason why a counter is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stale {
-    /// It was accepted before.
+    /// The counter was accepted before.
     #[error("the counter {counter} was accepted before")]
     Replayed {
-        /// The packet's.
+        /// Counter of the packet.
         counter: u64,
     },
-    /// Nobody remembers whether it was.
+    /// The counter is below the window; whether it was seen is unknown.
     #[error("the counter {counter} is more than {REACH} behind the highest, {highest}")]
     TooOld {
-        /// The packet's.
+        /// Counter of the packet.
         counter: u64,
-        /// The highest that was accepted.
+        /// Highest counter accepted so far.
         highest: u64,
     },
 }
 
-/// The counters of one direction of one association.
+/// Counters accepted in one direction of one association.
 #[derive(Clone, Debug)]
 pub struct Window {
     words: Box<[u64; WORDS]>,
-    /// One more than the highest that was accepted: 0 is none.
+    /// Highest counter accepted, plus one; 0 before the first.
     next: u64,
 }
 
@@ -54,10 +54,11 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Whether this counter could be accepted. It costs a few instructions, before the tag.
+    /// Checks whether this counter could be accepted. Takes a few instructions; called before the
+    /// tag is verified.
     ///
     /// # Errors
-    /// When it was accepted before, or is too old.
+    /// The counter was accepted before, or is below the window.
     pub fn check(&self, counter: u64) -> Result<(), Stale> {
         if counter >= self.next {
             return Ok(());
@@ -66,26 +67,26 @@ impl Window {
         if highest - counter > REACH {
             return Err(Stale::TooOld { counter, highest });
         }
-        let (word, bit) = place(counter);
+        let (word, bit) = position(counter);
         if self.words[word] & bit == 0 { Ok(()) } else { Err(Stale::Replayed { counter }) }
     }
 
-    /// Notes that this counter is accepted: once its packet's tag is right, never before.
+    /// Marks this counter as accepted. Called only after the packet's tag was verified.
     ///
     /// # Errors
-    /// As [`Window::check`], and then nothing is noted.
+    /// Errors of [`Window::check`], in which case nothing is marked.
     pub fn accept(&mut self, counter: u64) -> Result<(), Stale> {
         self.check(counter)?;
         if counter >= self.next {
             self.clear_up_to(counter);
             self.next = counter.saturating_add(1);
         }
-        let (word, bit) = place(counter);
+        let (word, bit) = position(counter);
         self.words[word] |= bit;
         Ok(())
     }
 
-    /// Forgets the words between the one of the highest and the one of this counter.
+    /// Clears the words between that of the highest counter and that of this one.
     fn clear_up_to(&mut self, counter: u64) {
         let last = self.next.saturating_sub(1) / WORD_BITS;
         let ahead = counter / WORD_BITS - last;
@@ -95,7 +96,7 @@ impl Window {
     }
 }
 
-fn place(counter: u64) -> (usize, u64) {
+fn position(counter: u64) -> (usize, u64) {
     ((counter / WORD_BITS) as usize % WORDS, 1 << (counter % WORD_BITS))
 }
 
@@ -105,7 +106,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// The same with a set that forgets nothing.
+    /// Reference model: a set of all counters ever accepted.
     #[derive(Default)]
     struct Model {
         seen: BTreeSet<u64>,
@@ -134,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_ring_says_what_a_set_that_forgets_nothing_says(counters in counters()) {
+        fn the_ring_agrees_with_a_set_that_forgets_nothing(counters in counters()) {
             let (mut window, mut model) = (Window::default(), Model::default());
             for counter in counters {
                 let checked = window.check(counter);
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_counter_there_is_overflows_nothing() {
+    fn the_largest_counter_overflows_nothing() {
         let mut window = Window::default();
         window.accept(u64::MAX - 1).unwrap();
         assert_eq!(window.accept(u64::MAX - 1), Err(Stale::Replayed { counter: u64::MAX - 1 }));

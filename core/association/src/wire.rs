@@ -1,4 +1,4 @@
-//! The messages between nodes, as bytes: one datagram each, all with the same first eight bytes.
+//! Wire format of messages between nodes: one datagram each, all with the same eight-byte header.
 //!
 //! ```text
 //!  0                   1                   2                   3
@@ -10,7 +10,7 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! What is not exactly as described is refused: there is one way to write each message.
+//! Any deviation from the description is refused: each message has exactly one encoding.
 
 use crate::secret::MAC_LENGTH;
 use serde::{Deserialize, Serialize};
@@ -18,21 +18,22 @@ use std::fmt;
 use std::num::NonZeroU32;
 use trust::token;
 
-/// The version that is spoken here.
+/// Protocol version of this implementation.
 pub const VERSION: u8 = 1;
-/// Bytes that every message begins with.
+/// Length of the header in bytes.
 pub const HEADER_LENGTH: usize = 8;
-/// The first message is padded to this: no answer to somebody who has not shown that the
-/// address is his is longer. It is what QUIC takes (RFC 9000, section 14.1) and passes every
-/// path that IPv6 passes (1,280 bytes, less 48 of headers).
+/// Length to which message 1 is padded, in bytes. No answer to an unproven address is longer, so
+/// that nothing is amplified. QUIC uses the same (RFC 9000, section 14.1), and it passes every IPv6
+/// path (1,280 bytes, less 48 of headers).
 pub const INITIATION_LENGTH: usize = 1200;
-/// Most bytes of a message of the handshake: a token, and what is around it.
+/// Longest handshake message in bytes: a token and its overhead.
 pub const MESSAGE_LENGTH_MAX: usize = token::LENGTH_MAX + 512;
-/// A public key of X25519.
+/// Length of an X25519 public key in bytes.
 pub const EPHEMERAL_LENGTH: usize = 32;
-/// What shows that somebody receives at an address.
+/// Length of a cookie, which proves that the sender receives at its address, in bytes.
 pub const COOKIE_LENGTH: usize = MAC_LENGTH;
-/// Noise of the first message: an ephemeral key, the initiator's association id, padding.
+/// Length of the Noise part of message 1: an ephemeral key, the initiator's association id,
+/// padding.
 const INITIATION_NOISE: usize = INITIATION_LENGTH - HEADER_LENGTH - COOKIE_LENGTH;
 const COOKIE_MESSAGE_LENGTH: usize = HEADER_LENGTH + COOKIE_LENGTH + EPHEMERAL_LENGTH;
 const MAC_MESSAGE_LENGTH: usize = HEADER_LENGTH + MAC_LENGTH;
@@ -40,14 +41,14 @@ const MAC_MESSAGE_LENGTH: usize = HEADER_LENGTH + MAC_LENGTH;
 const _: () = assert!(COOKIE_MESSAGE_LENGTH < INITIATION_LENGTH, "no amplification");
 const _: () = assert!(MESSAGE_LENGTH_MAX < 65_507, "one datagram");
 
-/// The number by which the receiver of a packet finds its association: random, chosen by the
-/// receiver, never 0.
+/// Association id: the number by which the receiver of a packet finds the association. Random,
+/// chosen by the receiver, never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AssociationId(NonZeroU32);
 
 impl AssociationId {
-    /// By its number; 0 is nobody's.
+    /// Makes an id from a number; `None` for 0, which is reserved.
     #[must_use]
     pub const fn new(id: u32) -> Option<Self> {
         match NonZeroU32::new(id) {
@@ -56,7 +57,7 @@ impl AssociationId {
         }
     }
 
-    /// As on the wire.
+    /// Returns the id as on the wire.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 4] {
         self.0.get().to_be_bytes()
@@ -69,43 +70,43 @@ impl fmt::Display for AssociationId {
     }
 }
 
-/// Why a datagram is none of ours. Its sender's fault, or the network's.
+/// Reason why a datagram is not a valid message. The fault of its sender, or of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// Cut off.
+    /// The datagram is shorter than the message requires.
     #[error("{length} bytes are too few: this message has at least {at_least}")]
     TooShort {
-        /// What there is.
+        /// Length of the datagram in bytes.
         length: usize,
-        /// What there has to be.
+        /// Least length in bytes.
         at_least: usize,
     },
-    /// More than it can have.
+    /// The datagram is longer than the message allows.
     #[error("{length} bytes are too many: this message has at most {at_most}")]
     TooLong {
-        /// What there is.
+        /// Length of the datagram in bytes.
         length: usize,
-        /// What there may be.
+        /// Largest length in bytes.
         at_most: usize,
     },
-    /// Spoken by somebody newer, or no message at all.
-    #[error("version {0} is not spoken here, {VERSION} is")]
+    /// The version is a newer one, or the datagram belongs to another protocol.
+    #[error("protocol version {0} is not supported; {VERSION} is")]
     Version(u8),
-    /// No such message in this version.
+    /// The type does not exist in this version.
     #[error("there is no message of type {0}")]
     Type(u8),
-    /// Flags that this message does not have.
-    #[error("this message has no flags {0:#04x}")]
+    /// The message has flags that its type does not define.
+    #[error("this message type does not have the flags {0:#04x}")]
     Flags(u8),
-    /// Bytes that are zero in this version are not.
-    #[error("bytes that have to be zero are not")]
+    /// Bytes reserved as zero are not zero.
+    #[error("reserved bytes are not zero")]
     NotZero,
-    /// An association id is 0 where there has to be one, or the other way round.
-    #[error("this message has an association id where it must not, or none where it has to")]
+    /// The association id is 0 where the message requires one, or is not 0 where it must be.
+    #[error("the message has an association id where none is allowed, or lacks a required one")]
     Association,
 }
 
-/// The types of messages.
+/// Message types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Type {
@@ -135,21 +136,21 @@ impl Type {
     }
 }
 
-/// Who has to look at a datagram.
+/// Class of a datagram, by which it is dispatched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Whoever does handshakes.
+    /// Handshake message, for the association table.
     Handshake,
-    /// Whoever has the keys of this association.
+    /// Active packet, for the holder of this association's keys.
     Active(AssociationId),
-    /// Nobody vouches for it: it may name a module that is for anyone.
+    /// Unauthenticated active packet, which may name a module marked `anyone`.
     Anyone,
 }
 
-/// Tells who has to look at a datagram, by its first eight bytes.
+/// Returns the class of a datagram from its first eight bytes.
 ///
 /// # Errors
-/// When nobody has to.
+/// The datagram has no valid header.
 #[inline]
 pub fn kind(datagram: &[u8]) -> Result<Kind, WireError> {
     let header = Header::read(datagram)?;
@@ -159,7 +160,7 @@ pub fn kind(datagram: &[u8]) -> Result<Kind, WireError> {
     }
 }
 
-/// The first eight bytes.
+/// Header of eight bytes.
 #[derive(Clone, Copy, Debug)]
 struct Header {
     kind: Type,
@@ -190,7 +191,7 @@ impl Header {
     }
 }
 
-/// The header of an active packet: its flags, and whose it is.
+/// Returns the flags and the association id of an active packet.
 #[inline]
 pub(crate) fn active_header(datagram: &[u8]) -> Result<(u8, Option<AssociationId>), WireError> {
     let header = Header::read(datagram)?;
@@ -204,62 +205,62 @@ pub(crate) fn write_active_header(flags: u8, to: Option<AssociationId>) -> [u8; 
     Header { kind: Type::Active, flags, to }.to_bytes()
 }
 
-/// A message of the handshake, whose length fits and whose fixed bytes are right.
+/// Handshake message whose lengths and fixed bytes have been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'d> {
-    /// The first: somebody wants an association.
+    /// Message 1: requests an association.
     Initiation {
-        /// What shows that he receives at his address; zeros if he was not asked.
+        /// Proof of the source address; zeros if none was required.
         cookie: &'d [u8; COOKIE_LENGTH],
-        /// His ephemeral key, the beginning of what follows.
+        /// Ephemeral key of the initiator, which begins `noise`.
         ephemeral: &'d [u8; EPHEMERAL_LENGTH],
-        /// Noise, message 1.
+        /// Message 1 of Noise.
         noise: &'d [u8],
     },
-    /// The second: who answers.
+    /// Message 2: carries the responder's identity.
     Answer {
-        /// The initiator.
+        /// Id of the initiator.
         to: AssociationId,
-        /// Noise, message 2.
+        /// Message 2 of Noise.
         noise: &'d [u8],
     },
-    /// The third: who asked.
+    /// Message 3: carries the initiator's identity.
     Finish {
-        /// The responder.
+        /// Id of the responder.
         to: AssociationId,
-        /// Noise, message 3.
+        /// Message 3 of Noise.
         noise: &'d [u8],
     },
-    /// Ask again, with this.
+    /// Request to repeat message 1 with this cookie.
     Cookie {
-        /// The initiator.
+        /// Id of the initiator.
         to: AssociationId,
-        /// What to ask with.
+        /// Cookie for the repeated message 1.
         cookie: &'d [u8; COOKIE_LENGTH],
-        /// What was asked: only who saw the question knows it.
+        /// Ephemeral key of message 1, which proves that the sender has seen it.
         ephemeral: &'d [u8; EPHEMERAL_LENGTH],
     },
-    /// The third message has arrived.
+    /// Confirmation of message 3.
     Confirm {
-        /// The initiator.
+        /// Id of the initiator.
         to: AssociationId,
-        /// Shows that the responder has the keys.
+        /// Proof that the responder has the keys.
         mac: &'d [u8; MAC_LENGTH],
     },
-    /// The other side's association ends.
+    /// End of an association.
     End {
-        /// This side's.
+        /// Id on the receiver's side.
         to: AssociationId,
-        /// Shows who says so.
+        /// Proof that the sender has the keys.
         mac: &'d [u8; MAC_LENGTH],
     },
 }
 
 impl<'d> Message<'d> {
-    /// Reads a message of the handshake.
+    /// Parses a handshake message.
     ///
     /// # Errors
-    /// When it is none.
+    /// The datagram is not a valid handshake message.
     pub fn read(datagram: &'d [u8]) -> Result<Self, WireError> {
         let header = Header::read(datagram)?;
         let body = &datagram[HEADER_LENGTH..];
@@ -296,7 +297,7 @@ impl<'d> Message<'d> {
     }
 }
 
-/// A body of a message of exactly this length, and what comes first in it.
+/// Splits a body of exactly the expected length after its first field.
 fn exactly<const FIRST: usize>(
     body: &[u8],
     message: usize,
@@ -314,7 +315,7 @@ fn fixed(bytes: &[u8]) -> Result<&[u8; EPHEMERAL_LENGTH], WireError> {
     bytes.try_into().map_err(|_| WireError::TooShort { length, at_least: EPHEMERAL_LENGTH })
 }
 
-/// What Noise reads, within bounds: it knows itself what is too short.
+/// Checks the length of a Noise message against its upper bound; Noise itself checks the lower one.
 fn noise(body: &[u8]) -> Result<&[u8], WireError> {
     let length = body.len() + HEADER_LENGTH;
     if length > MESSAGE_LENGTH_MAX {
@@ -323,14 +324,14 @@ fn noise(body: &[u8]) -> Result<&[u8], WireError> {
     Ok(body)
 }
 
-/// What the first message says beside its key: whose it is, and padding.
+/// Returns the payload of message 1: the initiator's id, and padding.
 pub(crate) fn initiation_payload(id: AssociationId) -> Vec<u8> {
     let mut payload = id.to_bytes().to_vec();
     payload.resize(INITIATION_NOISE - EPHEMERAL_LENGTH, 0);
     payload
 }
 
-/// Whose it is.
+/// Returns the initiator's id in the payload of message 1.
 pub(crate) fn initiator_of(payload: &[u8]) -> Option<AssociationId> {
     AssociationId::new(u32::from_be_bytes(*payload.first_chunk()?))
 }

@@ -1,4 +1,4 @@
-//! What somebody without keys can do: floods, forged and changed messages.
+//! Attacks without keys: floods, forged and changed messages.
 
 mod common;
 
@@ -12,7 +12,7 @@ use units::Nanos;
 const SECOND: Nanos = Nanos::from_millis(1000);
 const FLOOD: u64 = 100_000;
 
-/// A message 1 of nobody, from anywhere.
+/// Generates a message 1 without valid content, from a random address.
 fn bogus(chance: &mut Chance) -> (SocketAddr, Vec<u8>) {
     let mut datagram = vec![0; INITIATION_LENGTH];
     datagram[0] = 0x11;
@@ -24,7 +24,7 @@ fn bogus(chance: &mut Chance) -> (SocketAddr, Vec<u8>) {
 }
 
 #[test]
-fn a_hundred_thousand_bogus_initiations_grow_nothing_and_disturb_nobody() {
+fn a_flood_of_bogus_initiations_grows_no_state_and_disturbs_no_association() {
     let mut network = pair(31);
     let before = network.node(2).table.counts();
     let mut chance = Chance(31);
@@ -44,7 +44,7 @@ fn a_hundred_thousand_bogus_initiations_grow_nothing_and_disturb_nobody() {
     let refused = network.node(2).table.refused().clone();
     assert!(refused[&Refusal::CookieNeeded] >= FLOOD - UNPROVEN_MAX as u64, "{refused:?}");
 
-    // The association goes on, and somebody real gets in while it lasts.
+    // The association continues, and a genuine initiator gets one during the flood.
     let mut datagram = vec![0; association::packet::OVERHEAD];
     let sealer = &mut network.node(1).newest().unwrap().sealer;
     sealer.seal(Protection::Encrypted, Role::Call, &[1; 32], &mut datagram).unwrap();
@@ -59,13 +59,13 @@ fn a_hundred_thousand_bogus_initiations_grow_nothing_and_disturb_nobody() {
 }
 
 #[test]
-fn one_prefix_cannot_take_every_place_even_with_cookies() {
+fn one_prefix_cannot_fill_the_table_even_with_cookies() {
     let mut network = Network::new(32, Faults::default(), [Node::new(Nanos(1), 2, "", 32)]);
     let mut chance = Chance(32);
     for number in 0..2000u64 {
         let (_, mut datagram) = bogus(&mut chance);
         let from = SocketAddr::from(([192, 0, 2, number as u8], 1000 + (number % 7) as u16));
-        // Somebody who receives there: he comes back with the cookie.
+        // Initiator that receives at its address: it repeats message 1 with the cookie.
         for (_, answer) in network.node(2).handle(Nanos(1), from, &datagram) {
             if answer[0] == 0x14 {
                 datagram[8..40].copy_from_slice(&answer[8..40]);
@@ -76,14 +76,14 @@ fn one_prefix_cannot_take_every_place_even_with_cookies() {
     let counts = network.node(2).table.counts();
     assert_eq!((counts.half_open, counts.unproven), (32, 8));
     assert!(network.node(2).table.refused()[&Refusal::PrefixFull] > 1000);
-    // Elsewhere there is room.
+    // Other prefixes are not affected.
     let (_, datagram) = bogus(&mut chance);
     let from = SocketAddr::from(([198, 51, 100, 1], 1));
     assert_eq!(network.node(2).handle(Nanos(1), from, &datagram).len(), 1);
 }
 
 #[test]
-fn computations_per_second_have_a_bound_whatever_comes() {
+fn computations_per_second_are_bounded_under_any_load() {
     let tight = Config { budget: Budget(100), ..config(2, "") };
     let mut node = Node::with(Nanos(1), 2, tight, 33);
     let mut chance = Chance(33);
@@ -100,7 +100,7 @@ fn computations_per_second_have_a_bound_whatever_comes() {
             }
         }
     }
-    // Ten seconds and a burst of 75, at four computations each.
+    // Limit: ten seconds and a burst of 75, at four computations each.
     assert!((200..=270).contains(&answers), "{answers}");
     assert!(node.table.refused()[&Refusal::BudgetSpent] > 10_000);
 }
@@ -110,7 +110,7 @@ fn a_message_with_any_byte_changed_leads_to_no_association() {
     let mut tried = 0;
     for which in 0..4 {
         let length = pair(34).recorded[which].2.len();
-        // Message 1 is mostly padding: every byte of what is not, some of what is.
+        // Message 1 is mostly padding: every other byte is changed, and some of the padding.
         let step = |at: usize| if which == 0 && at > 80 { 97 } else { 1 };
         let mut at = 0;
         while at < length {
@@ -124,7 +124,7 @@ fn a_message_with_any_byte_changed_leads_to_no_association() {
     assert!(tried > 1000, "{tried}");
 }
 
-/// A handshake of which one message arrives changed, and nothing is sent again.
+/// Runs a handshake in which one message arrives changed, and nothing is repeated.
 fn changed(which: usize, at: usize, bit: u8) {
     let nodes =
         [(1, "token of 1"), (2, "")].map(|(byte, token)| Node::new(Nanos(1), byte, token, 34));
@@ -146,7 +146,7 @@ fn changed(which: usize, at: usize, bit: u8) {
 }
 
 #[test]
-fn who_guesses_the_number_of_an_association_can_neither_end_nor_confirm_it() {
+fn a_guessed_association_id_can_neither_end_nor_confirm_it() {
     let mut network = pair(35);
     let id = network.node(2).newest[0];
     let now = network.now;
@@ -161,12 +161,12 @@ fn who_guesses_the_number_of_an_association_can_neither_end_nor_confirm_it() {
 }
 
 #[test]
-fn an_end_of_one_direction_is_none_of_the_other() {
+fn an_end_of_one_direction_is_invalid_in_the_other() {
     let mut network = pair(36);
     let (now, id) = (network.now, network.node(1).newest[0]);
     let sent = network.node(1).end(id);
     let (_, mut end) = sent.into_iter().next().unwrap();
-    // Back to its sender, who had another association meanwhile.
+    // Reflected to its sender, which has another association by then.
     let other = network.connect(1, 2);
     network.run(SECOND);
     end[4..8].copy_from_slice(&other.to_bytes());
@@ -209,7 +209,7 @@ fn random_bytes_are_refused() {
 }
 
 #[test]
-fn a_node_whose_messages_are_sent_back_does_not_get_to_know_itself() {
+fn a_node_whose_messages_are_reflected_does_not_authenticate_to_itself() {
     let mut node = Node::new(Nanos(1), 1, "", 39);
     let (_, mut sent) = node.connect(Nanos(1), 2, None);
     let mut kinds = Vec::new();

@@ -1,9 +1,10 @@
-//! How associations begin, are renewed and end.
+//! Establishment, renewal and end of associations.
 
 mod common;
 
 use association::table::{
-    ASK_TIME_MAX, ASSOCIATIONS_PER_PRINCIPAL_MAX, LIFETIME_MAX, RENEW_AFTER, RENEW_AGAIN, Refusal,
+    ASSOCIATIONS_PER_PRINCIPAL_MAX, ATTEMPT_TIME_MAX, LIFETIME_MAX, RENEW_AFTER, RENEW_AGAIN,
+    Refusal,
 };
 use association::wire::INITIATION_LENGTH;
 use association::{
@@ -16,7 +17,7 @@ use units::Nanos;
 const SECOND: Nanos = Nanos::from_millis(1000);
 
 #[test]
-fn both_sides_learn_who_the_other_is_and_what_he_may() {
+fn both_sides_learn_the_others_principal_and_capability() {
     let mut network = pair(1);
     let (byte_1, byte_2) = (principal(1), principal(2));
     let at_1 = network.node(1).newest().map(|keys| (keys.peer, keys.token.clone(), keys.is_ours));
@@ -46,7 +47,7 @@ fn the_keys_go_to_another_process_as_bytes_once() {
     let mut network = Network::new(3, Faults::default(), nodes);
     network.connect(1, 2);
     network.run(SECOND);
-    // What the harness took apart, a daemon would have sent to its cell.
+    // Reassembled from the harness's parts: a daemon would have sent this to its cell.
     let mut chance = Chance(9);
     let mut random = |into: &mut [u8]| chance.fill(into);
     let mut tables =
@@ -86,18 +87,18 @@ fn the_keys_go_to_another_process_as_bytes_once() {
 }
 
 #[test]
-fn over_a_bad_network_both_sides_know_each_other_in_the_end() {
+fn over_a_lossy_network_both_sides_establish_the_association() {
     for seed in 0..60 {
         let faults = Faults { lost: 4, doubled: 4, changed: 6, delay_max: Nanos::from_millis(400) };
         let nodes = [1, 2, 3].map(|byte| Node::new(Nanos(1), byte, "a token", seed));
         let mut network = Network::new(seed, faults, nodes);
-        // A third of all messages is lost or worthless: who got no answer asks again.
+        // A third of all messages is lost or corrupted: unanswered initiators start over.
         let mut missing = vec![(1, 2), (3, 2), (2, 1)];
         for _ in 0..4 {
             let mut rest = Vec::new();
             let asked: Vec<_> =
                 missing.iter().map(|(from, to)| network.connect(*from, *to)).collect();
-            network.run(ASK_TIME_MAX);
+            network.run(ATTEMPT_TIME_MAX);
             for (id, (from, to)) in asked.into_iter().zip(missing) {
                 let node = network.node(from);
                 if !node.all.contains(&id) {
@@ -112,7 +113,7 @@ fn over_a_bad_network_both_sides_know_each_other_in_the_end() {
 }
 
 #[test]
-fn who_is_asked_for_is_who_answers_or_nobody_learns_who_asks() {
+fn only_the_requested_principal_learns_the_initiators_identity() {
     let nodes = [1, 2].map(|byte| Node::new(Nanos(1), byte, "", 4));
     let mut network = Network::new(4, Faults::default(), nodes);
     let now = network.now;
@@ -155,7 +156,7 @@ fn an_association_has_a_successor_before_it_ends_and_none_is_kept() {
     assert!(network.node(1).keys.contains_key(&first), "what is on its way is still opened");
     network.run(LIFETIME_MAX);
     assert_eq!(network.node(1).ended[0], (first, Reason::Expired));
-    // An hour later there are one or two, and there was never none.
+    // After an hour there are one or two, and there was always at least one.
     for _ in 0..3600 {
         network.run(SECOND);
         for byte in [1, 2] {
@@ -175,7 +176,7 @@ fn a_renewal_that_fails_is_tried_again_and_then_the_association_ends() {
     network.run(LIFETIME_MAX);
     assert_eq!(network.node(1).ended, [(id, Reason::Expired)]);
     assert!(network.node(1).keys.is_empty() && network.node(2).keys.is_empty());
-    network.run(ASK_TIME_MAX + RENEW_AGAIN);
+    network.run(ATTEMPT_TIME_MAX + RENEW_AGAIN);
     for byte in [1, 2] {
         assert_eq!(network.node(byte).table.counts(), Default::default());
         assert_eq!(network.node(byte).table.next_timeout(), None);
@@ -183,7 +184,7 @@ fn a_renewal_that_fails_is_tried_again_and_then_the_association_ends() {
 }
 
 #[test]
-fn whoever_ends_an_association_ends_it_at_both_ends() {
+fn either_side_ends_an_association_at_both_ends() {
     for ending in [1, 2] {
         let mut network = pair(8);
         let ids = [1, 2].map(|byte| network.node(byte).newest[0]);
@@ -201,12 +202,12 @@ fn whoever_ends_an_association_ends_it_at_both_ends() {
 }
 
 #[test]
-fn a_node_that_restarted_is_known_again_and_its_old_associations_run_out() {
+fn a_restarted_node_gets_new_associations_and_its_old_ones_expire() {
     let mut network = pair(9);
     let old = network.node(1).newest[0];
     let now = network.now;
     network.nodes.insert(2, Node::new(now, 2, "", 77));
-    // Whoever uses the association hears nothing, and says so.
+    // The user of the association gets no answers, and requests a renewal.
     let Node { table, chance, .. } = network.node(1);
     let effects = table.renew(now, old, &mut |into| chance.fill(into)).unwrap();
     assert!(table.renew(now, old, &mut |into| chance.fill(into)).unwrap().is_empty(), "once");
@@ -220,7 +221,7 @@ fn a_node_that_restarted_is_known_again_and_its_old_associations_run_out() {
 }
 
 #[test]
-fn a_principal_has_a_few_associations_and_the_oldest_makes_room() {
+fn a_principal_has_a_few_associations_and_the_oldest_is_evicted() {
     let mut network = pair(10);
     let ids: Vec<_> = (0..ASSOCIATIONS_PER_PRINCIPAL_MAX)
         .map(|_| {
@@ -235,10 +236,10 @@ fn a_principal_has_a_few_associations_and_the_oldest_makes_room() {
 }
 
 #[test]
-fn nobody_there_is_said_so() {
+fn a_peer_that_does_not_answer_is_reported() {
     let mut network = Network::new(11, Faults::default(), [Node::new(Nanos(1), 1, "", 11)]);
     let id = network.connect(1, 9);
-    network.run(ASK_TIME_MAX);
+    network.run(ATTEMPT_TIME_MAX);
     assert_eq!(network.node(1).ended, [(id, Reason::NoAnswer)]);
     let sent = network.recorded.len();
     assert!((5..=9).contains(&sent), "{sent} attempts");
@@ -292,7 +293,7 @@ fn a_clock_that_goes_back_ends_nothing_early_and_lets_nothing_in() {
 }
 
 #[test]
-fn who_is_asked_and_wants_nothing_of_it_says_so_instead_of_confirming() {
+fn a_responder_may_end_an_association_instead_of_confirming_it() {
     let mut chance = Chance(9);
     let mut random = |into: &mut [u8]| chance.fill(into);
     let mut tables =
@@ -311,7 +312,7 @@ fn who_is_asked_and_wants_nothing_of_it_says_so_instead_of_confirming() {
     let mut ended = None;
     while let Some((to, datagram)) = on_the_way.pop() {
         let from = address(2 - to as u8);
-        // A forged end does nothing.
+        // A forged end has no effect.
         if to == 0 && datagram.len() == 40 {
             let mut forged = datagram.clone();
             forged[39] ^= 1;
@@ -327,11 +328,11 @@ fn who_is_asked_and_wants_nothing_of_it_says_so_instead_of_confirming() {
             _ => None,
         }));
         match new {
-            // Its confirmation is never sent.
+            // Lost: its confirmation is never sent.
             Some(id) => sends(tables[to].end(id), 1 - to, &mut on_the_way),
             None => sends(effects, 1 - to, &mut on_the_way),
         }
     }
     assert_eq!(ended, Some((asked, Reason::ByPeer)));
-    assert_eq!((tables[0].counts().asking, tables[1].counts().live), (0, 0));
+    assert_eq!((tables[0].counts().initiated, tables[1].counts().live), (0, 0));
 }

@@ -1,5 +1,5 @@
-//! Keys do not stay in memory: this process looks through its own when they should be gone. It
-//! is the only test of its file, so that nothing else runs beside it.
+//! Search for leftover keys: this process searches its own memory after keys should have been
+//! overwritten. The only test of its file, so that nothing else runs in the process.
 
 #![cfg(not(debug_assertions))] // Without optimisation the compiler copies secrets that are only looked at.
 
@@ -15,18 +15,18 @@ use trust::{SecretKey, Seed};
 use units::Nanos;
 use zeroize::Zeroizing;
 
-/// Secrets are noted changed by this, so that the note is not what is found.
+/// Mask of recorded secrets, so that the search does not find the record itself.
 const MASK: u8 = 0x5a;
 
-/// Of a secret the second half is noted: an allocator writes into the first one of what was
-/// given back to it.
+/// Masked record of a secret's second half: an allocator writes into the first half of freed
+/// memory.
 type Note = [u8; 16];
 
 fn hidden(secret: &[u8; 32]) -> Note {
     std::array::from_fn(|at| secret[16 + at] ^ MASK)
 }
 
-/// How many of these secrets are anywhere in the memory of this process that can be written.
+/// Returns how many of these secrets occur anywhere in the writable memory of this process.
 fn found(notes: &[Note], buffer: &mut [u8]) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mut memory = File::open("/proc/self/mem").unwrap();
@@ -46,7 +46,7 @@ fn found(notes: &[Note], buffer: &mut [u8]) -> usize {
                         && bytes.iter().zip(note).all(|(byte, noted)| byte ^ MASK == *noted);
                 }
             }
-            // One that lies across two reads is in both.
+            // Overlap, so that a secret across two reads is found.
             at += if at + (length as u64) < end { length as u64 - 15 } else { length as u64 };
         }
     }
@@ -58,7 +58,7 @@ fn address(which: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, which as u8, 1], 1))
 }
 
-/// A handshake whose random bytes are noted; the keys of both sides, and the tables.
+/// Runs a handshake and records its random bytes; returns both tables and the keys of both sides.
 fn handshake(notes: &mut Vec<Note>) -> ([Associations; 2], Vec<Traffic>) {
     let mut state = 7u64;
     let mut random = |into: &mut [u8]| {
@@ -94,7 +94,8 @@ fn handshake(notes: &mut Vec<Note>) -> ([Associations; 2], Vec<Traffic>) {
     (tables, traffic)
 }
 
-/// Notes what is on its way to another process, and the first keys that follow from it. What the compiler copies meanwhile is below.
+/// Records the keys in transit to another process, and the first keys derived from them. Out of
+/// line, so that compiler copies are on the stack below.
 #[inline(never)]
 fn note_below(traffic: &Traffic, notes: &mut Vec<Note>) {
     let bytes = traffic.to_bytes().unwrap();
@@ -117,8 +118,8 @@ fn note(traffic: &Traffic, notes: &mut Vec<Note>) {
     wipe();
 }
 
-/// Everything that happens to keys: what was noted before they went, and again afterwards. The
-/// stack stays as it is until nobody listens any more.
+/// Runs the whole life of keys. Records are compared before and after they are dropped; the stack
+/// is kept until the receiver hangs up.
 fn live(noted: &Sender<Vec<Note>>, go_on: &Receiver<()>) {
     let mut notes = Vec::with_capacity(64);
     let (tables, traffic) = handshake(&mut notes);

@@ -1,4 +1,4 @@
-//! Whatever was recorded is accepted once, by whom it was for, and never again: not in any
+//! Replay attacks: a recorded packet is accepted once, by its receiver, and never again: not in any
 //! order, not after a restart of either side, not by a successor of the association.
 
 mod common;
@@ -11,7 +11,7 @@ use common::{Chance, Faults, Network, Node, address, pair};
 use std::collections::BTreeSet;
 use units::Nanos;
 
-/// Packets in an ordinary run; `TAM_SOAK=1` makes it a million.
+/// Number of packets in an ordinary run; a million with `TAM_SOAK=1`.
 const COUNT: u64 = 10_000;
 const COUNT_SOAK: u64 = 1_000_000;
 
@@ -19,7 +19,7 @@ fn count() -> u64 {
     if std::env::var_os("TAM_SOAK").is_some() { COUNT_SOAK } else { COUNT }
 }
 
-/// A recorded packet: only what was opened is in the record of its number.
+/// Recorded packet, with the number that it carries.
 struct Recorded {
     datagram: Vec<u8>,
     number: u64,
@@ -35,7 +35,7 @@ fn seal(network: &mut Network, from: u8, number: u64) -> Recorded {
     Recorded { datagram, number }
 }
 
-/// Gives a datagram to a node as its cell would: to the association that it names.
+/// Opens a datagram as a node's cell would: by the association that it names.
 fn open(node: &mut Node, datagram: &[u8]) -> Option<u64> {
     let mut datagram = datagram.to_vec();
     let Ok(association::Kind::Active(id)) = association::wire::kind(&datagram) else {
@@ -45,7 +45,7 @@ fn open(node: &mut Node, datagram: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes((&*opened.payload).try_into().unwrap()))
 }
 
-/// Sends them with losses, doubles, and in another order; what was accepted.
+/// Delivers packets with losses, duplicates and reordering; returns the accepted ones.
 fn deliver(
     network: &mut Network,
     to: u8,
@@ -78,7 +78,7 @@ fn deliver(
     accepted
 }
 
-/// Gives everything that was ever sent to the nodes once more, in another order.
+/// Replays every packet ever sent to all nodes, in another order.
 fn replay(network: &mut Network, packets: &[Recorded], chance: &mut Chance) {
     for _ in 0..packets.len() {
         let packet = &packets[chance.below(packets.len() as u64) as usize];
@@ -93,7 +93,7 @@ fn replay(network: &mut Network, packets: &[Recorded], chance: &mut Chance) {
     }
 }
 
-/// The handshakes too, to both, from wherever they came: nobody gets to know anybody.
+/// Replays the handshakes to both nodes from their original addresses: none establishes anything.
 fn replay_handshakes(network: &mut Network) {
     let recorded = network.recorded.clone();
     let known: Vec<usize> = [1, 2].map(|byte| network.node(byte).all.len()).to_vec();
@@ -102,7 +102,7 @@ fn replay_handshakes(network: &mut Network) {
             for byte in [1, 2] {
                 let now = network.now;
                 let sent = network.node(byte).handle(now, *from, datagram);
-                // Answers go to whom they say they go: the other real node.
+                // Answers are delivered to their destination, the other genuine node.
                 drop(sent);
                 let _ = to;
             }
@@ -119,7 +119,7 @@ fn recorded_packets_are_accepted_once_also_after_restarts_and_by_no_successor() 
     let mut recorded: Vec<Recorded> = (0..count()).map(|it| seal(&mut network, 1, it)).collect();
     let accepted = deliver(&mut network, 2, &recorded, &mut chance);
     assert!(accepted.len() as u64 > count() / 2, "{}", accepted.len());
-    // What was lost on the way, but recorded, may arrive once, within the window.
+    // Packets lost in transit but recorded may arrive once, within the window.
     let late = |network: &mut Network, packet: &Recorded| open(network.node(2), &packet.datagram);
     let late: Vec<u64> = recorded.iter().filter_map(|packet| late(&mut network, packet)).collect();
     assert!(late.iter().all(|number| !accepted.contains(number)));
@@ -149,7 +149,7 @@ fn recorded_packets_are_accepted_once_also_after_restarts_and_by_no_successor() 
 }
 
 #[test]
-fn over_changing_keys_each_packet_is_accepted_at_most_once() {
+fn across_key_changes_each_packet_is_accepted_at_most_once() {
     use association::packet::EPOCH_PACKETS;
     let mut chance = Chance(22);
     let mut network = pair(22);
@@ -178,7 +178,7 @@ fn over_changing_keys_each_packet_is_accepted_at_most_once() {
 }
 
 #[test]
-fn a_million_random_networks_steps_leave_no_number_and_no_packet_used_twice() {
+fn random_network_histories_use_no_id_and_no_packet_twice() {
     for seed in 0..40 {
         let faults = Faults { lost: 5, doubled: 3, changed: 8, delay_max: Nanos::from_millis(900) };
         let nodes = [1, 2, 3].map(|byte| Node::new(Nanos(1), byte, "token", seed));
@@ -188,14 +188,14 @@ fn a_million_random_networks_steps_leave_no_number_and_no_packet_used_twice() {
             act(&mut network, &mut chance);
             network.run(Nanos::from_millis(chance.below(20_000)));
         }
-        // Each association that one side has been told of is one that the other knew.
+        // Associations reported by one side are known to the other.
         for byte in [1u8, 2, 3] {
             assert!(network.node(byte).table.counts().half_open < 100);
         }
     }
 }
 
-/// Something happens: somebody asks, ends, restarts, or the past comes back.
+/// Performs a random action: connect, end, restart, or a replay.
 fn act(network: &mut Network, chance: &mut Chance) {
     let byte = 1 + chance.below(3) as u8;
     let now = network.now;
@@ -225,7 +225,7 @@ fn act(network: &mut Network, chance: &mut Chance) {
                 let live = |network: &mut Network| network.node(to).newest.len();
                 let was = live(network);
                 let sent = network.node(to).handle(now, from, &datagram);
-                // A message 3 that was lost may come late, and once: the number is new.
+                // A lost message 3 may arrive late, once: the id is new then.
                 assert!(live(network) - was == network.node(to).all.len() - before);
                 network.send(to, sent);
             }

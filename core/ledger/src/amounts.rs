@@ -1,36 +1,36 @@
-//! How much of each thing: the columns of a bill.
+//! Billed amounts: one number for each column of a bill.
 
-/// What is billed. The order is that of the columns in records and tables; new ones come last,
+/// Billed resource. The order is that of the columns in records and tables; new ones are appended,
 /// with a new version of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Field {
-    /// Packets given to a service, each once, at whatever level.
+    /// Packets delivered to a service, each counted once, at any level.
     PacketsIn,
-    /// Their bytes, as they came.
+    /// Bytes of those packets, as received.
     BytesIn,
-    /// Packets that left it, and frames of its own making.
+    /// Packets that left a service, and frames that it generated.
     PacketsOut,
-    /// WebAssembly operators that it ran at `nic`.
+    /// WebAssembly operators that a service executed at `nic`.
     FuelNic,
-    /// The same at `kernel`.
+    /// WebAssembly operators that a service executed at `kernel`.
     FuelKernel,
-    /// Nanoseconds that its calls took at `user`: an estimate.
+    /// Estimated nanoseconds of a service's calls at `user`.
     CpuUserNs,
-    /// Bytes of its memory, times the seconds that it had them.
+    /// Bytes of a service's memory, times the seconds that they were allocated.
     MemoryByteSeconds,
-    /// Modules that came into the node's store for it.
+    /// Modules fetched into the node's store for a service.
     Fetches,
-    /// Their bytes.
+    /// Bytes of those modules.
     FetchedBytes,
-    /// Nanoseconds of processor time of compiling its modules.
+    /// Nanoseconds of processor time of compiling a service's modules.
     CompileNs,
 }
 
-/// How many there are.
+/// Number of billed resources.
 pub const FIELDS: usize = Field::ALL.len();
 
 impl Field {
-    /// All of them, in order.
+    /// All resources, in column order.
     pub const ALL: [Self; 10] = [
         Self::PacketsIn,
         Self::BytesIn,
@@ -44,7 +44,7 @@ impl Field {
         Self::CompileNs,
     ];
 
-    /// Its name, with its unit, in documents and tables.
+    /// Returns the name, with its unit, in documents and tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,57 +62,57 @@ impl Field {
     }
 }
 
-/// An amount of each.
+/// Amounts of all billed resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amounts([u64; FIELDS]);
 
 impl Amounts {
-    /// Nothing of anything.
+    /// No usage.
     pub const NONE: Self = Self([0; FIELDS]);
 
-    /// In the order of [`Field::ALL`].
+    /// Makes amounts, in the order of [`Field::ALL`].
     #[must_use]
     pub const fn new(amounts: [u64; FIELDS]) -> Self {
         Self(amounts)
     }
 
-    /// In the order of [`Field::ALL`].
+    /// Returns the amounts, in the order of [`Field::ALL`].
     #[must_use]
     pub const fn as_array(&self) -> &[u64; FIELDS] {
         &self.0
     }
 
-    /// How much of this.
+    /// Returns the amount of one resource.
     #[must_use]
     pub const fn get(&self, field: Field) -> u64 {
         self.0[field as usize]
     }
 
-    /// The same with so much of this.
+    /// Returns a copy with the given amount of one resource.
     #[must_use]
     pub const fn with(mut self, field: Field, amount: u64) -> Self {
         self.0[field as usize] = amount;
         self
     }
 
-    /// Whether there is nothing of anything.
+    /// Returns true if all amounts are zero.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::NONE
     }
 
-    /// What has come since `before`.
+    /// Returns the difference to an earlier reading.
     ///
     /// # Errors
-    /// The field of which there was more before: a counter does not run backwards.
+    /// The field that was larger before: counters do not run backwards.
     pub fn since(&self, before: &Self) -> Result<Self, Field> {
         self.each(before, u64::checked_sub)
     }
 
-    /// Both together.
+    /// Returns the sum.
     ///
     /// # Errors
-    /// The field whose sum has no room in 64 bits. A bill that stops at a limit would be wrong.
+    /// The field whose sum exceeds 64 bits. A bill that saturates would be wrong.
     pub fn plus(&self, other: &Self) -> Result<Self, Field> {
         self.each(other, u64::checked_add)
     }

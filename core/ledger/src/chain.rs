@@ -1,12 +1,12 @@
-//! The ledger as it goes on: readings of meters in, bytes to append out.
+//! Ledger state: turns meter readings into bytes to append.
 //!
-//! A batch is what is written at once: its records, and a head with the node's signature. Only a
-//! batch with its head counts. Meters give absolute readings, and what is billed is what a meter
-//! shows less what it showed in the last record: so a reading that is given twice is billed
-//! once, and one that nobody wrote down is billed with the next, whoever gives it.
+//! A batch is written at once: its records, and a head with the node's signature. A batch counts
+//! only with its head. Meters give absolute readings, and the bill is the difference to the reading
+//! in the meter's last record. A reading given twice is therefore billed once, and one that was
+//! never written is included in the next.
 //!
-//! The ledger's time never runs backwards: it is the clock's, or, while the clock is behind the
-//! last record, that record's. What is billed does not depend on it.
+//! The ledger's time never runs backwards: it is the clock's, or that of the last record while the
+//! clock is behind. Billed amounts do not depend on it.
 
 use crate::amounts::{Amounts, Field};
 use crate::record::{
@@ -16,101 +16,101 @@ use std::collections::{BTreeMap, VecDeque};
 use trust::{PublicKey, SecretKey, UnixTime};
 use units::Name;
 
-/// Readings of one batch: some for each of 256 services, and what waited; a segment has room for
-/// dozens of them.
+/// Largest number of readings in one batch: some for each of 256 services, and those that waited. A
+/// segment holds dozens of such batches.
 pub const BATCH_MAX: usize = 2048;
-/// Bytes of a segment file, some 42,000 records: read in one piece, and copied by an operator
-/// without thinking.
+/// Size of a segment file in bytes, some 42,000 records: small enough to be read in one piece and
+/// copied by hand.
 pub const SEGMENT_LENGTH_MAX: usize = 16 << 20;
-/// Meters that have ended and are remembered, so that their last reading is not billed again when
-/// it is given again: what a daemon had not heard of when it died, some hundred at most.
+/// Largest number of ended meters that are remembered, so that a repeated last reading is not
+/// billed again: readings that were not confirmed when the daemon crashed, some hundred at most.
 pub const ENDED_METERS_MAX: usize = 4096;
 const _: () = assert!((BATCH_MAX + 2) * FRAME_LENGTH < SEGMENT_LENGTH_MAX);
 
-/// What a meter shows.
+/// Absolute reading of a meter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Who pays.
+    /// Account that pays.
     pub account: Account,
-    /// For which service, if for one.
+    /// Service that was metered; `None` if the usage belongs to no single service.
     pub service: Option<Name>,
-    /// What counts.
+    /// Meter that was read.
     pub meter: MeterId,
-    /// What it shows.
+    /// Amounts that the meter shows.
     pub reading: Amounts,
-    /// It counts no further.
+    /// True if the meter has ended.
     pub is_last: bool,
 }
 
-/// Why a reading is not billed. Our fault, or the host's.
+/// Reason why a reading is not billed. A fault of this software or of the host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadingError {
-    /// It shows less than before.
+    /// The reading is lower than the meter's last one.
     #[error("the meter {meter} shows less {} than in its last record", field.name())]
     Backwards {
-        /// Which one.
+        /// Id of the meter.
         meter: MeterId,
-        /// Less of what.
+        /// Field that is lower.
         field: Field,
     },
-    /// It counted for somebody else.
+    /// The meter belonged to another account before.
     #[error("the meter {meter} counted for another account before")]
     OtherAccount {
-        /// Which one.
+        /// Id of the meter.
         meter: MeterId,
     },
-    /// It goes on behind its end.
+    /// The reading is higher than that of the meter's end.
     #[error("the meter {meter} shows more than when it ended")]
     Ended {
-        /// Which one.
+        /// Id of the meter.
         meter: MeterId,
     },
-    /// Beyond [`BATCH_MAX`].
+    /// The batch has more than [`BATCH_MAX`] readings.
     #[error("a batch has at most {BATCH_MAX} readings; give the others with the next")]
     TooMany,
 }
 
-/// What is to be written.
+/// Batch to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// To which segment; it begins with these bytes if `begins` says so.
+    /// Number of the segment to append to.
     pub segment: u64,
-    /// Whether there is no such segment yet.
+    /// True if the batch begins the segment, so that its file has to be created.
     pub begins: bool,
-    /// What to append; nothing when nothing has changed.
+    /// Bytes to append; empty if nothing changed.
     pub bytes: Vec<u8>,
-    /// Its records.
+    /// Records of the batch.
     pub records: Vec<Usage>,
-    /// Readings that are not in it, by their place.
+    /// Refused readings, by their index in the input.
     pub refused: Vec<(usize, ReadingError)>,
 }
 
-/// Where the ledger is, behind its last head.
+/// Ledger state after its last head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ledger {
     id: LedgerId,
     node: PublicKey,
-    /// The present segment, and its length; 0 before the first.
+    /// Current segment and its length in bytes; 0 before the first.
     pub(crate) segment: u64,
     pub(crate) length: usize,
     length_max: usize,
-    /// The number of the next frame.
+    /// Number of the next frame.
     pub(crate) next: u64,
     pub(crate) chain: Digest,
     pub(crate) time: UnixTime,
-    pub(crate) owns: BTreeMap<PublicKey, Own>,
+    pub(crate) principals: BTreeMap<PublicKey, PrincipalChain>,
     pub(crate) meters: BTreeMap<MeterId, Meter>,
     ended: VecDeque<MeterId>,
 }
 
-/// A principal's chain.
+/// Chain of one principal's records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Own {
+pub(crate) struct PrincipalChain {
     pub(crate) count: u64,
     pub(crate) hash: Digest,
 }
 
-/// What a meter showed last.
+/// State of a meter after its last record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Meter {
     pub(crate) account: Account,
@@ -120,7 +120,7 @@ pub(crate) struct Meter {
 }
 
 impl Ledger {
-    /// One without a record; the id has 16 random bytes.
+    /// Makes a ledger without records; the id has 16 random bytes.
     #[must_use]
     pub const fn new(id: LedgerId, node: PublicKey) -> Self {
         Self {
@@ -132,79 +132,79 @@ impl Ledger {
             next: 0,
             chain: Digest([0; 32]),
             time: UnixTime(0),
-            owns: BTreeMap::new(),
+            principals: BTreeMap::new(),
             meters: BTreeMap::new(),
             ended: VecDeque::new(),
         }
     }
 
-    /// The same with shorter segments. A batch is never parted: one that is longer has a segment
-    /// of its own.
+    /// Sets the length of segments, in bytes. A batch is never split: a longer one has a segment of
+    /// its own.
     #[must_use]
     pub const fn with_segments_of(mut self, length_max: usize) -> Self {
         self.length_max = length_max;
         self
     }
 
-    /// Which one it is.
+    /// Returns the id of the ledger.
     #[must_use]
     pub const fn id(&self) -> LedgerId {
         self.id
     }
 
-    /// Who writes it.
+    /// Returns the node that writes the ledger.
     #[must_use]
     pub const fn node(&self) -> PublicKey {
         self.node
     }
 
-    /// The number of the next frame, and so how many there are.
+    /// Returns the number of frames, which is the number of the next one.
     #[must_use]
     pub const fn frames(&self) -> u64 {
         self.next
     }
 
-    /// What all its frames come to.
+    /// Returns the hash of the chain of all frames.
     #[must_use]
     pub const fn chain(&self) -> Digest {
         self.chain
     }
 
-    /// The time of its last batch.
+    /// Returns the time of the last batch.
     #[must_use]
     pub const fn time(&self) -> UnixTime {
         self.time
     }
 
-    /// The present segment, 0 before the first, and its length in bytes.
+    /// Returns the number of the current segment, 0 before the first, and its length in bytes.
     #[must_use]
     pub const fn segment(&self) -> (u64, usize) {
         (self.segment, self.length)
     }
 
-    /// What a meter showed in its last record, if it has one.
+    /// Returns the reading in a meter's last record, if it has one.
     #[must_use]
     pub fn last_reading(&self, meter: MeterId) -> Option<&Amounts> {
         self.meters.get(&meter).map(|meter| &meter.reading)
     }
 
-    /// How many records a principal has, and what they come to.
+    /// Returns the length and the hash of a principal's chain.
     #[must_use]
     pub fn own_chain(&self, principal: &PublicKey) -> (u64, Digest) {
-        let own = self.owns.get(principal).copied().unwrap_or_default();
+        let own = self.principals.get(principal).copied().unwrap_or_default();
         (own.count, own.hash)
     }
 
-    /// Goes on by a batch. Whoever cannot write its bytes throws this ledger away, and reads
-    /// what is on the disk.
+    /// Appends a batch to the state. A caller that fails to write its bytes has to discard this
+    /// ledger and replay the files.
     ///
     /// # Panics
-    /// When the key is another node's.
+    /// The key is another node's.
     pub fn append(&mut self, key: &SecretKey, clock: UnixTime, readings: &[Reading]) -> Appended {
         assert_eq!(key.public(), self.node, "a ledger has one node");
         let time = self.time.max(clock);
         let (mut records, mut refused) = (Vec::new(), Vec::new());
-        // Meters as they are within this batch.
+        // Meters with the changes of this batch.
         let mut begun = self.clone_for(readings);
         for (at, reading) in readings.iter().enumerate() {
             if records.len() >= BATCH_MAX {
@@ -213,7 +213,7 @@ impl Ledger {
             }
             match begun.usage(reading, time, clock) {
                 Ok(Some(usage)) => {
-                    begun.note(&usage);
+                    begun.apply(&usage);
                     records.push(usage);
                 }
                 Ok(None) => {}
@@ -225,25 +225,25 @@ impl Ledger {
             return Appended { segment, begins: false, bytes: Vec::new(), records, refused };
         }
         let (begins, bytes) = self.frames_of(&records, key, time, clock);
-        records.iter().for_each(|usage| self.note(usage));
+        records.iter().for_each(|usage| self.apply(usage));
         Appended { segment: self.segment, begins, bytes, records, refused }
     }
 
-    /// As much of it as these readings can change.
+    /// Returns a copy of the state that these readings can change.
     fn clone_for(&self, readings: &[Reading]) -> Self {
         let mut part = Self::new(self.id, self.node);
         for Reading { account, meter, .. } in readings {
             if let Some(known) = self.meters.get(meter) {
                 part.meters.insert(*meter, known.clone());
             }
-            if let Some(own) = self.owns.get(&account.principal) {
-                part.owns.insert(account.principal, *own);
+            if let Some(own) = self.principals.get(&account.principal) {
+                part.principals.insert(account.principal, *own);
             }
         }
         part
     }
 
-    /// What a reading comes to; nothing when nothing was used.
+    /// Returns the record of a reading; `None` if nothing was used.
     fn usage(
         &self,
         reading: &Reading,
@@ -267,7 +267,7 @@ impl Ledger {
         if used.is_none() && !ends {
             return Ok(None);
         }
-        let own = self.owns.get(&account.principal).copied().unwrap_or_default();
+        let own = self.principals.get(&account.principal).copied().unwrap_or_default();
         Ok(Some(Usage {
             own_number: own.count,
             since: known.map_or(time, |known| known.time),
@@ -283,7 +283,7 @@ impl Ledger {
         }))
     }
 
-    /// The bytes of a batch; the chain goes on.
+    /// Encodes a batch and advances the chain.
     fn frames_of(
         &mut self,
         records: &[Usage],
@@ -298,30 +298,30 @@ impl Ledger {
             (self.segment, self.length) = (self.segment + 1, 0);
             let (index, ledger, node, chain) = (self.segment, self.id, self.node, self.chain);
             let segment = Segment { index, time, ledger, node, chain };
-            self.put(&Frame::Segment(segment), &mut bytes);
+            self.write_frame(&Frame::Segment(segment), &mut bytes);
         }
         for usage in records {
-            self.put(&Frame::Usage(Box::new(usage.clone())), &mut bytes);
+            self.write_frame(&Frame::Usage(Box::new(usage.clone())), &mut bytes);
         }
         let mut head = Head { time, clock, batch: records.len() as u64, signature: [0; 64] };
         head.signature = key.sign(&record::head_statement(self.id, self.next, &head, self.chain));
-        self.put(&Frame::Head(head), &mut bytes);
+        self.write_frame(&Frame::Head(head), &mut bytes);
         self.length += bytes.len();
         self.time = time;
         (begins, bytes)
     }
 
-    fn put(&mut self, frame: &Frame, bytes: &mut Vec<u8>) {
+    fn write_frame(&mut self, frame: &Frame, bytes: &mut Vec<u8>) {
         let (frame, chain) = frame.to_bytes(self.next, self.chain);
         bytes.extend_from_slice(&frame);
         self.chain = chain;
         self.next += 1;
     }
 
-    /// A record is there.
-    pub(crate) fn note(&mut self, usage: &Usage) {
-        let own = Own { count: usage.own_number + 1, hash: usage.own_hash() };
-        self.owns.insert(usage.account.principal, own);
+    /// Applies a record to the state.
+    pub(crate) fn apply(&mut self, usage: &Usage) {
+        let own = PrincipalChain { count: usage.own_number + 1, hash: usage.own_hash() };
+        self.principals.insert(usage.account.principal, own);
         let Usage { account, reading, time, is_last: is_ended, .. } = usage.clone();
         self.meters.insert(usage.meter, Meter { account, reading, time, is_ended });
         if !is_ended {

@@ -1,15 +1,15 @@
-//! What each principal used, so that nobody can change it unseen. Sans-IO: time, keys and bytes
-//! come in as arguments, and bytes go out.
+//! Ledger of what principals used: tamper-evident records for billing. Sans-IO: time, keys and
+//! bytes are arguments; bytes to write are returned.
 //!
 //! ```text
-//!  meters ──Reading──▶ Ledger::append ──bytes──▶ a segment file, on disk before it counts
-//!  (absolute)              │ what a meter shows less what it showed last
-//!  segment files ─▶ Replay ┴▶ records, the ledger to go on with, or where the damage is
+//!  meters ──Reading──▶ Ledger::append ──bytes──▶ a segment file, on disk before it is billed
+//!  (absolute)              │ difference to the meter's last record
+//!  segment files ─▶ Replay ┴▶ records, the ledger state, or the place of damage
 //!  a principal's records ─▶ Receipt ─▶ text ─▶ the principal: verifies it with the node's key
 //! ```
 //!
-//! [`record`] has the pictures of what is written, [`chain`] what goes on, [`replay`] reads,
-//! [`totals`] adds up, [`receipt`] is what a principal is given.
+//! [`record`] defines the format, [`chain`] appends, [`replay`] reads and verifies, [`totals`] sums
+//! by account, [`receipt`] makes and verifies receipts for principals.
 
 #![forbid(unsafe_code)]
 

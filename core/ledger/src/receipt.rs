@@ -1,8 +1,8 @@
-//! What a principal is given: its own records, and the node's word for them.
+//! Receipts: a principal's own records with the node's signature.
 //!
-//! The node signs where the principal's chain is behind the last record of the receipt; from
-//! there each record proves the one before. Nothing in it says anything of others: own numbers
-//! count the principal's records only.
+//! The node signs the state of the principal's chain after the receipt's last record; from there
+//! each record authenticates the one before it. Nothing about other principals is revealed: own
+//! numbers count only the principal's records.
 //!
 //! ```text
 //!  -----BEGIN TAMANDUA LEDGER RECEIPT-----      RFC 7468: base64 of
@@ -10,9 +10,9 @@
 //!    8  id of the ledger             16
 //!   24  the node's public key        32
 //!   56  the principal's public key   32
-//!   88  when it was made              8
-//!   96  own number behind the last    8   ┐
-//!  104  own chain behind the last    32   ┘ these are signed, with what stands before them
+//!   88  time of its creation          8
+//!   96  own number after the last     8   ┐
+//!  104  own chain after the last     32   ┘ signed, with everything before
 //!  136  records                       8
 //!  144  each of them, as in the ledger: 344 bytes (`record`)
 //!   …   the node's signature         64
@@ -23,11 +23,12 @@ use crate::record::{self, Digest, FormError, LedgerId, USAGE_LENGTH, Usage};
 use pem_rfc7468::LineEnding;
 use trust::{PublicKey, SecretKey, UnixTime};
 
-/// Records of one receipt: more than a day of one service, and 4 MB of text. The next one goes on.
+/// Largest number of records of one receipt: more than a day of one service, and 4 MB of text.
+/// Further records are in the next receipt.
 pub const RECORDS_MAX: usize = 8192;
-/// What its text begins and ends with.
+/// Label in the first and the last line of the text.
 pub const LABEL: &str = "TAMANDUA LEDGER RECEIPT";
-/// Characters of the longest receipt.
+/// Longest text of a receipt, in characters.
 pub const TEXT_LENGTH_MAX: usize = (FIXED_LENGTH + RECORDS_MAX * USAGE_LENGTH) / 48 * 65 + 256;
 
 const MAGIC: &[u8; 4] = b"TAMR";
@@ -37,55 +38,55 @@ const SIGNATURE_LENGTH: usize = 64;
 const FIXED_LENGTH: usize = SIGNED_LENGTH + 8 + SIGNATURE_LENGTH;
 const DOMAIN: &[u8] = b"tamandua ledger receipt 1\n";
 
-/// Why there is no receipt, or why it proves nothing.
+/// Error of making, parsing or verifying a receipt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiptError {
-    /// Other text.
+    /// The text is not a receipt.
     #[error("this is no receipt: {0}")]
     NotAReceipt(&'static str),
-    /// More than [`TEXT_LENGTH_MAX`].
+    /// The text has more than [`TEXT_LENGTH_MAX`] characters.
     #[error("the receipt has {0} characters; one has at most {TEXT_LENGTH_MAX}")]
     TooLong(usize),
-    /// Written by a later version.
+    /// The receipt has a later format version.
     #[error("the receipt has version {0}, and this program knows {VERSION}: use a newer one")]
     Version(u16),
-    /// A record that is none.
-    #[error("record {own_number} of the receipt is none: {form}")]
+    /// A record is malformed.
+    #[error("record {own_number} of the receipt is malformed: {form}")]
     Record {
-        /// Which one it has to be.
+        /// Own number that the record should have.
         own_number: u64,
-        /// Why.
+        /// Error of decoding it.
         form: FormError,
     },
-    /// Records that are not this principal's chain.
+    /// The records are not consecutive in this principal's chain.
     #[error("record {own_number} of the receipt does not follow the one before it")]
     Chain {
-        /// Which one it has to be.
+        /// Own number that the record should have.
         own_number: u64,
     },
-    /// The records end elsewhere than the node has signed.
-    #[error("the receipt's records end elsewhere than the node has signed")]
+    /// The signed state of the chain does not match the last record.
+    #[error("the receipt's last record does not match the state that the node has signed")]
     End,
-    /// Another node's.
+    /// The receipt is another node's.
     #[error("the receipt is of the node {found}, not of {expected}")]
     OtherNode {
-        /// Whose it is.
+        /// Node that the receipt names.
         found: Box<PublicKey>,
-        /// Whose key was given.
+        /// Node whose key was given.
         expected: Box<PublicKey>,
     },
-    /// Changed, or made by somebody else.
-    #[error("the node has not signed this receipt")]
+    /// The signature is invalid.
+    #[error("the receipt's signature is not the node's")]
     NotSigned,
-    /// Beyond [`RECORDS_MAX`].
+    /// The number of records exceeds [`RECORDS_MAX`].
     #[error("a receipt has at most {RECORDS_MAX} records, not {0}")]
     TooMany(u64),
-    /// Nothing to give a receipt for.
-    #[error("there are no such records")]
+    /// The list of records is empty.
+    #[error("there are no such records to make a receipt of")]
     Empty,
 }
 
-/// A principal's records in a row, with the node's signature.
+/// Consecutive records of a principal, with the node's signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt {
     ledger: LedgerId,
@@ -97,10 +98,10 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// For records of one principal that follow each other and are in this ledger.
+    /// Makes a receipt for consecutive records of one principal in this ledger.
     ///
     /// # Errors
-    /// When there are none, too many, or they do not follow each other.
+    /// There are no records or too many, or they are not consecutive.
     pub fn make(
         key: &SecretKey,
         ledger: LedgerId,
@@ -117,10 +118,10 @@ impl Receipt {
         Ok(receipt)
     }
 
-    /// Reads its text. That says nothing of whether it is true: see [`Self::verify`].
+    /// Parses a receipt without verifying it; see [`Self::verify`].
     ///
     /// # Errors
-    /// When it is none.
+    /// The text is not a receipt.
     pub fn parse(text: &str) -> Result<Self, ReceiptError> {
         if text.len() > TEXT_LENGTH_MAX {
             return Err(ReceiptError::TooLong(text.len()));
@@ -154,7 +155,7 @@ impl Receipt {
         }
         let key = |at: usize| {
             let key = PublicKey::from_bytes(&field(&signed[at..]));
-            key.map_err(|_| ReceiptError::NotAReceipt("it holds no public key"))
+            key.map_err(|_| ReceiptError::NotAReceipt("its public key is invalid"))
         };
         let own_end = u64::from_le_bytes(field(&signed[96..]));
         let own_first = own_end.checked_sub(count).ok_or(cut)?;
@@ -173,17 +174,17 @@ impl Receipt {
             signature: field(signature),
         };
         receipt.check_length()?;
-        // What it says of itself, once: the bytes that are signed are made of the records.
+        // The signed statement repeats fields of the records: both have to agree.
         if receipt.check_chain()? != (own_end, Digest(field(&signed[104..]))) {
             return Err(ReceiptError::End);
         }
         Ok(receipt)
     }
 
-    /// Its text.
+    /// Returns the receipt in text form.
     ///
     /// # Panics
-    /// Never: its length has a limit.
+    /// Never: its length is bounded.
     #[must_use]
     pub fn to_text(&self) -> String {
         let end = self.records.last().map_or((0, Digest::default()), end_of);
@@ -194,10 +195,10 @@ impl Receipt {
         pem_rfc7468::encode_string(LABEL, LineEnding::LF, &bytes).expect("its length is bounded")
     }
 
-    /// Its records, if this node has signed them.
+    /// Verifies the receipt with the node's key and returns its records.
     ///
     /// # Errors
-    /// When it is another node's, or anything in it was changed.
+    /// The receipt is another node's, or was changed.
     pub fn verify(&self, node: &PublicKey) -> Result<&[Usage], ReceiptError> {
         if self.node != *node {
             let (found, expected) = (Box::new(self.node), Box::new(*node));
@@ -210,31 +211,31 @@ impl Receipt {
         }
     }
 
-    /// Of which ledger it says it is.
+    /// Returns the ledger that the receipt names, unverified.
     #[must_use]
     pub const fn ledger(&self) -> LedgerId {
         self.ledger
     }
 
-    /// Whose it says it is.
+    /// Returns the principal that the receipt names, unverified.
     #[must_use]
     pub const fn principal(&self) -> PublicKey {
         self.principal
     }
 
-    /// When it says it was made.
+    /// Returns the time of creation that the receipt names, unverified.
     #[must_use]
     pub const fn made(&self) -> UnixTime {
         self.made
     }
 
-    /// How many records it has.
+    /// Returns the number of records.
     #[must_use]
     pub const fn records(&self) -> usize {
         self.records.len()
     }
 
-    /// The own number behind its last record, from which the next receipt goes on.
+    /// Returns the own number after the last record, at which the next receipt begins.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.records.last().map_or(0, |usage| usage.own_number + 1)
@@ -248,7 +249,8 @@ impl Receipt {
         }
     }
 
-    /// Where its records end, if they follow each other.
+    /// Returns the state of the chain after the last record; checks that the records are
+    /// consecutive.
     fn check_chain(&self) -> Result<(u64, Digest), ReceiptError> {
         let mut expected: Option<(u64, Digest)> = None;
         for usage in &self.records {
@@ -256,7 +258,7 @@ impl Receipt {
             let follows = expected.is_none_or(|end| end == (usage.own_number, usage.previous));
             let begins = usage.own_number != 0 || usage.previous == Digest::default();
             let is_own = usage.account.principal == self.principal;
-            // The number behind it is signed.
+            // Largest own number: the one after it has to fit, since it is signed.
             let has_next = usage.own_number < u64::MAX;
             if !(follows && begins && is_own && has_next) {
                 return Err(ReceiptError::Chain { own_number });
@@ -266,7 +268,7 @@ impl Receipt {
         expected.ok_or(ReceiptError::Empty)
     }
 
-    /// What is signed.
+    /// Returns the signed bytes.
     fn statement(&self, end: (u64, Digest)) -> Vec<u8> {
         [DOMAIN, &self.head(end)].concat()
     }
@@ -286,12 +288,12 @@ impl Receipt {
     }
 }
 
-/// A principal's chain behind a record.
+/// Returns the state of the principal's chain after a record.
 fn end_of(usage: &Usage) -> (u64, Digest) {
     (usage.own_number + 1, record::own_hash(&usage.to_bytes()))
 }
 
-/// The first bytes of some that are long enough.
+/// Returns the first `N` bytes of a slice that is at least as long.
 fn field<const N: usize>(bytes: &[u8]) -> [u8; N] {
     *bytes.first_chunk().expect("its length was looked at")
 }

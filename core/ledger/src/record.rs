@@ -1,38 +1,38 @@
-//! What is written: frames of one fixed size, each bound to the one before by its hash.
+//! Format of the ledger: frames of one fixed size, each linked to the one before by its hash.
 //!
-//! A segment file is a row of such frames, without anything between them. Numbers are
-//! little-endian, times are Unix seconds, names are padded with zeros, what is reserved is zero.
+//! A segment file is a sequence of such frames, without anything in between. Numbers are
+//! little-endian, times are Unix seconds, names are padded with zeros, reserved bytes are zero.
 //!
 //! ```text
 //!       0      4      6      8              16                              360           392
 //!       +------+------+------+--------------+-------------------------------+-------------+
-//! all   | tag  | ver. | 0    | number       | what the tag says             | chain       |
+//! all   | tag  | ver. | 0    | number       | content, by tag               | chain       |
 //!       +------+------+------+--------------+-------------------------------+-------------+
 //!
 //! "TAMS", begins a segment              "TAMH", ends a batch
 //!  16  index of the segment        8     16  time                       8
-//!  24  time                        8     24  what the clock said        8
+//!  24  time                        8     24  by the clock               8
 //!  32  id of the ledger           16     32  usage frames in the batch  8
 //!  48  the node's public key      32     40  the node's signature      64
 //!  80  chain before it            32    104  0                        256
 //! 112  0                         248
 //!
-//! "TAMU", what was used; these 344 bytes are the principal's, and stand in receipts as they are
+//! "TAMU", usage; these 344 bytes are the principal's, and are copied into receipts verbatim
 //!  16  own number, from 0          8    144  meter                     16
 //!  24  since (the meter's last)    8    160  flags: 1, the last one     4
 //!  32  time                        8    164  0                          4
-//!  40  what the clock said         8    168  used: 10 amounts          80
+//!  40  by the clock                8    168  used: 10 amounts          80
 //!  48  the principal's key        32    248  the meter's reading       80
 //!  80  session                    32    328  own chain before it       32
 //! 112  service, or 0              32
 //! ```
 //!
-//! `chain` is SHA-256 over the chain before and the frame up to there; `own chain` is SHA-256
-//! over the principal's 344 bytes, in which the one before stands. So a principal's records are a
-//! chain of their own, which says nothing of others, not even how many there are.
+//! `chain` is SHA-256 over the chain before and the frame up to that field. `own chain` is SHA-256
+//! over the principal's 344 bytes, which contain the one before. A principal's records are
+//! therefore a chain of their own, which reveals nothing about others, not even their number.
 //!
-//! Fixed fields rather than a serializer's: whoever verifies a bill can do so from this picture,
-//! each value has one encoding, and a frame's place follows from its number.
+//! Fixed fields rather than a serializer's: a bill can be verified from this description alone,
+//! each value has one encoding, and a frame's offset follows from its number.
 
 use crate::amounts::{Amounts, FIELDS};
 use sha2::{Digest as _, Sha256};
@@ -40,12 +40,12 @@ use std::fmt;
 use trust::{PublicKey, UnixTime};
 use units::{NAME_LENGTH_MAX, Name};
 
-/// Bytes of every frame. Less than a disk's sector (512), so that no sector is without the hash
-/// of a frame: one that is all zeros was never written.
+/// Length of a frame in bytes. Less than a disk sector (512), so that every sector contains part of
+/// a frame's hash: a sector of zeros was never written.
 pub const FRAME_LENGTH: usize = 392;
-/// Bytes of a frame that are a principal's.
+/// Length of the principal's part of a usage frame, in bytes.
 pub const USAGE_LENGTH: usize = 344;
-/// Of what is written. To be raised when a field changes its meaning.
+/// Format version. Incremented when a field changes its meaning.
 pub const VERSION: u16 = 1;
 
 const HEADER_LENGTH: usize = 16;
@@ -59,7 +59,7 @@ const OWN_DOMAIN: &[u8] = b"tamandua ledger own 1\n";
 const HEAD_DOMAIN: &[u8] = b"tamandua ledger head 1\n";
 const FLAG_LAST: u32 = 1;
 
-/// A SHA-256 digest.
+/// SHA-256 digest.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Digest(pub [u8; 32]);
 
@@ -96,51 +96,51 @@ macro_rules! random_id {
 }
 
 random_id!(
-    /// One ledger: 16 random bytes, so that a second one of the same node is another.
+    /// Id of a ledger: 16 random bytes, which distinguish a node's second ledger from its first.
     LedgerId
 );
 random_id!(
-    /// One run of one counter from zero: 16 bytes that no other run has.
+    /// Id of one run of one counter from zero: 16 bytes, unique to that run.
     MeterId
 );
 
-/// Who pays.
+/// Principal and session that pay.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Account {
-    /// Who it is.
+    /// Public key of the principal.
     pub principal: PublicKey,
-    /// In which of its sessions.
+    /// Session of the principal.
     pub session: Name,
 }
 
-/// What a meter has counted since it was last read.
+/// Usage that a meter has counted since its last record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Which of the principal's records it is, from 0.
+    /// Number among the principal's records, from 0.
     pub own_number: u64,
-    /// When the meter was read before, by the ledger's time; for the first time, now.
+    /// Time of the meter's last record, by the ledger's time; equal to `time` in its first.
     pub since: UnixTime,
-    /// When it was read: never before the record in front of it.
+    /// Time of the reading, never before that of the record in front.
     pub time: UnixTime,
-    /// What the node's clock said then; it may have been set back.
+    /// Time by the node's clock, which may have been set back.
     pub clock: UnixTime,
-    /// Who pays.
+    /// Account that pays.
     pub account: Account,
-    /// For which service, if for one.
+    /// Service that was metered; `None` if the usage belongs to no single service.
     pub service: Option<Name>,
-    /// What counted.
+    /// Meter that was read.
     pub meter: MeterId,
-    /// The meter counts no further.
+    /// True if the meter has ended.
     pub is_last: bool,
-    /// What is billed.
+    /// Billed amounts.
     pub used: Amounts,
-    /// What the meter showed.
+    /// Absolute reading of the meter.
     pub reading: Amounts,
-    /// The principal's chain before this record.
+    /// Hash of the principal's chain before this record.
     pub previous: Digest,
 }
 
-/// The first frame of a segment.
+/// First frame of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) index: u64,
@@ -151,13 +151,13 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Returns true when these are its bytes, behind the chain that it names.
-    pub(crate) fn is_of(&self, bytes: &[u8; FRAME_LENGTH]) -> bool {
-        chain_hash(self.chain, bytes) == said_chain(bytes)
+    /// Returns true if `bytes` encode this frame, after the chain that it names.
+    pub(crate) fn matches(&self, bytes: &[u8; FRAME_LENGTH]) -> bool {
+        chain_hash(self.chain, bytes) == stated_chain(bytes)
     }
 }
 
-/// The last frame of a batch.
+/// Last frame of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) time: UnixTime,
@@ -166,7 +166,7 @@ pub(crate) struct Head {
     pub(crate) signature: [u8; 64],
 }
 
-/// Any frame.
+/// Decoded frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     Segment(Segment),
@@ -174,28 +174,30 @@ pub(crate) enum Frame {
     Head(Head),
 }
 
-/// Why bytes are no frame.
+/// Error of decoding a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormError {
-    /// Not one of the three.
-    #[error("it begins with no tag of a ledger")]
+    /// The tag is unknown.
+    #[error("the frame's tag is unknown")]
     Tag,
-    /// Written by a later version.
-    #[error("it has version {0}, and this program knows {VERSION}: use a newer one")]
+    /// The frame has a later format version.
+    #[error(
+        "the frame has the format version {0}, and this program supports {VERSION}: use a newer one"
+    )]
     Version(u16),
-    /// Something where nothing belongs.
+    /// A reserved field is not zero.
     #[error("a reserved field is not zero")]
     Reserved,
-    /// A principal or node.
-    #[error("it holds no public key")]
+    /// The key of a principal or node is invalid.
+    #[error("the frame's public key is invalid")]
     Key,
-    /// A session or service.
-    #[error("it holds a name that is none")]
+    /// The name of a session or service is invalid.
+    #[error("a name in the frame is invalid")]
     Name,
 }
 
 impl Usage {
-    /// The principal's bytes.
+    /// Returns the principal's part of the frame.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; USAGE_LENGTH] {
         let mut bytes = Writer::<USAGE_LENGTH>::new();
@@ -211,10 +213,10 @@ impl Usage {
         bytes.done()
     }
 
-    /// What they say.
+    /// Decodes the principal's part of a frame.
     ///
     /// # Errors
-    /// When they are no record.
+    /// The bytes are not a valid record.
     pub fn from_bytes(bytes: &[u8; USAGE_LENGTH]) -> Result<Self, FormError> {
         let mut reader = Reader(bytes);
         let [own_number, since, time, clock] = [(); 4].map(|()| reader.u64());
@@ -242,7 +244,7 @@ impl Usage {
         })
     }
 
-    /// The principal's chain behind this record.
+    /// Returns the hash of the principal's chain after this record.
     #[must_use]
     pub fn own_hash(&self) -> Digest {
         own_hash(&self.to_bytes())
@@ -254,7 +256,7 @@ pub(crate) fn own_hash(bytes: &[u8; USAGE_LENGTH]) -> Digest {
 }
 
 impl Frame {
-    /// Its bytes, and the chain behind it.
+    /// Returns the encoded frame, and the hash of the chain after it.
     pub(crate) fn to_bytes(&self, number: u64, before: Digest) -> ([u8; FRAME_LENGTH], Digest) {
         let mut bytes = Writer::<FRAME_LENGTH>::new();
         let tag = match self {
@@ -279,7 +281,7 @@ impl Frame {
         (frame, chain)
     }
 
-    /// The number that a frame says it has, and what it is. Its hash is looked at elsewhere.
+    /// Decodes a frame; returns its number and content. The chain's hash is verified elsewhere.
     pub(crate) fn from_bytes(bytes: &[u8; FRAME_LENGTH]) -> Result<(u64, Self), FormError> {
         let mut reader = Reader(bytes);
         let tag: [u8; 4] = reader.take();
@@ -319,10 +321,10 @@ impl Frame {
     }
 }
 
-/// The number of a frame, and its record if it is one. Nothing is verified.
+/// Decodes the number of a frame, and its record if it is a usage frame. Verifies nothing.
 ///
 /// # Errors
-/// When it is no frame.
+/// The bytes are not a valid frame.
 pub fn usage_in(bytes: &[u8; FRAME_LENGTH]) -> Result<(u64, Option<Usage>), FormError> {
     let (number, frame) = Frame::from_bytes(bytes)?;
     let usage = match frame {
@@ -332,20 +334,20 @@ pub fn usage_in(bytes: &[u8; FRAME_LENGTH]) -> Result<(u64, Option<Usage>), Form
     Ok((number, usage))
 }
 
-/// The chain behind a frame.
+/// Returns the hash of the chain after a frame.
 pub(crate) fn chain_hash(before: Digest, frame: &[u8; FRAME_LENGTH]) -> Digest {
     let hash = Sha256::new().chain_update(CHAIN_DOMAIN).chain_update(before.0);
     Digest(hash.chain_update(&frame[..HASHED_LENGTH]).finalize().into())
 }
 
-/// The chain that a frame says is behind it.
-pub(crate) fn said_chain(frame: &[u8; FRAME_LENGTH]) -> Digest {
-    let mut said = Digest::default();
-    said.0.copy_from_slice(&frame[HASHED_LENGTH..]);
-    said
+/// Returns the hash of the chain as the frame states it.
+pub(crate) fn stated_chain(frame: &[u8; FRAME_LENGTH]) -> Digest {
+    let mut stated = Digest::default();
+    stated.0.copy_from_slice(&frame[HASHED_LENGTH..]);
+    stated
 }
 
-/// What the node signs at the end of a batch: that all before it is its ledger.
+/// Returns the bytes that the node signs at the end of a batch.
 pub(crate) fn head_statement(
     ledger: LedgerId,
     number: u64,
@@ -356,7 +358,7 @@ pub(crate) fn head_statement(
     [HEAD_DOMAIN, &ledger.0, numbers.as_flattened(), &before.0].concat()
 }
 
-/// Fills an array from its beginning; what is not filled is zero.
+/// Writer into a zeroed array, from its beginning.
 struct Writer<const N: usize> {
     bytes: [u8; N],
     at: usize,
@@ -389,7 +391,7 @@ impl<const N: usize> Writer<N> {
     }
 }
 
-/// Takes fields from the beginning of a frame, which has room for all of them.
+/// Reader of consecutive fields of a frame; the frame is long enough for all of them.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

@@ -1,9 +1,8 @@
-//! Reading a ledger: its segments one after the other, each as the bytes of its file.
+//! Replay: reads and verifies a ledger, segment after segment, each as the bytes of its file.
 //!
-//! What was cut off while it was written (by a crash, a full disk) lies behind the last head of
-//! the last segment, and has an end that is missing, or sectors that were never written. That is
-//! a torn tail: it counted for nobody. Anything else that is not as it was written is damage,
-//! and has a place.
+//! An interrupted write (by a crash or a full disk) leaves bytes after the last head of the last
+//! segment whose end is missing or whose sectors were never written. That is a torn tail, and was
+//! not billed. Any other deviation is damage, and is reported with its place.
 
 use crate::amounts::{Amounts, Field};
 use crate::chain::Ledger;
@@ -12,151 +11,152 @@ use crate::record::{
 };
 use trust::{PublicKey, UnixTime};
 
-/// What a disk writes as a whole, or not at all.
+/// Unit that a disk writes atomically, in bytes.
 const SECTOR: usize = 512;
 
-/// What is wrong, and where.
+/// Damage of the ledger, with its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("segment {segment}, byte {offset}, frame {frame}: {kind}")]
 pub struct Damage {
-    /// The segment, by its file's name.
+    /// Number of the segment, from its file name.
     pub segment: u64,
-    /// Where the frame begins in it.
+    /// Offset of the damaged frame in the segment, in bytes.
     pub offset: usize,
-    /// The number that the frame there has to have.
+    /// Number that the frame should have.
     pub frame: u64,
-    /// What is wrong.
+    /// Kind of damage.
     pub kind: DamageKind,
 }
 
-/// What is wrong.
+/// Kind of damage.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DamageKind {
-    /// A bit or more.
-    #[error("its bytes are not those that were written")]
+    /// The frame's hash does not match its bytes.
+    #[error("the frame was changed: its hash does not match")]
     Changed,
-    /// The hash holds, and what it holds is nothing.
+    /// The hash matches, but the frame is malformed.
     #[error("{0}")]
     Form(FormError),
-    /// A part is missing or twice there.
-    #[error("it says that it is frame {said}")]
+    /// The frame has another number: frames are missing or duplicated.
+    #[error("the frame has the number {stated}")]
     Number {
-        /// Its number.
-        said: u64,
+        /// Number in the frame.
+        stated: u64,
     },
-    /// Another file has its place.
-    #[error("the segment says that it is number {said}")]
+    /// The segment has another index than its file name: files were exchanged.
+    #[error("the segment has the index {stated}: files were renamed or exchanged")]
     Index {
-        /// Its index.
-        said: u64,
+        /// Index in the segment.
+        stated: u64,
     },
-    /// A file is not there.
-    #[error("the segment before it, number {missing}, is not there")]
+    /// A segment file is missing.
+    #[error("the segment before it, {missing}, is missing")]
     Missing {
-        /// The index that was to come.
+        /// Index of the missing segment.
         missing: u64,
     },
-    /// Parts of two ledgers.
-    #[error("it belongs to another ledger ({0})")]
+    /// The segment belongs to another ledger.
+    #[error("the segment belongs to another ledger ({0})")]
     OtherLedger(LedgerId),
-    /// Another node's.
-    #[error("it is the ledger of the node {0}")]
+    /// The ledger is another node's.
+    #[error("the ledger is that of the node {0}")]
     OtherNode(Box<PublicKey>),
-    /// What comes before it is not what came before it.
-    #[error("it follows another chain: {0}")]
+    /// The segment follows another chain than that of the segment before.
+    #[error("the segment does not continue the chain of the one before: {0}")]
     OtherChain(Digest),
-    /// Not signed, or by somebody else.
-    #[error("the node has not signed it")]
+    /// The node's signature is invalid.
+    #[error("the node's signature is invalid")]
     NotSigned,
-    /// A frame where another belongs.
-    #[error("a {0} stands where none belongs")]
+    /// The frame has a tag that is not allowed here.
+    #[error("a {0} is not allowed here")]
     Order(&'static str),
-    /// An end is missing that cannot have been cut off while it was written.
+    /// The segment ends within a batch although another segment follows.
     #[error("the segment ends within a batch, and another one follows")]
     CutOff,
-    /// The time of a record is before the one in front.
-    #[error("its time is before that of the record in front of it")]
+    /// The time of a record is before that of the record in front.
+    #[error("the record's time is before that of the previous record")]
     Time,
-    /// A head counts other records than there are.
-    #[error("a head says that its batch has {said} records")]
+    /// The head states another number of records than its batch has.
+    #[error("the head states {stated} records, which is not what its batch has")]
     Batch {
-        /// As it says.
-        said: u64,
+        /// Number stated in the head.
+        stated: u64,
     },
-    /// What is billed is not what the meter counted.
-    #[error("the meter {meter} does not follow its last record{}", of(*field))]
+    /// The billed amounts or the reading do not continue the meter's last record.
+    #[error("the reading of the meter {meter} does not continue its last record{}", of(*field))]
     Meter {
-        /// Which one.
+        /// Id of the meter.
         meter: MeterId,
-        /// In which field, if in one.
+        /// Field that does not match, if it is one.
         field: Option<Field>,
     },
-    /// A principal's records are no chain.
-    #[error("the principal's records do not follow each other")]
-    Own,
+    /// The principal's records are not consecutive.
+    #[error("the principal's records are not consecutive")]
+    PrincipalChain,
 }
 
 fn of(field: Option<Field>) -> String {
     field.map_or_else(String::new, |field| format!(" in {}", field.name()))
 }
 
-/// What was cut off while it was written.
+/// Torn tail: the remains of an interrupted write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Torn {
-    /// Its segment.
+    /// Number of the segment.
     pub segment: u64,
-    /// Where it begins: the segment's length without it.
+    /// Offset of the tail, which is the segment's length without it.
     pub offset: usize,
-    /// Its length.
+    /// Length of the tail in bytes.
     pub bytes: usize,
 }
 
-/// How a ledger ends.
+/// Result of a complete replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// To go on with; none when there is no whole batch.
+    /// Ledger state to which further batches are appended; `None` if there is no complete batch.
     pub ledger: Option<Ledger>,
-    /// What is to be cut off before anything is appended.
+    /// Torn tail to be truncated before anything is appended.
     pub torn: Option<Torn>,
-    /// Its records.
+    /// Number of records.
     pub records: u64,
 }
 
-/// Reads segments in their order.
+/// Reader of segments in their order.
 #[derive(Clone, Debug)]
 pub struct Replay {
     node: PublicKey,
     ledger: Option<Ledger>,
     torn: Option<Torn>,
     records: u64,
-    /// Segments so far, and whether the last may be the last only.
+    /// Number of segments read, and whether the last one was marked as the last.
     segments: u64,
     is_last: bool,
 }
 
-/// A batch that has no head yet.
+/// Batch whose head has not been read.
 struct Batch {
-    /// The ledger, as far as its frames go.
+    /// Number of the next frame.
     next: u64,
     chain: Digest,
-    /// The chain in front of its last frame.
+    /// Hash of the chain before its last frame.
     before: Digest,
     segment: Option<Segment>,
     records: Vec<Usage>,
 }
 
 impl Replay {
-    /// Of this node's ledger.
+    /// Makes a replay of this node's ledger.
     #[must_use]
     pub const fn new(node: PublicKey) -> Self {
         Self { node, ledger: None, torn: None, records: 0, segments: 0, is_last: false }
     }
 
-    /// Reads the next segment: its index by its name, its bytes, and whether it is the last one.
-    /// `each` gets the number of each record's frame, and the record, once its batch has its head.
+    /// Reads the next segment: its index from its file name, its bytes, and whether it is the last
+    /// one. Calls `each` with the frame number and the record of each usage frame, after the
+    /// batch's head has been verified.
     ///
     /// # Errors
-    /// Where something is wrong, and what.
+    /// Damage, with its place.
     pub fn segment(
         &mut self,
         index: u64,
@@ -168,12 +168,12 @@ impl Replay {
         if index != wanted || self.is_last {
             let kind = match index > wanted {
                 true => DamageKind::Missing { missing: wanted },
-                false => DamageKind::Index { said: index },
+                false => DamageKind::Index { stated: index },
             };
             return Err(self.damage(index, 0, kind));
         }
         (self.segments, self.is_last) = (index, is_last);
-        let mut good = 0;
+        let mut valid = 0;
         let mut batch = self.batch();
         for (at, frame) in bytes.chunks(FRAME_LENGTH).enumerate() {
             let offset = at * FRAME_LENGTH;
@@ -186,27 +186,27 @@ impl Replay {
             });
             match read {
                 Ok(Some(())) => {
-                    good = offset + FRAME_LENGTH;
+                    valid = offset + FRAME_LENGTH;
                     batch = self.batch();
                 }
                 Ok(None) => {}
-                Err(DamageKind::Changed) if is_last && was_never_written(bytes, good) => break,
+                Err(DamageKind::Changed) if is_last && was_never_written(bytes, valid) => break,
                 Err(kind) => return Err(damaged(kind)),
             }
         }
-        if good < bytes.len() || good == 0 {
+        if valid < bytes.len() || valid == 0 {
             if !is_last {
-                return Err(self.damage(index, good, DamageKind::CutOff));
+                return Err(self.damage(index, valid, DamageKind::CutOff));
             }
-            self.torn = Some(Torn { segment: index, offset: good, bytes: bytes.len() - good });
+            self.torn = Some(Torn { segment: index, offset: valid, bytes: bytes.len() - valid });
         }
-        if let Some(ledger) = self.ledger.as_mut().filter(|_| good > 0) {
-            ledger.length = good;
+        if let Some(ledger) = self.ledger.as_mut().filter(|_| valid > 0) {
+            ledger.length = valid;
         }
         Ok(())
     }
 
-    /// All segments were read.
+    /// Ends the replay after all segments.
     #[must_use]
     pub fn end(self) -> End {
         End { ledger: self.ledger, torn: self.torn, records: self.records }
@@ -222,7 +222,7 @@ impl Replay {
         Batch { next, chain, before: chain, segment: None, records: Vec::new() }
     }
 
-    /// A head is there: what it signs is looked at as a whole, and counts.
+    /// Verifies a batch as a whole at its head, and applies it.
     fn close(
         &mut self,
         batch: &mut Batch,
@@ -237,7 +237,7 @@ impl Replay {
         let (id, number) = (ledger.id(), batch.next - 1);
         let before = batch.records.len() as u64;
         if head.batch != before || before == 0 {
-            return Err(DamageKind::Batch { said: head.batch });
+            return Err(DamageKind::Batch { stated: head.batch });
         }
         let statement = record::head_statement(id, number, head, batch.before);
         if !self.node.has_signed(&statement, &head.signature) {
@@ -245,7 +245,7 @@ impl Replay {
         }
         for (at, usage) in batch.records.iter().enumerate() {
             follows(ledger, usage, head)?;
-            ledger.note(usage);
+            ledger.apply(usage);
             each(number - before + at as u64, usage);
         }
         self.records += before;
@@ -254,10 +254,10 @@ impl Replay {
         Ok(())
     }
 
-    /// The first frame of a segment belongs to this ledger.
+    /// Checks that the first frame of a segment belongs to this ledger.
     fn begin(&mut self, segment: &Segment, index: u64) -> Result<(), DamageKind> {
         if segment.index != index {
-            return Err(DamageKind::Index { said: segment.index });
+            return Err(DamageKind::Index { stated: segment.index });
         }
         if segment.node != self.node {
             return Err(DamageKind::OtherNode(Box::new(segment.node)));
@@ -271,22 +271,22 @@ impl Replay {
 }
 
 impl Batch {
-    /// The next frame, if it is that of the chain.
+    /// Decodes the next frame and checks that it continues the chain.
     fn read(&mut self, bytes: &[u8; FRAME_LENGTH], is_first: bool) -> Result<Frame, DamageKind> {
         let chain = record::chain_hash(self.chain, bytes);
         let read = Frame::from_bytes(bytes);
-        if chain != record::said_chain(bytes) {
-            // Whole, and yet of another chain: say of which, if it begins one.
+        if chain != record::stated_chain(bytes) {
+            // Intact frame of another chain: reported precisely if it begins a segment.
             return Err(match read {
-                Ok((_, Frame::Segment(segment))) if is_first && segment.is_of(bytes) => {
+                Ok((_, Frame::Segment(segment))) if is_first && segment.matches(bytes) => {
                     DamageKind::OtherChain(segment.chain)
                 }
                 _ => DamageKind::Changed,
             });
         }
-        let (said, frame) = read.map_err(DamageKind::Form)?;
-        if said != self.next {
-            return Err(DamageKind::Number { said });
+        let (stated, frame) = read.map_err(DamageKind::Form)?;
+        if stated != self.next {
+            return Err(DamageKind::Number { stated });
         }
         match (&frame, is_first) {
             (Frame::Segment(segment), true) => {
@@ -306,7 +306,7 @@ impl Batch {
     }
 }
 
-/// Whether a record is what a ledger that is here goes on with.
+/// Checks that a record continues the state of the ledger.
 fn follows(ledger: &Ledger, usage: &Usage, head: &Head) -> Result<(), DamageKind> {
     let clock_is_right = usage.clock == head.clock && head.time == ledger.time.max(head.clock);
     if usage.time != head.time || !clock_is_right {
@@ -314,7 +314,7 @@ fn follows(ledger: &Ledger, usage: &Usage, head: &Head) -> Result<(), DamageKind
     }
     let own = ledger.own_chain(&usage.account.principal);
     if own != (usage.own_number, usage.previous) {
-        return Err(DamageKind::Own);
+        return Err(DamageKind::PrincipalChain);
     }
     let known = ledger.meters.get(&usage.meter);
     let wrong = |field| DamageKind::Meter { meter: usage.meter, field };
@@ -330,13 +330,13 @@ fn follows(ledger: &Ledger, usage: &Usage, head: &Head) -> Result<(), DamageKind
     if usage.since == since { Ok(()) } else { Err(DamageKind::Time) }
 }
 
-/// Whether a sector of what lies behind the last head is all zeros: it was never written, since
-/// no sector is without the hash of a frame.
-fn was_never_written(bytes: &[u8], good: usize) -> bool {
-    let first = good.div_ceil(SECTOR) * SECTOR;
+/// Returns true if a sector after the last head is all zeros and so was never written: every
+/// written sector contains part of a frame's hash.
+fn was_never_written(bytes: &[u8], valid: usize) -> bool {
+    let first = valid.div_ceil(SECTOR) * SECTOR;
     let sectors = bytes.get(first..).unwrap_or_default().chunks(SECTOR);
-    // What lies between the last head and the next sector was written with that head. A shorter
-    // piece of a sector can be the zeros of a hash.
+    // The sector of the last head was written with that head. A part of a sector may be zeros
+    // within a hash.
     let mut whole = sectors.filter(|sector| sector.len() >= size_of::<Digest>());
     whole.any(|sector| sector.iter().all(|byte| *byte == 0))
 }

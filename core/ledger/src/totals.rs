@@ -1,57 +1,57 @@
-//! What records come to.
+//! Sums of records by account.
 
 use crate::amounts::{Amounts, Field};
 use crate::record::{Account, Usage};
 use std::collections::BTreeMap;
 use trust::UnixTime;
 
-/// From a time on, and before another. A record counts by when its meter was read.
+/// Period of billing, from `since` to before `until`. A record counts by the time of its reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
-    /// The first second.
+    /// First second of the period.
     pub since: UnixTime,
-    /// The first second that is beyond it.
+    /// First second after the period.
     pub until: UnixTime,
 }
 
 impl Period {
-    /// All there is.
+    /// All time.
     pub const EVER: Self = Self { since: UnixTime(0), until: UnixTime(u64::MAX) };
 
-    /// Whether a record counts.
+    /// Returns true if the record is in the period.
     #[must_use]
     pub fn has(&self, usage: &Usage) -> bool {
         (self.since..self.until).contains(&usage.time)
     }
 }
 
-/// A sum has no room in 64 bits.
+/// Error of a sum that exceeds 64 bits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the {} of session '{}' of {} are more than 64 bits hold: ask for a shorter period",
     field.name(), account.session, account.principal
 )]
 pub struct Overflow {
-    /// Whose.
+    /// Account of the sum.
     pub account: Box<Account>,
-    /// Of what.
+    /// Field of the sum.
     pub field: Field,
 }
 
-/// What an account used.
+/// Sum of an account's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum {
-    /// Its records.
+    /// Number of records.
     pub records: u64,
-    /// The time of the first.
+    /// Time of the first record.
     pub first: UnixTime,
-    /// The time of the last.
+    /// Time of the last record.
     pub last: UnixTime,
-    /// What they come to.
+    /// Sum of the billed amounts.
     pub used: Amounts,
 }
 
-/// What each account used.
+/// Sums by account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals(BTreeMap<Account, Sum>);
 
@@ -59,7 +59,7 @@ impl Totals {
     /// Adds a record.
     ///
     /// # Errors
-    /// When a sum has no room; then nothing is added.
+    /// A sum exceeds 64 bits; then nothing is added.
     pub fn add(&mut self, usage: &Usage) -> Result<(), Overflow> {
         let (account, time) = (&usage.account, usage.time);
         let new = Sum { records: 0, first: time, last: time, used: Amounts::NONE };
@@ -71,12 +71,12 @@ impl Totals {
         Ok(())
     }
 
-    /// By account.
+    /// Returns the accounts with their sums.
     pub fn iter(&self) -> impl Iterator<Item = (&Account, &Sum)> {
         self.0.iter()
     }
 
-    /// Of one account.
+    /// Returns the sum of one account.
     #[must_use]
     pub fn of(&self, account: &Account) -> Option<&Sum> {
         self.0.get(account)

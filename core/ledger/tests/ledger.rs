@@ -1,4 +1,4 @@
-//! The ledger against a model that is a list of records.
+//! Tests of the ledger against a model: a list of records.
 
 use ledger::chain::{BATCH_MAX, ENDED_METERS_MAX};
 use ledger::record::{FRAME_LENGTH, USAGE_LENGTH};
@@ -32,7 +32,7 @@ fn reading(number: u8, meter_number: u64, count: u64) -> Reading {
     Reading { account, service, meter, reading, is_last: false }
 }
 
-/// A ledger and its files.
+/// Ledger with its segment files.
 struct Disk {
     key: SecretKey,
     ledger: Ledger,
@@ -72,7 +72,7 @@ fn read(node: PublicKey, segments: &[Vec<u8>]) -> Result<(End, Vec<(u64, Usage)>
     Ok((replay.end(), records))
 }
 
-/// Some batches of some accounts, in several segments.
+/// Writes some batches of some accounts, in several segments.
 fn filled(batches: u64, per_batch: u8, length_max: usize) -> Disk {
     let mut disk = Disk::new(length_max);
     for batch in 1..=batches {
@@ -84,7 +84,7 @@ fn filled(batches: u64, per_batch: u8, length_max: usize) -> Disk {
 }
 
 #[test]
-fn what_is_appended_is_read_and_goes_on_where_it_was() {
+fn a_replayed_ledger_has_all_records_and_can_be_appended_to() {
     let disk = filled(20, 12, 20 * FRAME_LENGTH);
     assert!(disk.segments.len() > 5, "it has several segments");
     let (end, records) = disk.read().unwrap();
@@ -94,7 +94,7 @@ fn what_is_appended_is_read_and_goes_on_where_it_was() {
     assert_eq!(read.chain(), disk.ledger.chain());
     assert_eq!(read.frames(), disk.ledger.frames());
     assert_eq!(read.segment(), disk.ledger.segment());
-    // Each record's number is the place of its frame.
+    // A record's number is the position of its frame.
     let frames: Vec<&[u8]> =
         disk.segments.iter().flat_map(|segment| segment.chunks(FRAME_LENGTH)).collect();
     for (number, usage) in &records {
@@ -126,9 +126,9 @@ fn any_single_bit_that_is_flipped_in_a_small_ledger_is_found() {
 }
 
 #[test]
-fn flipped_bits_at_ten_thousand_places_of_a_large_ledger_are_found() {
+fn ten_thousand_flipped_bits_of_a_large_ledger_are_detected() {
     let disk = filled(120, 40, 200 * FRAME_LENGTH);
-    // Where reading is at the beginning of each segment: a flip is read from there.
+    // State at the beginning of each segment, from which a flipped bit is searched.
     let node = disk.key.public();
     let last = disk.segments.len() as u64;
     let mut begins = vec![Replay::new(node)];
@@ -169,14 +169,14 @@ fn a_tail_that_is_cut_off_anywhere_is_torn_and_the_rest_goes_on() {
         assert_eq!(torn, (cut > whole).then_some((whole, cut - whole)));
         let ledger = end.ledger.unwrap();
         assert_eq!(ledger.chain(), before.chain());
-        // The daemon gives the readings again: nothing is lost, nothing is billed twice.
+        // The daemon repeats its readings: nothing is lost, and nothing is billed twice.
         let mut again = ledger;
         let later = [reading(0, 0, 55), reading(1, 1, 60)];
         let again = again.append(&disk.key, UnixTime(2_000_010), &later);
         let used: Vec<u64> = again.records.iter().map(|it| it.used.get(Field::BytesIn)).collect();
         assert_eq!(used, [55 - 30, 60 - 30]);
     }
-    // Sectors that were never written, before or behind those that were.
+    // Sectors that were never written, before or after written ones.
     for (from, to) in
         [(whole.next_multiple_of(512), whole + next.bytes.len()), (whole, whole + 1024)]
     {
@@ -208,7 +208,7 @@ fn segments_that_are_missing_doubled_exchanged_or_cut_are_found() {
         let mut segments = disk.segments.clone();
         segments.remove(gone);
         assert!(matches!(kind(&segments), DamageKind::OtherChain(_)), "{gone}");
-        // As the file system shows it: the others keep their names.
+        // As files after a deletion: the others keep their names.
         let mut replay = Replay::new(node);
         let indices = (1..=count as u64).filter(|index| *index != gone as u64 + 1);
         let refused = indices.clone().find_map(|index| {
@@ -236,7 +236,7 @@ fn another_nodes_ledger_and_another_signature_are_found() {
     let other = key(2);
     let damage = read(other.public(), &disk.segments).unwrap_err();
     assert_eq!(damage.kind, DamageKind::OtherNode(Box::new(disk.key.public())));
-    // Somebody writes it anew, with all hashes right, and without the node's key.
+    // Rewritten with valid hashes, but without the node's key.
     let (mut forged, mut chain) = (disk.segments[0].clone(), [0; 32]);
     forged[FRAME_LENGTH + 16 + 152] ^= 1;
     for frame in forged.chunks_mut(FRAME_LENGTH) {
@@ -265,7 +265,7 @@ fn a_reading_is_billed_once_however_often_it_is_given() {
     assert!(again.bytes.is_empty() && again.refused.is_empty());
     let beyond = disk.append(6, &[reading(0, 1, 13)]).refused;
     assert_eq!(beyond, [(0, ReadingError::Ended { meter: meter(1) })]);
-    // Also after many others have ended since.
+    // Holds also after many other meters have ended.
     for other in 0..ENDED_METERS_MAX as u64 - 1 {
         let last = Reading { is_last: true, ..reading(1, 1000 + other, 1) };
         disk.append(7, &[last]);
@@ -311,7 +311,7 @@ fn a_clock_that_jumps_a_day_makes_no_negative_bill() {
     let mut totals = Totals::default();
     records.iter().for_each(|(_, usage)| totals.add(usage).unwrap());
     assert_eq!(totals.of(&account(0)).unwrap().used.get(Field::PacketsIn), count);
-    // Each period has its part, and all periods together everything.
+    // Each period has its part, and all periods together have everything.
     let parts = [(0, now + 10), (now + 10, day), (day, u64::MAX)].map(|(since, until)| {
         let period = Period { since: UnixTime(since), until: UnixTime(until) };
         let within = records.iter().filter(|(_, usage)| period.has(usage));
@@ -321,7 +321,7 @@ fn a_clock_that_jumps_a_day_makes_no_negative_bill() {
 }
 
 #[test]
-fn a_sum_without_room_is_an_error_and_not_a_smaller_bill() {
+fn an_overflowing_sum_is_an_error_and_not_a_smaller_bill() {
     let mut disk = Disk::new(usize::MAX);
     let huge = |meter| Reading {
         reading: Amounts::NONE.with(Field::BytesIn, 1 << 63),
@@ -336,14 +336,14 @@ fn a_sum_without_room_is_an_error_and_not_a_smaller_bill() {
     assert_eq!(totals.of(&account(0)).unwrap().used.get(Field::BytesIn), 1 << 63);
 }
 
-/// The records of one principal.
+/// Returns the records of one principal.
 fn own(records: &[(u64, Usage)], principal: PublicKey) -> Vec<Usage> {
     let own = records.iter().filter(|(_, usage)| usage.account.principal == principal);
     own.map(|(_, usage)| usage.clone()).collect()
 }
 
 #[test]
-fn a_receipt_is_verified_with_the_nodes_public_key_and_says_nothing_of_others() {
+fn a_receipt_is_verified_with_the_nodes_public_key_and_reveals_nothing_about_others() {
     let disk = filled(4, 9, usize::MAX);
     let (_, records) = disk.read().unwrap();
     let mine = own(&records, account(0).principal);
@@ -355,7 +355,7 @@ fn a_receipt_is_verified_with_the_nodes_public_key_and_says_nothing_of_others() 
     assert_eq!(read.verify(&disk.key.public()).unwrap(), mine);
     let other = read.verify(&key(2).public()).unwrap_err();
     assert!(matches!(other, ReceiptError::OtherNode { .. }));
-    // The same records in a ledger without the others make the same receipt.
+    // The same records in a ledger without others make the same receipt.
     let mut alone = Disk::new(usize::MAX);
     for batch in 1..=4 {
         let readings: Vec<_> = (0..3).map(|n| reading(n, u64::from(n), batch * 10)).collect();
@@ -365,7 +365,7 @@ fn a_receipt_is_verified_with_the_nodes_public_key_and_says_nothing_of_others() 
     let mine = own(&records, account(0).principal);
     let without = Receipt::make(&alone.key, alone.ledger.id(), UnixTime(5), mine.clone()).unwrap();
     assert_eq!(without.to_text(), text);
-    // A part of them is a receipt, too.
+    // Part of the records makes a receipt as well.
     let part =
         Receipt::make(&disk.key, disk.ledger.id(), UnixTime(6), mine[3..7].to_vec()).unwrap();
     assert_eq!(
@@ -415,16 +415,16 @@ fn a_receipt_needs_records_of_one_principal_that_follow_each_other() {
     assert_eq!(make([edited, mine[1].clone()].to_vec()), ReceiptError::Chain { own_number: 1 });
 }
 
-/// What can happen, for the model.
+/// Step of a random history.
 #[derive(Clone, Debug)]
 enum Step {
     /// Meters count further.
     Count(u8, u64),
-    /// All meters are read.
+    /// All meters are read and billed.
     Bill(u64),
-    /// A write is cut off, the daemon dies, and the next one reads what is there.
+    /// A write is interrupted, the daemon crashes, and the next one replays the files.
     Crash(u64, usize),
-    /// A meter ends, and another takes its place.
+    /// A meter ends, and a new one takes its place.
     End(u8),
 }
 
@@ -442,26 +442,27 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn the_bill_is_what_was_counted_whatever_crashes(steps in steps()) {
+    fn the_bill_equals_the_usage_despite_crashes(steps in steps()) {
         let mut disk = Disk::new(12 * FRAME_LENGTH);
-        // By place: which meter counts, what it shows; by account: what was counted.
-        let mut meters: Vec<(u64, u64)> = (0..6).map(|place| (place, 0)).collect();
+        // Indexed by slot: the current meter and its reading; by account: the amounts counted.
+        let mut meters: Vec<(u64, u64)> = (0..6).map(|slot| (slot, 0)).collect();
         let (mut counted, mut next) = (BTreeMap::<Account, u64>::new(), 6);
-        // Last readings that no ledger has yet: they survive, like counters in the kernel.
+        // Last readings that are not in the ledger yet; they survive a crash, like counters in the
+        // kernel.
         let mut pending: Vec<Reading> = Vec::new();
         let mut model: Vec<Usage> = Vec::new();
         let show = |meters: &[(u64, u64)], pending: &[Reading]| -> Vec<Reading> {
-            let now = meters.iter().zip(0..).map(|((meter, count), place)| Reading {
+            let now = meters.iter().zip(0..).map(|((meter, count), slot)| Reading {
                 reading: Amounts::NONE.with(Field::PacketsIn, *count),
-                ..reading(place, *meter, 0)
+                ..reading(slot, *meter, 0)
             });
             pending.iter().cloned().chain(now).collect()
         };
         for step in steps.into_iter().chain([Step::Bill(9 * DAY)]) {
             match step {
-                Step::Count(place, more) => {
-                    meters[usize::from(place)].1 += more;
-                    *counted.entry(account(place)).or_default() += more;
+                Step::Count(slot, more) => {
+                    meters[usize::from(slot)].1 += more;
+                    *counted.entry(account(slot)).or_default() += more;
                 }
                 Step::Bill(clock) => {
                     let readings = show(&meters, &pending);
@@ -488,14 +489,14 @@ proptest! {
                     let new = || Ledger::new(LedgerId([9; 16]), disk.key.public());
                     disk.ledger = end.ledger.unwrap_or_else(new).with_segments_of(12 * FRAME_LENGTH);
                 }
-                Step::End(place) => {
-                    let (meter, count) = meters[usize::from(place)];
+                Step::End(slot) => {
+                    let (meter, count) = meters[usize::from(slot)];
                     pending.push(Reading {
                         reading: Amounts::NONE.with(Field::PacketsIn, count),
                         is_last: true,
-                        ..reading(place, meter, 0)
+                        ..reading(slot, meter, 0)
                     });
-                    meters[usize::from(place)] = (next, 0);
+                    meters[usize::from(slot)] = (next, 0);
                     next += 1;
                 }
             }

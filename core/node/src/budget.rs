@@ -16,7 +16,7 @@
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-const _: () = assert!(bpf_maps::FUEL_SHIFT == ::session::below::FUEL_SHIFT);
+const _: () = assert!(bpf_maps::FUEL_SHIFT == ::session::in_kernel::FUEL_SHIFT);
 
 /// How often counters are compared with budgets.
 pub const LOOK_EVERY: Nanos = Nanos::from_millis(10);

@@ -37,7 +37,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use ::session::admission::{Capacity, Left, MemoryUsed};
-use ::session::below::Speed;
+use ::session::in_kernel::Speed;
 use abi::Level;
 use units::{EntryId, Name, Nanos, RuleId, SessionId};
 

@@ -1,5 +1,5 @@
-//! Whether a node can keep one more promise. What it says yes to it has, for as long as it is
-//! held; what it refuses changes nothing.
+//! Admission control: decides whether a node can guarantee one more reservation. An admitted
+//! reservation stays guaranteed until it is released; a refusal changes nothing.
 //!
 //! ```text
 //!              admit ┌──────────┐ change
@@ -14,8 +14,9 @@
 //!         memory, packet memory, each port
 //! ```
 //!
-//! It only adds up: who runs when is the matter of [`crate::executor`], and what fits here has no
-//! missed deadline there. Sums are of whole parts of a million, each rounded up.
+//! Only sums are kept here. The order of execution is decided by [`crate::executor`], which meets
+//! every deadline of a set that was admitted. Sums are in whole parts per million, each reservation
+//! rounded up.
 
 mod refusal;
 mod sums;
@@ -33,76 +34,77 @@ use crate::text::Size;
 pub use refusal::{PeriodOf, Refusal};
 use sums::Sums;
 
-/// What of a guest core can be promised. The rest is for the cell's own work, which no session is
-/// charged for, and so that those who reserved nothing are never shut out.
+/// Largest part of a guest core that can be reserved: 90 %. The remainder serves the cell's own
+/// work, which no session is charged for, and keeps sessions without a reservation from starving.
 pub const GUEST_SHARE_MAX: Parts = Parts(900_000);
-/// What of each packet core can be promised for services at `nic` and `kernel`. The other half is
-/// for receiving and forwarding: a packet that nobody asked for never pays for those that
-/// somebody did.
+/// Largest part of each packet core that can be reserved for services at `nic` and `kernel`: 50 %.
+/// The other half receives and forwards, so that modules never take the time of plain forwarding.
 pub const BELOW_SHARE_MAX: Parts = Parts(500_000);
-/// What of a port's rate can be promised. RCANE's figures promise 98.3 % of theirs; with the rest
-/// those who reserved nothing are slow, but get through.
+/// Largest part of a port's rate that can be reserved: 99 %. RCANE's measurements reserve 98.3 %.
+/// The remainder lets sessions without a share make slow progress.
 pub const PORT_SHARE_MAX: Parts = Parts(990_000);
-/// The shortest period that is promised on a node with one core only: there the kernel, the
-/// daemon and the cell take the core from each other by its ticks, and only means over some
-/// hundred milliseconds hold.
+/// Shortest period on a node with a single core: there the kernel, the daemon and the cell preempt
+/// each other at ticks, and shares are met only as means over some hundred milliseconds.
 pub const ONE_CORE_PERIOD_MIN: Nanos = Nanos::from_millis(100);
 
 const _: () = assert!(GUEST_SHARE_MAX.0 <= crate::executor::LOAD_MAX);
 const _: () = assert!(crate::executor::LOAD_MAX < WHOLE && PORT_SHARE_MAX.0 < WHOLE);
 
-/// What a node has to give.
+/// Capacity of a node that can be reserved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capacity {
-    /// Cores with a cell that runs modules.
+    /// Number of cores with a cell that runs modules.
     pub guest_cores: u16,
-    /// Cores that receive packets.
+    /// Number of cores that receive packets.
     pub packet_cores: u16,
-    /// Memory for sessions, without what the node needs for itself.
+    /// Memory for sessions, without what the node itself needs.
     pub memory: Bytes,
-    /// Memory in which packets wait, without what the node keeps for those without a queue.
+    /// Packet memory for sessions' queues, without what is kept for sessions that reserve none.
     pub packet_memory: Bytes,
-    /// Its ports.
+    /// Ports by name.
     pub ports: BTreeMap<Name, PortCapacity>,
-    /// Nothing holds what services send to shares of these ports, so none is promised: the kernel
-    /// sends it for them, and nobody can be asked where.
+    /// True if shares of ports cannot be enforced: without a front door the kernel sends services'
+    /// packets, and charges them to no session. Shares are then refused.
     pub ports_unheld: bool,
-    /// Whether all of it is one core: then no period below [`ONE_CORE_PERIOD_MIN`] is promised.
+    /// True if guest and packet cores are the same single core; then periods below
+    /// [`ONE_CORE_PERIOD_MIN`] are refused.
     pub one_core: bool,
 }
 
-/// What a port has to give.
+/// Capacity of one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortCapacity {
-    /// What it sends.
+    /// Line rate.
     pub rate: BitsPerSecond,
-    /// Its longest packet: no slice is shorter, since packets are not cut.
+    /// Longest packet. A slice below its transmission time is refused, since packets are not
+    /// fragmented.
     pub packet_max: Bytes,
 }
 
-/// What can still be promised.
+/// Capacity that can still be reserved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {
-    /// Of each guest core. Short periods leave less, since each slice counts with a stop.
+    /// Unreserved part of each guest core. Short periods can use less of it, since each slice
+    /// counts with the overrun of stopping it.
     pub guest: Vec<Parts>,
-    /// Of all packet cores together.
+    /// Unreserved part of all packet cores together.
     pub below: Parts,
-    /// Of memory.
+    /// Unreserved memory.
     pub memory: Bytes,
-    /// Of packet memory.
+    /// Unreserved packet memory.
     pub packet_memory: Bytes,
-    /// Of each port's rate.
+    /// Unreserved part of each port's rate.
     pub ports: BTreeMap<Name, Parts>,
 }
 
 #[derive(Clone, Debug)]
 struct Held {
     reservation: Reservation,
-    /// On which guest core each virtual processor lies.
-    places: Vec<u16>,
+    /// Guest core of each virtual processor, in the reservation's order.
+    cores: Vec<u16>,
 }
 
-/// What was promised to whom.
+/// Reservations that a node has admitted, and their sums.
 #[derive(Clone, Debug)]
 pub struct Admission {
     capacity: Capacity,
@@ -111,48 +113,49 @@ pub struct Admission {
     used: MemoryUsed,
 }
 
-/// What of memory is in use and cannot be taken back: what sessions use that reserved none is
-/// there for no promise, and nobody is promised less than it uses.
+/// Memory in use, which cannot be reclaimed. What sessions without a memory reservation use is not
+/// reservable, and a session cannot reserve less than it uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUsed {
-    /// By all that reserved none, together.
-    pub rest: Bytes,
-    /// By those of which it is known.
+    /// Sum over all sessions without a memory reservation.
+    pub unreserved: Bytes,
+    /// Usage by session, where it is known.
     pub by: BTreeMap<SessionId, UsedBy>,
 }
 
-/// What one session has in use.
+/// Memory that one session uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsedBy {
-    /// Without a queue that it reserved.
+    /// Bytes in use, without its reserved queue.
     pub bytes: Bytes,
-    /// It is a part of what all use that reserved none.
+    /// True if the session reserved no memory, so that its bytes are part of
+    /// [`MemoryUsed::unreserved`].
     pub without_promise: bool,
 }
 
 impl Admission {
-    /// Of a node that has promised nothing.
+    /// Makes the admission control of a node without reservations.
     #[must_use]
     pub fn new(capacity: Capacity) -> Self {
         let (held, used) = (BTreeMap::new(), MemoryUsed::default());
         Self { sums: Sums::new(&capacity), capacity, held, used }
     }
 
-    /// Says what of memory is in use now.
+    /// Replaces the record of memory in use.
     pub fn set_used(&mut self, used: MemoryUsed) {
         self.used = used;
     }
 
-    /// What of memory was last known to be in use.
+    /// Returns the last record of memory in use.
     #[must_use]
     pub const fn used(&self) -> &MemoryUsed {
         &self.used
     }
 
-    /// Promises a session what it reserves, all of it or nothing.
+    /// Admits a session's reservation, all of it or nothing.
     ///
     /// # Errors
-    /// When some of it cannot be guaranteed, with what is left and what to change; when the
+    /// Some of it cannot be guaranteed (the refusal has what is left and what to change), or the
     /// session holds a reservation already.
     pub fn admit(&mut self, id: SessionId, reservation: &Reservation) -> Result<(), Refusal> {
         if self.held.contains_key(&id) {
@@ -161,10 +164,11 @@ impl Admission {
         self.hold(id, reservation)
     }
 
-    /// Promises a session something else instead, all of it or nothing.
+    /// Replaces a session's reservation, all of it or nothing.
     ///
     /// # Errors
-    /// As [`Admission::admit`], and what it holds stays; when it holds nothing.
+    /// Errors of [`Admission::admit`], in which case the old reservation stays in place; the
+    /// session holds no reservation.
     pub fn change(&mut self, id: SessionId, reservation: &Reservation) -> Result<(), Refusal> {
         if !self.held.contains_key(&id) {
             return Err(Refusal::Unknown { id });
@@ -172,34 +176,34 @@ impl Admission {
         self.hold(id, reservation)
     }
 
-    /// Takes back what was promised a session; what that was.
+    /// Removes a session's reservation and returns it.
     pub fn release(&mut self, id: SessionId) -> Option<Reservation> {
         let held = self.held.remove(&id)?;
-        self.sums.remove(&held.reservation, &held.places);
+        self.sums.remove(&held.reservation, &held.cores);
         Some(held.reservation)
     }
 
-    /// What a session was promised.
+    /// Returns a session's reservation.
     #[must_use]
     pub fn reservation(&self, id: SessionId) -> Option<&Reservation> {
         Some(&self.held.get(&id)?.reservation)
     }
 
-    /// On which guest core, counted from 0, each of its virtual processors lies.
+    /// Returns the guest core, counted from 0, of each of a session's virtual processors.
     #[must_use]
-    pub fn places(&self, id: SessionId) -> Option<&[u16]> {
-        Some(&self.held.get(&id)?.places)
+    pub fn cores(&self, id: SessionId) -> Option<&[u16]> {
+        Some(&self.held.get(&id)?.cores)
     }
 
-    /// What can still be promised.
+    /// Returns the capacity that can still be reserved.
     #[must_use]
     pub fn left(&self) -> Left {
         let mut left = self.sums.left(&self.capacity);
-        left.memory = left.memory.saturating_sub(self.used.rest);
+        left.memory = left.memory.saturating_sub(self.used.unreserved);
         left
     }
 
-    /// What the node has to give.
+    /// Returns the total capacity of the node.
     #[must_use]
     pub const fn capacity(&self) -> &Capacity {
         &self.capacity
@@ -211,39 +215,41 @@ impl Admission {
         let mut before: &[u16] = &[];
         let mut memory_before = None;
         if let Some(held) = self.held.get(&id) {
-            sums.remove(&held.reservation, &held.places);
-            before = &held.places;
+            sums.remove(&held.reservation, &held.cores);
+            before = &held.cores;
             memory_before = held.reservation.memory;
         }
-        let rest = self.rest_beside(id, memory_before, reservation)?;
-        let places = sums.add(reservation, before, &self.capacity, rest)?;
+        let in_use = self.unreserved_use(id, memory_before, reservation)?;
+        let cores = sums.add(reservation, before, &self.capacity, in_use)?;
         self.sums = sums;
-        self.held.insert(id, Held { reservation: reservation.clone(), places });
+        self.held.insert(id, Held { reservation: reservation.clone(), cores });
         Ok(())
     }
 
-    /// What others use without a promise, for one that is to be promised so much memory.
-    fn rest_beside(
+    /// Returns the memory that other sessions use without a reservation, or zero where the memory
+    /// reservation does not grow. Refuses a reservation below the session's own use.
+    fn unreserved_use(
         &self,
         id: SessionId,
         before: Option<Bytes>,
         reservation: &Reservation,
     ) -> Result<Bytes, Refusal> {
-        let Some(asked) = reservation.memory.filter(|asked| Some(*asked) != before) else {
+        let Some(requested) = reservation.memory.filter(|requested| Some(*requested) != before)
+        else {
             return Ok(Bytes::ZERO);
         };
         let known = self.used.by.get(&id).copied().unwrap_or_default();
-        let queue = reservation.queue.unwrap_or_else(|| queue_default(Some(asked)));
+        let queue = reservation.queue.unwrap_or_else(|| queue_default(Some(requested)));
         let used = known.bytes + queue;
-        if asked < used {
-            return Err(Refusal::MemoryUsed { asked: Size(asked), used: Size(used) });
+        if requested < used {
+            return Err(Refusal::MemoryUsed { requested: Size(requested), used: Size(used) });
         }
-        // Less is always to be had.
-        if Some(asked) < before {
+        // A decrease is always possible.
+        if Some(requested) < before {
             return Ok(Bytes::ZERO);
         }
         let own = if known.without_promise { known.bytes } else { Bytes::ZERO };
-        Ok(self.used.rest.saturating_sub(own))
+        Ok(self.used.unreserved.saturating_sub(own))
     }
 }
 

@@ -1,18 +1,19 @@
-//! Earliest deadline first, and what is left by weight: what processors and ports have in common.
+//! Earliest-deadline-first scheduling of reservations, with weighted fair queueing of the surplus;
+//! shared by processors and ports.
 //!
 //! ```text
 //!            ┌───────────────────────────────────────┐
-//!  first ◀───┤ ready    by the end of the period     │ promises with something left
+//!  first ◀───┤ ready    by the end of the period     │ reservations with budget left
 //!            ├───────────────────────────────────────┤      ▲ period ends     │ used up
 //!            │ waiting  by the end of the period     │      └─────────────────▼
 //!            ├───────────────────────────────────────┤
-//!  else  ◀───┤ rest     by weight                    │ who has no promise, or may have more
-//!            └───────────────────────────────────────┘      and nothing of it left
+//!  else  ◀───┤ surplus  by weight                    │ entities without a reservation, or
+//!            └───────────────────────────────────────┘      with extra time and no budget left
 //! ```
 //!
-//! It knows work and no units of it: a processor's is time, a port's is time on the wire in
-//! smaller steps. Once everybody has been added nothing is allocated. Each call costs the
-//! logarithm of how many there are; [`Edf::advance`] that for each period that has ended.
+//! Work is counted in abstract units: time for a processor, picoseconds on the wire for a port.
+//! After the last [`Edf::add`] nothing is allocated. A call costs O(log n) of the number of
+//! entities; [`Edf::advance`] that for each period that has ended.
 
 mod fair;
 mod heap;
@@ -21,7 +22,7 @@ mod server;
 
 use units::{Nanos, SessionId};
 
-use crate::Ahead;
+use crate::Prefetch;
 use crate::kind::Kind;
 use crate::period::{NOTIONAL_PERIOD, Period};
 use crate::share::Share;
@@ -30,95 +31,98 @@ use crate::weight::Weight;
 use fair::Fair;
 use heap::Heap;
 use load::Load;
-pub(crate) use server::Rules;
+pub(crate) use server::Params;
 use server::{Server, State};
 
-/// How many of those who wait are looked at to find who will come first before somebody: what is
-/// in a few lines of a cache. If more wait, the next one ends what runs, who has nothing lost.
-const LOOKS_MAX: usize = 32;
+/// Bound of waiting entities examined for the next preemption: what fits into a few cache lines. If
+/// it is exceeded, the running entity is dispatched for a shorter time than necessary, which loses
+/// nothing.
+const VISITS_MAX: usize = 32;
 
-/// What somebody has: a promise, and whether a part of the rest.
+/// Entitlement of an entity: an optional reservation, and whether it takes part in the surplus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Terms {
-    /// What is promised, if anything is.
+pub(crate) struct Entitlement {
+    /// Reserved share, if any.
     pub(crate) share: Option<Share>,
-    /// Whether he has a part of the rest when nothing of that is left. Who has no promise always.
+    /// True if it takes part in the surplus when its budget is used up. Entities without a
+    /// reservation always do.
     pub(crate) extra: bool,
 }
 
-/// What a turn looks at comes first.
+/// Schedulable entity: a virtual processor, or a session at a port. Fields that a dispatch reads
+/// come first.
 #[derive(Clone, Debug)]
 #[repr(C)]
 struct Entity {
     session: u16,
-    /// Work that it could do.
+    /// True while it has work.
     is_awake: bool,
     extra: bool,
     running: Period,
     totals: Totals,
     server: Option<Server>,
     last: Period,
-    /// What its promise counts for in the load.
+    /// Share of its reservation in the load, in parts per million.
     cost: u64,
 }
 
-/// Work of one entity since it was added.
+/// Work done by one entity since it was added, in units of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) guaranteed: u64,
-    pub(crate) rest: u64,
-    /// What was left of slices in periods that ended while there was work.
+    pub(crate) surplus: u64,
+    /// Budget left at the end of periods in which there was work.
     pub(crate) short: u64,
-    /// Periods that have begun.
+    /// Number of periods that have begun.
     pub(crate) periods: u64,
 }
 
-/// Everybody who shares one processor or port.
+/// Schedule of one processor or port.
 #[derive(Clone, Debug)]
 pub(crate) struct Edf {
-    rules: Rules,
+    params: Params,
     entities: Vec<Option<Entity>>,
     free: Vec<u32>,
     ready: Heap,
     waiting: Heap,
-    rest: Fair,
+    surplus: Fair,
     load: Load,
 }
 
 impl Edf {
-    pub(crate) fn new(rules: Rules) -> Self {
+    pub(crate) fn new(params: Params) -> Self {
         Self {
-            rules,
+            params,
             entities: Vec::new(),
             free: Vec::new(),
             ready: Heap::default(),
             waiting: Heap::default(),
-            rest: Fair::new(rules.work_per_nano),
-            load: Load::new(rules.capacity),
+            surplus: Fair::new(params.work_per_nano),
+            load: Load::new(params.capacity),
         }
     }
 
-    /// Adds somebody who sleeps.
+    /// Adds an entity, which sleeps, and returns its index.
     pub(crate) fn add(
         &mut self,
         now: Nanos,
         session: SessionId,
-        terms: Terms,
+        entitlement: Entitlement,
         weight: Weight,
     ) -> u32 {
-        self.rest.set_weight(session.0, weight);
+        self.surplus.set_weight(session.0, weight);
         let mut entity = Entity {
             session: session.0,
             is_awake: false,
-            extra: terms.extra,
+            extra: entitlement.extra,
             cost: 0,
             server: None,
             running: Period::notional(now),
             last: Period::default(),
             totals: Totals::default(),
         };
-        if let Some(share) = terms.share {
-            entity.promise(share, now, &self.rules, &mut self.load);
+        if let Some(share) = entitlement.share {
+            entity.reserve(share, now, &self.params, &mut self.load);
         }
         let index = self.free.pop().unwrap_or_else(|| {
             self.entities.push(None);
@@ -126,47 +130,55 @@ impl Edf {
             self.free.reserve(count);
             self.ready.reserve(count);
             self.waiting.reserve(count);
-            self.rest.reserve_members(count);
+            self.surplus.reserve_members(count);
             u32::try_from(count - 1).expect("a session has a few entities, and there are 2^16")
         });
         self.entities[index as usize] = Some(entity);
         index
     }
 
-    /// Gives somebody other terms, and his session a weight. A promise that was running goes on
-    /// to the end of its period, and a higher one begins when what it takes is free.
-    pub(crate) fn change(&mut self, now: Nanos, index: u32, terms: Terms, weight: Weight) {
+    /// Changes an entity's entitlement and its session's weight. A decrease takes effect at the end
+    /// of the current period, an increase when the load that it needs is free.
+    pub(crate) fn change(
+        &mut self,
+        now: Nanos,
+        index: u32,
+        entitlement: Entitlement,
+        weight: Weight,
+    ) {
         let Some(entity) = self.entities[index as usize].as_mut() else { return };
-        self.rest.set_weight(entity.session, weight);
-        entity.extra = terms.extra;
-        match (terms.share, entity.server.is_some()) {
-            (Some(share), true) => entity.promise_other(share, now, &self.rules, &mut self.load),
-            (Some(share), false) => entity.promise(share, now, &self.rules, &mut self.load),
-            (None, _) => entity.promise_nothing(now, &mut self.load),
+        self.surplus.set_weight(entity.session, weight);
+        entity.extra = entitlement.extra;
+        match (entitlement.share, entity.server.is_some()) {
+            (Some(share), true) => {
+                entity.change_reservation(share, now, &self.params, &mut self.load)
+            }
+            (Some(share), false) => entity.reserve(share, now, &self.params, &mut self.load),
+            (None, _) => entity.unreserve(now, &mut self.load),
         }
         if !entity.is_awake {
             return;
         }
-        // Nobody falls asleep here: a change costs nobody his running period.
+        // Entities stay awake here, so that a change does not cost an entity its current period.
         if let Some(state) = entity.server.as_ref().map(Server::state) {
-            self.place(index, state);
+            self.enqueue(index, state);
         } else {
-            self.ready.take(index);
-            self.waiting.take(index);
-            self.rest.enter(entity.session, index);
+            self.ready.remove(index);
+            self.waiting.remove(index);
+            self.surplus.enter(entity.session, index);
         }
     }
 
-    /// Takes somebody out.
+    /// Removes an entity.
     pub(crate) fn remove(&mut self, now: Nanos, index: u32) {
         self.sleep(index);
         if let Some(mut entity) = self.entities[index as usize].take() {
-            entity.promise_nothing(now, &mut self.load);
+            entity.unreserve(now, &mut self.load);
             self.free.push(index);
         }
     }
 
-    /// There is work for him.
+    /// Marks an entity as having work. No effect if it is awake.
     pub(crate) fn wake(&mut self, now: Nanos, index: u32) {
         let Some(entity) = self.entities[index as usize].as_mut() else { return };
         if entity.is_awake {
@@ -174,118 +186,119 @@ impl Edf {
         }
         entity.is_awake = true;
         let state = entity.server.as_mut().map(|server| {
-            let (state, begins_anew) = server.wake(now, &self.rules);
-            (state, begins_anew, server.begin, server.end)
+            let (state, is_new_period) = server.wake(now, &self.params);
+            (state, is_new_period, server.begin, server.end)
         });
         match state {
-            None => self.rest.enter(entity.session, index),
-            Some((state, begins_anew, begin, end)) => {
-                if begins_anew {
+            None => self.surplus.enter(entity.session, index),
+            Some((state, is_new_period, begin, end)) => {
+                if is_new_period {
                     entity.begin_period(begin, end);
                 }
-                self.place(index, state);
+                self.enqueue(index, state);
             }
         }
     }
 
-    /// There is none any more.
+    /// Marks an entity as having no work.
     pub(crate) fn sleep(&mut self, index: u32) {
         let Some(entity) = self.entities[index as usize].as_mut() else { return };
         if entity.is_awake {
             entity.is_awake = false;
             if entity.server.is_some() {
-                self.ready.take(index);
-                self.waiting.take(index);
+                self.ready.remove(index);
+                self.waiting.remove(index);
             }
-            self.rest.leave(entity.session, index);
+            self.surplus.leave(entity.session, index);
         }
     }
 
-    /// How late somebody may be given what is left of his slice; zero at first.
-    pub(crate) const fn set_late_max(&mut self, late_max: Nanos) {
-        self.rules.late_max = late_max;
+    /// Sets how long after its deadline an entity keeps its remaining budget; initially zero.
+    pub(crate) const fn set_lateness_max(&mut self, lateness_max: Nanos) {
+        self.params.lateness_max = lateness_max;
     }
 
-    /// Ends the periods that are over.
+    /// Ends the periods that are over and begins the next ones.
     pub(crate) fn advance(&mut self, now: Nanos) {
-        // Who is ready keeps his deadline until he is too late.
-        let too_late = now.saturating_sub(self.rules.late_max);
+        // Ready entities keep their deadline and budget for `lateness_max` beyond it.
+        let too_late = now.saturating_sub(self.params.lateness_max);
         loop {
-            // Nothing comes after the last nanosecond that fits, not even the next period.
+            // Deadlines at `u64::MAX` never end: no later period can be represented.
             let over = |first: Option<(u64, u32)>, now: Nanos| {
                 first.filter(|(end, _)| *end <= now.0 && *end < u64::MAX)
             };
-            let waits = over(self.waiting.first(), now);
-            let first = waits.or_else(|| over(self.ready.first(), too_late));
+            let waiting = over(self.waiting.first(), now);
+            let first = waiting.or_else(|| over(self.ready.first(), too_late));
             let Some((_, index)) = first else { return };
             let Some(entity) = self.entities[index as usize].as_mut() else { return };
             let Some(server) = entity.server.as_mut() else { return };
-            let missed = u64::try_from(server.left).unwrap_or(0);
+            let missed = u64::try_from(server.budget).unwrap_or(0);
             entity.totals.short = entity.totals.short.saturating_add(missed);
-            let state = server.renew(now, &self.rules);
+            let state = server.renew(now, &self.params);
             let (begin, end) = (server.begin, server.end);
             entity.begin_period(begin, end);
-            self.place(index, state);
+            self.enqueue(index, state);
         }
     }
 
-    /// Who is next, and why. Call [`Edf::advance`] first.
+    /// Returns the entity to dispatch and the class of its time. Call [`Edf::advance`] first.
     pub(crate) fn first(&self) -> Option<(u32, Kind)> {
         if let Some((_, index)) = self.ready.first() {
             return Some((index, Kind::Guaranteed));
         }
-        let index = self.rest.first()?;
+        let index = self.surplus.first()?;
         let server = self.entities[index as usize].as_ref().and_then(|it| it.server.as_ref());
-        let has_promise = server.is_some_and(Server::has_begun);
-        Some((index, if has_promise { Kind::Extra } else { Kind::BestEffort }))
+        let has_reservation = server.is_some_and(Server::has_begun);
+        Some((index, if has_reservation { Kind::Extra } else { Kind::BestEffort }))
     }
 
-    /// Who will be next; how many were found.
+    /// Fills `next` with the entities to be dispatched next, in order; returns their number.
     pub(crate) fn upcoming(&self, next: &mut [u32]) -> usize {
-        let promised = self.ready.first_ones(next, |item| item.index);
-        promised + self.rest.upcoming(&mut next[promised..])
+        let reserved = self.ready.first_ones(next, |item| item.index);
+        reserved + self.surplus.upcoming(&mut next[reserved..])
     }
 
-    /// Has loaded what a turn of it looks at here. Nothing of it is read for that, so its session
-    /// is said.
-    pub(crate) fn load_ahead(&self, index: u32, session: SessionId, ahead: &impl Ahead) {
-        ahead.load(&self.entities[index as usize]);
-        self.rest.load_ahead(session.0, index, ahead);
+    /// Prefetches what a dispatch of the entity reads here. Takes the session as an argument, since
+    /// reading the entity would be the cache miss to avoid.
+    pub(crate) fn prefetch(&self, index: u32, session: SessionId, cache: &impl Prefetch) {
+        cache.prefetch(&self.entities[index as usize]);
+        self.surplus.prefetch(session.0, index, cache);
     }
 
-    /// Whether anything is promised to it.
-    pub(crate) fn has_promise(&self, index: u32) -> bool {
+    /// Returns true if the entity has a reservation.
+    pub(crate) fn has_reservation(&self, index: u32) -> bool {
         self.entities[index as usize].as_ref().is_some_and(|entity| entity.server.is_some())
     }
 
-    /// Whose it is.
+    /// Returns the session of the entity.
     pub(crate) fn session(&self, index: u32) -> SessionId {
         let entity = self.entities[index as usize].as_ref();
         entity.map_or(SessionId::BEST_EFFORT, |entity| SessionId(entity.session))
     }
 
-    /// What is left of its slice, and when its period ends.
-    pub(crate) fn left(&self, index: u32) -> Option<(u64, Nanos)> {
+    /// Returns the remaining budget of the entity, and the end of its period.
+    pub(crate) fn budget(&self, index: u32) -> Option<(u64, Nanos)> {
         let server = self.entities[index as usize].as_ref()?.server.as_ref()?;
-        Some((u64::try_from(server.left).unwrap_or(0), server.end))
+        Some((u64::try_from(server.budget).unwrap_or(0), server.end))
     }
 
-    /// When somebody's period ends who waits for it.
+    /// Returns the earliest end of a period that an entity with work waits for.
     pub(crate) fn next_release(&self) -> Option<Nanos> {
         self.waiting.first().map(|(end, _)| Nanos(end))
     }
 
-    /// When, before `limit`, somebody's period may begin that ends before `deadline`.
+    /// Returns the earliest time before `limit` at which a waiting entity's new period may begin
+    /// that ends before `deadline`.
     pub(crate) fn next_before(&self, limit: Nanos, deadline: Nanos) -> Option<Nanos> {
         let ends_before =
             |begin: u64, period: u32| begin.saturating_add(u64::from(period)) < deadline.0;
-        self.waiting.first_where(limit.0, LOOKS_MAX, ends_before).map(Nanos)
+        self.waiting.first_where(limit.0, VISITS_MAX, ends_before).map(Nanos)
     }
 
-    /// So much work was done for somebody.
+    /// Charges an entity with work done in time of class `kind`.
     pub(crate) fn charge(&mut self, now: Nanos, index: u32, work: u64, kind: Kind) {
         let Some(entity) = self.entities[index as usize].as_mut() else { return };
-        let time = Nanos(work / self.rules.work_per_nano);
+        let time = Nanos(work / self.params.work_per_nano);
         if entity.server.is_none() && now >= entity.running.end {
             entity.begin_period(now, now + NOTIONAL_PERIOD);
         }
@@ -294,79 +307,80 @@ impl Edf {
                 entity.totals.guaranteed = entity.totals.guaranteed.saturating_add(work);
                 entity.running.guaranteed += time;
                 let state = server.charge(work);
-                if state == State::Waiting && self.ready.has(index) {
-                    self.place(index, state);
+                if state == State::Waiting && self.ready.contains(index) {
+                    self.enqueue(index, state);
                 }
             }
             _ => {
-                entity.totals.rest = entity.totals.rest.saturating_add(work);
-                entity.running.rest += time;
-                self.rest.charge(entity.session, index, work);
+                entity.totals.surplus = entity.totals.surplus.saturating_add(work);
+                entity.running.surplus += time;
+                self.surplus.charge(entity.session, index, work);
             }
         }
     }
 
-    /// Its last and its running period, and its work since it was added.
+    /// Returns the previous and the current period, and the totals since the entity was added.
     pub(crate) fn account(&self, index: u32) -> Option<(Period, Period, Totals)> {
         let entity = self.entities.get(index as usize)?.as_ref()?;
         Some((entity.last, entity.running, entity.totals))
     }
 
-    /// Puts somebody who is awake and has a promise where he belongs.
-    fn place(&mut self, index: u32, state: State) {
+    /// Puts an entity that is awake and has a reservation into the queues that match its state.
+    fn enqueue(&mut self, index: u32, state: State) {
         let Some(entity) = self.entities[index as usize].as_ref() else { return };
         let Some(server) = entity.server.as_ref() else { return };
         match state {
             State::Ready => {
-                self.waiting.take(index);
-                self.rest.leave(entity.session, index);
-                self.ready.put(index, server.end.0, 0);
+                self.waiting.remove(index);
+                self.surplus.leave(entity.session, index);
+                self.ready.insert(index, server.end.0, 0);
             }
             State::Waiting => {
-                self.ready.take(index);
+                self.ready.remove(index);
                 let period = u32::try_from(server.next_period().0).unwrap_or(u32::MAX);
-                self.waiting.put(index, server.end.0, period);
-                // Who waits for his first period has as much as those without a promise.
+                self.waiting.insert(index, server.end.0, period);
+                // Until its first period begins, an entity competes for the surplus like one
+                // without a reservation.
                 if entity.extra || !server.has_begun() {
-                    self.rest.enter(entity.session, index);
+                    self.surplus.enter(entity.session, index);
                 } else {
-                    self.rest.leave(entity.session, index);
+                    self.surplus.leave(entity.session, index);
                 }
             }
         }
     }
 
-    /// How much it has room for: numbers that change only when something was allocated.
+    /// Returns the capacities of all lists, which change only if something was allocated.
     #[cfg(test)]
-    pub(crate) fn room(&self) -> impl PartialEq + core::fmt::Debug + use<> {
+    pub(crate) fn capacities(&self) -> impl PartialEq + core::fmt::Debug + use<> {
         let lists = (self.entities.capacity(), self.free.capacity());
-        (lists, self.ready.room(), self.waiting.room(), self.rest.room())
+        (lists, self.ready.capacities(), self.waiting.capacities(), self.surplus.capacities())
     }
 }
 
 impl Entity {
-    fn promise(&mut self, share: Share, now: Nanos, rules: &Rules, load: &mut Load) {
-        self.cost = rules.cost(share);
-        let from = load.join(now, self.cost);
+    fn reserve(&mut self, share: Share, now: Nanos, params: &Params, load: &mut Load) {
+        self.cost = params.cost(share);
+        let from = load.reserve(now, self.cost);
         self.server = Some(Server::new(share, from));
     }
 
-    fn promise_other(&mut self, share: Share, now: Nanos, rules: &Rules, load: &mut Load) {
+    fn change_reservation(&mut self, share: Share, now: Nanos, params: &Params, load: &mut Load) {
         let Some(server) = self.server.as_mut() else { return };
-        let cost = rules.cost(share);
+        let cost = params.cost(share);
         let from = if cost > self.cost {
-            load.join(now, cost - self.cost)
+            load.reserve(now, cost - self.cost)
         } else {
-            load.leave(now, self.cost - cost, server.end);
+            load.release(now, self.cost - cost, server.end);
             now
         };
         self.cost = cost;
-        server.change(share, from, rules);
+        server.change(share, from, params);
     }
 
-    fn promise_nothing(&mut self, now: Nanos, load: &mut Load) {
+    fn unreserve(&mut self, now: Nanos, load: &mut Load) {
         if let Some(server) = self.server.take() {
-            load.leave(now, self.cost, server.end);
+            load.release(now, self.cost, server.end);
             self.cost = 0;
             self.last = self.running;
             self.running = Period::notional(now);

@@ -1,28 +1,27 @@
-//! Which packet leaves next by a port, and when: shares of its rate by their deadlines, then what
-//! is left by weight.
+//! Egress scheduling of one port: shares of its rate by earliest deadline, the surplus by weight.
 //!
 //! ```text
 //!  enqueue ─▶ a session's queue ─▶ next: Packet ─▶ the device ─▶ sent
 //!    │ full                          │
-//!    ▼                               ▼ nothing that may leave yet
+//!    ▼                               ▼ no packet may leave yet
 //!  Dropped, with the packet        Wait(until), InFlight, Idle
 //!
 //!                  enqueue, more than `above`
 //!          ┌───────┐ ─────────────────▶ ┌───────┐
-//!          │ short │                    │ long  │   each crossing is said once
+//!          │ short │                    │ long  │   each crossing is reported once
 //!          └───────┘ ◀───────────────── └───────┘
 //!                   next, `below` or less
 //! ```
 //!
-//! It is not the port: it holds handles of packets and no packets, sends nothing and reads no
-//! clock. It keeps to the rate that it is told, since a queue that grows in a device has one order
-//! for all. Packets are not cut: who has something left of his slice sends one more, and what that
-//! was too much is missing in his next period. Whose slice comes late because of others' packets
-//! keeps his deadline and has it yet, before the slices of later ones.
+//! This is not the port: it holds handles of packets, sends nothing and reads no clock. It paces at
+//! the configured rate, since a queue that builds up in the device is first-in, first-out for all
+//! sessions. Packets are not fragmented: a session with any budget left sends one more packet, and
+//! the overrun is subtracted from its next period. A session delayed by others' packets keeps its
+//! deadline and its budget, ahead of later deadlines.
 //!
-//! **What holds** while all shares were admitted: who always has packets is never further behind
-//! his share than one packet of everybody with a share, and one more; and never further ahead than
-//! one of his own.
+//! **Guarantee** while all shares were admitted: a session that always has packets is never further
+//! behind its share than one packet of each session with a share, plus one; and never further ahead
+//! than one packet of its own.
 
 mod pace;
 mod queue;
@@ -31,7 +30,7 @@ mod sender;
 use units::{BitsPerSecond, Bytes, Nanos, Packets as Count, SessionId};
 
 use crate::admission::PORT_SHARE_MAX;
-use crate::edf::{self, Edf, Rules};
+use crate::edf::{self, Edf, Params};
 use crate::kind::Kind;
 use crate::period::Period;
 use crate::share::Share;
@@ -42,152 +41,152 @@ use queue::{Packets, counted};
 use sender::Sender;
 pub use sender::{Crossing, Watch};
 
-/// Longest packet that any port has: what the length field of IP can say.
+/// Longest packet of any port: the maximum of IP's 16-bit length field.
 pub const PACKET_MAX: Bytes = Bytes(65_535);
 
-/// How much later than its due a packet may leave beyond what others' packets explain: whoever
-/// asks for packets may have been away that long.
-const AWAY_MAX: Nanos = Nanos::from_millis(1);
+/// Longest interval between two calls of [`Schedule::next`]: a packet may leave that much later
+/// than other sessions' packets explain.
+const POLL_INTERVAL_MAX: Nanos = Nanos::from_millis(1);
 
-const RULES: Rules = Rules {
+const PARAMS: Params = Params {
     work_per_nano: PICOS,
-    stop: Nanos::ZERO,
+    overrun_max: Nanos::ZERO,
     capacity: PORT_SHARE_MAX.0,
-    late_max: AWAY_MAX,
+    lateness_max: POLL_INTERVAL_MAX,
 };
 
-/// What a port sends, and how.
+/// Transmission parameters of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its rate.
+    /// Line rate.
     pub rate: BitsPerSecond,
-    /// Its longest packet, at most [`PACKET_MAX`]. What is longer is dropped.
+    /// Longest packet, at most [`PACKET_MAX`]. Longer packets are dropped.
     pub packet_max: Bytes,
-    /// What each packet takes on the wire beside its bytes: 24 on Ethernet (preamble, frame check
+    /// Overhead of each packet on the wire beside its bytes: 24 on Ethernet (preamble, frame check
     /// sequence and gap), 0 on a virtual link.
     pub per_packet: Bytes,
-    /// How far [`Schedule::next`] may be ahead of the wire: what is not waited for by a timer.
+    /// Lead of [`Schedule::next`] over the wire that is tolerated: shorter waits need no timer.
     pub ahead_max: Nanos,
-    /// How long the wire may have stood still although packets waited, because nobody asked, and
-    /// is caught up with: so much more leaves at once then. 0 keeps to the rate at any moment.
+    /// Idle time of the wire, while packets were queued, that may be made up for by a burst of that
+    /// length. 0 keeps to the rate at any moment.
     pub behind_max: Nanos,
-    /// How much may have been handed out and not been [`Schedule::sent`]; `None`: any amount.
+    /// Limit of bytes handed out and not yet reported by [`Schedule::sent`]; `None` for no limit.
     pub in_flight_max: Option<Bytes>,
 }
 
-/// What a session has at a port.
+/// Configuration of a session at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    /// What was promised of the rate.
+pub struct SenderConfig {
+    /// Reserved share of the rate.
     pub share: Option<Share>,
-    /// Whether it gets a part of the rest beyond its share. Without a share it always does.
+    /// True if it takes part in the surplus beyond its share. Sessions without a share always do.
     pub extra: bool,
-    /// Its part of the rest.
+    /// Weight in the division of the surplus.
     pub weight: Weight,
-    /// How much waits for it at most. A packet counts for at least 64 bytes.
+    /// Limit of its queue. A packet counts for at least 64 bytes.
     pub queue: Bytes,
 }
 
-/// What became of a packet.
+/// Result of [`Schedule::enqueue`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome<T> {
-    /// It waits.
+    /// The packet is queued.
     Queued {
-        /// Whether the queue has become long.
+        /// Set if the queue has become long by it.
         crossed: Option<Crossing>,
     },
-    /// It was dropped and counted, and is the caller's again: its head may be what somebody wants
-    /// to see.
+    /// The packet was dropped and counted. Its handle is returned, since a capture may want its
+    /// head.
     Dropped {
-        /// The packet.
+        /// Handle of the packet.
         handle: T,
-        /// Why.
+        /// Reason of the drop.
         reason: DropReason,
     },
 }
 
-/// Why a packet does not leave.
+/// Reason why a packet is dropped at egress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DropReason {
-    /// Its session's queue has no room for it.
+    /// The session's queue is full.
     QueueFull,
-    /// Its session has nothing at this port.
-    NoTerms,
-    /// It is longer than the port's longest packet.
+    /// The session is not configured at this port.
+    NotConfigured,
+    /// The packet is longer than the port's longest packet.
     TooLong,
 }
 
-/// What to do next.
+/// Result of [`Schedule::next`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next<T> {
-    /// This packet leaves.
+    /// Packet that leaves now.
     Packet {
-        /// The packet.
+        /// Handle of the packet.
         handle: T,
-        /// Whose it is.
+        /// Session that is charged.
         session: SessionId,
-        /// Its bytes.
+        /// Length of the packet.
         bytes: Bytes,
-        /// On which account.
+        /// Class of the time that it uses.
         kind: Kind,
-        /// Whether its queue has become short.
+        /// Set if the queue has become short by it.
         crossed: Option<Crossing>,
     },
-    /// None may before this time, unless one is enqueued.
+    /// No packet may leave before this time, unless another one is enqueued.
     Wait(Nanos),
-    /// None may until some were [`Schedule::sent`].
+    /// No packet may leave until some are reported by [`Schedule::sent`].
     InFlight,
-    /// None waits.
+    /// All queues are empty.
     Idle,
 }
 
-/// What a session was promised and given at a port.
+/// Account of a session at a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// The period that runs, in time of the wire.
+    /// Current period, in time on the wire.
     pub running: Period,
-    /// The one before.
+    /// Previous period.
     pub last: Period,
-    /// Sent on its share.
+    /// Bytes sent on its share.
     pub guaranteed: Bytes,
-    /// Sent of what nobody reserved or uses.
-    pub rest: Bytes,
-    /// Sent in all.
+    /// Bytes sent from the surplus.
+    pub surplus: Bytes,
+    /// Packets sent in all.
     pub packets: Count,
-    /// Dropped for want of room.
+    /// Packets dropped for a full queue or for their length.
     pub dropped: Count,
-    /// Their bytes.
+    /// Bytes of the dropped packets.
     pub dropped_bytes: Bytes,
-    /// What waits, as it counts.
+    /// Queued bytes, where a packet counts for at least 64.
     pub queued: Bytes,
-    /// Packets that wait.
+    /// Queued packets.
     pub queued_packets: Count,
-    /// Time of the wire that was left of slices, although there were packets, and is gone, since
-    /// the port stood still: 0 as long as promises are kept.
+    /// Budget lost at the end of periods although packets were queued, in time on the wire; happens
+    /// only if the port stood still. 0 as long as reservations are kept.
     pub short: Nanos,
 }
 
-/// The packets that leave by one port; `T` names a packet.
+/// Egress schedule of one port; `T` is a handle of a packet.
 #[derive(Clone, Debug)]
 pub struct Schedule<T> {
     port: Port,
     edf: Edf,
-    /// By the number of the session.
+    /// Indexed by session number.
     senders: Vec<Option<Sender>>,
     waiting: Packets<T>,
     pace: Pace,
     in_flight: Bytes,
-    /// Sessions with a share.
+    /// Number of sessions with a share.
     shares: u64,
 }
 
 impl<T> Schedule<T> {
-    /// Of a port by which nobody sends.
+    /// Makes the schedule of a port without sessions.
     #[must_use]
     pub fn new(port: Port) -> Self {
         Self {
             port,
-            edf: Edf::new(RULES),
+            edf: Edf::new(PARAMS),
             senders: Vec::new(),
             waiting: Packets::new(),
             pace: Pace::new(),
@@ -196,53 +195,54 @@ impl<T> Schedule<T> {
         }
     }
 
-    /// Another rate, say, from the next packet on.
+    /// Changes the port's parameters, such as its rate, from the next packet on.
     pub fn set_port(&mut self, port: Port) {
         self.port = port;
-        self.set_late_max();
+        self.set_lateness_max();
     }
 
-    /// Gives a session terms, or other ones: a share from its next period on, or when what it is
-    /// made of is free; the rest at once. What waits beyond a shorter queue leaves as it would.
-    pub fn set(&mut self, now: Nanos, session: SessionId, terms: Terms) {
+    /// Adds or changes a session. A share takes effect with the next period, or when the load that
+    /// it needs is free; everything else at once. Packets beyond a shorter queue stay and leave in
+    /// order.
+    pub fn set(&mut self, now: Nanos, session: SessionId, config: SenderConfig) {
         let at = usize::from(session.0);
         if at >= self.senders.len() {
             self.senders.resize_with(at + 1, || None);
         }
-        let of_edf = edf::Terms { share: terms.share, extra: terms.extra };
+        let entitlement = edf::Entitlement { share: config.share, extra: config.extra };
         let had_share = if let Some(sender) = &mut self.senders[at] {
-            sender.queue_max = terms.queue;
-            self.edf.change(now, sender.entity, of_edf, terms.weight);
-            core::mem::replace(&mut sender.has_share, terms.share.is_some())
+            sender.queue_max = config.queue;
+            self.edf.change(now, sender.entity, entitlement, config.weight);
+            core::mem::replace(&mut sender.has_share, config.share.is_some())
         } else {
-            let entity = self.edf.add(now, session, of_edf, terms.weight);
-            self.senders[at] = Some(Sender::new(entity, &terms));
+            let entity = self.edf.add(now, session, entitlement, config.weight);
+            self.senders[at] = Some(Sender::new(entity, &config));
             false
         };
-        self.shares += u64::from(terms.share.is_some());
+        self.shares += u64::from(config.share.is_some());
         self.shares -= u64::from(had_share);
-        self.set_late_max();
+        self.set_lateness_max();
     }
 
-    /// Has crossings of a session's queue said, or not any more.
+    /// Starts or stops reporting of a session's queue crossings.
     pub fn watch(&mut self, session: SessionId, watch: Option<Watch>) {
         if let Some(sender) = sender(&mut self.senders, session) {
             sender.watch(watch);
         }
     }
 
-    /// Takes a session's terms; its packets that wait are the caller's again.
+    /// Removes a session; returns the handles of its queued packets.
     pub fn remove(&mut self, now: Nanos, session: SessionId) -> Vec<T> {
-        let Some(place) = self.senders.get_mut(usize::from(session.0)) else { return Vec::new() };
-        let Some(mut sender) = place.take() else { return Vec::new() };
+        let Some(slot) = self.senders.get_mut(usize::from(session.0)) else { return Vec::new() };
+        let Some(mut sender) = slot.take() else { return Vec::new() };
         self.edf.remove(now, sender.entity);
         self.shares -= u64::from(sender.has_share);
-        self.set_late_max();
+        self.set_lateness_max();
         let waiting = &mut self.waiting;
         core::iter::from_fn(|| Some(waiting.pop(&mut sender.queue)?.1)).collect()
     }
 
-    /// A packet is to leave.
+    /// Queues a packet of the session.
     pub fn enqueue(
         &mut self,
         now: Nanos,
@@ -251,7 +251,7 @@ impl<T> Schedule<T> {
         handle: T,
     ) -> Outcome<T> {
         let Some(sender) = sender(&mut self.senders, session) else {
-            return Outcome::Dropped { handle, reason: DropReason::NoTerms };
+            return Outcome::Dropped { handle, reason: DropReason::NotConfigured };
         };
         let is_too_long = bytes > self.port.packet_max || bytes > PACKET_MAX;
         if is_too_long || sender.queue.counted + counted(bytes) > sender.queue_max {
@@ -267,13 +267,13 @@ impl<T> Schedule<T> {
         Outcome::Queued { crossed: sender.crossing() }
     }
 
-    /// The packet that leaves now, if one may.
+    /// Returns the packet to transmit now, or what to wait for.
     pub fn next(&mut self, now: Nanos) -> Next<T> {
         if self.port.in_flight_max.is_some_and(|most| self.in_flight >= most) {
             return Next::InFlight;
         }
         let Port { ahead_max, behind_max, .. } = self.port;
-        if let Some(until) = self.pace.wait(now, ahead_max, behind_max) {
+        if let Some(until) = self.pace.wait_until(now, ahead_max, behind_max) {
             return Next::Wait(until);
         }
         self.edf.advance(now);
@@ -299,20 +299,20 @@ impl<T> Schedule<T> {
         Next::Packet { handle, session, bytes, kind, crossed }
     }
 
-    /// So much has left by the port past this since the last time, which is so long ago: the wire
-    /// is that much later free. What it cannot have carried in that time it has carried before.
-    pub fn pass_by(&mut self, packets: Count, bytes: Bytes, since: Nanos) {
-        let rest = Bytes(self.port.per_packet.0.saturating_mul(packets.0));
-        let time = time_of(bytes + rest, self.port.rate);
+    /// Accounts for packets that left by the port past this schedule in the last `since`. The wire
+    /// is occupied that much longer, but at most for `since`: the remainder was carried before.
+    pub fn account_bypass(&mut self, packets: Count, bytes: Bytes, since: Nanos) {
+        let overhead = Bytes(self.port.per_packet.0.saturating_mul(packets.0));
+        let time = time_of(bytes + overhead, self.port.rate);
         self.pace.add(time.min(since.0.saturating_mul(PICOS)));
     }
 
-    /// So much of what was handed out has left the device.
+    /// Reports that the device has transmitted bytes handed out earlier.
     pub const fn sent(&mut self, bytes: Bytes) {
         self.in_flight = self.in_flight.saturating_sub(bytes);
     }
 
-    /// What a session was promised and given; `None` when it has nothing here.
+    /// Returns a session's account; `None` if it is not configured here.
     #[must_use]
     pub fn account(&self, session: SessionId) -> Option<Account> {
         let sender = self.senders.get(usize::from(session.0))?.as_ref()?;
@@ -321,7 +321,7 @@ impl<T> Schedule<T> {
             running,
             last,
             guaranteed: sender.guaranteed,
-            rest: sender.rest,
+            surplus: sender.surplus,
             packets: sender.packets,
             dropped: sender.dropped,
             dropped_bytes: sender.dropped_bytes,
@@ -333,13 +333,14 @@ impl<T> Schedule<T> {
 }
 
 impl<T> Schedule<T> {
-    /// Each session with a share may send one packet too much at the same time, and one that is
-    /// on the wire is not stopped. Nobody is later than all of these, and who has to wait for
-    /// them keeps his deadline: with a later one he would meet others who again send too much.
-    fn set_late_max(&mut self) {
+    /// Recomputes the tolerated lateness. Each session with a share may overrun by one packet at
+    /// the same time, and a packet on the wire is not preempted: lateness is bounded by their sum.
+    /// A delayed session keeps its deadline within this bound; with a later one it would meet
+    /// others that overrun again.
+    fn set_lateness_max(&mut self) {
         let packet = time_of(self.port.packet_max + self.port.per_packet, self.port.rate);
         let packets = (self.shares + 1).saturating_mul(packet) / PICOS;
-        self.edf.set_late_max(Nanos(packets) + self.port.ahead_max + AWAY_MAX);
+        self.edf.set_lateness_max(Nanos(packets) + self.port.ahead_max + POLL_INTERVAL_MAX);
     }
 }
 

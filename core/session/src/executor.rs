@@ -1,5 +1,4 @@
-//! Who runs next on a guest core, and until when: virtual processors by their deadlines, then
-//! what is left by weight.
+//! Scheduling of a guest core: virtual processors by earliest deadline, the surplus by weight.
 //!
 //! ```text
 //!                 next ─▶ Dispatch { processor, until, kind }
@@ -9,104 +8,110 @@
 //!   sleep  └───────┘              charge(used)
 //!
 //!   guaranteed   ▓▓▓▓▓▓▓▓▓▓▓|                      until: the slice is used up, the period ends,
-//!   extra                   |░░░░░░░|░░░░░|              or somebody with an earlier deadline
-//!   best effort                     |     |▒▒▒▒          gets his next slice
+//!   extra                   |░░░░░░░|░░░░░|              or a processor with an earlier deadline
+//!   best effort                     |     |▒▒▒▒          gets its next slice
 //! ```
 //!
-//! It is not the executor: it runs nothing, sets no timer and reads no clock. Who uses it asks
-//! [`Schedule::next`], runs that virtual processor until then, says what it used
-//! ([`Schedule::charge`]), and asks again. If somebody wakes up meanwhile, he says so and may
-//! stop what runs before its time; a virtual processor's deadlines begin when he has said so.
+//! This is not the executor: it runs nothing, sets no timer and reads no clock. The caller asks
+//! [`Schedule::next`], runs that virtual processor until the given time, reports the time used
+//! ([`Schedule::charge`]), and asks again. When a virtual processor gets work meanwhile, the caller
+//! reports it and may preempt the running one; deadlines start at that report.
 //!
-//! **What holds** while all shares were admitted (`admission`): a virtual processor that has work
-//! for a whole period gets its slice in it. It gets no more than that as guaranteed time, but for
-//! what it uses while it is stopped, which is missing in its next period. Nothing is saved while
-//! it sleeps. Time that was stolen from the machine is missing for those who had no slack for it,
-//! once, and is not caught up with.
+//! **Guarantee** while all shares were admitted (`admission`): a virtual processor that has work
+//! for a whole period gets its slice in it. Guaranteed time exceeds the slice only by the overrun
+//! of preempting it, which is subtracted from the next period. Nothing is saved while it sleeps.
+//! Time stolen by a hypervisor is missing once for reservations without slack, and is not made up
+//! for.
 
 use units::{Nanos, SessionId};
 
-use crate::Ahead;
-use crate::edf::{Edf, Rules, Terms};
+use crate::Prefetch;
+use crate::edf::{Edf, Entitlement, Params};
 use crate::kind::Kind;
 use crate::period::Period;
 use crate::processor::VirtualProcessor;
 use crate::weight::Weight;
 
-/// What a virtual processor may use beyond its slice. One of a millisecond is looked at closely at
-/// its end, which then is exact, but for a host function that is being called, which returns
-/// within 10 µs; shorter ones end by a timer's signal and the raised epoch, which take some 12 µs,
-/// and 25 µs on hosts that are slow to interrupt a guest. What is more is missing in the next one.
-pub const STOP_MAX: Nanos = Nanos(22_000);
+/// Largest overrun of a slice by a virtual processor. Slices of 1 ms or longer are polled precisely
+/// at their end and overrun only by a running host function, which returns within 10 µs. Shorter
+/// ones end by a timer signal and the raised epoch, which take about 12 µs, and 25 µs on hosts that
+/// are slow to interrupt a guest. A longer overrun is subtracted from the next slice.
+pub const OVERRUN_MAX: Nanos = Nanos(22_000);
 
-/// All virtual processors of a guest core with a stop for each slice, in parts of a million. The
-/// rest of the shortest period is longer than one stop of somebody with a later deadline.
+/// Largest load of a guest core, with an overrun for each slice, in parts per million. The
+/// remainder of the shortest period is longer than one overrun of a processor with a later
+/// deadline.
 pub const LOAD_MAX: u64 = 970_000;
 
-const _: () = assert!((1_000_000 - LOAD_MAX) * crate::PERIOD_MIN.0 / 1_000_000 > STOP_MAX.0);
+const _: () = assert!((1_000_000 - LOAD_MAX) * crate::PERIOD_MIN.0 / 1_000_000 > OVERRUN_MAX.0);
 
-/// How long somebody has extra time before the next one has some: a hundred sessions that never
-/// sleep each have some in a tenth of a second, and a switch costs about a hundredth of it.
+/// Longest dispatch of extra or best-effort time: a hundred sessions that never sleep each run
+/// within a tenth of a second, and a switch costs about a hundredth of it.
 pub const EXTRA_MAX: Nanos = Nanos::from_millis(1);
 
-/// How many [`Schedule::upcoming`] finds at most: more would be out of a small cache again before
-/// their turn has come.
+/// Largest number of processors that [`Schedule::upcoming`] returns. More would be evicted from a
+/// small cache before they run.
 pub const UPCOMING_MAX: usize = 32;
 
-pub(crate) const RULES: Rules =
-    Rules { work_per_nano: 1, stop: STOP_MAX, capacity: LOAD_MAX, late_max: Nanos::ZERO };
+pub(crate) const PARAMS: Params = Params {
+    work_per_nano: 1,
+    overrun_max: OVERRUN_MAX,
+    capacity: LOAD_MAX,
+    lateness_max: Nanos::ZERO,
+};
 
-/// Names a virtual processor of one [`Schedule`], or a session's place without one.
+/// Handle of a virtual processor, or of a session's best-effort entity, in one [`Schedule`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessorId {
     index: u32,
-    /// Tells it from others that had its place before.
-    turn: u32,
+    /// Distinguishes it from earlier entities at the same index.
+    generation: u32,
 }
 
 impl ProcessorId {
-    /// A small number that no other virtual processor has which is there at the same time.
+    /// Returns a small number that is unique among the virtual processors that exist at the same
+    /// time.
     #[must_use]
-    pub const fn place(self) -> usize {
+    pub const fn slot(self) -> usize {
         self.index as usize
     }
 }
 
-/// Who runs.
+/// Decision to run a virtual processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dispatch {
-    /// The virtual processor.
+    /// Virtual processor to run.
     pub processor: ProcessorId,
-    /// When it has to be stopped at the latest.
+    /// Time at which it has to be preempted at the latest.
     pub until: Nanos,
-    /// On which account.
+    /// Class of the time that it uses.
     pub kind: Kind,
 }
 
-/// What a virtual processor was promised and given.
+/// Account of a virtual processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// The period that runs, or the last one if it sleeps; of [`crate::NOTIONAL_PERIOD`] without
-    /// a promise.
+    /// Current period, or the last one if it sleeps; periods of [`crate::NOTIONAL_PERIOD`] without
+    /// a reservation.
     pub running: Period,
-    /// The one before.
+    /// Previous period.
     pub last: Period,
     /// Guaranteed time since it was added.
     pub guaranteed: Nanos,
-    /// Extra time, or best effort, since then.
-    pub rest: Nanos,
-    /// What was left of slices at the end of periods although there was work: 0 as long as
-    /// promises are kept.
+    /// Extra or best-effort time since it was added.
+    pub surplus: Nanos,
+    /// Budget left at the end of periods although there was work: 0 as long as reservations are
+    /// kept.
     pub short: Nanos,
-    /// Periods that have begun.
+    /// Number of periods that have begun.
     pub periods: u64,
 }
 
-/// The virtual processors of one guest core.
+/// Schedule of the virtual processors of one guest core.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     edf: Edf,
-    turns: Vec<u32>,
+    generations: Vec<u32>,
     running: Option<(ProcessorId, Kind)>,
 }
 
@@ -117,17 +122,18 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// Of a guest core on which nobody runs.
+    /// Makes the schedule of a guest core without virtual processors.
     #[must_use]
     pub fn new() -> Self {
-        Self { edf: Edf::new(RULES), turns: Vec::new(), running: None }
+        Self { edf: Edf::new(PARAMS), generations: Vec::new(), running: None }
     }
 
-    /// Adds a virtual processor of a session, which sleeps; `None` is a place without a promise
-    /// (best effort). `weight` is that of the session, of all its virtual processors together.
+    /// Adds a virtual processor of a session, which sleeps; `None` adds a best-effort entity
+    /// without a reservation. `weight` is that of the session, for all its virtual processors
+    /// together.
     ///
-    /// If what it is made of was given up just now, its first period begins when the one of
-    /// whoever had it ends; until then it is as one without a promise.
+    /// If the load that it needs was released just now, its first period begins when the current
+    /// period of the former holder ends. Until then it runs as best effort.
     pub fn add(
         &mut self,
         now: Nanos,
@@ -135,15 +141,15 @@ impl Schedule {
         promise: Option<VirtualProcessor>,
         weight: Weight,
     ) -> ProcessorId {
-        let index = self.edf.add(now, session, terms(promise), weight);
-        if index as usize >= self.turns.len() {
-            self.turns.resize(index as usize + 1, 0);
+        let index = self.edf.add(now, session, entitlement(promise), weight);
+        if index as usize >= self.generations.len() {
+            self.generations.resize(index as usize + 1, 0);
         }
-        ProcessorId { index, turn: self.turns[index as usize] }
+        ProcessorId { index, generation: self.generations[index as usize] }
     }
 
-    /// Changes a promise from its next period on, and the session's weight at once. One that
-    /// takes more than is free yet begins as with [`Schedule::add`].
+    /// Changes a reservation from its next period on, and the session's weight at once. An increase
+    /// beyond the free load begins as with [`Schedule::add`].
     pub fn change(
         &mut self,
         now: Nanos,
@@ -152,35 +158,35 @@ impl Schedule {
         weight: Weight,
     ) {
         if self.is_known(processor) {
-            self.edf.change(now, processor.index, terms(promise), weight);
+            self.edf.change(now, processor.index, entitlement(promise), weight);
         }
     }
 
-    /// Takes a virtual processor out. Its name means nothing any more.
+    /// Removes a virtual processor and invalidates its handle.
     pub fn remove(&mut self, now: Nanos, processor: ProcessorId) {
         if self.is_known(processor) {
             self.edf.remove(now, processor.index);
-            let turn = &mut self.turns[processor.index as usize];
-            *turn = turn.wrapping_add(1);
+            let generation = &mut self.generations[processor.index as usize];
+            *generation = generation.wrapping_add(1);
         }
     }
 
-    /// It has work. Said twice it means nothing.
+    /// Marks a virtual processor as having work. Idempotent.
     pub fn wake(&mut self, now: Nanos, processor: ProcessorId) {
         if self.is_known(processor) {
             self.edf.wake(now, processor.index);
         }
     }
 
-    /// It has none. What it used may be charged before or after: after costs less, since it has
-    /// no new place then among those who want some.
+    /// Marks a virtual processor as having no work. Its last use may be charged before or after;
+    /// after is cheaper, since it is not queued for surplus again.
     pub fn sleep(&mut self, processor: ProcessorId) {
         if self.is_known(processor) {
             self.edf.sleep(processor.index);
         }
     }
 
-    /// Who runs now; `None`: nobody has work, or none that he may do before
+    /// Returns the dispatch to run now, or `None` if nothing has work that may run before
     /// [`Schedule::poll_timeout`].
     pub fn next(&mut self, now: Nanos) -> Option<Dispatch> {
         self.edf.advance(now);
@@ -189,20 +195,20 @@ impl Schedule {
             return None;
         };
         let until = if kind == Kind::Guaranteed {
-            let (left, end) = self.edf.left(index)?;
-            let limit = end.min(now + Nanos(left));
+            let (budget, end) = self.edf.budget(index)?;
+            let limit = end.min(now + Nanos(budget));
             self.edf.next_before(limit, end).unwrap_or(limit)
         } else {
             let limit = now + EXTRA_MAX;
             self.edf.next_release().map_or(limit, |release| release.min(limit))
         };
-        let processor = ProcessorId { index, turn: self.turns[index as usize] };
+        let processor = ProcessorId { index, generation: self.generations[index as usize] };
         self.running = Some((processor, kind));
         Some(Dispatch { processor, until, kind })
     }
 
-    /// It has run for so long, however much that is. What ran without having been dispatched is
-    /// on account of its promise.
+    /// Charges a virtual processor with the time that it ran. Time without a dispatch is charged to
+    /// its reservation.
     pub fn charge(&mut self, now: Nanos, processor: ProcessorId, used: Nanos) {
         if self.is_known(processor) {
             let running = self.running.filter(|(running, _)| *running == processor);
@@ -211,21 +217,21 @@ impl Schedule {
         }
     }
 
-    /// What was left to be done behind a turn that is over has taken so long; it is on the same
-    /// account, also if he sleeps by now.
-    pub fn charge_behind(&mut self, now: Nanos, turn: &Dispatch, used: Nanos) {
-        if self.is_known(turn.processor) {
-            self.edf.charge(now, turn.processor.index, used.0, turn.kind);
+    /// Charges deferred work of a dispatch that is over to the same class of time, also if the
+    /// virtual processor sleeps by now.
+    pub fn charge_deferred(&mut self, now: Nanos, dispatch: &Dispatch, used: Nanos) {
+        if self.is_known(dispatch.processor) {
+            self.edf.charge(now, dispatch.processor.index, used.0, dispatch.kind);
         }
     }
 
-    /// When [`Schedule::next`] will say something else although nothing was said to it.
+    /// Returns the time at which the result of [`Schedule::next`] changes without another call.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
         self.edf.next_release()
     }
 
-    /// What it was promised and given; `None` when it was removed.
+    /// Returns the account of a virtual processor; `None` if it was removed.
     #[must_use]
     pub fn account(&self, processor: ProcessorId) -> Option<Account> {
         if !self.is_known(processor) {
@@ -236,48 +242,51 @@ impl Schedule {
             running,
             last,
             guaranteed: Nanos(totals.guaranteed),
-            rest: Nanos(totals.rest),
+            surplus: Nanos(totals.surplus),
             short: Nanos(totals.short),
             periods: totals.periods,
         })
     }
 
-    /// The same of one that has a promise; `None` for others.
+    /// Returns the account of a virtual processor with a reservation; `None` for others.
     #[must_use]
     pub fn promised(&self, processor: ProcessorId) -> Option<Account> {
-        if self.is_known(processor) && self.edf.has_promise(processor.index) {
+        if self.is_known(processor) && self.edf.has_reservation(processor.index) {
             self.account(processor)
         } else {
             None
         }
     }
 
-    /// Who will be next, in this order, as long as nobody wakes up or is charged more than others;
-    /// how many were found.
+    /// Fills `next` with the virtual processors that will run next, in order, as long as none wakes
+    /// up and charges are equal; returns their number.
     pub fn upcoming(&self, next: &mut [ProcessorId]) -> usize {
         let mut indices = [0; UPCOMING_MAX];
         let most = next.len().min(UPCOMING_MAX);
         let found = self.edf.upcoming(&mut indices[..most]);
         for (next, &index) in next.iter_mut().zip(&indices[..found]) {
-            *next = ProcessorId { index, turn: self.turns[index as usize] };
+            *next = ProcessorId { index, generation: self.generations[index as usize] };
         }
         found
     }
 
-    /// Has loaded what a turn of a session's virtual processor looks at here.
-    pub fn load_ahead(&self, processor: ProcessorId, session: SessionId, ahead: &impl Ahead) {
+    /// Prefetches what a dispatch of a session's virtual processor reads here.
+    pub fn prefetch(&self, processor: ProcessorId, session: SessionId, cache: &impl Prefetch) {
         if self.is_known(processor) {
-            self.edf.load_ahead(processor.index, session, ahead);
+            self.edf.prefetch(processor.index, session, cache);
         }
     }
 
     fn is_known(&self, processor: ProcessorId) -> bool {
-        self.turns.get(processor.index as usize) == Some(&processor.turn)
+        self.generations.get(processor.index as usize) == Some(&processor.generation)
     }
 }
 
-fn terms(promise: Option<VirtualProcessor>) -> Terms {
-    promise.map_or_else(Terms::default, |it| Terms { share: Some(it.share), extra: it.extra })
+fn entitlement(promise: Option<VirtualProcessor>) -> Entitlement {
+    promise.map_or_else(Entitlement::default, |it| Entitlement {
+        share: Some(it.share),
+        extra: it.extra,
+    })
 }
 
 #[cfg(test)]

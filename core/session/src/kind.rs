@@ -1,15 +1,15 @@
-//! On whose account somebody is given something.
+//! Classes of scheduled work: guaranteed, extra and best effort.
 
 use serde::{Deserialize, Serialize};
 
-/// Why somebody is given time of a processor or of a port.
+/// Class of a time slot on a processor or on a port: what entitles its holder to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// It was promised, and is the slice of its running period.
+    /// Part of the slice reserved for the current period.
     Guaranteed,
-    /// It has a promise whose slice is used up, and a part of what nobody reserved or uses.
+    /// Surplus given to a session whose reserved slice is used up.
     Extra,
-    /// It has no promise, or one that has not begun.
+    /// Surplus given to a session without a reservation, or whose reservation has not begun.
     BestEffort,
 }

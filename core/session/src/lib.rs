@@ -1,5 +1,5 @@
-//! What sessions reserve, whether a node can promise it, and who is next when all of them want
-//! theirs. Sans-IO: time comes in as an argument, answers are data.
+//! Session reservations: their types, admission control, and the schedulers of guest cores and of
+//! ports. Sans-IO: time is an argument, answers are data.
 //!
 //! ```text
 //!  text ──FromStr──▶ Share, VirtualProcessor, Weight ──▶ Reservation
@@ -12,28 +12,32 @@
 //!                 who runs, until when       which packet leaves, when
 //! ```
 //!
-//! [`share`], [`processor`] and [`weight`] are the parts, [`reservation`] the whole, [`text`] how
-//! times and sizes are written. [`admission`] adds up, [`executor`] shares a guest core,
-//! [`egress`] a port, [`below`] says what time below user level is in fuel, [`line`] what a share
-//! of a port is there in bytes, and [`memory`] keeps account of who has how much of it.
+//! [`share`], [`processor`] and [`weight`] are the parts of a [`reservation`]; [`text`] parses and
+//! formats times, sizes and rates. [`admission`] decides what can be promised together,
+//! [`executor`] schedules a guest core, [`egress`] a port's transmissions, [`in_kernel`] and
+//! [`port_bucket`] convert shares into token buckets for the kernel (fuel and bytes), and
+//! [`memory`] accounts for memory by session.
+//!
+//! *Surplus* is capacity that nobody reserved or that its holder leaves unused; it is divided by
+//! weight.
 
 #![forbid(unsafe_code)]
 
-/// Who can have memory loaded into a cache before it is looked at. It changes nothing but time.
-pub trait Ahead {
-    /// Starts loading a thing.
-    fn load<T>(&self, what: &T);
+/// CPU cache prefetcher that callers lend to the schedulers. Affects timing only, never a decision.
+pub trait Prefetch {
+    /// Starts loading `what` into the cache, without waiting for it.
+    fn prefetch<T>(&self, what: &T);
 }
 
 pub mod admission;
-pub mod below;
 mod edf;
 pub mod egress;
 pub mod executor;
+pub mod in_kernel;
 mod kind;
-pub mod line;
 pub mod memory;
 mod period;
+pub mod port_bucket;
 pub mod processor;
 pub mod reservation;
 pub mod share;

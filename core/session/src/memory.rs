@@ -1,20 +1,20 @@
-//! How much memory each session has, and whether it may have more: one number for all that is
-//! there because of it, also what the node holds on its behalf.
+//! Memory accounting by session. A session is charged for everything that exists because of it,
+//! also for what the node allocates on its behalf.
 //!
 //! ```text
-//!  take ─▶ fits its number? ─ yes ─▶ held, by kind ─ give ─▶ …
-//!            │ no                      │ less than an eighth is left
-//!            ▼                         ▼
-//!          Short: refused, counted   Low, once, until a quarter was left again
+//!  take ─▶ within the limit? ─ yes ─▶ held, by use ─ release ─▶ …
+//!            │ no                        │ less than an eighth is left
+//!            ▼                           ▼
+//!     OutOfMemory: refused, counted    LowMemory: one event until a quarter was left again
 //!
-//!  who reserved ── a number of its own
-//!  the others ──── together what is left of all that the node has for sessions
-//!  system ──────── counted, not held to anything: the operator's services are in everybody's way
+//!  with a reservation ──── limit: its own reservation
+//!  without one ─────────── common limit: the memory that nobody reserved
+//!  system ──────────────── counted, not limited: the operator's services serve everybody
 //! ```
 //!
-//! It counts bytes that whoever asks is about to have, and says no; it allocates no memory of
-//! sessions itself. Charged is the most that can be in use of what was set up (all of a stack, all
-//! of a linear memory as large as it is now), since nobody sees which of its pages were touched.
+//! Only bytes are counted here, before the caller allocates them; this module allocates no memory
+//! for sessions itself. Charges are for the address space that was set up (a whole stack, a linear
+//! memory at its current size), since page faults in it are not observed.
 
 use core::fmt;
 
@@ -23,52 +23,52 @@ use units::{Bytes, SessionId};
 
 use crate::text::Size;
 
-/// Less than this part of its memory left is low: what a module needs to react is there still,
-/// and it is not told in ordinary use.
+/// Divisor of the low-memory threshold: memory is low when less than an eighth is left. A module
+/// still has what it needs to react, and the event does not occur in ordinary use.
 pub const LOW_DIVISOR: u64 = 8;
-/// It is told again only when this part had been left in between: one that stays about the border
-/// is not told each time that it crosses it.
-pub const ENOUGH_DIVISOR: u64 = 4;
+/// Divisor of the threshold that re-arms the low-memory event: a quarter left. A session whose use
+/// hovers around the lower threshold causes one event, not one for each crossing.
+pub const REARM_DIVISOR: u64 = 4;
 
-const _: () = assert!(ENOUGH_DIVISOR < LOW_DIVISOR, "or it would be told at each step");
+const _: () = assert!(REARM_DIVISOR < LOW_DIVISOR, "the event is re-armed above its own threshold");
 
-/// What may wait for a session that reserved no queue, in bytes of packet memory: a burst.
+/// Queue of a session that reserved none, in bytes of packet memory: one burst.
 pub const QUEUE_DEFAULT: Bytes = Bytes(1 << 20);
-/// Of its memory, what a session that reserved no queue has for one.
+/// Divisor of the reserved memory that bounds the default queue: an eighth.
 const QUEUE_DIVISOR: u64 = 8;
 
-/// The queue of a session that reserved none: of one that reserved memory a part of that, so that
-/// its modules cannot use up the room of its packets.
+/// Returns the queue limit of a session that reserved none. With a memory reservation it is at most
+/// an eighth of that, so that its modules' memory and its packets do not compete.
 #[must_use]
 pub fn queue_default(memory: Option<Bytes>) -> Bytes {
     memory.map_or(QUEUE_DEFAULT, |memory| QUEUE_DEFAULT.min(Bytes(memory.0 / QUEUE_DIVISOR)))
 }
 
-/// What memory is used for.
+/// Purpose of charged memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Use {
-    /// Linear memories, as large as they are.
+    /// Linear memories, at their current size.
     Linear,
-    /// Tables.
+    /// WebAssembly tables.
     Tables,
-    /// Code, in the cell and in the daemon. Each session that runs a module pays for all of it:
-    /// what it pays does not depend on others, who may go at any time.
+    /// Compiled code, in the cell and in the daemon. Charged in full to every session that runs the
+    /// module, so that a charge does not depend on other sessions, which may end at any time.
     Code,
-    /// The stacks of its modules' calls.
+    /// Stacks of calls into its modules.
     Stacks,
-    /// What the node keeps for it besides: instances, parameters, modules' bytes.
+    /// Bookkeeping of the node: instances, parameters, module binaries.
     Host,
-    /// What programs below user level have besides their memory: the instance block, the ring of
-    /// what they send and tell.
+    /// Structures of in-kernel programs besides linear memory: the instance block, and the ring of
+    /// packets and events that they emit.
     Below,
-    /// Room for packets that wait, all of it.
+    /// Reserved packet queue, counted in full.
     Queue,
-    /// State on its way from one version of a service to the next.
+    /// State that is being transferred between two versions of a service.
     State,
 }
 
 impl Use {
-    /// All of them, in the order of the enum.
+    /// All uses, in the order of the enum.
     pub const ALL: [Self; 8] = [
         Self::Linear,
         Self::Tables,
@@ -80,7 +80,7 @@ impl Use {
         Self::State,
     ];
 
-    /// Its name.
+    /// Returns the name that JSON documents and metrics use.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -96,27 +96,27 @@ impl Use {
     }
 }
 
-/// Kinds of use.
+/// Number of uses.
 pub const USES: usize = Use::ALL.len();
 
-/// Bytes for each use.
+/// Charged bytes by use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held([Bytes; USES]);
 
 impl Held {
-    /// For one of them.
+    /// Returns the bytes charged for one use.
     #[must_use]
     pub const fn of(&self, what: Use) -> Bytes {
         self.0[what as usize]
     }
 
-    /// For all.
+    /// Returns the bytes charged for all uses.
     #[must_use]
     pub fn sum(&self) -> Bytes {
         self.0.iter().copied().sum()
     }
 
-    /// With so much of one.
+    /// Returns a copy in which `what` is charged with `bytes`.
     #[must_use]
     pub const fn with(mut self, what: Use, bytes: Bytes) -> Self {
         self.0[what as usize] = bytes;
@@ -124,75 +124,76 @@ impl Held {
     }
 }
 
-/// There is not that much. Nobody's fault but that of who promised too little, or asked too much.
+/// Refusal of a charge that exceeds a limit. Nobody's fault, or that of an operator who reserved
+/// too little or requested too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Short {
-    /// What was asked for.
-    pub asked: Bytes,
-    /// What the session, or all that reserved nothing, have now.
+pub struct OutOfMemory {
+    /// Requested bytes.
+    pub requested: Bytes,
+    /// Bytes in use by the session, or by all sessions without a reservation.
     pub used: Bytes,
-    /// What they may have.
+    /// Limit that `used` is compared with.
     pub most: Bytes,
-    /// Whether it is the session's own number.
+    /// True if the limit is the session's own reservation, false if it is the common one.
     pub is_own: bool,
 }
 
-impl Short {
-    /// What is left.
+impl OutOfMemory {
+    /// Returns the bytes left below the limit.
     #[must_use]
     pub const fn left(&self) -> Bytes {
         self.most.saturating_sub(self.used)
     }
 }
 
-impl fmt::Display for Short {
+impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (asked, used) = (Size(self.asked).rounded(), Size(self.used).rounded());
+        let (requested, used) = (Size(self.requested).rounded(), Size(self.used).rounded());
         let (most, left) = (Size(self.most), Size(self.left()).rounded());
         match self.is_own {
             true => write!(
                 f,
-                "{asked} of memory are needed, and {left} are left to its session: {used} of {most} \
-                 are used; promise it more ('tam session set SESSION --memory'), or remove \
-                 something of it"
+                "{requested} of memory are needed, and {left} are left in its session: {used} of {most} \
+                 are used; reserve more ('tam session set SESSION --memory'), or remove some of \
+                 its services"
             ),
             false => write!(
                 f,
-                "{asked} of memory are needed, and {left} are left to all sessions that reserved \
-                 none: they use {used} of {most}; reserve memory for its session ('tam session set \
-                 SESSION --memory'), or remove something"
+                "{requested} of memory are needed, and {left} are left for all sessions without a \
+                 reservation: they use {used} of {most}; reserve memory for its session ('tam \
+                 session set SESSION --memory'), or remove some services"
             ),
         }
     }
 }
 
-impl core::error::Error for Short {}
+impl core::error::Error for OutOfMemory {}
 
-/// A session has little left.
+/// Low-memory event of a session with a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Low {
-    /// Which.
+pub struct LowMemory {
+    /// Session that is low.
     pub session: SessionId,
-    /// What it uses.
+    /// Bytes that it uses.
     pub used: Bytes,
-    /// Its number.
+    /// Bytes that it reserved.
     pub most: Bytes,
 }
 
-/// What one session has.
+/// Memory account of one session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Its number; none: it has a part of what nobody reserved.
+    /// Reservation; `None` shares the limit of unreserved memory.
     pub reserved: Option<Bytes>,
-    /// What it has, by use.
+    /// Charged bytes by use.
     pub held: Held,
-    /// All of that.
+    /// Sum of `held`.
     pub used: Bytes,
-    /// The most that it had at a time.
+    /// Highest value of `used` so far.
     pub peak: Bytes,
-    /// How often it was refused more.
+    /// Number of refused charges.
     pub refused: u64,
-    /// How often it was told that little is left.
+    /// Number of low-memory events.
     pub lows: u64,
     is_low: bool,
 }
@@ -203,10 +204,10 @@ impl Account {
         reserved.saturating_sub(self.used).0 < reserved.0 / divisor
     }
 
-    /// Whether little has become of what was enough.
+    /// Updates the low-memory state. Returns true if the session became low just now.
     fn becomes_low(&mut self) -> bool {
         if self.is_low {
-            self.is_low = self.is_below(ENOUGH_DIVISOR);
+            self.is_low = self.is_below(REARM_DIVISOR);
             return false;
         }
         self.is_low = self.is_below(LOW_DIVISOR);
@@ -215,64 +216,65 @@ impl Account {
     }
 }
 
-/// The memory of all sessions.
+/// Memory accounts of all sessions of a node.
 #[derive(Clone, Debug, Default)]
 pub struct Accounts {
     total: Bytes,
-    /// Of it, to sessions that reserved some.
+    /// Sum of all reservations.
     promised: Bytes,
-    /// What sessions use that reserved none, but for `system`.
-    rest: Bytes,
-    /// By number; packets that wait are looked up here.
+    /// Bytes in use by sessions without a reservation, except `system`.
+    unreserved_use: Bytes,
+    /// Indexed by session number, since it is read for each packet.
     all: Vec<Option<Account>>,
     low: Vec<SessionId>,
 }
 
 impl Accounts {
-    /// Of a node that has so much for all of them.
+    /// Makes the accounts of a node with `total` memory for sessions.
     #[must_use]
     pub fn new(total: Bytes) -> Self {
         Self { total, ..Self::default() }
     }
 
-    /// It has more or less. What is in use stays.
+    /// Changes the memory for sessions. Existing charges stay.
     pub fn set_total(&mut self, total: Bytes) {
         self.total = total;
     }
 
-    /// A session is there, or has another number, or another queue, which is a part of that. What
-    /// it has stays, also where that is more now: then it gets no more until it has less.
+    /// Adds a session, or changes its reservation or its queue (a part of the reservation).
+    /// Existing charges stay, also above a lower reservation; then nothing more is granted until
+    /// use falls below it.
     pub fn set(&mut self, id: SessionId, reserved: Option<Bytes>, queue: Bytes) {
         let account = self.entry(id);
         let before = account.reserved.unwrap_or_default();
-        let of_the_rest_before = of_the_rest(id, account);
-        // Where nobody is held to a number, the queue is a part of packet memory and of nothing else.
+        let unreserved_before = unreserved_bytes(id, account);
+        // Without a memory reservation the queue is limited by packet memory alone.
         let queue = reserved.map_or(Bytes::ZERO, |_| queue);
         account.reserved = reserved;
         account.held = account.held.with(Use::Queue, queue);
         account.used = account.held.sum();
         account.peak = account.peak.max(account.used);
-        let of_the_rest = of_the_rest(id, account);
+        let unreserved = unreserved_bytes(id, account);
         let is_low = account.becomes_low();
         self.promised = (self.promised + reserved.unwrap_or_default()).saturating_sub(before);
-        self.rest = (self.rest + of_the_rest).saturating_sub(of_the_rest_before);
+        self.unreserved_use = (self.unreserved_use + unreserved).saturating_sub(unreserved_before);
         self.note_low(id, is_low);
     }
 
-    /// A session is gone.
+    /// Removes a session with all its charges.
     pub fn forget(&mut self, id: SessionId) {
         let Some(account) = self.all.get_mut(usize::from(id.0)).and_then(Option::take) else {
             return;
         };
         self.promised = self.promised.saturating_sub(account.reserved.unwrap_or_default());
-        self.rest = self.rest.saturating_sub(of_the_rest(id, &account));
+        self.unreserved_use = self.unreserved_use.saturating_sub(unreserved_bytes(id, &account));
     }
 
-    /// Lets a session have more, all of it or nothing.
+    /// Charges a session if it fits, all of it or nothing.
     ///
     /// # Errors
-    /// When it does not fit, which is counted.
-    pub fn take(&mut self, id: SessionId, what: Use, bytes: Bytes) -> Result<(), Short> {
+    /// The charge exceeds the limit; the refusal is counted in the account.
+    pub fn take(&mut self, id: SessionId, what: Use, bytes: Bytes) -> Result<(), OutOfMemory> {
         let fits = self.may_take(id, bytes);
         match fits {
             Ok(()) => self.put(id, what, bytes),
@@ -281,45 +283,46 @@ impl Accounts {
         fits
     }
 
-    /// Whether it could have so much more now.
+    /// Checks whether a charge would fit now.
     ///
     /// # Errors
-    /// When it does not fit.
+    /// The charge would exceed the limit.
     #[inline]
-    pub fn may_take(&self, id: SessionId, bytes: Bytes) -> Result<(), Short> {
+    pub fn may_take(&self, id: SessionId, bytes: Bytes) -> Result<(), OutOfMemory> {
         let account = self.account(id);
         let reserved = account.and_then(|account| account.reserved);
         let (used, most) = match (account, reserved) {
             (Some(account), Some(reserved)) => (account.used, reserved),
             _ if id == SessionId::SYSTEM => return Ok(()),
-            _ => (self.rest, self.rest_max()),
+            _ => (self.unreserved_use, self.unreserved_max()),
         };
-        // Nothing is always to be had, also beyond the number.
+        // A charge of 0 bytes fits also above the limit.
         if bytes == Bytes::ZERO || used + bytes <= most {
             return Ok(());
         }
-        Err(Short { asked: bytes, used, most, is_own: reserved.is_some() })
+        Err(OutOfMemory { requested: bytes, used, most, is_own: reserved.is_some() })
     }
 
-    /// A session has more, whether it fits or not: what was somebody else's until now.
+    /// Charges a session without a check of its limit, for memory that another account held until
+    /// now.
     #[inline]
     pub fn put(&mut self, id: SessionId, what: Use, bytes: Bytes) {
         let account = self.entry(id);
         account.held = account.held.with(what, account.held.of(what) + bytes);
         account.used += bytes;
         account.peak = account.peak.max(account.used);
-        let is_of_the_rest = is_of_the_rest(id, account);
+        let is_unreserved = is_unreserved(id, account);
         let is_low = account.becomes_low();
-        if is_of_the_rest {
-            self.rest += bytes;
+        if is_unreserved {
+            self.unreserved_use += bytes;
         }
         self.note_low(id, is_low);
     }
 
-    /// A session has less.
+    /// Releases a charge.
     #[inline]
     pub fn give(&mut self, id: SessionId, what: Use, bytes: Bytes) {
-        // One that is gone has given back everything.
+        // The accounts of removed sessions have no charges left.
         let Some(account) = self.all.get_mut(usize::from(id.0)).and_then(Option::as_mut) else {
             return;
         };
@@ -327,8 +330,8 @@ impl Accounts {
         account.held = account.held.with(what, account.held.of(what).saturating_sub(bytes));
         account.used = account.used.saturating_sub(bytes);
         let is_low = account.becomes_low();
-        if is_of_the_rest(id, account) {
-            self.rest = self.rest.saturating_sub(bytes);
+        if is_unreserved(id, account) {
+            self.unreserved_use = self.unreserved_use.saturating_sub(bytes);
         }
         self.note_low(id, is_low);
     }
@@ -347,44 +350,44 @@ impl Accounts {
         }
     }
 
-    /// A session that has little left since the last time that it was said; each once, and not
-    /// if it has enough again.
-    pub fn poll_low(&mut self) -> Option<Low> {
+    /// Returns the next session that became low since the last call. Each is returned once, and
+    /// omitted if it has recovered meanwhile.
+    pub fn poll_low(&mut self) -> Option<LowMemory> {
         while let Some(session) = self.low.pop() {
             let Some(account) = self.account(session).filter(|it| it.is_low) else { continue };
             let Some(most) = account.reserved else { continue };
-            return Some(Low { session, used: account.used, most });
+            return Some(LowMemory { session, used: account.used, most });
         }
         None
     }
 
-    /// What a session has.
+    /// Returns the account of a session.
     #[must_use]
     pub fn account(&self, id: SessionId) -> Option<&Account> {
         self.all.get(usize::from(id.0))?.as_ref()
     }
 
-    /// What sessions use that reserved none.
+    /// Returns the bytes in use by sessions without a reservation.
     #[must_use]
-    pub const fn rest(&self) -> Bytes {
-        self.rest
+    pub const fn unreserved_use(&self) -> Bytes {
+        self.unreserved_use
     }
 
-    /// What they may use, all together.
+    /// Returns the common limit of sessions without a reservation.
     #[must_use]
-    pub const fn rest_max(&self) -> Bytes {
+    pub const fn unreserved_max(&self) -> Bytes {
         self.total.saturating_sub(self.promised)
     }
 }
 
-/// Whether what it has is of that which nobody reserved.
-fn is_of_the_rest(id: SessionId, account: &Account) -> bool {
+/// Returns true if the account is charged against the common limit.
+fn is_unreserved(id: SessionId, account: &Account) -> bool {
     account.reserved.is_none() && id != SessionId::SYSTEM
 }
 
-/// What it has of that.
-fn of_the_rest(id: SessionId, account: &Account) -> Bytes {
-    if is_of_the_rest(id, account) { account.used } else { Bytes::ZERO }
+/// Returns the bytes that the account has charged against the common limit.
+fn unreserved_bytes(id: SessionId, account: &Account) -> Bytes {
+    if is_unreserved(id, account) { account.used } else { Bytes::ZERO }
 }
 
 #[cfg(test)]
@@ -408,11 +411,12 @@ mod tests {
     }
 
     #[test]
-    fn who_reserved_gets_its_number_and_no_more() {
+    fn a_session_is_limited_by_its_reservation() {
         let mut accounts = accounts();
         accounts.take(GOLD, Use::Linear, Bytes(300)).unwrap();
         let short = accounts.take(GOLD, Use::Code, Bytes(1)).unwrap_err();
-        let expected = Short { asked: Bytes(1), used: Bytes(400), most: Bytes(400), is_own: true };
+        let expected =
+            OutOfMemory { requested: Bytes(1), used: Bytes(400), most: Bytes(400), is_own: true };
         assert_eq!(short, expected);
         let account = accounts.account(GOLD).unwrap();
         assert_eq!((account.refused, account.peak), (1, Bytes(400)));
@@ -421,24 +425,27 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_shares_what_is_left_and_the_system_is_held_to_nothing() {
+    fn sessions_without_a_reservation_share_the_unreserved_memory_and_system_is_unlimited() {
         let mut accounts = accounts();
         accounts.take(SILVER, Use::Linear, Bytes(400)).unwrap();
         accounts.take(SessionId::BEST_EFFORT, Use::Linear, Bytes(200)).unwrap();
         let short = accounts.take(SILVER, Use::Linear, Bytes(1)).unwrap_err();
         assert_eq!((short.used, short.most, short.is_own), (Bytes(600), Bytes(600), false));
         accounts.take(SessionId::SYSTEM, Use::Linear, Bytes(5_000)).unwrap();
-        assert_eq!(accounts.rest(), Bytes(600));
+        assert_eq!(accounts.unreserved_use(), Bytes(600));
         accounts.take(GOLD, Use::Linear, Bytes(300)).unwrap();
-        // Whoever reserves takes along what it has.
+        // A session that makes a reservation takes its charges along.
         accounts.set(SILVER, Some(Bytes(400)), Bytes::ZERO);
-        assert_eq!((accounts.rest(), accounts.rest_max()), (Bytes(200), Bytes(200)));
+        assert_eq!(
+            (accounts.unreserved_use(), accounts.unreserved_max()),
+            (Bytes(200), Bytes(200))
+        );
         accounts.forget(GOLD);
-        assert_eq!(accounts.rest_max(), Bytes(600));
+        assert_eq!(accounts.unreserved_max(), Bytes(600));
     }
 
     #[test]
-    fn a_number_that_became_too_small_takes_nothing_away_and_lets_nothing_in() {
+    fn a_reservation_below_its_use_revokes_and_grants_nothing() {
         let mut accounts = accounts();
         accounts.take(GOLD, Use::Linear, Bytes(200)).unwrap();
         accounts.set(GOLD, Some(Bytes(250)), Bytes(100));
@@ -449,13 +456,13 @@ mod tests {
     }
 
     #[test]
-    fn little_left_is_said_once_until_enough_was_left_again() {
+    fn low_memory_is_reported_once_until_it_recovered() {
         let mut accounts = Accounts::new(Bytes(1_000));
         accounts.set(GOLD, Some(Bytes(800)), Bytes::ZERO);
         accounts.take(GOLD, Use::Linear, Bytes(700)).unwrap();
         assert_eq!(accounts.poll_low(), None, "an eighth is left");
         accounts.take(GOLD, Use::Linear, Bytes(1)).unwrap();
-        let low = Low { session: GOLD, used: Bytes(701), most: Bytes(800) };
+        let low = LowMemory { session: GOLD, used: Bytes(701), most: Bytes(800) };
         assert_eq!(accounts.poll_low(), Some(low));
         assert_eq!(accounts.poll_low(), None);
         accounts.give(GOLD, Use::Linear, Bytes(100));
@@ -464,7 +471,7 @@ mod tests {
         accounts.give(GOLD, Use::Linear, Bytes(151));
         accounts.take(GOLD, Use::Linear, Bytes(151)).unwrap();
         assert!(accounts.poll_low().is_some());
-        // Another number is a crossing, too, in both directions.
+        // A change of the reservation can cross a threshold too, in both directions.
         accounts.set(GOLD, Some(Bytes(1_010)), Bytes::ZERO);
         assert_eq!(accounts.poll_low(), None);
         accounts.set(GOLD, Some(Bytes(760)), Bytes::ZERO);
@@ -473,9 +480,9 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_is_needed_used_left_and_what_to_do() {
-        let short = Short {
-            asked: Bytes(3 << 20),
+    fn a_memory_refusal_has_all_amounts_and_advice() {
+        let short = OutOfMemory {
+            requested: Bytes(3 << 20),
             used: Bytes(7 << 20),
             most: Bytes(8 << 20),
             is_own: true,
@@ -484,6 +491,8 @@ mod tests {
         for part in ["3MiB", "1MiB are left", "7MiB of 8MiB", "--memory"] {
             assert!(text.contains(part), "{text}");
         }
-        assert!(Short { is_own: false, ..short }.to_string().contains("reserved none"));
+        assert!(
+            OutOfMemory { is_own: false, ..short }.to_string().contains("without a reservation")
+        );
     }
 }

@@ -1,24 +1,26 @@
-//! What somebody was promised and given in one period.
+//! Scheduling periods as they are reported: what was promised and given in one of them.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-/// The period in which the work of those who reserved nothing is shown: RCANE's, section VI.A.
+/// Period by which work without a reservation is reported: 100 ms, as in RCANE, section VI.A.
 pub const NOTIONAL_PERIOD: Nanos = Nanos::from_millis(100);
 
-/// One period of a promise, or a notional one of somebody who reserved nothing.
+/// Period of a reservation, or a notional one where nothing is reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Period {
-    /// When it began, by the clock that was given.
+    /// Start of the period, by the caller's clock.
     pub begin: Nanos,
-    /// When it ends, its deadline. One that was cut short by a later wake-up ended before.
+    /// End of the period, which is its deadline. A wake-up that starts a new period early ends this
+    /// one before it.
     pub end: Nanos,
-    /// The slice.
+    /// Reserved slice.
     pub promised: Nanos,
-    /// What was given of it, with what was used beyond it.
+    /// Time used as guaranteed, including what overran the slice.
     pub guaranteed: Nanos,
-    /// What was given of what nobody reserved or uses.
-    pub rest: Nanos,
+    /// Time used from the surplus.
+    #[serde(rename = "rest")]
+    pub surplus: Nanos,
 }
 
 impl Period {

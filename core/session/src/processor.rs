@@ -1,4 +1,4 @@
-//! A virtual processor: a share of a guest core, and whether it may have more.
+//! Virtual processors: a share of one guest core, with or without extra time.
 
 use core::fmt;
 use core::str::FromStr;
@@ -6,33 +6,33 @@ use core::str::FromStr;
 use crate::share::{Share, ShareError};
 use crate::text::{serde_as_text, shown};
 
-/// What is written behind a share that may have extra time.
+/// Suffix of a virtual processor that may have extra time.
 const EXTRA: &str = "extra";
 
 /// A share of one guest core's time; as text `1ms/4ms`, or `1ms/4ms+extra`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VirtualProcessor {
-    /// What is promised.
+    /// Reserved slice and period.
     pub share: Share,
-    /// Whether it gets a part of the time that nobody reserved or uses, by its session's weight.
+    /// True if it takes part in the surplus, by its session's weight.
     pub extra: bool,
 }
 
-/// Why a virtual processor cannot be reserved. The operator's fault.
+/// Parse error of a virtual processor. The operator's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProcessorError {
-    /// Its share cannot.
+    /// The share is invalid.
     #[error(transparent)]
     Share(#[from] ShareError),
-    /// Behind the share stands something that is not known.
+    /// The word after `+` is not `extra`.
     #[error(
         "the virtual processor '{text}' has '+{word}' behind its share; \
          write '+{EXTRA}' for a part of what nobody uses, or nothing"
     )]
     Word {
-        /// As given, shortened.
+        /// Input, shortened.
         text: String,
-        /// What stands behind the share.
+        /// Word after the `+`.
         word: String,
     },
 }
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_not_known_is_refused() {
+    fn an_unknown_suffix_is_refused() {
         let refused = "1ms/4ms+more".parse::<VirtualProcessor>().unwrap_err();
         assert!(refused.to_string().contains("'+more'"), "{refused}");
         assert!("1ms+extra".parse::<VirtualProcessor>().is_err());

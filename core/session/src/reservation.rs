@@ -1,4 +1,5 @@
-//! What a session reserves, as it is asked for. Whether a node has that much, admission says.
+//! Reservations as sessions request them. Checks limits that hold on every node; whether a node has
+//! the capacity is decided by [`crate::admission`].
 
 use std::collections::BTreeMap;
 
@@ -10,13 +11,13 @@ use crate::share::Share;
 use crate::text::{Size, optional_size};
 use crate::weight::Weight;
 
-/// Virtual processors of one session: one for each pool of its threads. Each takes a place in the
-/// schedule of a guest core, also while it sleeps.
+/// Largest number of virtual processors of one session: one for each pool of its threads. Each
+/// occupies an entry in a guest core's schedule, also while it sleeps.
 pub const PROCESSORS_MAX: usize = 8;
-/// Ports of which one session reserves a share: a node has no more.
+/// Largest number of ports of which one session reserves a share; a node has no more ports.
 pub const SENDS_MAX: usize = 64;
 
-/// What a session reserves; by default nothing.
+/// Resources that a session reserves; by default nothing.
 ///
 /// In JSON and TOML: `cpu = ["1ms/4ms+extra"]`, `below = "400us/4ms"`, `memory = "64MiB"`,
 /// `queue = "256KiB"`, `send = { right = "2ms/6ms" }`, `weight = 200`; what is left out is not
@@ -27,63 +28,64 @@ pub struct Reservation {
     /// Shares of guest cores, at most [`PROCESSORS_MAX`].
     #[serde(rename = "cpu")]
     pub processors: Vec<VirtualProcessor>,
-    /// Time of packet cores, at `nic` and `kernel`; the machine's calibration makes it fuel.
+    /// Time of packet cores for services at `nic` and `kernel`; converted to fuel by the machine's
+    /// measured speed.
     pub below: Option<Share>,
-    /// Linear memories, tables, code, stacks, its queue and packets that wait, and what the node
-    /// keeps for it, in one number: [`memory`](crate::memory).
+    /// Total memory: linear memories, tables, code, stacks, its queue with the packets in it, and
+    /// the node's own bookkeeping for the session ([`memory`](crate::memory)).
     #[serde(with = "optional_size")]
     pub memory: Option<Bytes>,
-    /// What waits for it at most, before any protocol work: a part of packet memory.
+    /// Packet queue in front of its services, before any protocol work: a part of packet memory.
     #[serde(with = "optional_size")]
     pub queue: Option<Bytes>,
-    /// Of ports' rates, by the port's name, at most [`SENDS_MAX`].
+    /// Shares of ports' rates, by the port's name, at most [`SENDS_MAX`].
     pub send: BTreeMap<Name, Share>,
-    /// Its part of what nobody reserved or uses, of processors and of ports.
+    /// Weight by which it takes part in the surplus of processors and ports.
     pub weight: Weight,
 }
 
-/// Why no node can have this reservation. The operator's fault.
+/// Error of a reservation that no node can admit. The operator's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReservationError {
-    /// More than [`PROCESSORS_MAX`].
+    /// More virtual processors than [`PROCESSORS_MAX`].
     #[error(
-        "{found} virtual processors are asked for, a session has at most {PROCESSORS_MAX}; \
-         ask for fewer with longer slices, or for a second session"
+        "{found} virtual processors are requested, and a session has at most {PROCESSORS_MAX}; \
+         request fewer with longer slices, or make a second session"
     )]
     Processors {
-        /// How many.
+        /// Number requested.
         found: usize,
     },
-    /// More than [`SENDS_MAX`].
-    #[error("shares of {found} ports are asked for, a node has at most {SENDS_MAX} ports")]
+    /// Shares of more ports than [`SENDS_MAX`].
+    #[error("shares of {found} ports are requested, and a node has at most {SENDS_MAX} ports")]
     Sends {
-        /// How many.
+        /// Number requested.
         found: usize,
     },
-    /// No memory at all.
-    #[error("0 bytes of memory are asked for; leave the memory out to reserve none")]
+    /// A memory reservation of 0 bytes.
+    #[error("0 bytes of memory are requested; omit the memory to reserve none")]
     NoMemory,
-    /// A queue that holds nothing.
-    #[error("a queue of 0 bytes is asked for; leave the queue out to reserve none")]
+    /// A queue of 0 bytes.
+    #[error("a queue of 0 bytes is requested; omit the queue to reserve none")]
     NoQueue,
-    /// A queue that is longer than all of its memory.
+    /// A queue larger than the session's whole memory.
     #[error(
-        "a queue of {queue} is asked for, and {memory} of memory, of which the queue is a part; \
-         ask for more memory, or leave it out"
+        "a queue of {queue} is requested with {memory} of memory, and the queue is a part of the \
+         memory; request more memory, or omit it"
     )]
     QueueInMemory {
-        /// The queue.
+        /// Requested queue.
         queue: Size,
-        /// All of the memory.
+        /// Requested memory.
         memory: Size,
     },
 }
 
 impl Reservation {
-    /// Whether some node could have it.
+    /// Checks the limits that hold on every node.
     ///
     /// # Errors
-    /// When it names more than a session can have, or nothing where it should name something.
+    /// A count above its maximum, a size of 0, or a queue larger than the memory.
     pub fn check(&self) -> Result<(), ReservationError> {
         if self.processors.len() > PROCESSORS_MAX {
             return Err(ReservationError::Processors { found: self.processors.len() });
@@ -128,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_not_reserved() {
+    fn omitted_fields_reserve_nothing() {
         assert_eq!(read("{}").unwrap(), Reservation::default());
         assert_eq!(Reservation::default().weight.get(), 100);
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unknown_fields_and_invalid_values_are_refused() {
         assert!(read(r#"{"cpus":[]}"#).is_err());
         assert!(read(r#"{"cpu":["5ms/4ms"]}"#).is_err());
         assert!(read(r#"{"memory":"64MB"}"#).is_err());

@@ -1,8 +1,8 @@
-//! So much in each period: of a processor's time, or of a port's rate.
+//! Shares: a slice of time in each period, of a processor or of a port's rate.
 //!
 //! ```text
 //!   slice      slice      slice
-//!  ├███──────┼──███────┼────███┤   each period has the slice once, somewhere in it
+//!  ├███──────┼──███────┼────███┤   each period has the slice once, anywhere in it
 //!    period     period    period
 //! ```
 
@@ -14,21 +14,21 @@ use units::Nanos;
 
 use crate::text::{TextError, parse_percent, parse_time, serde_as_text, show_time, shown};
 
-/// Shortest period. Stopping a module takes up to 12 µs (a timer's signal, 99 of 100) and a switch
-/// of stacks; in a shorter period that would be more than one part in a hundred.
+/// Shortest period. Stopping a module takes up to 12 µs (99th percentile of a timer signal) and a
+/// stack switch; in a shorter period that would be more than 1 %.
 pub const PERIOD_MIN: Nanos = Nanos::from_millis(1);
-/// Longest period. Beyond a second a promise says nothing that a user would notice.
+/// Longest period. A guarantee over more than a second has no effect that a user would notice.
 pub const PERIOD_MAX: Nanos = Nanos::from_millis(1_000);
-/// Shortest slice: four times what stopping a module may take.
+/// Shortest slice: four times the longest time that stopping a module may take.
 pub const SLICE_MIN: Nanos = Nanos(50_000);
 
 const _: () = assert!(SLICE_MIN.0 <= PERIOD_MIN.0 && PERIOD_MIN.0 <= PERIOD_MAX.0);
 
-/// A whole processor, or a whole port, in parts per million.
+/// Whole processor or port, in parts per million.
 pub const WHOLE: u64 = 1_000_000;
 
-/// Parts of a million of a processor or of a port, several of them if it is more; shown in
-/// percent.
+/// Fraction of a processor or of a port in parts per million, above a million for several of them;
+/// shown in percent.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -55,57 +55,57 @@ pub struct Share {
     period: Nanos,
 }
 
-/// Why a share cannot be reserved. The operator's fault.
+/// Error of a share. The operator's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShareError {
-    /// There is no `/` in it.
+    /// The text has no `/`.
     #[error("the share '{text}' has no period; write slice/period, such as 1ms/4ms or 25%/4ms")]
     Form {
-        /// As given, shortened.
+        /// Input, shortened.
         text: String,
     },
-    /// One of the two numbers cannot be read.
+    /// The slice or the period is not a valid time.
     #[error("in the share '{text}': {error}")]
     Number {
-        /// As given, shortened.
+        /// Input, shortened.
         text: String,
-        /// What is wrong with the number.
+        /// Parse error of the slice or the period.
         error: TextError,
     },
-    /// More than there is.
+    /// The slice is longer than its period.
     #[error(
         "a slice of {slice} in each period of {period} is more than there is; \
          the slice is at most the period"
     )]
     MoreThanAll {
-        /// What was asked for.
+        /// Requested slice.
         slice: Time,
-        /// In each of these.
+        /// Requested period.
         period: Time,
     },
-    /// Less than [`SLICE_MIN`].
+    /// The slice is shorter than [`SLICE_MIN`].
     #[error(
         "a slice of {slice} is too short, stopping a module takes up to 12us: \
          ask for at least {} in each period, or for a longer period",
         Time(SLICE_MIN)
     )]
     SliceShort {
-        /// What was asked for.
+        /// Requested slice.
         slice: Time,
     },
-    /// Below [`PERIOD_MIN`] or above [`PERIOD_MAX`].
+    /// The period is below [`PERIOD_MIN`] or above [`PERIOD_MAX`].
     #[error(
         "a period of {period} is not between {} and {}; take one that is, with a slice to match",
         Time(PERIOD_MIN),
         Time(PERIOD_MAX)
     )]
     Period {
-        /// What was asked for.
+        /// Requested period.
         period: Time,
     },
 }
 
-/// A time as it is shown in messages: `4ms`.
+/// Time formatted for messages: `4ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub Nanos);
 
@@ -116,10 +116,10 @@ impl fmt::Display for Time {
 }
 
 impl Share {
-    /// `slice` in each `period`.
+    /// Makes a share of `slice` in each `period`.
     ///
     /// # Errors
-    /// When the period or the slice is out of its limits, or the slice longer than the period.
+    /// The period or the slice is out of its limits, or the slice is longer than the period.
     pub const fn new(slice: Nanos, period: Nanos) -> Result<Self, ShareError> {
         if period.0 < PERIOD_MIN.0 || period.0 > PERIOD_MAX.0 {
             return Err(ShareError::Period { period: Time(period) });
@@ -133,22 +133,23 @@ impl Share {
         Ok(Self { slice, period })
     }
 
-    /// What is promised in each period.
+    /// Returns the time reserved in each period.
     #[must_use]
     pub const fn slice(self) -> Nanos {
         self.slice
     }
 
-    /// How often.
+    /// Returns the length of the period, at whose end the slice is due.
     #[must_use]
     pub const fn period(self) -> Nanos {
         self.period
     }
 
-    /// The share in parts of [`WHOLE`], rounded up: sums of promises err on the safe side.
+    /// Returns the share in parts of [`WHOLE`], rounded up so that sums of reservations err on the
+    /// safe side.
     #[must_use]
     pub const fn parts_per_million(self) -> u64 {
-        // At most a second of nanoseconds times a million: 10^15.
+        // Largest value: a second in nanoseconds times a million, 10^15.
         (self.slice.0 * WHOLE).div_ceil(self.period.0)
     }
 }
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_to_do() {
+    fn an_invalid_share_has_an_error_with_advice() {
         let message = "100us/20us".parse::<Share>().unwrap_err().to_string();
         assert_eq!(
             message,
@@ -238,7 +239,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_is_read_again(period in 1_000_000u64..=1_000_000_000, part in 0.0..=1.0) {
+        fn formatting_round_trips(period in 1_000_000u64..=1_000_000_000, part in 0.0..=1.0) {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a test's dice")]
             let slice = ((period as f64 * part) as u64).clamp(SLICE_MIN.0, period);
             let share = Share::new(Nanos(slice), Nanos(period)).unwrap();

@@ -1,8 +1,9 @@
-//! How times, sizes, rates and percentages are written: `250us`, `0.4ms`, `64MiB`, `100Mbit/s`,
+//! Text forms of times, sizes, rates and percentages: `250us`, `0.4ms`, `64MiB`, `100Mbit/s`,
 //! `12.5%`.
 //!
-//! Read in any unit, with a fraction if it comes out whole; shown in the largest unit in which it
-//! is a whole number. All in integers, so that what is shown is what was read.
+//! Parsing takes any unit, with a fraction if the value is a whole number of the smallest unit.
+//! Formatting uses the largest unit in which the value is whole. Integer arithmetic only, so that
+//! formatted text parses to the same value.
 
 use core::fmt;
 use core::str::FromStr;
@@ -10,13 +11,13 @@ use core::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use units::{BitsPerSecond, Bytes, Nanos};
 
-/// Longest number that is read, in digits on either side of the point: products with every unit
-/// stay far below what 128 bits hold.
+/// Longest number that is parsed, in digits on either side of the point: products with every unit
+/// stay far below 2^128.
 const DIGITS_MAX: usize = 15;
-/// What of a text is repeated in a message.
+/// Longest part of the input that a message repeats, in characters.
 const SHOWN_MAX: usize = 40;
 
-/// Units of time, the largest first. `µs` is read, too.
+/// Units of time, the largest first. `µs` is parsed, too.
 const TIMES: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 /// Units of size, the largest first; powers of 1,024, as memory comes in pages.
 const SIZES: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
@@ -24,59 +25,60 @@ const SIZES: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 <
 const RATES: [(&str, u64); 4] =
     [("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1_000), ("bit/s", 1)];
 
-/// At 1 Mbit/s the longest packet takes half a second, and a period is at most one.
+/// Lowest rate, 1 Mbit/s: at that rate the longest packet takes half a second, and a period is at
+/// most one second.
 const RATE_MIN: u64 = 1_000_000;
 
-/// Parts of a million in one percent.
+/// Parts per million in one percent.
 const PERCENT: u64 = 10_000;
 
-/// Why a time, a size or a percentage cannot be read. The operator's fault.
+/// Parse error of a time, a size, a rate or a percentage. The operator's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
-    /// There is no number in front.
+    /// The text does not begin with a number.
     #[error("'{text}' does not begin with a number such as 4 or 0.5; write it as in {example}")]
     Number {
-        /// As given, shortened.
+        /// Input, shortened.
         text: String,
-        /// How it can look.
+        /// Example of a valid text.
         example: &'static str,
     },
-    /// Behind the number is no unit, or another one.
+    /// The unit is missing or unknown.
     #[error("'{text}' has the unit '{unit}'; use one of {allowed}, directly behind the number")]
     Unit {
-        /// As given, shortened.
+        /// Input, shortened.
         text: String,
-        /// What stands behind the number, shortened.
+        /// Text after the number, shortened.
         unit: String,
-        /// The units that there are.
+        /// Known units, separated by commas.
         allowed: &'static str,
     },
-    /// The number is longer than anything that is meant.
+    /// The number has more than `DIGITS_MAX` digits on one side of its point.
     #[error(
         "'{text}' has more than {DIGITS_MAX} digits on one side of its point; use another unit"
     )]
     Long {
-        /// As given, shortened.
+        /// Input, shortened.
         text: String,
     },
-    /// A rate at which a packet takes longer than any period.
+    /// The rate is below 1 Mbit/s, so that the longest packet would take longer than half of the
+    /// longest period.
     #[error("'{text}' is too slow for shares of it; give at least 1Mbit/s")]
     Slow {
-        /// As given, shortened.
+        /// Input, shortened.
         text: String,
     },
-    /// It is not a whole number of the smallest unit, or does not fit into 64 bits.
+    /// The value is not a whole number of the smallest unit, or exceeds 64 bits.
     #[error("'{text}' is not a whole number of {smallest} below 2^64; leave the fraction out")]
     Whole {
-        /// As given, shortened.
+        /// Input, shortened.
         text: String,
-        /// What is counted in.
+        /// Smallest unit, by its English name.
         smallest: &'static str,
     },
 }
 
-/// A text of somebody else's, fit to be repeated in a message: short and without control
-/// characters.
+/// Returns untrusted text in a form fit for a message: shortened and without control characters.
 pub(crate) fn shown(text: &str) -> String {
     let mut short: String = text.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect();
     if text.chars().nth(SHOWN_MAX).is_some() {
@@ -85,7 +87,7 @@ pub(crate) fn shown(text: &str) -> String {
     short
 }
 
-/// A number with its fraction: `digits` divided by `scale`, a power of ten.
+/// Decimal number: `digits` divided by `scale`, a power of ten.
 struct Decimal {
     digits: u128,
     scale: u128,
@@ -114,7 +116,7 @@ impl Decimal {
         Ok((Self { digits, scale }, unit))
     }
 
-    /// So many of a unit, if that is whole.
+    /// Returns the number times `unit`, or `None` if that is not a whole number or exceeds 64 bits.
     fn times(&self, unit: u64) -> Option<u64> {
         let product = self.digits * u128::from(unit);
         product
@@ -127,7 +129,7 @@ impl Decimal {
 /// Reads a time such as `250us` or `0.4ms`.
 ///
 /// # Errors
-/// When there is no number, no unit of time, or no whole number of nanoseconds.
+/// The text has no number, no unit of time, or no whole number of nanoseconds.
 pub fn parse_time(text: &str) -> Result<Nanos, TextError> {
     let (number, unit) = Decimal::split(text, "250us or 0.5ms")?;
     let unit = if unit == "µs" { "us" } else { unit };
@@ -142,7 +144,7 @@ pub fn parse_time(text: &str) -> Result<Nanos, TextError> {
 /// Reads a percentage such as `25%` or `12.5%`, in parts per million.
 ///
 /// # Errors
-/// When it is no number before a `%`, or no whole number of parts per million.
+/// The text is no number before a `%`, or no whole number of parts per million.
 pub fn parse_percent(text: &str) -> Result<u64, TextError> {
     let (number, unit) = Decimal::split(text, "25%")?;
     if unit != "%" {
@@ -152,12 +154,12 @@ pub fn parse_percent(text: &str) -> Result<u64, TextError> {
     number.times(PERCENT).ok_or_else(whole)
 }
 
-/// A time as `4ms`: in the largest unit in which it is whole.
+/// Formats a time in the largest unit in which it is whole: `4ms`.
 pub(crate) fn show_time(time: Nanos, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     show(time.0, &TIMES, "ms", f)
 }
 
-/// A number in the largest unit in which it is whole; zero has a usual one.
+/// Formats a number in the largest unit in which it is whole; zero in the unit `of_zero`.
 fn show(
     number: u64,
     units: &[(&str, u64)],
@@ -171,9 +173,9 @@ fn show(
     }
 }
 
-/// A number of bytes with its text form, `64MiB`: of memory and of queues.
+/// Size of memory or of a queue with its text form, `64MiB`.
 ///
-/// In JSON and TOML it is that text; a bare number of bytes is read, too.
+/// Serialized as that text. A bare number of bytes is deserialized as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub Bytes);
 
@@ -210,7 +212,7 @@ impl Size {
         if bytes.is_multiple_of(*unit) {
             return format!("{}{name}", bytes / unit);
         }
-        // Rounded down: what is left is never said to be more.
+        // Rounded down, so that a message never shows more than is left.
         let hundredths = u128::from(bytes % unit) * 100 / u128::from(*unit);
         format!("{}.{hundredths:02}{name}", bytes / unit)
     }
@@ -245,8 +247,8 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// A rate with its text form, `100Mbit/s`: of a port. At least 1 Mbit/s: below that the longest
-/// packet takes longer than half of the longest period.
+/// Rate of a port with its text form, `100Mbit/s`. At least 1 Mbit/s: below that the longest packet
+/// takes longer than half of the longest period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(pub BitsPerSecond);
 
@@ -282,10 +284,10 @@ pub mod optional_rate {
     use super::{BitsPerSecond, Rate};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    /// As text.
+    /// Serializes the rate as text.
     ///
     /// # Errors
-    /// Those of `to`.
+    /// Errors of the serializer `to`.
     #[allow(clippy::ref_option, reason = "serde calls it with a reference to the field")]
     pub fn serialize<S: Serializer>(
         rate: &Option<BitsPerSecond>,
@@ -294,10 +296,10 @@ pub mod optional_rate {
         rate.map(Rate).serialize(to)
     }
 
-    /// From text.
+    /// Deserializes a rate from text.
     ///
     /// # Errors
-    /// When it is no rate.
+    /// The text is no valid rate.
     pub fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Option<BitsPerSecond>, D::Error> {
@@ -319,7 +321,7 @@ pub(crate) mod optional_size {
     }
 }
 
-/// `FromStr` and `Display` as what serde reads and writes, so that a type has one form everywhere.
+/// Implements serde by `FromStr` and `Display`, so that a type has the same text form everywhere.
 macro_rules! serde_as_text {
     ($type:ty) => {
         impl serde::Serialize for $type {
@@ -372,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused_with_what_is_wrong_with_it() {
+    fn an_invalid_time_is_refused_with_its_reason() {
         assert!(matches!(parse_time("ms"), Err(TextError::Number { .. })));
         assert!(matches!(parse_time(".5ms"), Err(TextError::Number { .. })));
         assert!(matches!(parse_time("1.2.3ms"), Err(TextError::Number { .. })));
@@ -411,8 +413,9 @@ mod tests {
         }
 
         #[test]
-        fn what_is_shown_is_what_was_read(bytes: u64) {
-            // Numbers of bytes with more digits than are read are beyond any memory.
+        fn formatting_round_trips(bytes: u64) {
+            // Shifted, since byte counts with more digits than `DIGITS_MAX` are not parsed; no
+            // machine has that much.
             let size = Size(Bytes(bytes >> 20));
             prop_assert_eq!(size.to_string().parse::<Size>(), Ok(size));
         }

@@ -1,4 +1,4 @@
-//! A session's part of what nobody reserved or uses.
+//! Weights: proportions in which sessions divide the surplus.
 
 use core::fmt;
 use core::num::ParseIntError;
@@ -8,36 +8,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::shown;
 
-/// Largest weight: beyond it, who has the smallest would wait for seconds.
+/// Largest weight. With larger ones a session of weight 1 would wait for seconds.
 pub const WEIGHT_MAX: u16 = 1_000;
 
-/// Its part, in proportion to everybody else's weight: 1 to [`WEIGHT_MAX`], usually 100.
+/// Proportional weight in the division of the surplus: 1 to [`WEIGHT_MAX`], by default 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u16", into = "u16")]
 pub struct Weight(u16);
 
-/// Why a number is no weight. The operator's fault.
+/// Error of a weight. The operator's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WeightError {
-    /// No whole number.
+    /// The text is not a whole number.
     #[error("the weight '{text}' is no whole number; use 1 to {WEIGHT_MAX}, 100 is usual")]
     Number {
-        /// As given, shortened.
+        /// Input, shortened.
         text: String,
     },
-    /// Zero, or more than [`WEIGHT_MAX`].
+    /// The number is zero or larger than [`WEIGHT_MAX`].
     #[error("a weight of {weight} is not between 1 and {WEIGHT_MAX}; 100 is usual")]
     Range {
-        /// As given.
+        /// Number requested.
         weight: u16,
     },
 }
 
 impl Weight {
-    /// From a number.
+    /// Makes a weight from a number.
     ///
     /// # Errors
-    /// When it is not between 1 and [`WEIGHT_MAX`].
+    /// The number is not between 1 and [`WEIGHT_MAX`].
     pub const fn new(weight: u16) -> Result<Self, WeightError> {
         if weight >= 1 && weight <= WEIGHT_MAX {
             Ok(Self(weight))
@@ -46,7 +46,7 @@ impl Weight {
         }
     }
 
-    /// The number.
+    /// Returns the weight as a number.
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0

@@ -1,48 +1,49 @@
-//! The time by which capabilities end: it never runs backwards, and does not jump at once.
+//! Clock for the expiry of capabilities: never runs backwards, and does not follow a jump at once.
 //!
 //! ```text
 //! wall clock          believed
-//! behind              goes on with the monotonic clock (who sets a clock back revives nothing)
-//! ahead, a little     the wall clock (a clock that runs well is corrected in small steps)
-//! ahead, by a jump    goes on as above; the wall clock, when it has stayed there for a while
+//! behind              the monotonic clock goes on (setting the clock back revives no capability)
+//! ahead, a little     the wall clock (NTP corrects a good clock in small steps)
+//! ahead, by a jump    as for behind; the wall clock after it has stayed there for a while
 //! ```
 
 use crate::UnixTime;
 use units::Nanos;
 
-/// Steps of a clock that is corrected while it runs well.
+/// Largest step ahead that is followed at once, in seconds: corrections of a clock that runs well.
 pub const STEP_MAX_SECONDS: u64 = 60;
-/// A clock that jumped ahead is believed when it has stayed there for so long: an operator has
-/// seen the event by then, and a mistake that is mended has ended nobody's capability.
+/// Time after which a jump ahead is followed. By then an operator has seen the event, and a mistake
+/// that was corrected has expired nobody's capability.
 pub const JUMP_BELIEVED_AFTER: Nanos = Nanos::from_millis(10 * 60 * 1000);
 
-/// A clock of seconds since 1970.
+/// Clock in seconds since 1970 that is derived from the wall clock and the monotonic clock.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    /// What was believed, and when that was on the monotonic clock.
+    /// Last reading, and the monotonic time of it.
     time: UnixTime,
     at: Nanos,
-    /// Since when the wall clock is far ahead.
+    /// Monotonic time since when the wall clock is more than [`STEP_MAX_SECONDS`] ahead.
     ahead_since: Option<Nanos>,
 }
 
-/// What a clock shows, and what is odd about it.
+/// Reading of the clock, with the deviation of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// By which capabilities end.
+    /// Time by which capabilities expire.
     pub time: UnixTime,
-    /// Seconds by which the wall clock differs; 0 when it is believed.
+    /// Seconds by which the wall clock is ahead of `time`; 0 when it is followed.
     pub wall_ahead_by: i64,
 }
 
 impl Clock {
-    /// A clock that starts now. `latest` is the latest time that the node has ever believed.
+    /// Starts a clock. `latest` is the latest time that the node has ever read, before restarts as
+    /// well.
     #[must_use]
     pub fn new(now: Nanos, wall: UnixTime, latest: UnixTime) -> Self {
         Self { time: wall.max(latest), at: now, ahead_since: None }
     }
 
-    /// Reads it. `now` is a monotonic clock, `wall` the system's.
+    /// Reads the clock. `now` is the monotonic clock, `wall` the system's wall clock.
     pub fn read(&mut self, now: Nanos, wall: UnixTime) -> Reading {
         let passed = now.saturating_sub(self.at).0 / 1_000_000_000;
         let time = UnixTime(self.time.0.saturating_add(passed));
@@ -51,7 +52,7 @@ impl Clock {
         if ahead <= i64::try_from(STEP_MAX_SECONDS).unwrap_or(i64::MAX) {
             self.ahead_since = None;
             if ahead < 0 {
-                // A second may not be over on the one clock that is on the other.
+                // Tolerance: a second may have begun on one clock and not on the other.
                 return Reading { time, wall_ahead_by: if ahead < -1 { ahead } else { 0 } };
             }
         } else {
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sets_it_back_revives_nothing_also_over_a_restart() {
+    fn setting_the_clock_back_revives_nothing_also_over_a_restart() {
         let mut clock = Clock::new(seconds(0), UnixTime(10_000), UnixTime(0));
         let back = clock.read(seconds(10), UnixTime(10_010 - 3600));
         assert_eq!(back, Reading { time: UnixTime(10_010), wall_ahead_by: -3600 });

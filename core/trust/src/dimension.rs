@@ -63,7 +63,7 @@ impl fmt::Display for Dimension {
 /// Kind of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Infrastructure, before and behind everybody's services (the stages of rules).
+    /// Infrastructure: runs before and after all principals' services, in its own stages of rules.
     Infrastructure,
     /// Application of one principal.
     Application,

@@ -1,11 +1,11 @@
-//! What somebody may do: an extent in each dimension, ceilings, and an end.
+//! Grants: the rights of a principal, as an extent in each dimension, ceilings, and an end.
 //!
-//! The same type says what an administrator grants and what a holder leaves of it when he passes
-//! a token on; what a token grants is what all its blocks have in common.
+//! The same type describes what an administrator grants and what a holder leaves of it when passing
+//! a token on. A token grants the intersection of all its blocks.
 
 use crate::UnixTime;
-use crate::ask::{Amounts, Ask, Missing, ModuleAsk, Operation, RESOURCES};
 pub use crate::dimension::{Dimension, Kind};
+use crate::request::{AccessRequest, Amounts, Missing, Operation, RESOURCES, RequestedModule};
 use crate::signer::Signer;
 use abi::Level;
 use ipnet::IpNet;
@@ -13,26 +13,27 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// Longest value in a grant, in bytes: a digest has 71.
+/// Longest value in a grant, in bytes; the text of a digest has 71.
 pub const VALUE_LENGTH_MAX: usize = 128;
-/// Most values in one dimension, so that a token stays a few kilobytes.
+/// Largest number of values in one dimension; keeps a token at a few kilobytes.
 pub const VALUES_MAX: usize = 64;
 
-/// Which modules: `sha256:…`, `name:monitor`, `name:mon*`, `signer:ed25519/…`, `signer:secp256r1/…`.
+/// Pattern of modules: `sha256:…`, `name:monitor`, `name:mon*`, `signer:ed25519/…`,
+/// `signer:secp256r1/…`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ModulePattern {
-    /// This one.
+    /// Module with this digest.
     Digest([u8; 32]),
-    /// Those of this name.
+    /// Modules with this name.
     Name(String),
-    /// Those whose name begins so.
+    /// Modules whose name begins with this text.
     NameBegins(String),
-    /// Those that this key has signed.
+    /// Modules signed by this key.
     Signer(Signer),
 }
 
 impl ModulePattern {
-    fn matches(&self, module: &ModuleAsk) -> bool {
+    fn matches(&self, module: &RequestedModule) -> bool {
         match self {
             Self::Digest(digest) => *digest == module.digest,
             Self::Name(name) => *name == module.name,
@@ -82,23 +83,23 @@ impl FromStr for ModulePattern {
     }
 }
 
-/// Which of all values.
+/// Set of values that a grant covers in one dimension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extent<T> {
-    /// Every one, also those that do not exist yet.
+    /// All values, also those that do not exist yet.
     All,
-    /// These.
+    /// Listed values.
     Only(BTreeSet<T>),
 }
 
 impl<T: Ord> Extent<T> {
-    /// None.
+    /// Returns the empty extent.
     #[must_use]
     pub const fn none() -> Self {
         Self::Only(BTreeSet::new())
     }
 
-    /// These.
+    /// Returns the extent of the given values.
     pub fn only(values: impl IntoIterator<Item = T>) -> Self {
         Self::Only(values.into_iter().collect())
     }
@@ -111,34 +112,34 @@ impl<T: Ord> Extent<T> {
     }
 }
 
-/// At most so much, where there is a number: in the order of [`RESOURCES`].
+/// Upper limits of amounts, in the order of [`RESOURCES`]; `None` for no limit.
 pub type Ceilings = Amounts;
 
-/// What somebody may do.
+/// Rights of a principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// What may be done.
+    /// Operations allowed.
     pub operations: Extent<Operation>,
-    /// To whose services and rules.
+    /// Sessions whose services and rules may be used.
     pub sessions: Extent<String>,
-    /// With which modules.
+    /// Modules that may be used.
     pub modules: Extent<ModulePattern>,
-    /// What services may be.
+    /// Kinds of services that may be started.
     pub kinds: Extent<Kind>,
-    /// Where they may run.
+    /// Levels at which services may run.
     pub levels: Extent<Level>,
-    /// Which host functions they may have.
+    /// Host functions that modules may import.
     pub functions: Extent<String>,
-    /// Which packets rules may match.
+    /// Prefixes that rules may match.
     pub traffic: Extent<IpNet>,
-    /// How much a session may have.
+    /// Upper limits of what a session may have.
     pub ceilings: Ceilings,
-    /// Until when, exclusively.
+    /// End of the grant, exclusive; `None` for no end.
     pub until: Option<UnixTime>,
 }
 
 impl Grant {
-    /// Everything, for ever: an administrator's.
+    /// Returns the unlimited grant of an administrator.
     #[must_use]
     pub const fn all() -> Self {
         Self {
@@ -154,7 +155,7 @@ impl Grant {
         }
     }
 
-    /// Nothing: what is not granted is not.
+    /// Returns the grant of nothing.
     #[must_use]
     pub const fn none() -> Self {
         Self {
@@ -170,8 +171,7 @@ impl Grant {
         }
     }
 
-    /// Whether there can be a module of this digest that is granted: its name and signers are not
-    /// known yet.
+    /// Returns true if a module of this digest may be granted when its name and signers are known.
     pub(crate) fn could_cover(&self, digest: &[u8; 32]) -> bool {
         self.modules.covers(|may| match may {
             ModulePattern::Digest(wanted) => wanted == digest,
@@ -181,20 +181,20 @@ impl Grant {
         })
     }
 
-    /// What it lacks for this, by name; empty when nothing.
+    /// Returns the rights that the request needs and the grant lacks; empty if it is allowed.
     #[must_use]
-    pub fn missing(&self, ask: &Ask, now: UnixTime) -> Vec<Missing> {
+    pub fn missing(&self, request: &AccessRequest, now: UnixTime) -> Vec<Missing> {
         let mut missing = Vec::new();
         let mut lack = |dimension, what: String| missing.push(Missing { dimension, what });
-        if !self.operations.covers(|may| *may == ask.operation) {
-            lack(Dimension::Operation, ask.operation.to_string());
+        if !self.operations.covers(|may| *may == request.operation) {
+            lack(Dimension::Operation, request.operation.to_string());
         }
-        if let Some(session) = &ask.session
+        if let Some(session) = &request.session
             && !self.sessions.covers(|may| may == session)
         {
             lack(Dimension::Session, session.clone());
         }
-        if let Some(module) = &ask.module {
+        if let Some(module) = &request.module {
             if !self.modules.covers(|may| may.matches(module)) {
                 lack(Dimension::Module, format!("name:{}", module.name));
             }
@@ -204,23 +204,23 @@ impl Grant {
                 lack(Dimension::Kind, kind.name().to_owned());
             }
         }
-        for level in &ask.levels {
+        for level in &request.levels {
             if !self.levels.covers(|may| may == level) {
                 lack(Dimension::Level, level.name().to_owned());
             }
         }
-        for function in &ask.functions {
+        for function in &request.functions {
             if !self.functions.covers(|may| may == function) {
                 lack(Dimension::Function, function.clone());
             }
         }
-        for prefix in &ask.traffic {
+        for prefix in &request.traffic {
             if !self.traffic.covers(|may| may.contains(prefix)) {
                 lack(Dimension::Traffic, prefix.to_string());
             }
         }
         for (at, (resource, unit)) in RESOURCES.iter().enumerate() {
-            if let (Some(asked), Some(most)) = (ask.amounts.0[at], self.ceilings.0[at])
+            if let (Some(asked), Some(most)) = (request.amounts.0[at], self.ceilings.0[at])
                 && asked > most
             {
                 let what = format!("{resource}: {asked} {unit}, {most} at most");
@@ -236,46 +236,47 @@ impl Grant {
     }
 }
 
-/// Why a grant cannot be.
+/// Error of a grant that cannot be written or parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
-    /// A value that the dimension does not have.
+    /// The dimension does not have this value.
     #[error("'{value}' is no {dimension}; it is {wanted}")]
     Value {
-        /// Where.
+        /// Dimension of the value.
         dimension: Dimension,
-        /// What came.
+        /// Value given.
         value: String,
-        /// What can be.
+        /// Description of valid values.
         wanted: &'static str,
     },
-    /// More than [`VALUES_MAX`].
+    /// A dimension has more than [`VALUES_MAX`] values.
     #[error(
         "{count} values for {dimension}; a grant has at most {VALUES_MAX}: use a pattern, or two tokens"
     )]
     TooMany {
-        /// Where.
+        /// Dimension of the values.
         dimension: Dimension,
-        /// How many.
+        /// Number of values.
         count: usize,
     },
 }
 
-/// What names of modules and sessions are made of, so that nothing in a token needs escapes.
+/// Returns true if the text consists of the characters of module and session names, which need no
+/// escapes in a token.
 pub(crate) fn is_word(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     !text.is_empty() && text.len() <= VALUE_LENGTH_MAX && text.bytes().all(is_part)
 }
 
-/// One dimension of a grant, as text.
+/// Dimension of a grant in text form.
 pub(crate) struct Values {
     pub(crate) dimension: Dimension,
-    /// None: all.
+    /// Values; `None` for all.
     pub(crate) values: Option<Vec<String>>,
 }
 
 impl Grant {
-    /// Its extents, as they stand in tokens.
+    /// Returns the extents as they are written in tokens.
     pub(crate) fn values(&self) -> Result<Vec<Values>, GrantError> {
         fn of<T>(
             dimension: Dimension,
@@ -309,7 +310,7 @@ impl Grant {
         ])
     }
 
-    /// Sets one dimension from what stands in a token.
+    /// Sets one dimension from its text form in a token.
     pub(crate) fn set(
         &mut self,
         dimension: Dimension,
@@ -354,8 +355,8 @@ impl Grant {
     }
 }
 
-/// A prefix as version and bits, `4:000010100000001`: one lies within another if it begins with
-/// that one's text, which Datalog can say.
+/// Returns a prefix as IP version and bits, `4:000010100000001`. A prefix lies within another if
+/// and only if its text begins with that one's, which Datalog can express.
 pub(crate) fn bits(prefix: &IpNet) -> String {
     let (version, bits) = match prefix {
         IpNet::V4(net) => (4, format!("{:032b}", net.network().to_bits())),
@@ -364,7 +365,7 @@ pub(crate) fn bits(prefix: &IpNet) -> String {
     format!("{version}:{}", &bits[..usize::from(prefix.prefix_len())])
 }
 
-/// The prefix of such a text, if it is one.
+/// Parses the text form of a prefix; `None` if it is invalid.
 #[must_use]
 pub fn of_bits(text: &str) -> Option<IpNet> {
     let (version, bits) = text.split_once(':')?;

@@ -7,7 +7,7 @@
 //!          -----BEGIN ENCRYPTED PRIVATE KEY-- PKCS#8 by PBES2 (RFC 8018): scrypt, AES-256-CBC
 //! ```
 //!
-//! OpenSSL, cosign and whatever else reads PKCS#8 read the same files.
+//! OpenSSL, cosign and other PKCS#8 implementations read the same files.
 
 use aws_lc_rs::hmac;
 use ed25519_dalek::pkcs8::KeypairBytes;
@@ -23,55 +23,55 @@ use std::fmt;
 use std::str::FromStr;
 use zeroize::Zeroizing;
 
-/// 32 random bytes, which the caller draws.
+/// Random bytes for a key, drawn by the caller.
 pub type Seed = Zeroizing<[u8; 32]>;
 
-/// Longest file of a key: a PKCS#8 file has 119 bytes, an encrypted one some 320.
+/// Longest key file that is read, in bytes: a PKCS#8 file has 119, an encrypted one some 320.
 pub const FILE_LENGTH_MAX: usize = 8192;
-/// What the text of a public key begins with.
+/// Prefix of a public key in text form.
 pub const PREFIX: &str = "ed25519/";
-/// scrypt: N = 2^14, r = 8, p = 5, one of the sets that OWASP names, and the largest memory
-/// (16 MiB) that OpenSSL opens without being asked.
+/// Parameters of scrypt: N = 2^14, r = 8, p = 5, one of the sets that OWASP recommends, with the
+/// largest memory (16 MiB) that OpenSSL accepts by default.
 const SCRYPT: (u8, u32, u32) = (14, 8, 5);
-/// What a file may ask of whoever opens it: bytes of memory, times parallel runs.
+/// Largest cost of scrypt that a file may demand: bytes of memory times parallel runs.
 const SCRYPT_BYTES_MAX: u64 = 256 << 20;
-/// The same for PBKDF2, in iterations: some seconds.
+/// Largest cost of PBKDF2 that a file may demand: iterations, some seconds.
 const PBKDF2_ITERATIONS_MAX: u32 = 10_000_000;
 
-/// Why there is no key.
+/// Error of reading a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// The text of a public key.
+    /// The text is not a public key.
     #[error(
         "'{0}' is no public key; it is {PREFIX} and 64 hexadecimal digits, as `tam key show` prints it, or a PEM file"
     )]
     NotPublic(String),
-    /// A file without a key.
-    #[error("this is no file of a key: {0}; `tam key new` makes one")]
+    /// The file does not contain a key.
+    #[error("the file does not contain a key: {0}; `tam key new` makes one")]
     NotAKey(String),
-    /// Another kind of key.
+    /// The key is of another algorithm.
     #[error("the key is of another kind ({0}); Ed25519 is needed, as `tam key new` makes it")]
     OtherKind(String),
-    /// More than [`FILE_LENGTH_MAX`] bytes.
+    /// The file has more than [`FILE_LENGTH_MAX`] bytes.
     #[error("the file has {0} bytes; a key's has at most {FILE_LENGTH_MAX}")]
     TooLong(usize),
-    /// A point that no secret key has.
+    /// The public key is a point of small order, under which signatures prove nothing.
     #[error(
         "the public key is one of those whose signatures prove nothing (a point of small order)"
     )]
     Weak,
-    /// The file is encrypted and no passphrase was given.
+    /// The file is encrypted, and no passphrase was given.
     #[error("the key is encrypted, and needs its passphrase")]
     NeedsPassphrase,
-    /// It does not open.
-    #[error("the passphrase does not open the key")]
+    /// The passphrase does not decrypt the file.
+    #[error("the passphrase does not decrypt the key")]
     WrongPassphrase,
-    /// It is protected in a way that costs whoever opens it too much.
-    #[error("the key is encrypted in a way that takes too much memory or time to open ({0})")]
+    /// Decrypting the file would cost too much memory or time.
+    #[error("decrypting the key would take too much memory or time ({0})")]
     Expensive(String),
 }
 
-/// Who somebody is.
+/// Ed25519 public key; identifies a principal, an administrator or a node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PublicKey(VerifyingKey);
@@ -90,20 +90,20 @@ impl From<PublicKey> for String {
 }
 
 impl PublicKey {
-    /// By its 32 bytes.
+    /// Makes a key from its 32 bytes (RFC 8032).
     ///
     /// # Errors
-    /// When they are no point of the curve, or one of small order.
+    /// The bytes are not a point of the curve, or a point of small order.
     pub fn from_bytes(bytes: &[u8; 32]) -> Result<Self, KeyError> {
         let key = VerifyingKey::from_bytes(bytes);
         let key = key.map_err(|_| KeyError::NotPublic(text_of(bytes)))?;
         if key.is_weak() { Err(KeyError::Weak) } else { Ok(Self(key)) }
     }
 
-    /// By a PEM file.
+    /// Reads a PEM file (SubjectPublicKeyInfo).
     ///
     /// # Errors
-    /// When it holds something else.
+    /// The text does not contain an Ed25519 public key.
     pub fn from_pem(text: &str) -> Result<Self, KeyError> {
         let length = text.len();
         if length > FILE_LENGTH_MAX {
@@ -117,7 +117,7 @@ impl PublicKey {
         Self::from_bytes(key.as_bytes())
     }
 
-    /// Its PEM file.
+    /// Returns the key as a PEM file.
     ///
     /// # Panics
     /// Never: a public key always has one.
@@ -126,14 +126,14 @@ impl PublicKey {
         self.0.to_public_key_pem(LineEnding::LF).expect("44 bytes of DER are a PEM file")
     }
 
-    /// Its 32 bytes.
+    /// Returns the 32 bytes of the key.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
         self.0.as_bytes()
     }
 
-    /// Whether the owner of this key has signed these bytes. Strict: a signature that another
-    /// implementation might refuse is refused (RFC 8032, section 5.1.7).
+    /// Returns true if the signature of these bytes is valid. Strict: signatures that another
+    /// implementation might refuse are refused (RFC 8032, section 5.1.7).
     #[must_use]
     pub fn has_signed(&self, bytes: &[u8], signature: &[u8; 64]) -> bool {
         self.0.verify_strict(bytes, &Signature::from_bytes(signature)).is_ok()
@@ -172,7 +172,7 @@ impl FromStr for PublicKey {
         let mut bytes = [0; 32];
         match digits.map(|digits| hex::decode_to_slice(digits, &mut bytes)) {
             Some(Ok(())) => Self::from_bytes(&bytes),
-            // A part is enough to find it again.
+            // Excerpt that suffices to find the text again.
             _ => Err(KeyError::NotPublic(text.chars().take(80).collect())),
         }
     }
@@ -182,21 +182,21 @@ fn text_of(bytes: &[u8; 32]) -> String {
     format!("{PREFIX}{}", hex::encode(bytes))
 }
 
-/// What only its owner has. Its bytes are zeroed when it goes, and never printed.
+/// Ed25519 secret key. Its bytes are zeroed on drop, and never printed.
 #[derive(Clone)]
 pub struct SecretKey(SigningKey);
 
 impl SecretKey {
-    /// A new key, by 32 random bytes.
+    /// Makes a key from 32 random bytes.
     #[must_use]
     pub fn from_seed(seed: &Seed) -> Self {
         Self(SigningKey::from_bytes(seed))
     }
 
-    /// By its file, which may be encrypted.
+    /// Reads a key file (PKCS#8), which may be encrypted.
     ///
     /// # Errors
-    /// When it holds something else, or does not open.
+    /// The text does not contain an Ed25519 secret key, or cannot be decrypted.
     pub fn from_pem(text: &str, passphrase: Option<&str>) -> Result<Self, KeyError> {
         let length = text.len();
         if length > FILE_LENGTH_MAX {
@@ -221,7 +221,7 @@ impl SecretKey {
         SigningKey::from_pkcs8_der(der).map(Self).map_err(not_a_key)
     }
 
-    /// Its file. With a passphrase it is encrypted, for which `salt` has 32 random bytes.
+    /// Returns the key as a file; encrypted if a passphrase is given, with 32 random bytes of salt.
     ///
     /// # Panics
     /// Never: the parameters are constants that fit.
@@ -243,20 +243,20 @@ impl SecretKey {
         pem.expect("some hundred bytes of DER are a PEM file")
     }
 
-    /// Who has it.
+    /// Returns the public key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key())
     }
 
-    /// Signs these bytes.
+    /// Signs bytes.
     #[must_use]
     pub fn sign(&self, bytes: &[u8]) -> [u8; 64] {
         self.0.sign(bytes).to_bytes()
     }
 
-    /// Returns a key for one purpose, which `context` names: HMAC-SHA-256 with this key over the
-    /// context. It says nothing of this key or of those for other purposes.
+    /// Derives a key for the purpose named by `context`: HMAC-SHA-256 with this key over the
+    /// context. It reveals nothing about this key or about keys for other purposes.
     #[must_use]
     pub fn derive(&self, context: &str) -> Zeroizing<[u8; 32]> {
         let seed = self.seed();
@@ -267,7 +267,7 @@ impl SecretKey {
         derived
     }
 
-    /// Its 32 bytes, for a library that signs with them.
+    /// Returns the 32 secret bytes, for a library that signs with them.
     pub(crate) fn seed(&self) -> Seed {
         Zeroizing::new(self.0.to_bytes())
     }
@@ -279,7 +279,7 @@ impl fmt::Debug for SecretKey {
     }
 }
 
-/// Version 1 of PKCS#8, without the public key: OpenSSL 3.0 does not read version 2.
+/// Encodes PKCS#8 version 1, without the public key: OpenSSL 3.0 does not read version 2.
 fn document(key: &SigningKey) -> SecretDocument {
     let bytes = KeypairBytes { secret_key: key.to_bytes(), public_key: None };
     bytes.to_pkcs8_der().expect("a key of 32 bytes has its form")
@@ -301,7 +301,7 @@ fn let_ed25519(kind: ObjectIdentifier) -> Result<(), KeyError> {
     Err(KeyError::OtherKind(name))
 }
 
-/// A file comes from outside: opening it must not take what the machine has.
+/// Checks the cost of decrypting a file. Files are untrusted and must not exhaust memory or time.
 fn affordable(kdf: &Kdf<'_>) -> Result<(), KeyError> {
     let is_cheap = match kdf {
         Kdf::Scrypt(scrypt) => {

@@ -1,5 +1,5 @@
-//! Signatures of modules, in the form of cosign: the payload of *simple signing*, over the
-//! digest of the module's image manifest, and beside it the bytes of the signature.
+//! Signatures of modules in cosign's format: a payload of *simple signing* over the digest of the
+//! module's image manifest, with the signature's bytes beside it.
 //!
 //! ```text
 //! module ─SHA-256─▶ image manifest ─SHA-256─▶ payload ─key─▶ signature
@@ -28,69 +28,69 @@ pub use file::SignatureFile;
 pub const PAYLOAD_LENGTH_MAX: usize = 16 << 10;
 /// Longest signature, in bytes: one of Ed25519 has 64, one of P-256 72 at most.
 pub const SIGNATURE_LENGTH_MAX: usize = 128;
-/// Most signatures of one module that are looked at: each costs up to one verification for every
-/// known key.
+/// Largest number of signatures of one module that are verified: each costs up to one verification
+/// for each known key.
 pub const SIGNATURES_MAX: usize = 32;
-/// `critical.type`.
+/// Required value of `critical.type` in a payload.
 pub const TYPE: &str = "cosign container image signature";
-/// The media type of a payload.
+/// Media type of a payload.
 pub const PAYLOAD_TYPE: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
-/// Longest text of a stranger in a message, in characters.
+/// Longest excerpt of untrusted text in a message, in characters.
 const SHOWN_MAX: usize = 80;
 
 /// SHA-256 of an image manifest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImageDigest(pub [u8; 32]);
 
-/// Somebody's word for one image. Nothing is known of it before [`Signature::by_one_of`].
+/// Signature of one image, unverified until [`Signature::signer_among`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// What was signed, as it came.
+    /// Signed bytes, as received.
     pub payload: Vec<u8>,
-    /// The signature of it.
+    /// Signature of `payload`.
     pub bytes: Vec<u8>,
-    /// Who claims to have signed it; cosign does not say.
+    /// Signer that the source names; `None` for cosign, which names none.
     pub claimed: Option<Signer>,
 }
 
-/// Why a signature does not count. Whose fault: who wrote or changed it.
+/// Reason why a signature does not count. The fault of whoever wrote or changed it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    /// Beyond a limit.
+    /// A part of the signature is longer than its limit.
     #[error("{what} of a signature has {length} bytes, at most {limit} are read")]
     TooLong {
-        /// Which part.
+        /// Name of the part.
         what: &'static str,
-        /// Its length.
+        /// Length of the part in bytes.
         length: usize,
-        /// The limit.
+        /// Limit in bytes.
         limit: usize,
     },
-    /// More than [`SIGNATURES_MAX`].
-    #[error("there are {0} signatures, at most {SIGNATURES_MAX} are looked at")]
+    /// The number of signatures exceeds [`SIGNATURES_MAX`].
+    #[error("there are {0} signatures; at most {SIGNATURES_MAX} are verified")]
     TooMany(usize),
-    /// What was signed is no payload of simple signing.
-    #[error("what was signed is no payload of simple signing: {0}")]
+    /// The signed bytes are not a payload of simple signing.
+    #[error("the signed bytes are not a payload of simple signing: {0}")]
     NotAPayload(String),
-    /// A payload of another kind.
-    #[error("what was signed is of the type '{0}'; a module's is '{TYPE}'")]
+    /// The payload has another `critical.type`.
+    #[error("the signed payload has the type '{0}'; a module's has '{TYPE}'")]
     OtherType(String),
-    /// A payload about another image.
+    /// The payload is about another image.
     #[error("the signature is about another image, {found}; this module's is {wanted}")]
     OtherImage {
-        /// In the payload.
+        /// Digest in the payload.
         found: ImageDigest,
-        /// The module's.
+        /// Digest of the module's image.
         wanted: ImageDigest,
     },
-    /// It is no good signature of whoever is known.
-    #[error("none of the known keys has signed it{}", claim(.0.as_deref()))]
+    /// No known key has made the signature; names the claimed signer if there is one.
+    #[error("no known key has signed the module{}", claim(.0.as_deref()))]
     NotKnown(Option<Box<Signer>>),
-    /// Who says that he signed it has not.
-    #[error("{0} is named as its signer, and has not signed this")]
+    /// The named signer has not made the signature.
+    #[error("the signature names {0} as its signer, which has not made it")]
     Forged(Box<Signer>),
-    /// A file of signatures that is none.
-    #[error("this is no file of signatures: {0}; `tam sign` writes one")]
+    /// The text is not a signature file.
+    #[error("this is not a signature file: {0}; `tam sign` writes one")]
     NotAFile(String),
 }
 
@@ -98,14 +98,14 @@ fn claim(signer: Option<&Signer>) -> String {
     signer.map(|signer| format!("; {signer} has")).unwrap_or_default()
 }
 
-/// Who has signed one image, and what does not count.
+/// Result of verifying all signatures of one image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// Known keys whose signature is good.
+    /// Known keys with a valid signature.
     pub signers: BTreeSet<Signer>,
-    /// Good signatures of keys that are not known.
+    /// Unknown keys with a valid signature.
     pub strangers: BTreeSet<Signer>,
-    /// Why the others do not count.
+    /// Reasons why the other signatures do not count.
     pub refused: Vec<SignatureError>,
 }
 
@@ -148,8 +148,7 @@ struct Image<'a> {
 }
 
 impl Signature {
-    /// Signs an image. `reference` is what it is called; it tells people, and nothing is decided
-    /// by it.
+    /// Signs an image. `reference` names it for human readers; no decision depends on it.
     ///
     /// # Panics
     /// Never: the payload is text.
@@ -168,17 +167,17 @@ impl Signature {
         Self { payload, bytes, claimed: Some(key.public().into()) }
     }
 
-    /// Who of these has signed this image. What it says is read strictly before any key is tried;
-    /// where it names its signer, that one has to be it.
+    /// Returns which of the known keys has signed this image. The payload is parsed strictly before
+    /// any key is tried; if the signature names its signer, that key has to match.
     ///
     /// # Errors
-    /// When it is too long, no payload, about another image, or of nobody who is known.
-    pub fn by_one_of<'a>(
+    /// The signature exceeds a limit, is no payload, is about another image, or is by no known key.
+    pub fn signer_among<'a>(
         &self,
         image: &ImageDigest,
         known: impl IntoIterator<Item = &'a Signer>,
     ) -> Result<Signer, SignatureError> {
-        self.is_about(image)?;
+        self.check_image(image)?;
         let has_signed = |key: &Signer| key.has_signed(&self.payload, &self.bytes);
         let mut known = known.into_iter();
         let Some(claimed) = self.claimed else {
@@ -194,7 +193,7 @@ impl Signature {
         }
     }
 
-    fn is_about(&self, image: &ImageDigest) -> Result<(), SignatureError> {
+    fn check_image(&self, image: &ImageDigest) -> Result<(), SignatureError> {
         at_most("the payload", self.payload.len(), PAYLOAD_LENGTH_MAX)?;
         at_most("the bytes", self.bytes.len(), SIGNATURE_LENGTH_MAX)?;
         let found = subject(&self.payload)?;
@@ -210,11 +209,11 @@ fn at_most(what: &'static str, length: usize, limit: usize) -> Result<(), Signat
     if length > limit { Err(SignatureError::TooLong { what, length, limit }) } else { Ok(()) }
 }
 
-/// Which image a payload is about.
+/// Returns the image that a payload is about.
 ///
 /// # Errors
-/// When it is no payload, or one of another type. Fields twice, unknown ones, and whatever
-/// follows are refused.
+/// The payload is malformed or of another type. Duplicate and unknown fields and trailing bytes are
+/// refused.
 pub fn subject(payload: &[u8]) -> Result<ImageDigest, SignatureError> {
     at_most("the payload", payload.len(), PAYLOAD_LENGTH_MAX)?;
     let read: Payload<'_, IgnoredAny> = serde_json::from_slice(payload)
@@ -228,8 +227,8 @@ pub fn subject(payload: &[u8]) -> Result<ImageDigest, SignatureError> {
     })
 }
 
-/// Who has signed an image: by known keys, by others that the signatures name, and why some do
-/// not count. Costs at most [`SIGNATURES_MAX`] times one verification for each known key.
+/// Verifies all signatures of an image. Costs at most [`SIGNATURES_MAX`] verifications for each
+/// known key.
 #[must_use]
 pub fn signers(
     image: &ImageDigest,
@@ -238,7 +237,7 @@ pub fn signers(
 ) -> Verified {
     let mut verified = Verified::default();
     for signature in signatures.iter().take(SIGNATURES_MAX) {
-        match signature.by_one_of(image, known) {
+        match signature.signer_among(image, known) {
             Ok(signer) => {
                 verified.signers.insert(signer);
             }
@@ -254,13 +253,13 @@ pub fn signers(
     verified
 }
 
-/// Text of a stranger, fit for a message.
+/// Returns untrusted text in a form fit for a message.
 fn shown(text: &str) -> String {
     text.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect()
 }
 
 impl ImageDigest {
-    /// `sha256:` and 64 lower-case hexadecimal digits.
+    /// Parses `sha256:` and 64 lower-case hexadecimal digits.
     fn of_text(text: &str) -> Option<Self> {
         let digits = text.strip_prefix("sha256:")?;
         let mut bytes = [0; 32];

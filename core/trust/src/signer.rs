@@ -1,12 +1,12 @@
-//! Who signs modules: an Ed25519 key, as `tam key new` makes it, or an ECDSA P-256 key, as
-//! cosign makes it. The latter only verifies here.
+//! Signers of modules: Ed25519 keys as `tam key new` makes them, and ECDSA P-256 keys as cosign
+//! makes them. The latter can only verify here.
 //!
 //! ```text
 //! ed25519/5f1c…            64 hexadecimal digits (RFC 8032)
 //! secp256r1/03a1…          66 of them: the compressed point (SEC 1, section 2.3.3)
 //! ```
 //!
-//! Both are the text that Biscuit has for such keys.
+//! Both text forms are those of Biscuit for such keys.
 
 use crate::key::{FILE_LENGTH_MAX, KeyError, PREFIX, PublicKey, not_a_key};
 use p256::ecdsa::signature::Verifier;
@@ -18,23 +18,23 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-/// What the text of a P-256 key begins with.
+/// Prefix of a P-256 key in text form.
 pub const P256_PREFIX: &str = "secp256r1/";
-/// A compressed point of P-256.
+/// Length of a compressed point of P-256, in bytes.
 const P256_LENGTH: usize = 33;
 /// id-ecPublicKey (RFC 5480, section 2.1.1).
 const EC: &str = "1.2.840.10045.2.1";
 
-/// A public key whose signatures of modules count.
+/// Public key whose signatures of modules count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Signer {
-    /// Ours.
+    /// Ed25519 key, made by `tam key new`.
     Ed25519(PublicKey),
-    /// One of cosign's.
+    /// ECDSA P-256 key, made by cosign.
     P256(P256Key),
 }
 
-/// A public key of ECDSA over P-256 with SHA-256 (FIPS 186-5).
+/// Public key of ECDSA over P-256 with SHA-256 (FIPS 186-5).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct P256Key(VerifyingKey);
 
@@ -44,17 +44,17 @@ impl P256Key {
         key.map_err(|_| KeyError::NotPublic(format!("{P256_PREFIX}{}", hex::encode(bytes))))
     }
 
-    /// The compressed point.
+    /// Returns the compressed point.
     fn bytes(&self) -> Vec<u8> {
         self.0.as_affine().to_encoded_point(true).as_bytes().to_vec()
     }
 }
 
 impl Signer {
-    /// By a PEM file (SubjectPublicKeyInfo).
+    /// Reads a PEM file (SubjectPublicKeyInfo).
     ///
     /// # Errors
-    /// When it holds something else.
+    /// The text contains no public key of either algorithm.
     pub fn from_pem(text: &str) -> Result<Self, KeyError> {
         if text.len() > FILE_LENGTH_MAX {
             return Err(KeyError::TooLong(text.len()));
@@ -70,7 +70,7 @@ impl Signer {
             .map_err(|_| KeyError::OtherKind("ECDSA, not P-256".into()))
     }
 
-    /// Its PEM file, as cosign and OpenSSL read it.
+    /// Returns the key as a PEM file that cosign and OpenSSL read.
     ///
     /// # Panics
     /// Never: a public key always has one.
@@ -84,7 +84,7 @@ impl Signer {
         }
     }
 
-    /// Whether the owner of this key has signed these bytes: 64 bytes of Ed25519 (RFC 8032), or
+    /// Returns true if the signature of these bytes is valid: 64 bytes for Ed25519 (RFC 8032), or
     /// an ECDSA signature in DER (RFC 3279, section 2.2.3).
     #[must_use]
     pub fn has_signed(&self, bytes: &[u8], signature: &[u8]) -> bool {

@@ -2,24 +2,24 @@
 //!
 //! ```text
 //! block 0, signed by an administrator   principal("ed25519/…");
-//!   what is granted, as facts           grant("operation", "deploy"); all("level");
+//!   the grant, as facts                 grant("operation", "deploy"); all("level");
 //!                                       ceiling("services", 4); until(…);
 //!                                       check if time($now), $now < …;
-//! block 1, 2, …, by whoever holds it    check all without("level") or
-//!   what is left of it, as checks         asked("level", $v), {"user"}.contains($v);
-//!                                       the same as facts, for whoever reads it
+//! block 1, 2, …, by the holder          check all without("level") or
+//!   the narrowing, as checks              asked("level", $v), {"user"}.contains($v);
+//!                                       the same as facts, for display
 //! a request, by the node                operation …: asked("operation", "deploy");
 //!                                       asked("level", "user"); without("traffic"); …
 //!                                       amount("services", 3); time(…);
 //! ```
 //!
-//! A block sees the facts of block 0, its own and the node's, so that appended ones only narrow.
-//! Tokens come from outside: their length, and what evaluating them can take, have limits.
+//! A block sees the facts of block 0, its own and the node's, so that appended blocks can only
+//! narrow. Tokens are untrusted: their length and the cost of evaluating them are limited.
 
 use crate::UnixTime;
-use crate::ask::{Ask, Missing, RESOURCES};
 use crate::grant::{Dimension, Grant, GrantError, ModulePattern, bits};
 use crate::key::{PublicKey, SecretKey, Seed};
+use crate::request::{AccessRequest, Missing, RESOURCES};
 use biscuit_auth::builder::{BlockBuilder, Check, Fact, Term, fact, string};
 use biscuit_auth::error::{FailedCheck, Logic, Token as BiscuitError};
 use biscuit_auth::{
@@ -35,72 +35,73 @@ use std::time::Duration;
 mod blocks;
 mod bounds;
 
-/// Longest token, as text: a grant of some dozen values, narrowed several times.
+/// Longest token in text form, in characters: a grant of some dozen values, narrowed several times.
 pub const LENGTH_MAX: usize = 16_384;
-/// Most blocks: an administrator's, and a chain of delegations.
+/// Largest number of blocks: an administrator's, and a chain of delegations.
 pub const BLOCKS_MAX: usize = 16;
-/// What evaluation may take; the bounds of blocks keep it far below.
+/// Time limit of one evaluation; the bounds of blocks keep it far below.
 const TIME_MAX: Duration = Duration::from_millis(100);
-/// Facts: a grant's, a request's, and what rules make of them.
+/// Limit of facts in one evaluation: those of the grant, of the request, and those that rules
+/// derive.
 const FACTS_MAX: u64 = 2048;
 const ITERATIONS_MAX: u64 = 32;
-/// Prefixes of one evaluation.
+/// Largest number of prefixes in one evaluation.
 const PREFIXES_MAX: usize = 64;
 
-/// Why there is no token.
+/// Error of parsing, verifying or making a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// More than [`LENGTH_MAX`].
+    /// The token has more than [`LENGTH_MAX`] characters.
     #[error("the token has {0} characters; at most {LENGTH_MAX} are taken")]
     TooLong(usize),
-    /// More than [`BLOCKS_MAX`].
+    /// The token has more than [`BLOCKS_MAX`] blocks.
     #[error("the token has {0} blocks; at most {BLOCKS_MAX} are taken: ask for a new one")]
     TooManyBlocks(usize),
-    /// A block that could take long to evaluate.
+    /// A block could take too long to evaluate.
     #[error("block {block} of the token is too complex: {what}")]
     TooComplex {
-        /// Which one.
+        /// Number of the block.
         block: usize,
-        /// What there is too much of.
+        /// Description of the excess.
         what: String,
     },
-    /// Not a Biscuit, or a damaged one.
+    /// The text is not a Biscuit token, or is damaged.
     #[error("this is no token: {0}; `tam token new` makes one")]
     NotAToken(String),
-    /// A token, spelled otherwise than those who make tokens spell it.
+    /// The token's encoding differs from the canonical one.
     #[error("the token was changed since it was made, if only in its spelling; copy it again")]
     Spelling,
-    /// Nobody that this node trusts has signed it.
+    /// No administrator of this node has signed the token.
     #[error(
         "no administrator of this node has signed the token, or it was changed since; `tam token inspect` shows it"
     )]
     NotOurs,
-    /// Block 0 says nothing about whom it is for, or what this version does not know.
+    /// Block 0 names no principal, or contains facts that this version does not know.
     #[error("the token's grant is not understood: {0}")]
     NotAGrant(String),
-    /// It was sealed.
+    /// The token is sealed and cannot be narrowed.
     #[error("the token is sealed: it can be used, and not be narrowed")]
     Sealed,
-    /// What was to be written cannot be.
+    /// The grant cannot be written into a token.
     #[error(transparent)]
     Grant(#[from] GrantError),
 }
 
-/// Why a request was refused.
+/// Reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// Rights that the token does not have, each once.
     Missing(Vec<Missing>),
-    /// What a block says, where that is no grant of ours.
+    /// A check that is not part of a narrowing in this module's form failed.
     Check {
-        /// Which one; `None` for the node's own.
+        /// Number of the block; `None` for the node's own checks.
         block: Option<u32>,
         /// The check, as Datalog.
         rule: String,
     },
-    /// It takes more than a token may.
+    /// Evaluation exceeds its limits.
     Limits(String),
-    /// One of its blocks, its principal or its administrator is revoked.
+    /// A block of the token, its principal or its administrator is revoked.
     Revoked,
 }
 
@@ -126,8 +127,8 @@ impl fmt::Display for Denied {
     }
 }
 
-/// Names one block of one token: who has a token has all of its ids, and who revokes a block
-/// revokes everything that was made of it.
+/// Revocation id of one block of one token. The holder of a token has the ids of all its blocks;
+/// revoking a block revokes every token that was derived from it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RevocationId(Vec<u8>);
@@ -162,31 +163,31 @@ impl FromStr for RevocationId {
 
     fn from_str(text: &str) -> Result<Self, TokenError> {
         match hex::decode(text) {
-            // A signature.
+            // Length of a signature: 64 bytes (Ed25519) to 72 (ECDSA in DER).
             Ok(bytes) if (64..=72).contains(&bytes.len()) => Ok(Self(bytes)),
             _ => Err(TokenError::NotAToken("a revocation id is a signature, in hex".into())),
         }
     }
 }
 
-/// A token that an administrator has signed.
+/// Token whose administrator's signature has been verified.
 #[derive(Clone, Debug)]
 pub struct Token {
     biscuit: Biscuit,
     administrator: PublicKey,
     principal: PublicKey,
     grant: Grant,
-    /// What each block leaves of the grant, as far as it says so in our words.
+    /// Narrowing of each appended block; `None` for blocks in another form.
     narrowings: Vec<Option<Grant>>,
-    /// Steps that evaluating it takes at most.
+    /// Upper bound of the steps of evaluating it.
     steps: u64,
 }
 
 impl Token {
-    /// A new one. `next` is a fresh key's seed, with which the holder narrows it.
+    /// Makes a token. `next` is the seed of a fresh key, by which the holder appends a block.
     ///
     /// # Errors
-    /// When the grant cannot be written.
+    /// The grant cannot be written into a token.
     pub fn mint(
         root: &SecretKey,
         principal: PublicKey,
@@ -209,10 +210,10 @@ impl Token {
         Self::known(built.map_err(not_a_token)?, root.public())
     }
 
-    /// By its text, which one of these administrators must have signed.
+    /// Parses a token and verifies that one of the administrators in `roots` has signed it.
     ///
     /// # Errors
-    /// When it is none, or too large, or signed by nobody of them.
+    /// The text is no token, exceeds a limit, or is not signed by any of them.
     pub fn verify(text: &str, roots: &[PublicKey]) -> Result<Self, TokenError> {
         let held = HeldToken::parse(text)?;
         for root in roots {
@@ -228,7 +229,7 @@ impl Token {
 
     fn known(biscuit: Biscuit, administrator: PublicKey) -> Result<Self, TokenError> {
         let understood = |error: BiscuitError| TokenError::NotAGrant(error.to_string());
-        // Queries see block 0 and nothing that was appended.
+        // Queries without scopes see block 0, and nothing that was appended.
         let mut world = limited(AuthorizerBuilder::new()).build(&biscuit).map_err(understood)?;
         let principals: Vec<(String,)> =
             world.query("data($key) <- principal($key)").map_err(understood)?;
@@ -252,73 +253,78 @@ impl Token {
         Ok(Self { administrator, principal, grant, narrowings, steps, biscuit })
     }
 
-    /// Who has signed it.
+    /// Returns the administrator that signed the token.
     #[must_use]
     pub const fn administrator(&self) -> PublicKey {
         self.administrator
     }
 
-    /// Whom it is for, and who pays.
+    /// Returns the principal that the token is for, and whose account pays.
     #[must_use]
     pub const fn principal(&self) -> PublicKey {
         self.principal
     }
 
-    /// What the administrator granted; later blocks may have left less.
+    /// Returns the administrator's grant; later blocks may narrow it.
     #[must_use]
     pub const fn grant(&self) -> &Grant {
         &self.grant
     }
 
-    /// When the first of its blocks ends, as far as they say so in our words; what a block says
-    /// otherwise is asked with each request.
+    /// Returns the earliest end of any block, as far as blocks are in this module's form. Checks in
+    /// another form are evaluated with each request.
     #[must_use]
     pub fn ends(&self) -> Option<UnixTime> {
         self.appended().filter_map(|left| left.until).chain(self.grant.until).min()
     }
 
-    /// Whether it may grant a module of this digest, of which nothing else is known yet, as far as
-    /// its blocks say so in our words: no is certain, and yes is to be asked again when its name
-    /// and signers are known.
+    /// Returns true if the token may grant a module of this digest, of which nothing else is known
+    /// yet, as far as blocks are in this module's form. `false` is final; `true` has to be
+    /// confirmed when name and signers are known.
     #[must_use]
     pub fn could_cover_module(&self, digest: &[u8; 32]) -> bool {
         self.grant.could_cover(digest) && self.appended().all(|left| left.could_cover(digest))
     }
 
-    /// Whether rules may match this, as far as its blocks say so in our words: which of a rule's
-    /// prefixes is to be asked for.
+    /// Returns true if rules may match this prefix, as far as blocks are in this module's form.
+    /// Used to find which of a rule's prefixes is missing.
     #[must_use]
     pub fn covers_traffic(&self, prefix: &IpNet) -> bool {
         let covers = |grant: &Grant| grant.traffic.covers(|may| may.contains(prefix));
         covers(&self.grant) && self.appended().all(covers)
     }
 
-    /// Of each of its blocks.
+    /// Returns the revocation ids of all blocks.
     #[must_use]
     pub fn revocation_ids(&self) -> Vec<RevocationId> {
         self.biscuit.revocation_identifiers().into_iter().map(RevocationId).collect()
     }
 
-    /// Whether all of it agrees to this at this time.
+    /// Checks that every block allows the request at this time.
     ///
     /// # Errors
-    /// The rights that are missing, by name, or what a block says.
-    pub fn authorize(&self, ask: &Ask, now: UnixTime) -> Result<(), Denied> {
-        let missing = self.grant.missing(ask, now);
+    /// The missing rights by name, or the check that failed.
+    pub fn authorize(&self, request: &AccessRequest, now: UnixTime) -> Result<(), Denied> {
+        let missing = self.grant.missing(request, now);
         if !missing.is_empty() {
             return Err(Denied::Missing(missing));
         }
-        // Prefixes each stand for themselves: a long list is asked for in parts.
-        let traffic: Vec<String> = ask.traffic.iter().map(bits).collect();
+        // Prefixes are independent of each other: a long list is evaluated in chunks.
+        let traffic: Vec<String> = request.traffic.iter().map(bits).collect();
         if traffic.is_empty() {
-            return self.evaluate(ask, &[], now);
+            return self.evaluate(request, &[], now);
         }
-        traffic.chunks(PREFIXES_MAX).try_for_each(|part| self.evaluate(ask, part, now))
+        traffic.chunks(PREFIXES_MAX).try_for_each(|part| self.evaluate(request, part, now))
     }
 
-    fn evaluate(&self, ask: &Ask, traffic: &[String], now: UnixTime) -> Result<(), Denied> {
+    fn evaluate(
+        &self,
+        request: &AccessRequest,
+        traffic: &[String],
+        now: UnixTime,
+    ) -> Result<(), Denied> {
         let limits = |error: BiscuitError| Denied::Limits(error.to_string());
-        let facts = request(ask, traffic, now);
+        let facts = request_facts(request, traffic, now);
         if facts.len() as u64 > bounds::REQUEST_FACTS {
             return Err(Denied::Limits(format!("the request has {} facts", facts.len())));
         }
@@ -338,7 +344,7 @@ impl Token {
         for check in &checks {
             let FailedCheck::Block(check) = check else { continue };
             missing.extend(
-                self.left_by(check.block_id).into_iter().flat_map(|it| it.missing(ask, now)),
+                self.left_by(check.block_id).into_iter().flat_map(|it| it.missing(request, now)),
             );
         }
         if !missing.is_empty() {
@@ -353,13 +359,13 @@ impl Token {
         })
     }
 
-    /// Returns what an appended block leaves, as it says itself.
+    /// Returns the narrowing of an appended block, if it is in this module's form.
     fn left_by(&self, block: u32) -> Option<&Grant> {
         let at = usize::try_from(block).ok().filter(|at| *at > 0)?;
         self.narrowings.get(at)?.as_ref()
     }
 
-    /// Returns what each appended block leaves, of those that say so.
+    /// Returns the narrowings of all appended blocks that are in this module's form.
     fn appended(&self) -> impl Iterator<Item = &Grant> {
         self.narrowings.iter().skip(1).flatten()
     }
@@ -371,26 +377,26 @@ impl Token {
         self.steps
     }
 
-    /// As its holder has it.
+    /// Returns the token as its holder has it.
     ///
     /// # Errors
-    /// When it became too long.
+    /// The text would be longer than [`LENGTH_MAX`].
     pub fn held(&self) -> Result<HeldToken, TokenError> {
         HeldToken::parse(&self.biscuit.to_base64().map_err(not_a_token)?)
     }
 }
 
-/// A token whose administrator is not known here: what a holder can do with it.
+/// Token whose administrator is not known here, with the operations that a holder needs.
 #[derive(Clone, Debug)]
 pub struct HeldToken {
     biscuit: UnverifiedBiscuit,
 }
 
 impl HeldToken {
-    /// By its text. Nothing is verified but its form.
+    /// Parses a token. Verifies only its form.
     ///
     /// # Errors
-    /// When it is none, or too large.
+    /// The text is no token, or exceeds a limit.
     pub fn parse(text: &str) -> Result<Self, TokenError> {
         let text = text.trim();
         let text = text.strip_prefix("biscuit:").unwrap_or(text);
@@ -398,8 +404,8 @@ impl HeldToken {
             return Err(TokenError::TooLong(text.len()));
         }
         let biscuit = UnverifiedBiscuit::from_base64(text).map_err(not_a_token)?;
-        // Protocol Buffers have many spellings of one message, and a token has one: no other bytes
-        // than those that were made are taken.
+        // Protocol Buffers allow many encodings of one message. Only the canonical one is accepted,
+        // so that the bytes of a token are unique.
         if biscuit.to_base64().map_err(not_a_token)? != text {
             return Err(TokenError::Spelling);
         }
@@ -410,10 +416,11 @@ impl HeldToken {
         Ok(Self { biscuit })
     }
 
-    /// One that may less, to use or to pass on. `next` is a fresh key's seed.
+    /// Appends a block with narrower rights, for use or delegation. `next` is the seed of a fresh
+    /// key.
     ///
     /// # Errors
-    /// When the grant cannot be written, or the token is sealed or would become too large.
+    /// The grant cannot be written, the token is sealed, or it would exceed a limit.
     pub fn narrow(&self, to: &Grant, next: &Seed) -> Result<Self, TokenError> {
         let block = checks_of(to)?.merge(facts_of(to)?);
         let narrowed = self.biscuit.append_with_keypair(&pair(next)?, block);
@@ -424,14 +431,14 @@ impl HeldToken {
         Self::parse(&narrowed.to_base64().map_err(not_a_token)?)
     }
 
-    /// What each block says, as Datalog.
+    /// Returns the blocks as Datalog source.
     #[must_use]
     pub fn blocks(&self) -> Vec<String> {
         let source = |at| self.biscuit.print_block_source(at).unwrap_or_default();
         (0..self.biscuit.block_count()).map(source).collect()
     }
 
-    /// Of each of its blocks.
+    /// Returns the revocation ids of all blocks.
     #[must_use]
     pub fn revocation_ids(&self) -> Vec<RevocationId> {
         self.biscuit.revocation_identifiers().into_iter().map(RevocationId).collect()
@@ -465,7 +472,7 @@ fn integer(value: u64) -> Term {
     Term::Integer(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-/// What a grant says, for whoever reads it.
+/// Writes a grant as facts, for display.
 fn facts_of(grant: &Grant) -> Result<BlockBuilder, TokenError> {
     let mut facts: Vec<Fact> = Vec::new();
     for values in grant.values()? {
@@ -487,7 +494,7 @@ fn facts_of(grant: &Grant) -> Result<BlockBuilder, TokenError> {
     facts.into_iter().try_fold(BlockBuilder::new(), with).map_err(not_a_token)
 }
 
-/// What a grant leaves, as checks.
+/// Writes a narrowing as checks.
 fn checks_of(grant: &Grant) -> Result<BlockBuilder, TokenError> {
     let mut checks = Vec::new();
     for values in grant.values()? {
@@ -516,13 +523,14 @@ fn until_check(until: UnixTime) -> Result<Check, TokenError> {
     Ok(check)
 }
 
-/// One dimension of a narrowing.
+/// Writes the check of one dimension of a narrowing.
 fn extent_check(dimension: Dimension, only: &[String]) -> Result<Check, BiscuitError> {
     let begins = |value: &String| {
         dimension == Dimension::Traffic || dimension == Dimension::Module && value.ends_with('*')
     };
     let (starts, exact): (Vec<&String>, Vec<&String>) = only.iter().partition(|it| begins(it));
-    // A request has one module and several names for it: one of them has to fit.
+    // A request has one module under several names (digest, name, signers): one of them has to
+    // match.
     let kind = if dimension == Dimension::Module { "if" } else { "all" };
     let mut fits = Vec::new();
     if !exact.is_empty() {
@@ -544,13 +552,13 @@ fn extent_check(dimension: Dimension, only: &[String]) -> Result<Check, BiscuitE
     Ok(check)
 }
 
-/// What a node says of a request.
-fn request(ask: &Ask, traffic: &[String], now: UnixTime) -> Vec<Fact> {
+/// Returns the facts that a node states about a request.
+fn request_facts(request: &AccessRequest, traffic: &[String], now: UnixTime) -> Vec<Fact> {
     let mut asked: BTreeMap<Dimension, Vec<String>> = BTreeMap::new();
     let mut note = |dimension, value: String| asked.entry(dimension).or_default().push(value);
-    note(Dimension::Operation, ask.operation.name().to_owned());
-    ask.session.iter().for_each(|session| note(Dimension::Session, session.clone()));
-    if let Some(module) = &ask.module {
+    note(Dimension::Operation, request.operation.name().to_owned());
+    request.session.iter().for_each(|session| note(Dimension::Session, session.clone()));
+    if let Some(module) = &request.module {
         note(Dimension::Module, ModulePattern::Digest(module.digest).to_string());
         note(Dimension::Module, ModulePattern::Name(module.name.clone()).to_string());
         for key in &module.signers {
@@ -558,8 +566,8 @@ fn request(ask: &Ask, traffic: &[String], now: UnixTime) -> Vec<Fact> {
         }
         module.kind.iter().for_each(|kind| note(Dimension::Kind, kind.name().to_owned()));
     }
-    ask.levels.iter().for_each(|level| note(Dimension::Level, level.name().to_owned()));
-    ask.functions.iter().for_each(|function| note(Dimension::Function, function.clone()));
+    request.levels.iter().for_each(|level| note(Dimension::Level, level.name().to_owned()));
+    request.functions.iter().for_each(|function| note(Dimension::Function, function.clone()));
     traffic.iter().for_each(|prefix| note(Dimension::Traffic, prefix.clone()));
     let mut facts = vec![fact("time", &[Term::Date(now.0)])];
     for dimension in Dimension::EXTENTS {
@@ -573,7 +581,7 @@ fn request(ask: &Ask, traffic: &[String], now: UnixTime) -> Vec<Fact> {
     }
     for (at, (resource, _)) in RESOURCES.iter().enumerate() {
         let of = string(resource);
-        facts.push(match ask.amounts.0[at] {
+        facts.push(match request.amounts.0[at] {
             Some(amount) => fact("amount", &[of, integer(amount)]),
             None => fact("without", &[of]),
         });

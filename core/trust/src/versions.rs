@@ -1,14 +1,12 @@
-//! Versions do not roll back: what was signed yesterday stays signed, so the highest version of a
-//! module that a node has run is kept, and an older one is refused unless an administrator says
-//! otherwise.
+//! Rollback protection. Signatures do not expire, so a node keeps the highest version of each
+//! module that it has run, and refuses older ones unless an administrator allows one.
 //!
-//! Kept is one mark for each signer and module name, not for each set of signers: a module that
-//! several have signed is held against the marks of all, so that leaving a signature out, or
-//! bringing an older module with one more, leads nowhere. Two signers who use the same name
-//! have nothing to do with each other.
+//! One mark is kept for each pair of signer and module name, not for each set of signers. A module
+//! with several signatures is compared with the marks of all its signers, so that neither omitting
+//! nor adding a signature evades a mark. Equal names of two signers are unrelated.
 //!
 //! ```text
-//! seen 1.2.0 ── 1.3.0 ─▶ mark 1.3.0      1.3.0 again ─▶ as it is
+//! seen 1.2.0 ── 1.3.0 ─▶ mark 1.3.0      1.3.0 again ─▶ accepted
 //!            ── 1.1.0 ─▶ refused         1.1.0, allowed by an administrator ─▶ mark 1.1.0
 //! ```
 
@@ -20,52 +18,54 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 use std::str::FromStr;
 
-/// Most marks: names of modules times signers that one node has ever run. A mark takes some
-/// 200 bytes, and is never forgotten by itself.
+/// Largest number of marks: pairs of signer and module name that one node has ever run. A mark
+/// takes some 200 bytes and does not expire.
 pub const MARKS_MAX: usize = 16_384;
-/// Longest text of all marks, in bytes.
+/// Longest text form of all marks, in bytes.
 pub const TEXT_LENGTH_MAX: usize = MARKS_MAX * 512;
-/// Longest name and version: what a manifest may have.
+/// Longest name and version in bytes: limit of a manifest.
 const WORD_LENGTH_MAX: usize = 128;
 
-/// What an older version meets.
+/// Treatment of a version older than its mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Older {
-    /// No.
+    /// The version is refused.
     Refused,
-    /// An administrator wants it; it is the mark from now on.
+    /// The version was allowed by an administrator; it becomes the new mark.
     Allowed,
 }
 
-/// Why a version does not come in.
+/// Reason why a version is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
-    /// It is no version. Its author's fault.
+    /// The text is not a semantic version. The module author's fault.
     #[error("'{0}' is no version; write MAJOR.MINOR.PATCH, as in 1.4.2 or 2.0.0-rc.1 (semver.org)")]
     Malformed(String),
-    /// It is older than what was here.
+    /// The version is older than a mark.
     #[error(
-        "{name} {asked} is older than {seen}, which {signer} has signed and this node has had; an administrator may allow it"
+        "{name} {asked} is older than {seen}, which {signer} has signed and this node has run; an administrator may allow it"
     )]
     Older {
-        /// The module's name.
+        /// Name of the module.
         name: String,
-        /// The version that was refused.
+        /// Version that was refused.
         asked: Version,
-        /// The highest so far.
+        /// Version of the mark.
         seen: Version,
-        /// Whose mark it is.
+        /// Signer of the mark.
         signer: Box<Signer>,
     },
-    /// More than [`MARKS_MAX`].
-    #[error("{MARKS_MAX} pairs of signer and module name have been here, which is the limit")]
+    /// The number of marks would exceed [`MARKS_MAX`].
+    #[error(
+        "this node has run modules of {MARKS_MAX} pairs of signer and name, which is the limit"
+    )]
     Full,
-    /// A text that holds no marks. The host's fault.
-    #[error("these are no marks of versions: {0}")]
+    /// The text is not a list of marks. The host's fault.
+    #[error("the list of version marks is invalid: {0}")]
     NotMarks(String),
 }
 
-/// The highest version of each module name, by signer.
+/// Highest version by signer and module name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versions {
     marks: BTreeMap<(Signer, String), Version>,
@@ -80,10 +80,10 @@ struct Mark {
 }
 
 impl Versions {
-    /// Whether this version may run. Changes nothing: what is only asked about sets no mark.
+    /// Checks whether this version may run. Sets no mark.
     ///
     /// # Errors
-    /// When it is no version, or older than one of its signers' marks.
+    /// The text is no version, or the version is older than a mark of one of its signers.
     pub fn check<'a>(
         &self,
         name: &str,
@@ -101,11 +101,12 @@ impl Versions {
         Ok(())
     }
 
-    /// Sets the marks of a module that runs from now on; true when there is something to persist.
-    /// All or nothing.
+    /// Sets the marks of a module that runs from now on, all or none. Returns true if they have to
+    /// be persisted.
     ///
     /// # Errors
-    /// When [`Versions::check`] says so and nobody allowed it, or there are too many marks.
+    /// Errors of [`Versions::check`] if the version was not allowed; the number of marks exceeds
+    /// its limit.
     pub fn accept<'a>(
         &mut self,
         name: &str,
@@ -139,26 +140,26 @@ impl Versions {
         Ok(has_changed)
     }
 
-    /// The mark of a signer for a name.
+    /// Returns the mark of a signer for a module name.
     #[must_use]
     pub fn highest(&self, name: &str, signer: &Signer) -> Option<&Version> {
         self.marks.get(&(*signer, name.to_owned()))
     }
 
-    /// How many marks there are.
+    /// Returns the number of marks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.marks.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no marks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.marks.is_empty()
     }
 }
 
-/// To keep it: a line of JSON.
+/// Serializes the marks as one line of JSON, for persistence.
 impl fmt::Display for Versions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = |((signer, name), version): (&(Signer, String), &Version)| Mark {

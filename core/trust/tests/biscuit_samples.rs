@@ -1,5 +1,5 @@
-//! The official Biscuit samples: the library as it is built here says of each what the
-//! specification says, and this crate takes none of them for a capability.
+//! Official Biscuit samples: the library as configured here evaluates each as specified, and this
+//! crate accepts none of them as a capability.
 
 use base64ct::{Base64Url, Encoding as _};
 use biscuit_auth::builder::Term;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use trust::{Grant, HeldToken, PublicKey, SecretKey, Seed, Token, TokenError};
 
-/// Far more than any of them takes, on a machine that is busy with something else.
+/// Time limit, generous for a busy machine.
 const TIME: Duration = Duration::from_secs(20);
 
 struct Samples {
@@ -32,7 +32,7 @@ fn samples() -> Samples {
     Samples { root: root.try_into().unwrap(), cases }
 }
 
-/// The function that one sample calls.
+/// External function that one sample calls.
 fn compare(left: Term, right: Option<Term>) -> Result<Term, String> {
     match (left, right) {
         (left, None) => Ok(left),
@@ -52,8 +52,8 @@ fn outcome(token: &Biscuit, code: &str) -> Result<usize, Failed> {
     builder.code(code)?.build(token)?.authorize()
 }
 
-/// As the samples write it; of a format that is wrong only its kind, for the rest is the words
-/// of one library.
+/// Writes an outcome in the samples' JSON form. Of format errors only the kind is compared, since
+/// the messages are those of one library.
 fn document(outcome: Result<usize, Failed>) -> Value {
     let policy = |policy| match policy {
         MatchedPolicy::Allow(at) => json!({ "Allow": at }),
@@ -96,7 +96,7 @@ fn expected(result: &Value) -> Value {
 }
 
 #[test]
-fn each_official_sample_ends_as_the_specification_says() {
+fn each_official_sample_has_the_specified_outcome() {
     let samples = samples();
     let root = biscuit_auth::PublicKey::from_bytes(&samples.root, Algorithm::Ed25519).unwrap();
     let mut validations = 0;
@@ -105,33 +105,33 @@ fn each_official_sample_ends_as_the_specification_says() {
         let token = Biscuit::from(file(name), root);
         for (title, validation) in case["validations"].as_object().unwrap() {
             validations += 1;
-            let place = format!("{name} {title}");
-            let said = match &token {
+            let sample = format!("{name} {title}");
+            let outcome = match &token {
                 Ok(token) => {
                     let ids: Vec<String> =
                         token.revocation_identifiers().iter().map(hex::encode).collect();
-                    assert_eq!(validation["revocation_ids"], json!(ids), "{place}");
+                    assert_eq!(validation["revocation_ids"], json!(ids), "{sample}");
                     outcome(token, validation["authorizer_code"].as_str().unwrap())
                 }
                 Err(error) => Err(error.clone()),
             };
-            assert_eq!(document(said), expected(&validation["result"]), "{place}");
+            assert_eq!(document(outcome), expected(&validation["result"]), "{sample}");
         }
     }
     assert_eq!((samples.cases.len(), validations), (38, 50));
 }
 
 #[test]
-fn a_token_of_somebody_elses_making_is_no_capability() {
+fn a_token_made_by_other_software_is_no_capability() {
     let samples = samples();
     let root = PublicKey::from_bytes(&samples.root).unwrap();
     for case in &samples.cases {
         let name = case["filename"].as_str().unwrap();
-        // Three have no form that a text could have.
+        // Three of them have no text form.
         if UnverifiedBiscuit::from(file(name)).is_err() {
             continue;
         }
-        // As it was made: the spelling is the same in other languages.
+        // Encoded as made: other languages' encoders agree.
         let text = Base64Url::encode_string(&file(name));
         let refused = Token::verify(&text, &[root]).unwrap_err();
         let is_meant = match refused {
@@ -154,7 +154,7 @@ fn a_token_in_another_spelling_is_none() {
     let text = token.held().unwrap().to_string();
     let mut bytes = Base64Url::decode_vec(&text).unwrap();
     assert!(Token::verify(&text, &[key(1).public()]).is_ok());
-    // A field 1000 that nobody knows, and readers of Protocol Buffers pass over.
+    // Unknown field 1000, which Protocol Buffers decoders skip.
     bytes.extend([0xc0, 0x3e, 0x01]);
     let spelled = Base64Url::encode_string(&bytes);
     assert!(UnverifiedBiscuit::from_base64(&spelled).is_ok());

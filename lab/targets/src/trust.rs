@@ -2,7 +2,9 @@
 //! without the signature of an administrator.
 
 use ::trust::token::LENGTH_MAX;
-use ::trust::{Ask, Grant, HeldToken, Operation, PublicKey, SecretKey, Seed, Token, UnixTime};
+use ::trust::{
+    AccessRequest, Grant, HeldToken, Operation, PublicKey, SecretKey, Seed, Token, UnixTime,
+};
 
 fn seed(byte: u8) -> Seed {
     Seed::from([byte; 32])
@@ -23,7 +25,7 @@ pub fn token(bytes: &[u8]) {
     let stranger = SecretKey::from_seed(&seed(2)).public();
     assert!(Token::verify(text, &[stranger]).is_err());
     if let Ok(token) = Token::verify(text, &[administrator().public()]) {
-        let ask = Ask::to(Operation::Administer);
+        let ask = AccessRequest::to(Operation::Administer);
         let may = token.authorize(&ask, UnixTime(0));
         // What it may, its grant says, and nothing that was appended.
         assert!(may.is_err() || token.grant().missing(&ask, UnixTime(0)).is_empty());

@@ -3,7 +3,7 @@
 
 use base64ct::{Base64Url, Encoding as _};
 use targets::mutation::Mutations;
-use trust::{Ask, Extent, Grant, HeldToken, Operation, SecretKey, Seed, Token, UnixTime};
+use trust::{AccessRequest, Extent, Grant, HeldToken, Operation, SecretKey, Seed, Token, UnixTime};
 
 const COUNT: u32 = 10_000;
 const COUNT_SOAK: u32 = 1_000_000;
@@ -47,7 +47,7 @@ fn of_ten_thousand_changed_tokens_none_is_accepted() {
         }
         changed += 1;
         if let Some(token) = verified(&bytes) {
-            let ask = Ask::to(Operation::Administer);
+            let ask = AccessRequest::to(Operation::Administer);
             accepted.push((changed, token.authorize(&ask, UnixTime(0)).is_ok()));
         }
     }

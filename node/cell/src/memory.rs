@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!  a service, a version of one ─ Charge ────┐
-//!  memory.grow, tables, state ── Allowance ─┼─▶ session::memory::Accounts ─▶ yes, or Short
+//!  memory.grow, tables, state ── Allowance ─┼─▶ session::memory::Accounts ─▶ yes, or OutOfMemory
 //!                                                            │
-//!                                                            ▼ Low
+//!                                                            ▼ LowMemory
 //!                                          on_memory_low of the session's services
 //! ```
 //!
@@ -14,7 +14,7 @@
 
 use crate::protocol::{ServiceFacts, StreamFacts};
 use engine::{FIBER_LENGTH, Part};
-use session::memory::{Account, Accounts, Low, Short, Use};
+use session::memory::{Account, Accounts, LowMemory, OutOfMemory, Use};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
@@ -86,7 +86,7 @@ impl Memory {
         session: SessionId,
         held: Vec<(Use, Bytes)>,
         behind: Bytes,
-    ) -> Result<Charge, Short> {
+    ) -> Result<Charge, OutOfMemory> {
         let mut accounts = self.0.borrow_mut();
         let sum: Bytes = held.iter().map(|(_, bytes)| *bytes).sum();
         accounts.may_take(session, sum + behind)?;
@@ -96,7 +96,7 @@ impl Memory {
 
     /// What a service needs to start, but for what its instances ask for themselves, for which
     /// there is room.
-    pub(crate) fn charge_service(&self, facts: &ServiceFacts) -> Result<Charge, Short> {
+    pub(crate) fn charge_service(&self, facts: &ServiceFacts) -> Result<Charge, OutOfMemory> {
         let lanes = u64::from(facts.lanes.max(1));
         let parameters: usize = facts.parameters.iter().map(|(k, v)| k.len() + v.len()).sum();
         let refusals: usize = facts.refusals.values().map(String::len).sum();
@@ -123,7 +123,7 @@ impl Memory {
     }
 
     /// What a service of streams needs to start, but for what its module asks for itself.
-    pub(crate) fn charge_streams(&self, facts: &StreamFacts) -> Result<Charge, Short> {
+    pub(crate) fn charge_streams(&self, facts: &StreamFacts) -> Result<Charge, OutOfMemory> {
         let parameters: usize = facts.parameters.iter().map(|(k, v)| k.len() + v.len()).sum();
         let host = SERVICE_LENGTH + u64::from(facts.kept.module) + parameters as u64;
         let held = vec![
@@ -134,7 +134,11 @@ impl Memory {
     }
 
     /// State on its way from one version to the next.
-    pub(crate) fn charge_state(&self, session: SessionId, bytes: u64) -> Result<Charge, Short> {
+    pub(crate) fn charge_state(
+        &self,
+        session: SessionId,
+        bytes: u64,
+    ) -> Result<Charge, OutOfMemory> {
         self.charge(session, vec![(Use::State, Bytes(bytes))], Bytes::ZERO)
     }
 
@@ -148,13 +152,13 @@ impl Memory {
     }
 
     /// A session that has little left.
-    pub(crate) fn poll_low(&self) -> Option<Low> {
+    pub(crate) fn poll_low(&self) -> Option<LowMemory> {
         self.0.borrow_mut().poll_low()
     }
 
     /// What sessions use that reserved none.
     pub(crate) fn rest(&self) -> Bytes {
-        self.0.borrow().rest()
+        self.0.borrow().unreserved_use()
     }
 
     /// What a session has.
@@ -169,12 +173,12 @@ pub(crate) struct Allowance {
     memory: Memory,
     session: SessionId,
     /// What was refused last.
-    short: Cell<Option<Short>>,
+    short: Cell<Option<OutOfMemory>>,
 }
 
 impl Allowance {
     /// What was refused since the last time that somebody asked.
-    pub(crate) fn take_short(&self) -> Option<Short> {
+    pub(crate) fn take_short(&self) -> Option<OutOfMemory> {
         self.short.take()
     }
 }
@@ -280,7 +284,7 @@ mod tests {
         };
         memory.set(GOLD, Some(Bytes(least - 1)), Bytes::ZERO);
         let short = memory.charge_service(&facts(1, None)).unwrap_err();
-        assert_eq!((short.asked, short.left()), (Bytes(least), Bytes(least - 1)));
+        assert_eq!((short.requested, short.left()), (Bytes(least), Bytes(least - 1)));
         assert_eq!(memory.account(GOLD).used, Bytes::ZERO);
         memory.set(GOLD, Some(Bytes(least)), Bytes::ZERO);
         assert!(memory.charge_service(&facts(1, None)).is_ok());

@@ -16,7 +16,7 @@ use abi::{HostFunctions, KeyField, Pool, Verdict};
 use association::AssociationId;
 use engine::TrapKind;
 use serde::{Deserialize, Serialize};
-use session::memory::{Account, Short};
+use session::memory::{Account, OutOfMemory};
 use std::collections::BTreeMap;
 use std::fmt;
 use units::{BitsPerSecond, Bytes, Edge, EntryId, Nanos, PortId, SessionId};
@@ -361,7 +361,7 @@ pub struct Failure {
 impl Failure {
     /// Returns an error as the daemon is told of it.
     pub(crate) fn of(error: &anyhow::Error) -> Self {
-        let is_short = error.chain().any(|cause| cause.is::<Short>());
+        let is_short = error.chain().any(|cause| cause.is::<OutOfMemory>());
         Self { reason: error.to_string(), is_short }
     }
 }

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use trust::{Ask, Denied, PublicKey, RevocationId, Token, TokenError, UnixTime};
+use trust::{AccessRequest, Denied, PublicKey, RevocationId, Token, TokenError, UnixTime};
 use units::Nanos;
 
 /// Tokens that are kept verified: those of some hundred clients. More are verified again, 0.2 ms
@@ -70,7 +70,7 @@ impl Holder {
     }
 
     /// Evaluates the token, and notes the time that it takes.
-    pub(crate) fn authorize(&self, ask: &Ask, now: UnixTime) -> Result<(), Denied> {
+    pub(crate) fn authorize(&self, ask: &AccessRequest, now: UnixTime) -> Result<(), Denied> {
         if self.used.load(Ordering::Relaxed) > REQUEST_TIME_MAX.0 {
             let most = REQUEST_TIME_MAX.0 / 1_000_000;
             return Err(Denied::Limits(format!("its evaluations took more than {most} ms")));
@@ -360,7 +360,7 @@ mod tests {
     fn a_request_evaluates_for_so_long_and_no_longer() {
         let gate = Gate::new(vec![key(1).public()], false);
         let holder = gate.holder(&token(1)).unwrap();
-        let ask = Ask::to(trust::Operation::Read);
+        let ask = AccessRequest::to(trust::Operation::Read);
         assert_eq!(holder.authorize(&ask, UnixTime(0)), Ok(()));
         assert!(holder.used.load(Ordering::Relaxed) > 0, "it is noted");
         holder.used.store(REQUEST_TIME_MAX.0 + 1, Ordering::Relaxed);

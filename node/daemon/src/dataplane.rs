@@ -74,7 +74,7 @@ use ports::Ports;
 use promises::Promises;
 use queues::Queues;
 use services::Services;
-use session::below::Speed;
+use session::in_kernel::Speed;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -322,7 +322,7 @@ impl Demand {
         };
         let written = control.state_mut().modules_mut().begin_store(&digest);
         tokio::task::spawn_blocking(move || {
-            let stored = pulled.store_beside(&store).map_err(failed);
+            let stored = pulled.store_keeping_names(&store).map_err(failed);
             // Nobody may be waiting.
             let _ = written.send(stored.clone());
             done.send((digest, stored.map(|()| answer)));

@@ -21,7 +21,7 @@ pub(crate) enum Done {
     /// Load of a service's program for a level.
     Loaded(Box<Loaded>),
     /// Speed of modules below user level, or the reason for its not being known.
-    SpeedMeasured(Result<session::below::Speed, String>),
+    SpeedMeasured(Result<session::in_kernel::Speed, String>),
     /// Arrival of all packets of before a recount.
     Landed(EntryId),
     /// Arrival of all packets for a lane that no rule leads to any more.

@@ -22,7 +22,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use module_store::{Digest, Store};
 use node::wanted::Hops;
-use oci_client::{Access, HOPS, NotYours};
+use oci_client::{Access, AccessDenied, HOPS};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tower::ServiceExt;
@@ -52,11 +52,11 @@ pub(crate) fn challenge() -> Response {
 struct OfDaemon(mpsc::Sender<Incoming>);
 
 impl Access for OfDaemon {
-    fn may(&self, request: &Parts, module: &Digest) -> Result<(), NotYours> {
+    fn check(&self, request: &Parts, module: &Digest) -> Result<(), AccessDenied> {
         self.ask(request, |reply| request::Request::MayPull(*module, reply))
     }
 
-    fn want(&self, request: &Parts, module: &Digest) {
+    fn fetch_missing(&self, request: &Parts, module: &Digest) {
         let hops = hops_of(&request.headers);
         // Whether it came is seen by looking for it once more.
         let _ = self.ask(request, |reply| request::Request::WantPull(*module, hops, reply));
@@ -68,12 +68,12 @@ impl OfDaemon {
         &self,
         request: &Parts,
         question: impl FnOnce(Reply<()>) -> request::Request,
-    ) -> Result<(), NotYours> {
+    ) -> Result<(), AccessDenied> {
         let caller = request.extensions.get().cloned().unwrap_or(Caller::Anyone);
         let (reply, awaited) = Reply::pair();
         let request = question(reply);
-        self.0.blocking_send(Incoming { caller, request }).map_err(|_| NotYours)?;
-        awaited.blocking_answer().map_err(|_| NotYours)
+        self.0.blocking_send(Incoming { caller, request }).map_err(|_| AccessDenied)?;
+        awaited.blocking_answer().map_err(|_| AccessDenied)
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct RecordView<'a> {
     pub(crate) fuel_closed: &'a BTreeMap<Name, u64>,
     pub(crate) lost_with_cells: u64,
     pub(crate) sessions_before: &'a BTreeMap<SessionId, SessionCounts>,
-    pub(crate) speed: Option<session::below::Speed>,
+    pub(crate) speed: Option<session::in_kernel::Speed>,
     pub(crate) meters: &'a Meters,
     pub(crate) has_packet_ports: bool,
 }
@@ -84,7 +84,7 @@ pub(crate) struct Record {
     pub(crate) sessions_before: BTreeMap<SessionId, SessionCounts>,
     /// How fast modules run below user level.
     #[serde(default)]
-    pub(crate) speed: Option<session::below::Speed>,
+    pub(crate) speed: Option<session::in_kernel::Speed>,
     /// What counts for whom.
     #[serde(default)]
     pub(crate) meters: Meters,
@@ -242,7 +242,7 @@ mod tests {
                 fuel_closed: &BTreeMap::from([(name.clone(), 3)]),
                 lost_with_cells: 4,
                 sessions_before: &BTreeMap::from([(SessionId(5), counts)]),
-                speed: session::below::Speed::measured(2_000, units::Nanos(1_000)),
+                speed: session::in_kernel::Speed::measured(2_000, units::Nanos(1_000)),
                 meters: &Meters::default(),
                 has_packet_ports: true,
             };

@@ -1,13 +1,13 @@
-//! The client's end of an association: calls modules at a node by active packets, over one UDP
-//! socket, and hears their answers.
+//! Client's side of an association: calls modules at a node by active packets over one UDP socket,
+//! and receives the answers.
 //!
 //! ```text
 //! Caller::connect ─ handshake ─▶ Caller ─ call(digest, payload) ─▶ node
-//!                                  └─ answer(within) ◀──────────── what its module left
+//!                                  └─ answer(within) ◀──────────── output of the module
 //! ```
 //!
-//! It waits where it is asked to, on one thread. `core/association` decides; here are only the
-//! socket, the clock and random bytes.
+//! Blocks only in the calls that say so; starts no thread. The protocol is in `core/association`;
+//! this crate adds the socket, the clock and random bytes.
 
 #![forbid(unsafe_code)]
 
@@ -25,44 +25,44 @@ use std::time::{Duration, Instant};
 use trust::{PublicKey, SecretKey};
 use units::Nanos;
 
-/// Diffie-Hellman computations in a second: a client answers nobody.
+/// Budget of Diffie-Hellman computations per second: a client answers no handshakes.
 const BUDGET: Budget = Budget(1000);
-/// Longest datagram over UDP.
+/// Longest UDP datagram in bytes.
 const DATAGRAM_LENGTH_MAX: usize = 65_535;
 
-/// Why there is nobody to call, or nothing was sent.
+/// Error of connecting or calling.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The socket. The host's fault, or the network's.
+    /// A socket operation failed. The host's fault, or the network's.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         action: &'static str,
-        /// Why not.
+        /// Cause.
         source: io::Error,
     },
-    /// The token.
+    /// The association cannot be started, for instance because the token is too long.
     #[error(transparent)]
     Association(#[from] AssociationError),
-    /// Nobody was there, or nobody who speaks this.
+    /// The address does not answer, or not in this protocol.
     #[error(
         "{0} does not answer; is it the address of [associations] in the node file, and does UDP pass on the way?"
     )]
     NoAnswer(SocketAddr),
-    /// Somebody else was there.
+    /// Another node than the requested one has answered.
     #[error("at {address} is {found}, and not the node that was meant; 'tam show' names its key")]
     OtherNode {
-        /// Where.
+        /// Address of the node.
         address: SocketAddr,
-        /// Who.
+        /// Public key of the node that answered.
         found: Box<PublicKey>,
     },
-    /// The node does not take this token, or has ended the association.
+    /// The node refuses this token, or has ended the association.
     #[error(
         "the node at {0} has ended the association: it takes tokens that one of its administrators has made, for the key that shakes hands, and that let it deploy"
     )]
     Ended(SocketAddr),
-    /// More than a datagram holds.
+    /// The payload does not fit into a datagram.
     #[error(
         "a payload of {0} bytes is too long; at most {PAYLOAD_LENGTH_MAX}, and less where packets are shorter"
     )]
@@ -73,44 +73,44 @@ fn io(action: &'static str) -> impl Fn(io::Error) -> CallError {
     move |source| CallError::Io { action, source }
 }
 
-/// Who calls, and whom.
+/// Identity of the client and of the node.
 #[derive(Debug)]
 pub struct Settings {
-    /// Who calls.
+    /// Key of the client, which is its principal.
     pub key: SecretKey,
-    /// What he may: a token's text.
+    /// Capability of the client in text form.
     pub token: String,
-    /// Who has to be there; whoever is there without it.
+    /// Key of the node; `None` accepts any node at the address.
     pub node: Option<PublicKey>,
-    /// How long the handshake may take.
+    /// Time limit of the handshake.
     pub within: Duration,
 }
 
-/// What a module left of a payload.
+/// Output of a module for one payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The module.
+    /// Digest of the module.
     pub digest: [u8; 32],
-    /// What it left.
+    /// Payload after the module has run.
     pub payload: Vec<u8>,
-    /// How it was protected; not at all without an association.
+    /// Protection of the packet; `None` without an association.
     pub protection: Option<Protection>,
 }
 
-/// One who calls.
+/// Client of one node.
 pub struct Caller {
     socket: UdpSocket,
     node: SocketAddr,
     buffer: Vec<u8>,
-    own: Option<Own>,
+    association: Option<AssociationState>,
 }
 
-/// With an association.
-struct Own {
+/// State of an association and its predecessors.
+struct AssociationState {
     table: Associations,
-    /// By which answers are opened: the newest and those before it.
+    /// Keys that open answers: those of the newest association and of its predecessors.
     openers: BTreeMap<AssociationId, Opener>,
-    /// By which calls are sealed: the newest.
+    /// Key that seals calls: that of the newest association.
     sealer: Option<Sealer>,
     ended: Option<Reason>,
     principal: Option<PublicKey>,
@@ -118,10 +118,10 @@ struct Own {
 }
 
 impl Caller {
-    /// One without an association: calls modules that are for anyone.
+    /// Makes a client without an association, which can call only modules marked `anyone`.
     ///
     /// # Errors
-    /// When there is no socket.
+    /// The socket cannot be created.
     pub fn anyone(node: SocketAddr) -> Result<Self, CallError> {
         let any: IpAddr = match node {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -129,13 +129,13 @@ impl Caller {
         };
         let socket = UdpSocket::bind((any, 0)).map_err(io("open a UDP socket"))?;
         socket.connect(node).map_err(io("use the way to the node"))?;
-        Ok(Self { socket, node, buffer: vec![0; DATAGRAM_LENGTH_MAX], own: None })
+        Ok(Self { socket, node, buffer: vec![0; DATAGRAM_LENGTH_MAX], association: None })
     }
 
-    /// Shakes hands with a node.
+    /// Makes a client with an association: performs the handshake with a node.
     ///
     /// # Errors
-    /// When nobody answers in time, somebody else does, or the node wants nothing of it.
+    /// The node does not answer in time, is another one, or refuses the association.
     pub fn connect(node: SocketAddr, settings: Settings) -> Result<Self, CallError> {
         let begin = Instant::now();
         let Settings { key, token, node: principal, within } = settings;
@@ -145,18 +145,25 @@ impl Caller {
         let peer = Peer { address: node, principal };
         let (_, effects) = table.connect(now(), peer, &mut random)?;
         let (openers, took) = (BTreeMap::new(), Duration::ZERO);
-        caller.own = Some(Own { table, openers, sealer: None, ended: None, principal: None, took });
-        caller.take(effects);
+        caller.association = Some(AssociationState {
+            table,
+            openers,
+            sealer: None,
+            ended: None,
+            principal: None,
+            took,
+        });
+        caller.apply(effects);
         loop {
-            let own = caller.own.as_mut().ok_or(CallError::NoAnswer(node))?;
-            match own.ended {
+            let association = caller.association.as_mut().ok_or(CallError::NoAnswer(node))?;
+            match association.ended {
                 Some(Reason::OtherPrincipal(found)) => {
                     return Err(CallError::OtherNode { address: node, found: Box::new(found) });
                 }
                 Some(Reason::ByPeer) => return Err(CallError::Ended(node)),
                 Some(_) => return Err(CallError::NoAnswer(node)),
-                None if own.sealer.is_some() => {
-                    own.took = begin.elapsed();
+                None if association.sealer.is_some() => {
+                    association.took = begin.elapsed();
                     return Ok(caller);
                 }
                 None => {}
@@ -166,22 +173,22 @@ impl Caller {
         }
     }
 
-    /// How long the handshake took.
+    /// Returns the duration of the handshake.
     #[must_use]
     pub fn handshake_took(&self) -> Duration {
-        self.own.as_ref().map_or(Duration::ZERO, |own| own.took)
+        self.association.as_ref().map_or(Duration::ZERO, |association| association.took)
     }
 
-    /// Who is at the other side.
+    /// Returns the principal of the node.
     #[must_use]
     pub fn principal(&self) -> Option<PublicKey> {
-        self.own.as_ref().and_then(|own| own.principal)
+        self.association.as_ref().and_then(|association| association.principal)
     }
 
-    /// Sends a payload for a module; encrypted, if the association is not to be read by others.
+    /// Sends a payload to a module, encrypted or only authenticated.
     ///
     /// # Errors
-    /// When the association has ended, the payload is too long, or the socket refuses.
+    /// The association has ended, the payload is too long, or sending fails.
     pub fn call(
         &mut self,
         digest: &[u8; 32],
@@ -192,10 +199,10 @@ impl Caller {
         self.send(&datagram)
     }
 
-    /// The same packet without sending it.
+    /// Returns the sealed packet of a call without sending it.
     ///
     /// # Errors
-    /// When the association has ended, or the payload is too long.
+    /// The association has ended, or the payload is too long.
     pub fn sealed(
         &mut self,
         digest: &[u8; 32],
@@ -205,10 +212,10 @@ impl Caller {
         if payload.len() > PAYLOAD_LENGTH_MAX {
             return Err(CallError::TooLong(payload.len()));
         }
-        let Some(own) = &mut self.own else {
+        let Some(association) = &mut self.association else {
             return Ok([&FromAnyone::head(Role::Call, digest)[..], payload].concat());
         };
-        let sealer = own.sealer.as_mut().ok_or(CallError::Ended(self.node))?;
+        let sealer = association.sealer.as_mut().ok_or(CallError::Ended(self.node))?;
         let mut datagram = vec![0; payload.len() + OVERHEAD];
         datagram[PAYLOAD_AT..][..payload.len()].copy_from_slice(payload);
         let sealed = sealer.seal(protection, Role::Call, digest, &mut datagram);
@@ -216,27 +223,27 @@ impl Caller {
         Ok(datagram)
     }
 
-    /// Sends a datagram as it is.
+    /// Sends a datagram unchanged.
     ///
     /// # Errors
-    /// When the socket refuses.
+    /// Sending fails.
     pub fn send(&self, datagram: &[u8]) -> Result<(), CallError> {
         match self.socket.send(datagram) {
             Ok(_) => Ok(()),
-            // Of a datagram before: the node was not there then.
+            // Reports an earlier datagram: the node was not running then.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
             Err(error) => Err(io("send to the node")(error)),
         }
     }
 
-    /// The next answer, or nothing within that time.
+    /// Waits for the next answer; `None` after the time limit.
     ///
     /// # Errors
-    /// When the association has ended, or the socket fails.
+    /// The association has ended, or the socket fails.
     pub fn answer(&mut self, within: Duration) -> Result<Option<Answer>, CallError> {
         let begin = Instant::now();
         loop {
-            if self.own.as_ref().is_some_and(|own| own.sealer.is_none()) {
+            if self.association.as_ref().is_some_and(|association| association.sealer.is_none()) {
                 return Err(CallError::Ended(self.node));
             }
             let Some(left) = within.checked_sub(begin.elapsed()) else { return Ok(None) };
@@ -246,18 +253,19 @@ impl Caller {
         }
     }
 
-    /// Ends the association, and tells the node.
+    /// Ends the association and notifies the node.
     pub fn end(mut self) {
-        if let Some(own) = &mut self.own {
-            let ids: Vec<AssociationId> = own.table.ids().collect();
-            let effects = ids.into_iter().flat_map(|id| own.table.end(id)).collect();
-            self.take(effects);
+        if let Some(association) = &mut self.association {
+            let ids: Vec<AssociationId> = association.table.ids().collect();
+            let effects = ids.into_iter().flat_map(|id| association.table.end(id)).collect();
+            self.apply(effects);
         }
     }
 
-    /// One datagram, or what time has brought, or so much time.
+    /// Handles one datagram, or an expired deadline; waits at most for the given time.
     fn step(&mut self, at_most: Duration) -> Result<Option<Answer>, CallError> {
-        let due = self.own.as_ref().and_then(|own| own.table.next_timeout());
+        let due =
+            self.association.as_ref().and_then(|association| association.table.next_timeout());
         let due = due.map(|at| Duration::from_nanos(at.saturating_sub(now()).0));
         let wait = due.map_or(at_most, |due| due.min(at_most)).max(Duration::from_micros(1));
         self.socket.set_read_timeout(Some(wait)).map_err(io("wait for the node"))?;
@@ -265,9 +273,9 @@ impl Caller {
             Ok(length) => Ok(self.datagram(length)),
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                    if let Some(own) = &mut self.own {
-                        let effects = own.table.handle_timeout(now(), &mut random);
-                        self.take(effects);
+                    if let Some(association) = &mut self.association {
+                        let effects = association.table.handle_timeout(now(), &mut random);
+                        self.apply(effects);
                     }
                     Ok(None)
                 }
@@ -281,20 +289,21 @@ impl Caller {
         let datagram = &mut self.buffer[..length];
         match wire::kind(datagram) {
             Ok(Kind::Handshake) => {
-                let own = self.own.as_mut()?;
-                let effects = own.table.handle(now(), self.node, datagram, &mut random);
-                self.take(effects);
+                let association = self.association.as_mut()?;
+                let effects = association.table.handle(now(), self.node, datagram, &mut random);
+                self.apply(effects);
                 None
             }
             Ok(Kind::Active(id)) => {
-                let opened = self.own.as_mut()?.openers.get_mut(&id)?.open(datagram).ok()?;
+                let opened =
+                    self.association.as_mut()?.openers.get_mut(&id)?.open(datagram).ok()?;
                 (opened.role == Role::Answer).then(|| Answer {
                     digest: *opened.digest,
                     payload: opened.payload.to_vec(),
                     protection: Some(opened.protection),
                 })
             }
-            Ok(Kind::Anyone) if self.own.is_none() => {
+            Ok(Kind::Anyone) if self.association.is_none() => {
                 let read = FromAnyone::read(datagram).ok()?;
                 (read.role == Role::Answer).then(|| Answer {
                     digest: *read.digest,
@@ -306,23 +315,23 @@ impl Caller {
         }
     }
 
-    fn take(&mut self, effects: Vec<Effect>) {
+    fn apply(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
-                // What is lost is sent again.
+                // Lost datagrams are repeated by the protocol.
                 Effect::Send { datagram, .. } => drop(self.socket.send(&datagram)),
                 Effect::Established(new) => {
-                    let Some(own) = &mut self.own else { continue };
-                    own.principal = Some(new.principal);
+                    let Some(association) = &mut self.association else { continue };
+                    association.principal = Some(new.principal);
                     let (opener, sealer) = new.traffic.split();
-                    own.openers.insert(new.id, opener);
-                    own.sealer = Some(sealer);
+                    association.openers.insert(new.id, opener);
+                    association.sealer = Some(sealer);
                 }
                 Effect::Ended { id, reason } => {
-                    let Some(own) = &mut self.own else { continue };
-                    own.openers.remove(&id);
-                    if own.openers.is_empty() {
-                        (own.sealer, own.ended) = (None, Some(reason));
+                    let Some(association) = &mut self.association else { continue };
+                    association.openers.remove(&id);
+                    if association.openers.is_empty() {
+                        (association.sealer, association.ended) = (None, Some(reason));
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! The SHA-256 digest that names a module or any other blob.
+//! SHA-256 digest, which names a module or any other blob.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,52 +6,53 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// Digits of a digest that are accepted as a reference: 32 bits.
+/// Smallest number of hexadecimal digits that is accepted as a reference: 32 bits.
 pub const PREFIX_LENGTH_MIN: usize = 8;
 
-/// A SHA-256 digest (FIPS 180-4), shown as `sha256:` and 64 lower-case hexadecimal digits.
+/// SHA-256 digest (FIPS 180-4), shown as `sha256:` and 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Digest([u8; 32]);
 
-/// A text that is no digest. Whose fault: who wrote it.
+/// Parse error of a digest. The fault of its author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is no digest; write 'sha256:' and 64 lower-case hexadecimal digits")]
 pub struct DigestError {
     text: String,
 }
 
-/// What a digest begins with (OCI image spec, "Registered algorithms").
+/// Prefix of a digest (OCI image spec, "Registered algorithms").
 pub(crate) const ALGORITHM: &str = "sha256:";
-/// Hexadecimal digits that are enough to tell the modules of one store apart by eye.
+/// Length of the short form, in hexadecimal digits: enough to distinguish the modules of one store
+/// by eye.
 const SHORT_LENGTH: usize = 12;
 
 impl Digest {
-    /// The digest of these bytes.
+    /// Hashes bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The one of these 32 bytes.
+    /// Makes a digest from its 32 bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Its 32 bytes.
+    /// Returns the 32 bytes.
     #[must_use]
     pub const fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The 64 hexadecimal digits: a blob's file name.
+    /// Returns the 64 hexadecimal digits, which are a blob's file name.
     #[must_use]
     pub fn hex(&self) -> String {
         hex::encode(self.0)
     }
 
-    /// The first digits, for tables.
+    /// Returns the first hexadecimal digits, for tables.
     #[must_use]
     pub fn short(&self) -> String {
         let mut hex = self.hex();
@@ -111,7 +112,7 @@ impl From<Digest> for String {
 mod tests {
     use super::*;
 
-    /// FIPS 180-4 example: the digest of "abc".
+    /// Digest of "abc", an example of FIPS 180-4.
     const ABC: &str = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
     #[test]

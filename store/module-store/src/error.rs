@@ -1,4 +1,4 @@
-//! What can go wrong with a module store.
+//! Errors of a module store.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,111 +7,111 @@ use abi::manifest::Meant;
 
 use crate::digest::{Digest, PREFIX_LENGTH_MIN};
 
-/// Why the store could not do what was asked.
+/// Error of a module store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The file system refused. The host's fault.
+    /// The file system returned an error. The host's fault.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         action: &'static str,
-        /// With which file.
+        /// File of the operation.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A directory with something else in it. The operator's fault.
+    /// The directory contains something else. The operator's fault.
     #[error(
         "{} is no module store: it is not empty and has no 'oci-layout' of version 1.0.0; name an empty or new directory",
         path.display()
     )]
     NotAStore {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
     },
-    /// A file whose bytes are not those of its name. The host's fault.
+    /// The content of a file does not match its digest. The host's fault.
     #[error(
         "{} is damaged: its bytes have the digest {found}; delete the file and push the module again",
         path.display()
     )]
     Damaged {
-        /// The file; its name is the digest that was expected.
+        /// The file; its name is the expected digest.
         path: PathBuf,
-        /// The digest of what it holds.
+        /// Digest of the content.
         found: Digest,
     },
-    /// A document that is not what its place says. The host's fault, or that of who wrote it.
+    /// A document is malformed. The fault of the host, or of its author.
     #[error("{} is no valid OCI document: {source}", path.display())]
     Document {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the parser said.
+        /// Error of the parser.
         source: serde_json::Error,
     },
-    /// A file or module beyond what is read.
+    /// A file or module is longer than its limit.
     #[error("{what} has {length} bytes, at most {limit} are allowed")]
     TooLarge {
-        /// What it is.
+        /// Description of the file or module.
         what: String,
-        /// Its length in bytes.
+        /// Length in bytes.
         length: u64,
-        /// The limit in bytes.
+        /// Limit in bytes.
         limit: u64,
     },
-    /// An image that holds something else. Who pushed it is at fault.
+    /// The image contains no module. The fault of whoever pushed it.
     #[error(
         "the image {image} holds no module: it has the layers {found}; a module is one layer of type application/wasm"
     )]
     NoModule {
-        /// The digest of its manifest.
+        /// Digest of the image manifest.
         image: Digest,
         /// Media types of its layers.
         found: String,
     },
-    /// A reference to nothing in the store.
+    /// No module matches the reference.
     #[error("there is no module '{wanted}' in the store {}{meant}", store.display())]
     NotFound {
-        /// The reference as given.
+        /// Reference, as given.
         wanted: String,
-        /// The store's directory.
+        /// Directory of the store.
         store: PathBuf,
-        /// What there is.
+        /// Modules in the store.
         meant: Meant,
     },
-    /// A reference to several modules.
-    #[error("'{wanted}' is not one module: the store has {found}; write one of these")]
+    /// Several modules match the reference.
+    #[error("'{wanted}' matches several modules: {found}; name one of them")]
     Ambiguous {
-        /// The reference as given.
+        /// Reference, as given.
         wanted: String,
-        /// What it could be.
+        /// Modules that match.
         found: String,
     },
-    /// A directory without a module. The operator's fault.
+    /// The directory contains no module. The operator's fault.
     #[error("there is no module in {}", store.display())]
     Empty {
-        /// The directory.
+        /// Directory of the store.
         store: PathBuf,
     },
-    /// A directory with several modules, none of which is named. The operator's fault.
+    /// The directory contains several modules, and none was named. The operator's fault.
     #[error("{0} has several modules: {found}; name one, as in oci:{0}:NAME", store.display())]
     Several {
-        /// The directory.
+        /// Directory of the store.
         store: PathBuf,
-        /// What there is.
+        /// Modules in the directory.
         found: String,
     },
-    /// Too few digits of a digest to be a safe reference.
+    /// The reference has too few digits of a digest to be safe.
     #[error(
         "'{wanted}' is too short for a digest; write at least {PREFIX_LENGTH_MIN} of its digits"
     )]
     PrefixTooShort {
-        /// The reference as given.
+        /// Reference, as given.
         wanted: String,
     },
 }
 
 impl StoreError {
-    /// For `map_err`: what was tried with which file.
+    /// Returns a function for `map_err` that adds the operation and the file.
     pub(crate) fn io(
         action: &'static str,
         path: impl Into<PathBuf>,
@@ -120,7 +120,7 @@ impl StoreError {
         move |source| Self::Io { action, path, source }
     }
 
-    /// Whether it means that a reference leads to nothing.
+    /// Returns true if the error means that a reference matches nothing.
     #[must_use]
     pub const fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. } | Self::Empty { .. })

@@ -1,4 +1,5 @@
-//! Files that are there as a whole or not at all, and one writer at a time.
+//! Atomic file writes under a lock: a file is complete or absent, and there is one writer at a
+//! time.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -6,20 +7,20 @@ use std::path::{Path, PathBuf};
 
 use crate::error::StoreError;
 
-/// Held while something is written; given back when dropped, also by a crash.
+/// Lock of a store's writer. Released on drop, and by the kernel after a crash.
 #[derive(Debug)]
 pub(crate) struct WriteLock {
     _file: File,
     partial: PathBuf,
 }
 
-/// Names in a store's directory that are ours and not of the OCI layout.
+/// Names in a store's directory that are not part of the OCI layout.
 pub(crate) const OWN_NAMES: [&str; 2] = [LOCK, PARTIAL];
 const LOCK: &str = ".lock";
 const PARTIAL: &str = ".partial";
 
 impl WriteLock {
-    /// Waits for its turn, and clears away what a writer that died left behind.
+    /// Waits for the lock, and removes files that a crashed writer left unfinished.
     pub(crate) fn take(store: &Path) -> Result<Self, StoreError> {
         let path = store.join(LOCK);
         let file = File::options()
@@ -40,12 +41,12 @@ impl WriteLock {
         Ok(Self { _file: file, partial })
     }
 
-    /// Puts a file in its place: written, synced, renamed, and its directory synced.
+    /// Writes a file atomically: written, synced, renamed, and its directory synced.
     pub(crate) fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
         self.write_all(&[(path.to_owned(), bytes)])
     }
 
-    /// The same for several files of one directory, which is synced once.
+    /// Writes several files of one directory atomically each; the directory is synced once.
     pub(crate) fn write_all(&self, files: &[(PathBuf, &[u8])]) -> Result<(), StoreError> {
         let action = "write";
         let mut written = Vec::new();
@@ -70,7 +71,8 @@ impl WriteLock {
     }
 }
 
-/// Modules are no secrets; without this a temporary file is its owner's alone.
+/// Returns the mode of module files: readable by all, since modules are not secret and temporary
+/// files are private by default.
 fn readable_by_all() -> fs::Permissions {
     use std::os::unix::fs::PermissionsExt;
     fs::Permissions::from_mode(0o644)
@@ -81,7 +83,7 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<(), StoreError> {
     opened.sync_all().map_err(StoreError::io("sync", directory))
 }
 
-/// Reads a file of at most `limit` bytes; `None` when there is none.
+/// Reads a file of at most `limit` bytes; `None` if it does not exist.
 pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, StoreError> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -92,7 +94,7 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, StoreErro
     if length > limit {
         return Err(StoreError::TooLarge { what: path.display().to_string(), length, limit });
     }
-    // One more: its end is seen without asking for more room.
+    // One byte more, so that the end is detected without growing the buffer.
     let mut bytes = Vec::with_capacity(length as usize + 1);
     file.take(limit).read_to_end(&mut bytes).map_err(StoreError::io("read", path))?;
     Ok(Some(bytes))

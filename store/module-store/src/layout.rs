@@ -1,8 +1,8 @@
-//! The documents of an OCI image layout, as far as a module store needs them.
+//! Documents of an OCI image layout, as far as a module store needs them.
 //!
-//! OCI image specification 1.1 (image-layout, index, manifest, descriptor) and
-//! the Wasm artifact layout of the CNCF TAG Runtime. Fields that are not ours
-//! are kept as they are when `index.json` is written again.
+//! Sources: OCI image specification 1.1 (image-layout, index, manifest, descriptor), and the Wasm
+//! artifact layout of the CNCF TAG Runtime. Unknown fields of `index.json` are preserved when it is
+//! rewritten.
 
 use std::collections::BTreeMap;
 
@@ -20,26 +20,26 @@ pub const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 pub const CONFIG_TYPE: &str = "application/vnd.wasm.config.v0+json";
 /// `mediaType` of a module.
 pub const MODULE_TYPE: &str = "application/wasm";
-/// Types under which other tools have pushed the same bytes.
+/// Media types under which other tools have pushed modules.
 pub const MODULE_TYPES_OLD: [&str; 2] = [
     "application/vnd.wasm.content.layer.v1+wasm",
     "application/vnd.module.wasm.content.layer.v1+wasm",
 ];
 
-/// The annotation of an index entry that names it (image-layout, "index.json file").
+/// Annotation of an index entry that names it (image-layout, "index.json file").
 pub(crate) const REF_NAME: &str = "org.opencontainers.image.ref.name";
 const TITLE: &str = "org.opencontainers.image.title";
 const VERSION: &str = "org.opencontainers.image.version";
 const DESCRIPTION: &str = "org.opencontainers.image.description";
 
-/// `oci-layout`.
+/// File `oci-layout`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Layout {
     pub(crate) image_layout_version: String,
 }
 
-/// `index.json`.
+/// File `index.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Index {
@@ -51,41 +51,41 @@ pub(crate) struct Index {
     other: serde_json::Map<String, serde_json::Value>,
 }
 
-/// What points at a blob (image specification, "descriptor").
+/// Descriptor of a blob (image specification, "descriptor").
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// What the blob is.
+    /// Media type of the blob.
     pub media_type: String,
-    /// Of its bytes.
+    /// Digest of the blob.
     pub digest: Digest,
-    /// Their number.
+    /// Length of the blob in bytes.
     pub size: u64,
-    /// What else is said of it.
+    /// Annotations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     #[serde(flatten)]
     other: serde_json::Map<String, serde_json::Value>,
 }
 
-/// An image manifest.
+/// Image manifest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Image {
     schema_version: u32,
-    /// [`MANIFEST_TYPE`], or what an older tool wrote; some write none.
+    /// [`MANIFEST_TYPE`], or the type that an older tool wrote; some write none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media_type: Option<String>,
-    /// What it says of the layers.
+    /// Descriptor of the config.
     pub config: Descriptor,
-    /// The content.
+    /// Descriptors of the layers, which are the content.
     pub layers: Vec<Descriptor>,
-    /// What else is said of it.
+    /// Annotations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// The config of a Wasm artifact.
+/// Config of a Wasm artifact.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Config {
@@ -94,14 +94,14 @@ struct Config {
     layer_digests: [Digest; 1],
 }
 
-/// The blobs of one module but for its bytes, and the index entry that leads to them.
+/// Documents of one module: its blobs except the module itself, and its index entry.
 #[derive(Clone, Debug)]
 pub struct Documents {
-    /// The config.
+    /// Config blob.
     pub config: Vec<u8>,
-    /// The image manifest.
+    /// Image manifest blob.
     pub image: Vec<u8>,
-    /// What leads to the image manifest.
+    /// Index entry that points at the image manifest.
     pub entry: Descriptor,
 }
 
@@ -117,7 +117,7 @@ impl Index {
 }
 
 impl Descriptor {
-    /// The descriptor of these bytes.
+    /// Makes the descriptor of a blob.
     #[must_use]
     pub fn of(media_type: &str, bytes: &[u8]) -> Self {
         Self {
@@ -129,32 +129,32 @@ impl Descriptor {
         }
     }
 
-    /// The architecture for which an index has it.
+    /// Returns the architecture that an index states for this entry.
     #[must_use]
     pub fn architecture(&self) -> Option<&str> {
         self.other.get("platform")?.get("architecture")?.as_str()
     }
 
-    /// The system for which an index has it.
+    /// Returns the operating system that an index states for this entry.
     #[must_use]
     pub fn system(&self) -> Option<&str> {
         self.other.get("platform")?.get("os")?.as_str()
     }
 
-    /// The name under which a store has it.
+    /// Returns the name of this entry in a store.
     pub(crate) fn reference(&self) -> Option<&str> {
         self.annotations.get(REF_NAME).map(String::as_str)
     }
 }
 
 impl Image {
-    /// An image of these, as ours are.
+    /// Makes an image manifest of this store's form.
     pub(crate) fn new(config: Descriptor, layers: Vec<Descriptor>) -> Self {
         let media_type = Some(MANIFEST_TYPE.to_owned());
         Self { schema_version: 2, media_type, config, layers, annotations: BTreeMap::new() }
     }
 
-    /// The layer that is the module, if it is the only one.
+    /// Returns the layer that is the module, if it is the only layer.
     #[must_use]
     pub fn module(&self) -> Option<&Descriptor> {
         let is_module = |layer: &&Descriptor| {
@@ -180,15 +180,15 @@ impl Image {
     }
 }
 
-/// Everything about a module that goes into the store beside its bytes; equal
-/// for equal modules, so that pushing twice changes nothing, and a signature of the image is one
-/// of the module.
+/// Makes the documents of a module. Deterministic: equal modules have equal documents, so that
+/// pushing twice changes nothing, and a signature of the image is one of the module.
 ///
 /// # Errors
-/// Never in fact: texts and numbers become JSON.
+/// Never in practice: strings and numbers always serialize.
 pub fn documents(wasm: &[u8], manifest: &Manifest) -> serde_json::Result<Documents> {
     let module = Descriptor::of(MODULE_TYPE, wasm);
-    // The layout knows wasip1 (core modules) and wasip2 (components), nothing without WASI.
+    // Artifact layout values: wasip1 (core modules) and wasip2 (components); there is none for
+    // modules without WASI.
     let config = Config { architecture: "wasm", os: "wasip1", layer_digests: [module.digest] };
     let config = serde_json::to_vec(&config)?;
     let mut image = Image::new(Descriptor::of(CONFIG_TYPE, &config), vec![module]);
@@ -201,7 +201,8 @@ pub fn documents(wasm: &[u8], manifest: &Manifest) -> serde_json::Result<Documen
     Ok(Documents { config, image, entry })
 }
 
-/// What the manifest says, for tools that read no Wasm; the module's own section is what counts.
+/// Returns the manifest as annotations, for tools that do not read Wasm. The module's own section
+/// is authoritative.
 fn annotations(manifest: &Manifest) -> BTreeMap<String, String> {
     let levels: Vec<&str> = manifest.levels.iter().map(|level| level.name()).collect();
     let mut annotations: BTreeMap<String, String> = [

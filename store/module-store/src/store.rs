@@ -1,13 +1,12 @@
-//! The store: put, get, resolve, list, remove.
+//! Store operations: put, get, resolve, list, remove.
 //!
-//! Blobs are written before what points at them and removed after it, each by
-//! an atomic rename, so a reader without a lock and a crash at any moment meet
-//! a store that is whole.
+//! A blob is written before anything that points at it and removed after it, each by an atomic
+//! rename. A reader without the lock, and a crash at any moment, therefore see a consistent store.
 
+mod cache;
 mod catalogue;
 mod directory;
 mod entries;
-mod known;
 pub mod signatures;
 
 use std::collections::BTreeSet;
@@ -24,78 +23,78 @@ use trust::{Signature, Signer};
 use crate::digest::{ALGORITHM, Digest, PREFIX_LENGTH_MIN};
 use crate::error::StoreError;
 use crate::layout::{self, Descriptor, Image, MANIFEST_TYPE, REF_NAME};
-pub use catalogue::{Catalogue, Held};
+use cache::Latest;
+pub use catalogue::{Catalogue, CatalogueEntry};
 use directory::Directory;
 pub use directory::{DOCUMENT_LENGTH_MAX, MODULE_LENGTH_MAX};
-use known::Latest;
 use signatures::VerifiedModule;
 
-/// A directory of modules.
+/// Directory of modules in OCI image layout.
 #[derive(Clone, Debug)]
 pub struct Store {
     directory: Arc<Directory>,
     catalogue: Arc<Latest<Catalogue>>,
 }
 
-/// A module as `tam list --modules` shows it.
+/// Entry of `tam list --modules`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredModule {
-    /// The digest of its bytes: its name.
+    /// Digest of the module, by which it is named.
     pub digest: Digest,
-    /// `monitor:0.1.0`, unless a later push took the name.
+    /// Name such as `monitor:0.1.0`, unless a later push took it over.
     pub reference: Option<String>,
-    /// Its name as its image says.
+    /// Module name in its image.
     pub name: Option<String>,
-    /// Its version as its image says.
+    /// Version in its image.
     pub version: Option<String>,
-    /// One line for people.
+    /// One-line description.
     pub description: Option<String>,
-    /// Its length in bytes.
+    /// Length of the module in bytes.
     pub bytes: u64,
-    /// The digest of its image manifest: what other registry tools call its digest.
+    /// Digest of its image manifest, which other registry tools call its digest.
     pub image: Digest,
 }
 
-/// Who has the name of a module that is stored.
+/// Policy for the name of a module that is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Naming {
-    /// It has, whoever had it before.
+    /// The module takes the name, also from another one.
     TakeOver,
-    /// It has unless another module does.
+    /// The module takes the name only if it is free.
     IfFree,
 }
 
-/// What is in a store.
+/// Content of a store.
 #[derive(Debug, Default)]
 pub struct Listing {
-    /// Modules, by reference and digest.
+    /// Modules, ordered by reference and digest.
     pub modules: Vec<StoredModule>,
     /// Images that cannot be used, with the reason.
     pub refused: Vec<(Digest, StoreError)>,
 }
 
 impl Store {
-    /// Opens a store, and makes one of a directory that is empty or not there.
+    /// Opens a store; creates it if the directory is empty or does not exist.
     ///
     /// # Errors
-    /// When the directory holds something else or cannot be made.
+    /// The directory contains something else, or cannot be created.
     pub fn open(directory: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let directory = Arc::new(Directory::open(directory.into())?);
         Ok(Self { directory, catalogue: Arc::default() })
     }
 
-    /// Its directory.
+    /// Returns the directory of the store.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Stores a module that `abi::check` has accepted, and gives it the name
-    /// `name:version` of its manifest. Putting it again changes nothing; another
-    /// module with that name takes it over, and the first one keeps its digest.
+    /// Stores a module that `abi::check` has accepted, under the name `name:version` of its
+    /// manifest. Idempotent. A module takes over its name from another one, which remains available
+    /// by its digest.
     ///
     /// # Errors
-    /// When it is too large or cannot be written; then what was there before still is.
+    /// The module is too large or cannot be written; the store is unchanged then.
     pub fn put(&self, wasm: &[u8], manifest: &Manifest) -> Result<Digest, StoreError> {
         let length = wasm.len() as u64;
         if length > MODULE_LENGTH_MAX {
@@ -109,11 +108,11 @@ impl Store {
         Ok(Digest::of(wasm))
     }
 
-    /// Stores a module with the image manifest that it came with, byte for byte, since that is
-    /// what signatures of it are about. Named like any other.
+    /// Stores a module with its original image manifest, byte for byte, since signatures are about
+    /// that. Named as by [`Store::put`].
     ///
     /// # Errors
-    /// When the image is not one of this module, or as [`Store::put`].
+    /// The image does not contain this module; errors of [`Store::put`].
     pub fn put_image(
         &self,
         image: &[u8],
@@ -121,15 +120,15 @@ impl Store {
         wasm: &[u8],
         manifest: &Manifest,
     ) -> Result<Digest, StoreError> {
-        self.put_its_image(image, config, wasm, manifest, Naming::TakeOver)
+        self.put_with_image(image, config, wasm, manifest, Naming::TakeOver)
     }
 
-    /// Stores a module that somebody named by its digest, with the image manifest and config of
-    /// another tool if it has some. A name that another module has stays that one's.
+    /// Stores a module that was requested by its digest, with another tool's image manifest and
+    /// config if it has them. Leaves a name that another module has.
     ///
     /// # Errors
-    /// As [`Store::put`] and [`Store::put_image`].
-    pub fn put_beside(
+    /// Errors of [`Store::put`] and [`Store::put_image`].
+    pub fn put_keeping_names(
         &self,
         foreign: Option<(&[u8], &[u8])>,
         wasm: &[u8],
@@ -144,10 +143,10 @@ impl Store {
                 (own.image.as_slice(), own.config.as_slice())
             }
         };
-        self.put_its_image(image, config, wasm, manifest, Naming::IfFree)
+        self.put_with_image(image, config, wasm, manifest, Naming::IfFree)
     }
 
-    fn put_its_image(
+    fn put_with_image(
         &self,
         image: &[u8],
         config: &[u8],
@@ -171,10 +170,10 @@ impl Store {
         Ok(digest)
     }
 
-    /// Gives a module one more name, which leads to it alone from now on.
+    /// Adds a name to a module; the name no longer points at any other module.
     ///
     /// # Errors
-    /// When the module is not there, or the store cannot be written.
+    /// The module does not exist, or the store cannot be written.
     pub fn tag(&self, module: &Digest, reference: &str) -> Result<(), StoreError> {
         let lock = self.directory.lock()?;
         let mut index = self.directory.index_to_change()?;
@@ -192,7 +191,7 @@ impl Store {
         self.directory.write_index(&lock, index)
     }
 
-    /// Writes the blobs of an image, and the entry that leads to it.
+    /// Writes the blobs of an image and its index entry.
     fn put_blobs(
         &self,
         blobs: &[&[u8]],
@@ -220,7 +219,7 @@ impl Store {
                 other.annotations.remove(REF_NAME);
             }
         }
-        // An entry without a name is not needed beside one with; other names stay.
+        // An unnamed entry is redundant beside a named one; other names stay.
         let is_idle =
             |other: &Descriptor| other.digest == entry.digest && other.reference().is_none();
         index.manifests.retain(|other| !is_idle(other));
@@ -228,10 +227,10 @@ impl Store {
         self.directory.write_index(&lock, index)
     }
 
-    /// The documents of an image that is in the store.
+    /// Returns the documents of an image in the store.
     ///
     /// # Errors
-    /// When it is not there, damaged, or holds no module.
+    /// The image does not exist, is damaged, or contains no module.
     pub fn documents(&self, image: &Digest) -> Result<layout::Documents, StoreError> {
         let entry =
             self.directory.index()?.manifests.iter().find(|entry| entry.digest == *image).cloned();
@@ -244,10 +243,10 @@ impl Store {
         Ok(layout::Documents { config: read(&found.config.digest)?, image: read(image)?, entry })
     }
 
-    /// The bytes of a module, compared with its digest.
+    /// Reads a module and verifies its digest.
     ///
     /// # Errors
-    /// When it is not there, damaged, or cannot be read.
+    /// The module does not exist, is damaged, or cannot be read.
     pub fn get(&self, digest: &Digest) -> Result<Vec<u8>, StoreError> {
         match self.directory.read_blob(digest, MODULE_LENGTH_MAX)? {
             Some(bytes) => Ok(bytes),
@@ -255,20 +254,21 @@ impl Store {
         }
     }
 
-    /// Whether there is a file for a module of this digest; its bytes are compared when it is read.
+    /// Returns true if a file for a module of this digest exists; its content is verified when it
+    /// is read.
     #[must_use]
     pub fn has(&self, digest: &Digest) -> bool {
         self.directory.blob_path(digest).is_file()
     }
 
-    /// What is in the store; one damaged image does not hide the others.
+    /// Lists the content. A damaged image does not prevent listing the others.
     ///
     /// # Errors
-    /// When `index.json` cannot be read.
+    /// `index.json` cannot be read.
     pub fn list(&self) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
         for entry in &self.directory.index()?.manifests {
-            if signatures::is_one(entry) {
+            if signatures::is_signature_image(entry) {
                 continue;
             }
             match self.module_of(entry) {
@@ -280,11 +280,12 @@ impl Store {
         Ok(listing)
     }
 
-    /// The digest of the one module that is meant by `monitor`, `monitor:0.1.0`, `sha256:…`, or
-    /// at least [`PREFIX_LENGTH_MIN`] of a digest's first digits. Names come before digits.
+    /// Resolves a reference to the digest of one module: `monitor`, `monitor:0.1.0`, `sha256:…`, or
+    /// at least [`PREFIX_LENGTH_MIN`] leading digits of a digest. Names take precedence over
+    /// digits.
     ///
     /// # Errors
-    /// When none or several are meant, or the one that is meant is damaged.
+    /// No module or several match, or the module is damaged.
     pub fn resolve(&self, wanted: &str) -> Result<Digest, StoreError> {
         let is_named = |reference: Option<&str>| {
             reference.is_some_and(|reference| {
@@ -317,11 +318,11 @@ impl Store {
         Err(self.not_found(wanted, &modules))
     }
 
-    /// Removes a module, named by its own digest or that of its image, and what
-    /// no other module needs. Returns the names that it had.
+    /// Removes a module, given by its digest or that of its image, with all blobs that no other
+    /// module needs. Returns the names that it had.
     ///
     /// # Errors
-    /// When there is no such module, or the store cannot be written.
+    /// There is no such module, or the store cannot be written.
     pub fn remove(&self, digest: &Digest) -> Result<Vec<String>, StoreError> {
         let lock = self.directory.lock()?;
         let mut index = self.directory.index_to_change()?;
@@ -381,7 +382,7 @@ impl Store {
         }
     }
 
-    /// The module that an index entry leads to, and its image, of what lies there now.
+    /// Reads the module and the image that an index entry points at.
     fn module_of(&self, entry: &Descriptor) -> Result<(StoredModule, Arc<Image>), StoreError> {
         let no_module = |found: String| StoreError::NoModule { image: entry.digest, found };
         if entry.media_type != MANIFEST_TYPE {
@@ -405,11 +406,11 @@ impl Store {
         Ok((stored, image))
     }
 
-    /// Returns the modules that can be asked for now, listed anew when the store has changed. A
-    /// damaged image is left out.
+    /// Returns the index of blobs that others may request, rebuilt if the store has changed.
+    /// Damaged images are omitted.
     ///
     /// # Errors
-    /// When `index.json` cannot be read.
+    /// `index.json` cannot be read.
     pub fn catalogue(&self) -> Result<Arc<Catalogue>, StoreError> {
         let stamp = self.directory.stamp()?;
         if let Some(known) = self.catalogue.of(&stamp) {
@@ -420,21 +421,21 @@ impl Store {
         Ok(catalogue)
     }
 
-    /// The bytes of any blob, compared with its digest; none when it is not there.
+    /// Reads any blob and verifies its digest; `None` if it does not exist.
     ///
     /// # Errors
-    /// When it is longer than `limit`, damaged, or cannot be read.
+    /// The blob is longer than `limit`, damaged, or cannot be read.
     pub fn blob(&self, digest: &Digest, limit: u64) -> Result<Option<Vec<u8>>, StoreError> {
         self.directory.read_blob(digest, limit)
     }
 
-    /// Returns the entries that a reference may mean, those of signatures left out: of this name
-    /// (`monitor:0.1.0`, `v1`), else of a name that begins so (`monitor`), else whose own digest or
-    /// whose module's begins with these digits, at least [`PREFIX_LENGTH_MIN`]. All for the empty
-    /// reference.
+    /// Returns the index entries that a reference matches, without those of signatures: entries of
+    /// this name (`monitor:0.1.0`, `v1`), else entries whose name begins so (`monitor`), else
+    /// entries whose digest or module's digest begins with these digits, at least
+    /// [`PREFIX_LENGTH_MIN`]. The empty reference matches all.
     ///
     /// # Errors
-    /// When there is none.
+    /// No entry matches.
     pub fn entries(&self, wanted: &str) -> Result<Vec<Descriptor>, StoreError> {
         match entries::find(&self.directory, wanted)? {
             Some(found) => Ok(found),
@@ -442,7 +443,7 @@ impl Store {
         }
     }
 
-    /// Makes the error that a reference leads to several modules by these entries.
+    /// Makes the error of a reference that matches several modules.
     #[must_use]
     pub fn ambiguous(&self, wanted: &str, entries: &[Descriptor]) -> StoreError {
         let name = |entry: &Descriptor| entry.reference().map_or(entry.digest.short(), shown);
@@ -453,11 +454,11 @@ impl Store {
         }
     }
 
-    /// A module with its signatures, of one reading. Whether they are enough is for the caller to
-    /// say.
+    /// Reads a module together with its signatures, and verifies both. Whether the signers suffice
+    /// is decided by the caller.
     ///
     /// # Errors
-    /// When the module is not there or damaged, or its signatures are.
+    /// The module does not exist, or it or its signatures are damaged.
     pub fn verified(
         &self,
         digest: &Digest,
@@ -467,10 +468,10 @@ impl Store {
         Ok(VerifiedModule { digest: *digest, wasm, verified: self.signers(digest, known)? })
     }
 
-    /// Returns the signers of a module, as far as the store knows them.
+    /// Verifies all signatures of a module in the store and returns its signers.
     ///
     /// # Errors
-    /// When its signatures are damaged.
+    /// The signatures are damaged.
     pub fn signers(
         &self,
         digest: &Digest,
@@ -479,39 +480,39 @@ impl Store {
         signatures::signers(&self.directory, digest, known)
     }
 
-    /// The images that hold this module: one, unless other tools made more of it.
+    /// Returns the images that contain this module: one, unless other tools made more of them.
     ///
     /// # Errors
-    /// When `index.json` cannot be read.
+    /// `index.json` cannot be read.
     pub fn images_of(&self, module: &Digest) -> Result<BTreeSet<Digest>, StoreError> {
         signatures::images_of(&self.directory, module)
     }
 
-    /// The signatures of an image, none of them verified.
+    /// Returns the signatures of an image, unverified.
     ///
     /// # Errors
-    /// When they are damaged.
+    /// The signatures are damaged.
     pub fn signatures(&self, image: &Digest) -> Result<Vec<Signature>, StoreError> {
         signatures::signatures(&self.directory, image)
     }
 
-    /// Keeps a signature of an image beside those that there are.
+    /// Adds a signature to those of an image.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// The store cannot be written.
     pub fn put_signature(&self, image: &Digest, signature: &Signature) -> Result<(), StoreError> {
         signatures::put(&self.directory, image, signature)
     }
 }
 
 impl StoredModule {
-    /// How to refer to it.
+    /// Returns the reference for messages: the name, or else the digest.
     fn shown(&self) -> String {
         self.reference.clone().unwrap_or_else(|| self.digest.short())
     }
 }
 
-/// A reference of a stranger, fit for a message.
+/// Returns untrusted text in a form fit for a message.
 fn shown(text: &str) -> String {
     text.chars().take(96).flat_map(char::escape_debug).collect()
 }

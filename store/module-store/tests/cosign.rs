@@ -1,4 +1,4 @@
-//! A signature that cosign has made of a golden module, as it came (vectors/cosign).
+//! Compatibility with cosign: its signature of a golden module, byte for byte (vectors/cosign).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn file(name: &str) -> Vec<u8> {
     std::fs::read(root.join("vectors").join(name)).unwrap()
 }
 
-/// The golden module's image, cosign's signature of it, and the key.
+/// Returns the golden module's image, cosign's signature of it, and the key.
 fn cosigned() -> (ImageDigest, Signature, BTreeSet<Signer>) {
     let wasm = file("v1/abi/monitor.wasm");
     let checked = abi::Unverified(&wasm).check().unwrap();

@@ -1,8 +1,8 @@
 //! References to modules in registries: `HOST[:PORT]/NAME[:TAG|@sha256:…]`.
 //!
-//! A reference names its registry: nothing is asked of a registry that nobody named, and a module
-//! of the local store is never mistaken for one of a registry. Sources: OCI distribution
-//! specification 1.1, "Pulling manifests", for names and tags.
+//! A reference always names its registry: there is no default registry, and no confusion with
+//! modules of the local store. Source: OCI distribution specification 1.1, "Pulling manifests", for
+//! names and tags.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,44 +10,44 @@ use std::str::FromStr;
 
 use module_store::Digest;
 
-/// Longest name with its registry, in bytes (distribution specification: clients may not take
-/// more than 255).
+/// Longest name with its registry, in bytes (distribution specification: clients may limit it to
+/// 255).
 pub const NAME_LENGTH_MAX: usize = 255;
-/// Longest tag (the specification).
+/// Longest tag, in bytes (distribution specification).
 pub const TAG_LENGTH_MAX: usize = 128;
-/// What skopeo writes in front, which may be left out.
+/// Optional prefix, which skopeo writes.
 const SCHEME: &str = "docker://";
 
-/// Whom to ask.
+/// Address of a registry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Registry {
-    /// A name or an address, without the brackets of IPv6.
+    /// Host name or IP address, without the brackets of IPv6.
     pub host: String,
-    /// None: that of the scheme.
+    /// TCP port; `None` for the default of the scheme.
     pub port: Option<u16>,
 }
 
-/// Which module of a name.
+/// Tag or digest of a reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// What the registry has under it now.
+pub enum TagOrDigest {
+    /// Tag, which the registry resolves.
     Tag(String),
-    /// This image manifest.
+    /// Digest of an image manifest.
     Digest(Digest),
 }
 
-/// What to pull, or where to push to.
+/// Reference to a module in a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// Whom to ask.
+    /// Registry.
     pub registry: Registry,
-    /// The repository in it, `team/monitor`.
+    /// Repository in the registry, such as `team/monitor`.
     pub name: String,
-    /// Which of it; nothing: `latest` when pulled, the module's version when pushed.
-    pub place: Option<Place>,
+    /// Tag or digest. `None` means `latest` for a pull, and the module's version for a push.
+    pub tag_or_digest: Option<TagOrDigest>,
 }
 
-/// A text that is no reference. Whose fault: who wrote it.
+/// Parse error of a reference. The fault of its author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is no reference to a registry: {why}; write HOST[:PORT]/NAME[:TAG|@sha256:…]")]
 pub struct ReferenceError {
@@ -56,7 +56,7 @@ pub struct ReferenceError {
 }
 
 impl Registry {
-    /// Whether it is this machine.
+    /// Returns true if the host is this machine.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         let address = self.host.parse::<IpAddr>();
@@ -64,8 +64,8 @@ impl Registry {
     }
 }
 
-/// Whether a text means a registry rather than a file or a name of the local store: its first
-/// part is a host with a dot or a port, or `localhost`.
+/// Returns true if the text refers to a registry rather than to a file or a name of the local
+/// store: its first component is a host with a dot or a port, or `localhost`.
 #[must_use]
 pub fn is_reference(text: &str) -> bool {
     text.starts_with(SCHEME)
@@ -101,9 +101,10 @@ impl FromStr for Reference {
         if tag.is_some_and(|tag| !is_tag(tag)) {
             return Err(wrong("tags are letters, digits, '.', '_' and '-', 128 at most"));
         }
-        // A digest says more than a tag beside it.
-        let place = digest.map(Place::Digest).or(tag.map(|tag| Place::Tag(tag.to_owned())));
-        Ok(Self { registry, name: name.to_owned(), place })
+        // The digest takes precedence over a tag beside it.
+        let tag_or_digest =
+            digest.map(TagOrDigest::Digest).or(tag.map(|tag| TagOrDigest::Tag(tag.to_owned())));
+        Ok(Self { registry, name: name.to_owned(), tag_or_digest })
     }
 }
 
@@ -137,7 +138,7 @@ impl FromStr for Registry {
     }
 }
 
-/// `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`, and the same again behind slashes.
+/// Checks a name: components of `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`, separated by slashes.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let is_part = |part: &str| {
@@ -154,7 +155,7 @@ pub fn is_name(name: &str) -> bool {
     name.len() <= NAME_LENGTH_MAX && name.split('/').all(is_part)
 }
 
-/// `[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}`.
+/// Checks a tag: `[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}`.
 pub(crate) fn is_tag(tag: &str) -> bool {
     let is_first = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let is_part = |byte: u8| is_first(byte) || matches!(byte, b'.' | b'-');
@@ -174,7 +175,7 @@ impl fmt::Display for Registry {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TagOrDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tag(tag) => f.write_str(tag),
@@ -186,9 +187,9 @@ impl fmt::Display for Place {
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.registry, self.name)?;
-        match &self.place {
-            Some(Place::Tag(tag)) => write!(f, ":{tag}"),
-            Some(Place::Digest(digest)) => write!(f, "@{digest}"),
+        match &self.tag_or_digest {
+            Some(TagOrDigest::Tag(tag)) => write!(f, ":{tag}"),
+            Some(TagOrDigest::Digest(digest)) => write!(f, "@{digest}"),
             None => Ok(()),
         }
     }
@@ -215,11 +216,11 @@ mod tests {
             assert!(is_reference(text), "{text}");
         }
         let both: Reference = format!("ghcr.io/monitor:1@{DIGEST}").parse().unwrap();
-        assert_eq!(both.place, Some(Place::Digest(DIGEST.parse().unwrap())));
+        assert_eq!(both.tag_or_digest, Some(TagOrDigest::Digest(DIGEST.parse().unwrap())));
     }
 
     #[test]
-    fn what_is_no_reference_is_refused() {
+    fn an_invalid_reference_is_refused() {
         let long = format!("ghcr.io/{}", "a".repeat(NAME_LENGTH_MAX));
         let tag = format!("ghcr.io/a:{}", "t".repeat(TAG_LENGTH_MAX + 1));
         for bad in [

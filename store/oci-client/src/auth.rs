@@ -1,7 +1,8 @@
-//! Who we are to a registry: credentials as docker keeps them, and tokens that they buy.
+//! Authentication at registries: credentials in docker's format, and bearer tokens that are
+//! obtained with them.
 //!
 //! Sources: distribution, docs "Token Authentication Specification"; RFC 7617 (Basic), RFC 6750
-//! (Bearer); docker's `config.json`, in which skopeo, podman, oras and cosign look as well.
+//! (Bearer); docker's `config.json`, which skopeo, podman, oras and cosign read as well.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,10 +16,10 @@ use crate::address::Registry;
 use crate::error::RepositoryError;
 use crate::limits::TOKEN_LENGTH_MAX;
 
-/// Longest `config.json`, in bytes: some thousand registries.
+/// Longest `config.json` in bytes: some thousand registries.
 const FILE_LENGTH_MAX: u64 = 1 << 20;
 
-/// A name and a password, never printed.
+/// User name and password; never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     user: String,
@@ -31,12 +32,12 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// A token that is shown as it is, never printed.
+/// Bearer token that is sent unchanged; never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(HeaderValue);
 
 impl Token {
-    /// This one; none when it can be no header, or is too long for one.
+    /// Makes a token; `None` if it is not a valid header value, or too long.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let is_token = !text.is_empty() && text.len() <= TOKEN_LENGTH_MAX;
@@ -67,16 +68,17 @@ struct Auth {
 }
 
 impl Credentials {
-    /// These.
+    /// Makes credentials.
     #[must_use]
     pub fn new(user: &str, password: &str) -> Self {
         Self { user: user.to_owned(), password: password.to_owned() }
     }
 
-    /// What `config.json` has for a registry; none when there is no file, or nothing in it.
+    /// Returns the credentials in a `config.json` for a registry; `None` if the file does not exist
+    /// or has none.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// The file cannot be read.
     pub fn of_file(path: &Path, registry: &Registry) -> Result<Option<Self>, RepositoryError> {
         let wrong =
             |why: String| RepositoryError::Credentials { path: path.display().to_string(), why };
@@ -90,9 +92,9 @@ impl Credentials {
         Self::of_config(&text, registry).map_err(wrong)
     }
 
-    /// The same for what such a file holds.
+    /// Returns the credentials for a registry in the text of a `config.json`.
     fn of_config(text: &[u8], registry: &Registry) -> Result<Option<Self>, String> {
-        // An error of the parser may quote what it found, so only its place is said.
+        // Parse errors may quote secrets, so only their position is reported.
         let config: Config = serde_json::from_slice(text)
             .map_err(|error| format!("line {} is no valid configuration", error.line()))?;
         let wanted = registry.to_string();
@@ -104,7 +106,7 @@ impl Credentials {
             return Ok(None);
         };
         if found.auth.is_empty() {
-            // It is in a credential helper, which is not asked.
+            // Entry of a credential helper, which is not run.
             return Ok(None);
         }
         let bytes = Base64::decode_vec(&found.auth).ok();
@@ -115,7 +117,7 @@ impl Credentials {
         Ok(Some(Self::new(user, password)))
     }
 
-    /// Where docker has it: `$DOCKER_CONFIG/config.json`, else `~/.docker/config.json`.
+    /// Returns docker's default path: `$DOCKER_CONFIG/config.json`, else `~/.docker/config.json`.
     #[must_use]
     pub fn usual_file() -> Option<PathBuf> {
         let of = |name| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -124,40 +126,40 @@ impl Credentials {
         folder.or_else(home).map(|folder| folder.join("config.json"))
     }
 
-    /// As the header `Authorization`.
+    /// Returns the value of the header `Authorization`.
     pub(crate) fn basic(&self) -> Option<HeaderValue> {
         let pair = Base64::encode_string(format!("{}:{}", self.user, self.password).as_bytes());
         secret(&format!("Basic {pair}"))
     }
 }
 
-/// A header that is never printed.
+/// Makes a header value that is never printed.
 fn secret(text: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(text).ok()?;
     value.set_sensitive(true);
     Some(value)
 }
 
-/// What a registry wants to see.
+/// Authentication that a registry requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Challenge {
-    /// A name and a password.
+    /// User name and password (RFC 7617).
     Basic,
-    /// A token of somebody else.
+    /// Bearer token of a token server (RFC 6750).
     Bearer {
-        /// Where it is given.
+        /// URL of the token server.
         realm: String,
-        /// What for.
+        /// Service that the token is for.
         service: Option<String>,
-        /// To do what.
+        /// Access that the token grants.
         scope: Option<String>,
     },
 }
 
 impl Challenge {
-    /// What is wanted, by the headers `WWW-Authenticate`, each of which may have several challenges
-    /// (RFC 9110, 11.6.1): a token rather than a password, as a token may be had without one. None
-    /// when it is neither of the two.
+    /// Returns the challenge to answer, from the headers `WWW-Authenticate`, each of which may have
+    /// several (RFC 9110, 11.6.1). Bearer is preferred to Basic, since a token may be available
+    /// without a password. `None` if there is neither.
     #[must_use]
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let texts = headers.get_all(WWW_AUTHENTICATE).iter();
@@ -167,7 +169,7 @@ impl Challenge {
         found.iter().find(is_token).or(found.first()).cloned()
     }
 
-    /// Those of one header that are known.
+    /// Returns the known challenges of one header.
     #[must_use]
     pub fn all_of(header: &str) -> Vec<Self> {
         let Ok(challenges) = parse_challenges(header) else { return Vec::new() };
@@ -193,7 +195,7 @@ struct TokenAnswer {
     access_token: Option<String>,
 }
 
-/// A token server's answer as the header `Authorization`.
+/// Returns the header `Authorization` for a token server's response.
 pub(crate) fn bearer(answer: &[u8]) -> Result<HeaderValue, String> {
     let answer: TokenAnswer =
         serde_json::from_slice(answer).map_err(|_| "it is no token answer")?;
@@ -203,7 +205,7 @@ pub(crate) fn bearer(answer: &[u8]) -> Result<HeaderValue, String> {
     token.map(|token| token.0)
 }
 
-/// The query that asks for a token.
+/// Returns the query of a request to a token server.
 pub(crate) fn token_query(service: Option<&str>, scope: &str) -> String {
     let mut query = format!("scope={}", encoded(scope));
     if let Some(service) = service {
@@ -212,7 +214,7 @@ pub(crate) fn token_query(service: Option<&str>, scope: &str) -> String {
     query
 }
 
-/// Percent-encoded (RFC 3986, section 2.1), but for what needs none.
+/// Percent-encodes text (RFC 3986, section 2.1), except unreserved characters.
 pub(crate) fn encoded(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let one = |byte: u8| {
@@ -231,7 +233,7 @@ mod tests {
 
     #[test]
     fn credentials_are_found_by_registry() {
-        // "alice:secret" and "bob:a:b".
+        // Encodings of "alice:secret" and "bob:a:b".
         let text = br#"{"auths":{"https://ghcr.io/v1/":{"auth":"YWxpY2U6c2VjcmV0"},"localhost:5000":{"auth":"Ym9iOmE6Yg=="},"held.io":{}},"credsStore":"x"}"#;
         let of = |name: &str| Credentials::of_config(text, &registry(name)).unwrap();
         assert_eq!(of("ghcr.io"), Some(Credentials::new("alice", "secret")));
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_file_is_told_without_its_secrets() {
+    fn an_invalid_file_is_reported_without_its_secrets() {
         for (text, says) in [
             ("{\n\"auths\":7}", "line 2"),
             (r#"{"auths":{"h.io":{"auth":"c2VjcmV0"}}}"#, "no user and password"),
@@ -273,7 +275,7 @@ mod tests {
         };
         assert_eq!(of(&[header]), Some(bearer.clone()));
         assert_eq!(of(&["Basic realm=\"x\""]), Some(Challenge::Basic));
-        // Parameters in any order, schemes in any case, several challenges, in one line or more.
+        // Parameters in any order, schemes in any case, several challenges in one header or more.
         let odd = r#"bearer scope="repository:a/b:pull,push" , service="r.io",realm="https://auth.io/token""#;
         let two = format!(r#"Basic realm="a \"b\"", {header}"#);
         for lines in [&[odd][..], &[&two], &["BASIC realm=x", odd], &["Negotiate", "\"", header]] {

@@ -1,5 +1,5 @@
-//! A registry: manifests and blobs by name and digest, with retries, resuming and the right to
-//! ask.
+//! Registry client: manifests and blobs by name and digest, with retries, resumption and
+//! authentication.
 //!
 //! Source: OCI distribution specification 1.1.
 
@@ -17,9 +17,9 @@ use jiff::fmt::rfc2822;
 use module_store::layout::{Descriptor, INDEX_TYPE, MANIFEST_TYPE};
 use module_store::{DOCUMENT_LENGTH_MAX, Digest};
 
-use crate::address::{Place, Registry};
+use crate::address::{Registry, TagOrDigest};
 use crate::auth::{Challenge, Credentials, Token, bearer, token_query};
-use crate::error::{ROUND, RepositoryError};
+use crate::error::{RepositoryError, TOO_MANY_REDIRECTS};
 use crate::http::{Answer, Call, Connections, Http, Reach, Scheme, Target, Transport};
 use crate::image::{DOCKER_INDEX_TYPE, DOCKER_MANIFEST_TYPE, ManifestBytes};
 use crate::limits::{
@@ -31,34 +31,34 @@ use crate::peer::Peer;
 
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 
-/// How a registry is spoken to.
+/// Settings of a client.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Whether with TLS.
+    /// Use of TLS.
     pub encryption: Encryption,
-    /// Who we are, when the registry asks.
+    /// Credentials, used when the registry requires them.
     pub credentials: Option<Credentials>,
-    /// What each request of the registry shows, unasked.
+    /// Bearer token that is sent with each request to the registry.
     pub token: Option<Token>,
-    /// Beside what each request of the registry has.
+    /// Additional headers of each request to the registry.
     pub headers: HeaderMap,
-    /// For everything that is asked.
+    /// Time limit of all requests together.
     pub time_max: Duration,
-    /// Tries of one request, the first among them.
+    /// Largest number of attempts of one request, the first included.
     pub attempts_max: u32,
-    /// Those that are open; clones have the same.
+    /// Pool of open connections, shared by clones.
     pub connections: Connections,
 }
 
-/// Whether a registry is spoken to with TLS.
+/// Use of TLS for a registry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encryption {
-    /// Unless it is on this machine: there it has seldom a certificate.
+    /// TLS, except on this machine, where certificates are uncommon.
     #[default]
     Usual,
-    /// Also to this machine.
+    /// TLS, on this machine as well.
     Always,
-    /// Not even to another machine.
+    /// No TLS, to any machine.
     Never,
 }
 
@@ -76,10 +76,10 @@ impl Default for Settings {
     }
 }
 
-/// How much of what has come.
+/// Callback for progress: description, and bytes received so far.
 pub type Progress<'a> = &'a (dyn Fn(&str, u64) + Send + Sync);
 
-/// A registry that is asked.
+/// Client of one registry.
 pub struct Client {
     http: Http,
     registry: Target,
@@ -87,39 +87,39 @@ pub struct Client {
     state: Mutex<State>,
 }
 
-/// What is learnt of a registry while it is asked.
+/// State learnt about a registry from its responses.
 struct State {
     authorization: Option<HeaderValue>,
-    /// How near the registry itself is, once it has answered.
+    /// Network distance of the registry, after its first response.
     peer: Option<Peer>,
 }
 
-/// Who says that a target is to be asked.
+/// Origin of a target.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NamedBy {
     /// The operator: it is the registry.
     Operator,
-    /// The registry: a redirect, an upload's place, a token server.
+    /// The registry: a redirect, an upload location, or a token server.
     Registry,
 }
 
-/// What to get.
+/// Object to fetch.
 struct Wanted<'a> {
     path: String,
     accept: String,
     is_blob: bool,
     what: String,
-    /// At most so many bytes.
+    /// Largest length in bytes.
     limit: u64,
-    /// Exactly so many, where that is known.
+    /// Exact length in bytes, where it is known.
     declared: Option<u64>,
     scope: String,
     progress: Option<Progress<'a>>,
 }
 
 impl Client {
-    /// One that asks this registry by this transport; its time begins now. A registry of this
-    /// machine is asked without TLS, as docker and cosign do: it has seldom a certificate.
+    /// Makes a client; its time limit starts now. With [`Encryption::Usual`] a registry on this
+    /// machine is used without TLS, as by docker and cosign, since it rarely has a certificate.
     #[must_use]
     pub fn new(transport: Arc<dyn Transport>, registry: &Registry, settings: Settings) -> Self {
         let plain = match settings.encryption {
@@ -136,24 +136,24 @@ impl Client {
         Self { http, registry: target, settings, state }
     }
 
-    /// Whom it asks, for messages.
+    /// Returns the registry's address, for messages.
     #[must_use]
     pub fn target(&self) -> String {
         self.registry.to_string()
     }
 
-    /// A manifest. By its digest it is that one; by a tag it is what the registry has there now.
+    /// Fetches a manifest: the one of a digest, or the one that a tag points at now.
     ///
     /// # Errors
-    /// When it does not come, or is another one.
+    /// The manifest cannot be fetched, or has another digest.
     pub async fn manifest(
         &self,
         name: &str,
-        place: &Place,
+        tag_or_digest: &TagOrDigest,
     ) -> Result<ManifestBytes, RepositoryError> {
-        let what = format!("the manifest {name}:{place}");
+        let what = format!("the manifest {name}:{tag_or_digest}");
         let wanted = Wanted {
-            path: format!("/v2/{name}/manifests/{place}"),
+            path: format!("/v2/{name}/manifests/{tag_or_digest}"),
             accept: format!(
                 "{MANIFEST_TYPE}, {INDEX_TYPE}, {DOCKER_MANIFEST_TYPE}, {DOCKER_INDEX_TYPE}"
             ),
@@ -168,7 +168,8 @@ impl Client {
         let found = Digest::of(&bytes);
         let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         let said = text(CONTENT_DIGEST).and_then(|text| text.parse().ok());
-        let pinned = if let Place::Digest(digest) = place { Some(*digest) } else { said };
+        let pinned =
+            if let TagOrDigest::Digest(digest) = tag_or_digest { Some(*digest) } else { said };
         if let Some(wanted) = pinned.filter(|wanted| *wanted != found) {
             return Err(RepositoryError::OtherBytes { target: self.target(), what, found, wanted });
         }
@@ -177,10 +178,10 @@ impl Client {
         Ok(ManifestBytes { digest: found, media_type, bytes })
     }
 
-    /// A blob of the length and digest that its descriptor says.
+    /// Fetches a blob of the length and digest in its descriptor.
     ///
     /// # Errors
-    /// When it does not come, is longer than `limit`, or is another one.
+    /// The blob cannot be fetched, is longer than `limit`, or has another digest.
     pub async fn blob(
         &self,
         name: &str,
@@ -194,10 +195,10 @@ impl Client {
         self.blob_of(name, &blob.digest, Some(blob.size), limit, progress).await
     }
 
-    /// The same where nothing says how long it is.
+    /// Fetches a blob whose length is not known.
     ///
     /// # Errors
-    /// As [`Client::blob`].
+    /// Errors of [`Client::blob`].
     pub async fn blob_of(
         &self,
         name: &str,
@@ -225,7 +226,7 @@ impl Client {
         Err(RepositoryError::OtherBytes { target: self.target(), what, found, wanted: *digest })
     }
 
-    /// Gets something, again where it broke off.
+    /// Fetches an object; resumes and retries after an interruption.
     async fn fetch(&self, wanted: &Wanted<'_>) -> Result<(Vec<u8>, HeaderMap), RepositoryError> {
         let mut bytes = Vec::new();
         let mut attempt = 1;
@@ -243,7 +244,7 @@ impl Client {
         }
     }
 
-    /// Goes on behind the bytes that are there, if the registry can.
+    /// Requests the bytes after those received, if the registry supports ranges.
     async fn fetch_rest(
         &self,
         wanted: &Wanted<'_>,
@@ -254,7 +255,7 @@ impl Client {
         let accept = HeaderValue::from_str(&wanted.accept).expect("media types are a header");
         headers.insert(ACCEPT, accept);
         if !wanted.is_blob {
-            // What a tag leads to may have changed meanwhile.
+            // The tag may point at another manifest by now.
             bytes.clear();
         }
         if !bytes.is_empty() {
@@ -314,8 +315,7 @@ impl Client {
         RepositoryError::Broken { target, what, why: why.to_owned() }
     }
 
-    /// Sends a request to the registry and where redirects lead, with the right to ask where that
-    /// is wanted.
+    /// Sends a request to the registry, follows redirects, and authenticates where required.
     pub(crate) async fn exchange(
         &self,
         call: Call,
@@ -324,16 +324,16 @@ impl Client {
         self.exchange_at(&self.registry, NamedBy::Operator, call, scope).await
     }
 
-    /// Sends a request to where an answer of the registry to a request for `base` leads. `more` is
-    /// added to the query.
-    pub(crate) async fn exchange_there(
+    /// Sends a request to the location in a response of the registry to a request for `base`.
+    /// `more` is appended to the query.
+    pub(crate) async fn exchange_at_location(
         &self,
         (base, location): (&str, &str),
         more: &str,
         mut call: Call,
         scope: &str,
     ) -> Result<Answer, RepositoryError> {
-        let (target, path) = self.place(&self.registry, base, location)?;
+        let (target, path) = self.resolve_location(&self.registry, base, location)?;
         let join = if path.contains('?') { '&' } else { '?' };
         call.path = format!("{path}{join}{more}");
         self.exchange_at(&target, NamedBy::Registry, call, scope).await
@@ -350,7 +350,7 @@ impl Client {
         loop {
             let answer = self.follow(target.clone(), named_by, call.clone()).await?;
             let is_asked = answer.status == StatusCode::UNAUTHORIZED && !has_asked;
-            // Who else asks who we are is not told.
+            // Credentials are not sent to hosts other than the registry.
             if !is_asked || *answer.target() != self.registry {
                 return Ok(answer);
             }
@@ -365,7 +365,7 @@ impl Client {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a request and goes where it is sent on to.
+    /// Sends a request and follows redirects.
     async fn follow(
         &self,
         mut target: Target,
@@ -390,13 +390,13 @@ impl Client {
             let Some(location) = answer.header(LOCATION).map(str::to_owned) else {
                 return Ok(answer);
             };
-            (target, call.path) = self.place(&target, &call.path, &location)?;
+            (target, call.path) = self.resolve_location(&target, &call.path, &location)?;
             named_by = NamedBy::Registry;
         }
-        Err(self.redirected(&call.path, ROUND))
+        Err(self.redirected(&call.path, TOO_MANY_REDIRECTS))
     }
 
-    /// Sends one request, no further than its target may be.
+    /// Sends one request, within the reach of its target.
     async fn send(
         &self,
         target: &Target,
@@ -416,9 +416,10 @@ impl Client {
         Ok(answer)
     }
 
-    /// Says where a target may be. What the operator names may be anywhere. A registry on this
-    /// machine may lead anywhere, too; one on its link to itself; any other one, whose name may
-    /// lead elsewhere the next time, to other machines only.
+    /// Returns the addresses that a target may have. A target named by the operator is not
+    /// restricted. Redirects by a registry on this machine are not restricted either; one on a
+    /// directly connected network may redirect to itself and to remote machines; any other one,
+    /// whose name may resolve differently next time, only to remote machines.
     fn reach(&self, target: &Target, named_by: NamedBy) -> Reach {
         let peer = self.state().peer;
         let is_near = match peer {
@@ -438,8 +439,8 @@ impl Client {
         RepositoryError::Redirected { target: self.target(), to, why: why.to_owned() }
     }
 
-    /// Where a location leads to that answers a request to a target.
-    fn place(
+    /// Resolves a location in a response against the request.
+    fn resolve_location(
         &self,
         from: &Target,
         path: &str,
@@ -448,7 +449,7 @@ impl Client {
         location::resolve(from, path, location).map_err(|why| self.redirected(location, why))
     }
 
-    /// What makes the registry believe us.
+    /// Obtains the header `Authorization` for a challenge.
     async fn authorization(
         &self,
         challenge: &Challenge,
@@ -466,7 +467,7 @@ impl Client {
             let why = if is_known { "it does not know this token" } else { NO_PASSWORD };
             return basic.ok_or_else(|| denied(why));
         };
-        let (target, path) = self.place(&self.registry, &asked.path, realm)?;
+        let (target, path) = self.resolve_location(&self.registry, &asked.path, realm)?;
         let query = token_query(service.as_deref(), wanted.as_deref().unwrap_or(scope));
         let join = if path.contains('?') { '&' } else { '?' };
         let mut headers = HeaderMap::new();
@@ -499,7 +500,7 @@ impl Client {
         })
     }
 
-    /// What an answer means that is not the thing that was asked for.
+    /// Returns the error for a response that is not the requested object.
     pub(crate) async fn refused(
         &self,
         answer: Answer,
@@ -512,7 +513,7 @@ impl Client {
         }
         match status {
             StatusCode::NOT_FOUND => {
-                // The connection is good for the next question once its words are read.
+                // Reading the body makes the connection reusable.
                 let mut bytes = Vec::new();
                 let read = self.http.read(answer, ERROR_LENGTH_MAX, &mut bytes, |_| {});
                 let _ = tokio::time::timeout(NOT_FOUND_TIME_MAX, read).await;
@@ -525,7 +526,7 @@ impl Client {
             }
             _ => {
                 let mut bytes = Vec::new();
-                // What it says is only for people; without it the status has to do.
+                // The body is only for human readers; without it the status suffices.
                 let _ = self.http.read(answer, ERROR_LENGTH_MAX, &mut bytes, |_| {}).await;
                 let message = message(&bytes);
                 RepositoryError::Status { target, what, status: status.as_u16(), message }
@@ -544,8 +545,8 @@ fn blob_name(digest: &Digest) -> String {
     format!("the blob {digest}")
 }
 
-/// How long a registry wants us to wait: seconds, or a date by its own clock if it says what time
-/// that has, else by ours (RFC 9110, 10.2.3).
+/// Returns the delay that a registry asks for: seconds, or a date, which is compared with the
+/// registry's clock if it states the time, else with the local one (RFC 9110, 10.2.3).
 fn retry_after(answer: &Answer) -> Option<Duration> {
     let text = answer.header(RETRY_AFTER)?.trim();
     if let Ok(seconds) = text.parse() {
@@ -557,7 +558,7 @@ fn retry_after(answer: &Answer) -> Option<Duration> {
     Some(Duration::try_from(then.duration_since(now)).unwrap_or_default())
 }
 
-/// `bytes 1000-1999/2000`.
+/// Returns the first byte of a `Content-Range` such as `bytes 1000-1999/2000`.
 fn begin_of_range(answer: &Answer) -> Option<u64> {
     let text = answer.header(CONTENT_RANGE)?.strip_prefix("bytes ")?;
     text.split_once('-')?.0.parse().ok()
@@ -567,7 +568,7 @@ pub(crate) fn backoff(attempt: u32) -> Duration {
     BACKOFF_FIRST.saturating_mul(1 << (attempt - 1).min(16)).min(BACKOFF_MAX)
 }
 
-/// What a registry says is wrong: the first message of its JSON, or the first line.
+/// Returns the error message of a registry: the first one in its JSON, or else the first line.
 fn message(bytes: &[u8]) -> String {
     let document: Option<serde_json::Value> = serde_json::from_slice(bytes).ok();
     let said = document.as_ref().and_then(|document| {

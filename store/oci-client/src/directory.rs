@@ -1,5 +1,5 @@
-//! A module out of a directory in OCI image layout, whoever wrote it: as [`pull`](crate::pull()) has
-//! it from a registry, with the same images, archives and indexes, limits and checks.
+//! Reading a module from a directory in OCI image layout by any tool: the same images, archives,
+//! indexes, limits and checks as [`pull`](crate::pull()) from a registry.
 
 use module_store::layout::Descriptor;
 use module_store::{DOCUMENT_LENGTH_MAX, Digest, Store, StoreError};
@@ -10,11 +10,11 @@ use crate::limits::CONFIG_LENGTH_MAX;
 use crate::pull::{EMPTY, Pulled, Signed, check, layer_length_max, own_image, signable};
 use crate::unpack;
 
-/// Reads the module that a directory has under a name or digest; without one its only module.
+/// Reads the module that a directory has under a name or digest, or without one its only module.
 ///
 /// # Errors
-/// When there is none or several, it is no module, or a blob is missing, damaged, or of another
-/// length than is said.
+/// No module or several match, the content is no module, or a blob is missing, damaged, or of
+/// another length than its descriptor says.
 pub fn read(store: &Store, wanted: &str) -> Result<Pulled, RepositoryError> {
     let entries = store.entries(wanted)?;
     let mut images = images_of(store, wanted, &entries)?;
@@ -23,7 +23,7 @@ pub fn read(store: &Store, wanted: &str) -> Result<Pulled, RepositoryError> {
     let wasm = unpack::module(layer, first.packing)?;
     let checked = check(&wasm, &format!("{wanted} in {}", store.directory().display()))?;
     let own = own_image(&wasm, &checked.manifest);
-    // Where other tools made more images of the same module, ours is the one to take.
+    // Of several images of the same module, prefers the one in this store's form.
     images.sort_by_key(|image| image.manifest.digest != own);
     let (at, signatures) = signatures_of_any(store, &images)?;
     let chosen = &images[at];
@@ -39,31 +39,31 @@ pub fn read(store: &Store, wanted: &str) -> Result<Pulled, RepositoryError> {
     Ok(pulled)
 }
 
-/// The images of one module that entries lead to.
+/// Returns the images of one module that index entries lead to.
 fn images_of(
     store: &Store,
     wanted: &str,
     entries: &[Descriptor],
 ) -> Result<Vec<Chosen>, RepositoryError> {
-    // Modules of a directory are told apart by their names, not by digests.
-    let told = |error: ImageError| match (&error, entries.len()) {
-        (ImageError::Flavours(_) | ImageError::TooDeep, 2..) => {
+    // In a directory modules are told apart by names, not by digests.
+    let adapt_error = |error: ImageError| match (&error, entries.len()) {
+        (ImageError::SeveralModules(_) | ImageError::TooDeep, 2..) => {
             store.ambiguous(wanted, entries).into()
         }
         _ => RepositoryError::from(error),
     };
-    let mut walk = Walk::of_entries(entries.to_vec()).map_err(told)?;
+    let mut walk = Walk::of_entries(entries.to_vec()).map_err(adapt_error)?;
     while let Some(entry) = walk.needs() {
         let (digest, media_type) = (entry.digest, Some(entry.media_type.clone()));
         match store.blob(&digest, DOCUMENT_LENGTH_MAX) {
-            Ok(Some(bytes)) => walk.give(ManifestBytes { digest, media_type, bytes })?,
-            // A damaged image does not hide the others.
+            Ok(Some(bytes)) => walk.supply(ManifestBytes { digest, media_type, bytes })?,
+            // A damaged image does not prevent using the others.
             Ok(None) | Err(StoreError::Damaged { .. }) if walk.skip() => {}
             Ok(None) => return Err(missing(store, &digest)),
             Err(error) => return Err(error.into()),
         }
     }
-    walk.end().map_err(told)
+    walk.end().map_err(adapt_error)
 }
 
 fn signatures_of_any(
@@ -80,14 +80,14 @@ fn signatures_of_any(
 }
 
 fn config(store: &Store, config: &Descriptor) -> Result<Vec<u8>, RepositoryError> {
-    // The specification lets it be left out.
+    // The specification allows the config to be missing.
     if config.digest == Digest::of(EMPTY) {
         return Ok(EMPTY.to_vec());
     }
     blob(store, config, CONFIG_LENGTH_MAX)
 }
 
-/// A blob of the length that its descriptor says.
+/// Reads a blob of the length in its descriptor.
 fn blob(store: &Store, blob: &Descriptor, limit: u64) -> Result<Vec<u8>, RepositoryError> {
     let what = || format!("the blob {}", blob.digest);
     if blob.size > limit {

@@ -1,4 +1,4 @@
-//! Why nothing came of a pull or a push, and whose fault it is.
+//! Errors of pulls and pushes, and whose fault each is.
 
 use std::time::Duration;
 
@@ -6,157 +6,158 @@ use module_store::{Digest, StoreError};
 
 use crate::limits::{RATE_WINDOW, REDIRECTS_MAX, WINDOW_BYTES_MIN};
 
-/// What went wrong.
+/// Error of a pull or a push.
 #[derive(Debug, thiserror::Error)]
 pub enum RepositoryError {
-    /// Nobody answers. The network's fault, or the registry's.
+    /// No connection is possible. The network's fault, or the registry's.
     #[error("{target} cannot be reached: {why}")]
     Unreachable {
-        /// Who.
+        /// Host and port of the other end.
         target: String,
-        /// What the system said.
+        /// Error of the operating system.
         why: String,
     },
-    /// A connection that ended too soon.
+    /// The connection ended too early.
     #[error("{target} broke off while it sent {what}: {why}")]
     Broken {
-        /// Who.
+        /// Host and port of the other end.
         target: String,
-        /// What.
+        /// Object that was transferred.
         what: String,
-        /// How.
+        /// Cause of the interruption.
         why: String,
     },
-    /// Less than the least rate.
+    /// The transfer is slower than the least rate.
     #[error(
         "{target} is too slow with {what}: less than {WINDOW_BYTES_MIN} bytes in {} s",
         RATE_WINDOW.as_secs()
     )]
     TooSlow {
-        /// Who.
+        /// Host and port of the other end.
         target: String,
-        /// What.
+        /// Object that was transferred.
         what: String,
     },
-    /// Everything together took too long.
-    #[error("it took more than {} s, which is the limit", .0.as_secs())]
+    /// All requests together exceeded the time limit.
+    #[error("the transfer took more than {} s, which is the limit", .0.as_secs())]
     TookTooLong(Duration),
-    /// An answer that is none.
+    /// The response has an unexpected status.
     #[error("{target} answered {status} when asked for {what}{message}")]
     Status {
-        /// Who.
+        /// Host and port of the other end.
         target: String,
-        /// What.
+        /// Object that was requested.
         what: String,
-        /// The status of HTTP.
+        /// HTTP status.
         status: u16,
-        /// What it said, if it said something.
+        /// Message of the registry, or empty.
         message: String,
     },
-    /// It is not there, or the registry does not say so.
+    /// The object does not exist, or the registry conceals it.
     #[error("{target} does not have {what}")]
     NotFound {
-        /// Who.
+        /// Host and port of the other end.
         target: String,
-        /// What.
+        /// Object that was requested.
         what: String,
     },
-    /// The registry wants to know who asks, or does not like who it is.
-    #[error("{target} does not let us have {what}: {why}")]
+    /// The registry requires authentication, or refuses it.
+    #[error("{target} denies access to {what}: {why}")]
     Denied {
-        /// Who.
+        /// Host and port of the other end.
         target: String,
-        /// What.
+        /// Object that was requested.
         what: String,
-        /// Why, as far as is known.
+        /// Reason, as far as it is known.
         why: String,
     },
-    /// Other bytes than those of the digest. The registry's fault.
-    #[error("{target} sent something else for {what}: its digest is {found}, not {wanted}")]
+    /// The content has another digest than requested. The registry's fault.
+    #[error("{target} sent other content for {what}: its digest is {found}, not {wanted}")]
     OtherBytes {
-        /// Who.
+        /// Host and port of the other end.
         target: String,
-        /// What.
+        /// Object that was requested.
         what: String,
-        /// The digest of what came.
+        /// Digest of the content.
         found: Digest,
-        /// The digest that was asked for.
+        /// Requested digest.
         wanted: Digest,
     },
-    /// More than is taken.
+    /// The object is longer than its limit.
     #[error("{what} is longer than {limit} bytes, which is the limit")]
     TooLarge {
-        /// What.
+        /// Name of the object, such as `the blob sha256:…`.
         what: String,
-        /// The limit.
+        /// Limit in bytes.
         limit: u64,
     },
-    /// It has another length than its descriptor says.
+    /// The object is longer than its descriptor says.
     #[error("{what} is longer than the {declared} bytes that its manifest says")]
     Longer {
-        /// What.
+        /// Name of the object, such as `the blob sha256:…`.
         what: String,
-        /// What the descriptor says.
+        /// Length in the descriptor, in bytes.
         declared: u64,
     },
-    /// An answer that breaks the rules. The registry's fault.
+    /// The response violates the protocol. The registry's fault.
     #[error("{target} sent {what} that cannot be read: {why}")]
     Malformed {
-        /// Who.
+        /// Host and port of the other end.
         target: String,
-        /// What.
+        /// Object that was requested.
         what: String,
-        /// What is wrong with it.
+        /// Description of the violation.
         why: String,
     },
-    /// Round and round, or where nobody should be sent.
-    #[error("{target} sends us on to {to}: {why}")]
+    /// Redirects are too many, or lead to an invalid location.
+    #[error("{target} redirects to {to}, which is not followed: {why}")]
     Redirected {
-        /// Who.
+        /// Host that redirects.
         target: String,
-        /// Where to.
+        /// Location that it redirects to.
         to: String,
-        /// Why we do not go.
+        /// Reason why it is not followed.
         why: String,
     },
-    /// An address that a registry may not send anybody to; told as [`Self::Redirected`].
+    /// The location has an address to which a registry may not redirect; reported as
+    /// [`Self::Redirected`].
     #[error("{target} is out of reach: {why}")]
     Forbidden {
-        /// Where to.
+        /// Host and port of the location.
         target: String,
-        /// What the address is.
+        /// Kind of the address.
         why: String,
     },
-    /// An image that holds no module, or an index with none or several.
+    /// The image contains no module, or the index leads to none or several.
     #[error(transparent)]
     Image(#[from] crate::image::ImageError),
-    /// What came is no module. Its author's fault.
+    /// The content is not a valid module. Its author's fault.
     #[error("{what} is no module: {source}")]
     NotAModule {
-        /// What.
+        /// Name of the object, such as `the blob sha256:…`.
         what: String,
-        /// What the check says.
+        /// Error of the check.
         source: Box<abi::CheckError>,
     },
-    /// The store.
+    /// The store returned an error.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Credentials that cannot be read. The operator's fault.
+    /// The credentials file cannot be read. The operator's fault.
     #[error("{path}: {why}")]
     Credentials {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What is wrong with it.
+        /// Reason why it cannot be read.
         why: String,
     },
 }
 
-/// Why there are too many redirects.
-pub(crate) const ROUND: &str = "more redirects than are followed";
+/// Reason of a [`RepositoryError::Redirected`] after too many redirects.
+pub(crate) const TOO_MANY_REDIRECTS: &str = "more redirects than are followed";
 const _: () = assert!(REDIRECTS_MAX < 10, "a request ends soon");
 
 impl RepositoryError {
-    /// Whether the same may succeed a moment later, or with another mirror's connection.
+    /// Returns true if a retry, or another mirror, may succeed.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         match self {
@@ -166,7 +167,7 @@ impl RepositoryError {
         }
     }
 
-    /// Whether it means that there is no such thing.
+    /// Returns true if the error means that the object does not exist.
     #[must_use]
     pub const fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })

@@ -1,4 +1,4 @@
-//! One request and its answer, each step with a deadline, each part with a limit.
+//! HTTP requests: each step has a deadline, each part of a response a limit.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,66 +25,66 @@ use crate::limits::{
 };
 use crate::peer::Peer;
 
-/// A two-way stream of bytes.
+/// Bidirectional byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// An open connection.
+/// Open connection.
 pub struct Connected {
-    /// Its bytes, both ways.
+    /// Byte stream of the connection.
     pub stream: Box<dyn Stream>,
-    /// How near its other end is.
+    /// Network distance of the other end.
     pub peer: Peer,
 }
 
-/// What a transport gives.
+/// Result of [`Transport::connect`].
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = io::Result<Connected>> + Send + 'a>>;
 
-/// What makes connections: the network, or a test.
+/// Factory of connections: the network, or a test.
 pub trait Transport: Send + Sync {
-    /// Opens a connection, encrypted if the target is. One that `reach` forbids is an error with
-    /// [`Forbidden`] in it.
+    /// Opens a connection, with TLS if the target requires it. The error contains [`Forbidden`] if
+    /// `reach` does not allow the address.
     fn connect<'a>(&'a self, target: &'a Target, reach: Reach) -> Connecting<'a>;
 }
 
-/// With or without TLS.
+/// URI scheme, with or without TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// Without.
+    /// HTTP without TLS.
     Http,
-    /// With.
+    /// HTTP over TLS.
     Https,
 }
 
-/// Whom to connect to.
+/// Host to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// How.
+    /// Scheme.
     pub scheme: Scheme,
-    /// A name or an address, without brackets.
+    /// Host name or IP address, without brackets.
     pub host: String,
-    /// The TCP port.
+    /// TCP port.
     pub port: u16,
 }
 
-/// An address that a registry sent us on to and that is not connected to, with the reason.
+/// Refusal to connect to an address that a registry redirected to, with the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Forbidden(pub String);
 
-/// Where a connection may lead to. A registry chooses where it sends us on to; that must not be
-/// what only this machine can reach.
+/// Restriction of the addresses of a connection. Registries choose the targets of their redirects,
+/// which must not reach services that only this machine can reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Anywhere: the operator named it.
+    /// No restriction: the operator named the target.
     Anywhere,
-    /// Only to [`Peer::Beyond`].
+    /// Addresses at [`Peer::Beyond`] only.
     OtherMachines,
 }
 
 impl Target {
-    /// As it stands in the header `Host`.
+    /// Returns host and port as in the header `Host`.
     #[must_use]
     pub fn authority(&self) -> String {
         let host = &self.host;
@@ -103,26 +103,26 @@ impl fmt::Display for Target {
     }
 }
 
-/// What is asked for.
+/// HTTP request.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// GET, HEAD, POST, PUT.
+    /// Method: GET, HEAD, POST or PUT.
     pub method: Method,
     /// Path and query.
     pub path: String,
-    /// Beside those that every request has.
+    /// Additional headers.
     pub headers: HeaderMap,
-    /// What is sent along.
+    /// Request body.
     pub body: Bytes,
-    /// In words, for messages.
+    /// Description of the object, for messages.
     pub what: String,
 }
 
-/// The head of an answer, and its body to come.
+/// HTTP response: its head, and the body to be read.
 pub struct Answer {
-    /// The status.
+    /// Status code.
     pub status: StatusCode,
-    /// The headers.
+    /// Headers.
     pub headers: HeaderMap,
     body: Incoming,
     connection: Connection,
@@ -130,7 +130,7 @@ pub struct Answer {
     what: String,
 }
 
-/// Makes requests until its time is over.
+/// HTTP client with a common deadline for all its requests.
 pub struct Http {
     transport: Arc<dyn Transport>,
     connections: Connections,
@@ -138,16 +138,16 @@ pub struct Http {
     time_max: Duration,
 }
 
-/// Connections that are open and answer nothing at the moment, for whoever has a clone of this:
-/// the next request needs no handshake. They live as long as the runtime that opened them.
+/// Pool of idle connections, shared by clones, which saves handshakes. Connections live as long as
+/// the runtime that opened them.
 #[derive(Clone, Default)]
 pub struct Connections(Arc<Mutex<VecDeque<(Target, Connection)>>>);
 
 impl Connections {
-    /// Takes one to a target, if it leads nowhere else than a new one could.
+    /// Takes an idle connection to the target, if its address is within `reach`.
     fn take(&self, target: &Target, reach: Reach) -> Option<Connection> {
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that the other end has closed.
+        // Connections closed by the other end are dropped.
         idle.retain(|(_, connection)| !connection.sender.is_closed());
         let is_in_reach = |peer: Peer| reach == Reach::Anywhere || peer == Peer::Beyond;
         let is_it =
@@ -175,7 +175,7 @@ struct Connection {
     _task: Task,
 }
 
-/// A connection's task ends with it.
+/// Task of a connection, aborted when the connection is dropped.
 struct Task(JoinHandle<()>);
 
 impl Drop for Task {
@@ -185,7 +185,7 @@ impl Drop for Task {
 }
 
 impl Http {
-    /// With so much time from now on.
+    /// Makes a client whose time limit starts now.
     #[must_use]
     pub fn new(
         transport: Arc<dyn Transport>,
@@ -196,19 +196,19 @@ impl Http {
         Self { transport, connections, deadline, time_max }
     }
 
-    /// Waits for something, but not longer than there is time.
+    /// Awaits a future within the deadline.
     ///
     /// # Errors
-    /// When the time is over.
+    /// The deadline has passed.
     pub async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, RepositoryError> {
         let over = |_| RepositoryError::TookTooLong(self.time_max);
         timeout_at(self.deadline, work).await.map_err(over)
     }
 
-    /// Sends a request and waits for the head of its answer.
+    /// Sends a request and waits for the head of the response.
     ///
     /// # Errors
-    /// When nobody answers in time.
+    /// No response within the time limits.
     pub async fn send(
         &self,
         target: &Target,
@@ -221,7 +221,7 @@ impl Http {
             {
                 return Ok(answer);
             }
-            // None was open, or its other end has closed it meanwhile.
+            // No idle connection, or the other end has closed it.
             let connection = self.connect(target, reach).await?;
             self.try_send(connection, target, call).await
         })
@@ -247,7 +247,7 @@ impl Http {
             .await
             .map_err(|error| failed(error.to_string()))?;
         let task = tokio::spawn(async {
-            // What goes wrong with it, the request on it hears.
+            // Errors of the connection are reported by the request on it.
             let _ = connection.await;
         });
         Ok(Connection { sender, peer, _task: Task(task) })
@@ -269,7 +269,7 @@ impl Http {
             connection.sender.ready().await?;
             connection.sender.send_request(request).await
         };
-        // A body that goes out at the least rate is waited for, too.
+        // The time to send a body at the least rate is included.
         let slow = call.body.len() as u64 * RATE_WINDOW.as_secs() / WINDOW_BYTES_MIN;
         let answer: Response<Incoming> = timeout(HEAD_TIME_MAX + Duration::from_secs(slow), answer)
             .await
@@ -281,10 +281,10 @@ impl Http {
         Ok(Answer { status, headers, body, connection, target, what })
     }
 
-    /// Adds the body of an answer to `into`, which must not become longer than `limit`.
+    /// Appends the body of a response to `into`, which must not become longer than `limit`.
     ///
     /// # Errors
-    /// When it breaks off, is too slow or too long; `into` has what came.
+    /// The body is interrupted, too slow or too long; `into` has the bytes received so far.
     pub async fn read(
         &self,
         answer: Answer,
@@ -294,7 +294,7 @@ impl Http {
     ) -> Result<(), RepositoryError> {
         if let Some(coding) = coding(&answer.headers) {
             let (target, what) = (answer.target.to_string(), answer.what);
-            let why = format!("it is coded as {coding}, which nobody asked for");
+            let why = format!("its content coding is {coding}, which was not requested");
             return Err(RepositoryError::Malformed { target, what, why });
         }
         let Answer { mut body, connection, target, what, .. } = answer;
@@ -346,12 +346,12 @@ fn request(target: &Target, call: &Call) -> Result<Request<Full<Bytes>>, Reposit
     request.headers_mut().insert(HOST, host);
     let agent = HeaderValue::from_static(concat!("tam/", env!("CARGO_PKG_VERSION")));
     request.headers_mut().insert(USER_AGENT, agent);
-    // Digests are of the bytes themselves.
+    // Digests are of the identity coding.
     request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     Ok(request)
 }
 
-/// The content coding of a body; none where its bytes are as they are.
+/// Returns the content coding of a body; `None` for the identity coding.
 fn coding(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(CONTENT_ENCODING)?;
     let text: String = String::from_utf8_lossy(value.as_bytes()).chars().take(40).collect();
@@ -359,7 +359,7 @@ fn coding(headers: &HeaderMap) -> Option<String> {
     (!is_none).then(|| text.escape_debug().to_string())
 }
 
-/// hyper's errors say the cause one below.
+/// Returns an error of hyper with its cause, which it does not display itself.
 fn with_cause(error: &hyper::Error) -> String {
     match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),
@@ -368,19 +368,19 @@ fn with_cause(error: &hyper::Error) -> String {
 }
 
 impl Answer {
-    /// Who gave it.
+    /// Returns the host that sent the response.
     #[must_use]
     pub const fn target(&self) -> &Target {
         &self.target
     }
 
-    /// How near it came from.
+    /// Returns the network distance of that host.
     #[must_use]
     pub const fn peer(&self) -> Peer {
         self.connection.peer
     }
 
-    /// A header as text.
+    /// Returns a header as text.
     #[must_use]
     pub fn header(&self, name: impl hyper::header::AsHeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()

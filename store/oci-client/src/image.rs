@@ -1,12 +1,13 @@
-//! Manifests and indexes from outside: which blob is the module, and how it is packed.
+//! Selection of a module in untrusted manifests and indexes: the blob that is the module, and its
+//! packing.
 //!
 //! ```text
-//! index ─ what is for wasm, else all ─▶ image, index … ─▶ image ─┬─ its one layer application/wasm
+//! index ─ entries for wasm, else all ─▶ image, index … ─▶ image ─┬─ its one layer application/wasm
 //!    └ attestations are left out                                 └─ last layer tar ─ plugin.wasm
 //! ```
 //!
-//! A module has no architecture: images that lead to the same layer are one. Nothing is fetched
-//! here: [`Walk`] says which manifest it needs next.
+//! Modules have no architecture: images with the same layer count as one. No I/O here: [`Walk`]
+//! names the manifest that it needs next.
 //!
 //! Sources: OCI image specification 1.1; the Wasm artifact layout of the CNCF TAG Runtime;
 //! Istio's spec-compat.md for images with `plugin.wasm`; docker's documents on attestation storage
@@ -18,122 +19,124 @@ use serde::Deserialize;
 
 use crate::limits::{ENTRIES_MAX, INDEX_DEPTH_MAX, MANIFESTS_MAX};
 
-/// Docker's media type of a manifest; answered by registries that were pushed to by docker.
+/// Media type of a docker manifest; sent by registries for images pushed by docker.
 pub(crate) const DOCKER_MANIFEST_TYPE: &str =
     "application/vnd.docker.distribution.manifest.v2+json";
 pub(crate) const DOCKER_INDEX_TYPE: &str =
     "application/vnd.docker.distribution.manifest.list.v2+json";
-/// The architecture of modules in an index.
+/// Architecture of modules in an index.
 const ARCHITECTURE: &str = "wasm";
-/// The system of core modules among several (Wasm artifact layout); `wasip2` are components.
+/// Operating system of core modules (Wasm artifact layout); `wasip2` are components.
 const SYSTEM: &str = "wasip1";
-/// What system and architecture of an entry are that is no image to run (buildkit).
+/// Operating system and architecture of index entries that are not runnable images (buildkit).
 const UNKNOWN: &str = "unknown";
-/// The annotation of an entry that says something of another one (buildkit).
+/// Annotation of an index entry that describes another entry (buildkit).
 const ATTESTATION: &str = "vnd.docker.reference.type";
 
-/// A manifest as it came, of the digest that it says.
+/// Manifest as received, with a verified digest.
 #[derive(Clone, Debug)]
 pub struct ManifestBytes {
     /// Digest of the bytes.
     pub digest: Digest,
-    /// Media type that the registry says.
+    /// Media type that the registry states.
     pub media_type: Option<String>,
-    /// The manifest.
+    /// Bytes of the manifest.
     pub bytes: Vec<u8>,
 }
 
-/// How a layer holds a module.
+/// Form of a module in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
-    /// It is the module.
+    /// The layer is the module.
     Plain,
-    /// A tar archive with the file `plugin.wasm`, compressed by gzip or not.
+    /// The layer is a tar archive with the file `plugin.wasm`, optionally compressed by gzip.
     Tar,
 }
 
-/// An image that holds a module.
+/// Image that contains a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleImage {
-    /// What it says of its layers.
+    /// Descriptor of the config.
     pub config: Descriptor,
-    /// The layer with the module.
+    /// Descriptor of the layer with the module.
     pub layer: Descriptor,
-    /// How it is in it.
+    /// Form of the module in that layer.
     pub packing: Packing,
-    /// Whether it is the image's only layer, and the module itself.
+    /// True if the module is the image's only layer.
     pub is_all: bool,
 }
 
-/// What a manifest is.
+/// Parsed manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Document {
-    /// An image with a module.
+    /// Image with a module.
     Image(Box<ModuleImage>),
-    /// Several manifests, of which these may lead to one.
+    /// Index, with the entries that may lead to a module.
     Index(Vec<Descriptor>),
 }
 
-/// Why there is no module in it. Whose fault: who pushed it, or who changed it on its way.
+/// Reason why no module is found. The fault of whoever pushed the image, or changed it in transit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
-    /// It is no JSON of this form.
+    /// The manifest is not valid JSON of the expected form.
     #[error("the manifest cannot be read: {0}")]
     NotADocument(String),
-    /// Version 1, or one of the future.
-    #[error("the manifest has schemaVersion {0}; 2 is what is read")]
+    /// The schema version is not 2.
+    #[error("the manifest has schemaVersion {0}; only 2 is supported")]
     Schema(u64),
-    /// It is one thing by its header and another by what it says.
-    #[error("the manifest is said to be '{said}' and says that it is '{says}'")]
+    /// The media type in the header contradicts the one in the manifest.
+    #[error(
+        "the manifest's media type is '{in_header}' in the header and '{in_document}' in the document"
+    )]
     TwoTypes {
-        /// By the header.
-        said: String,
-        /// By itself.
-        says: String,
+        /// Media type in the header.
+        in_header: String,
+        /// Media type in the manifest.
+        in_document: String,
     },
-    /// Image and index at once (CVE-2021-41190).
+    /// The manifest is an image and an index at once (CVE-2021-41190).
     #[error("the manifest is an image and an index at once")]
     Both,
-    /// Too long a list.
-    #[error("the manifest has {0} entries, at most {ENTRIES_MAX} are looked at")]
+    /// The manifest has more than [`ENTRIES_MAX`] layers or entries.
+    #[error("the manifest has {0} entries; at most {ENTRIES_MAX} are supported")]
     TooMany(usize),
     /// No layer is a module.
     #[error(
         "the image holds no module: it has the layers {0}; a module is one layer of type {MODULE_TYPE}, or plugin.wasm in the last one"
     )]
     NoModule(String),
-    /// A layer whose compression is not read.
+    /// The compression of the layer is not supported.
     #[error(
-        "the last layer is packed as {0}, which is not read; build the image with gzip (docker buildx build --output type=image,compression=gzip,force-compression=true)"
+        "the last layer is packed as {0}, which is not supported; build the image with gzip (docker buildx build --output type=image,compression=gzip,force-compression=true)"
     )]
     Compression(String),
-    /// Nothing that an index leads to holds a module.
+    /// No image that the index leads to contains a module.
     #[error("the index leads to no image with a module: it has {0}")]
-    NoFlavour(String),
-    /// Several do, and not the same.
+    NoModuleInIndex(String),
+    /// Images that the index leads to contain different modules.
     #[error("the index leads to several modules: {0}; name one by its digest")]
-    Flavours(String),
-    /// Indexes in indexes, or more manifests than are looked at.
+    SeveralModules(String),
+    /// Indexes are nested too deeply, or lead to too many manifests.
     #[error(
-        "the index leads to more than is looked at: {MANIFESTS_MAX} manifests, {INDEX_DEPTH_MAX} indexes deep; name an image by its digest"
+        "the index leads to too many manifests or is nested too deeply (at most {MANIFESTS_MAX} manifests, {INDEX_DEPTH_MAX} levels); name an image by its digest"
     )]
     TooDeep,
-    /// A manifest or blob of another length than what leads to it says.
-    #[error("{what} has {found} bytes, and what leads to it says {declared}")]
+    /// A manifest or blob has another length than its descriptor says.
+    #[error("{what} has {found} bytes, but its descriptor says {declared}")]
     Length {
-        /// What.
+        /// Digest of the manifest or blob.
         what: Digest,
-        /// As its descriptor says.
+        /// Length in the descriptor, in bytes.
         declared: u64,
-        /// As it is.
+        /// Actual length in bytes.
         found: u64,
     },
-    /// A module that is said to be an archive.
+    /// The layer is a module, but declared as an archive.
     #[error(
-        "the layer is a module and is said to be an archive: it was pushed without a type; push it as oras push FILE:application/wasm"
+        "the layer is a module but is declared as an archive: it was pushed without a media type; push it as oras push FILE:application/wasm"
     )]
     Untyped,
-    /// What is packed cannot be unpacked.
+    /// The archive cannot be unpacked.
     #[error("the layer cannot be unpacked: {0}")]
     Packed(String),
 }
@@ -148,28 +151,32 @@ struct Read {
     manifests: Option<Vec<Descriptor>>,
 }
 
-/// Reads a manifest that is said to be of a type.
+/// Parses a manifest; `in_header` is the media type that the registry states.
 ///
 /// # Errors
-/// When it holds no module that could be told from others.
-pub fn read(bytes: &[u8], said: Option<&str>) -> Result<Document, ImageError> {
+/// The manifest is malformed, or contains no unambiguous module.
+pub fn read(bytes: &[u8], in_header: Option<&str>) -> Result<Document, ImageError> {
     let read: Read = serde_json::from_slice(bytes)
         .map_err(|error| ImageError::NotADocument(shown(&error.to_string())))?;
     if read.schema_version != 2 {
         return Err(ImageError::Schema(read.schema_version));
     }
     let own = read.media_type.as_deref();
-    if let (Some(said), Some(says)) = (said.filter(|said| is_known(said)), own)
-        && said != says
+    if let (Some(in_header), Some(in_document)) =
+        (in_header.filter(|in_header| is_known(in_header)), own)
+        && in_header != in_document
     {
-        return Err(ImageError::TwoTypes { said: shown(said), says: shown(says) });
+        return Err(ImageError::TwoTypes {
+            in_header: shown(in_header),
+            in_document: shown(in_document),
+        });
     }
     let is_index = read.manifests.is_some();
     if is_index && (read.layers.is_some() || read.config.is_some()) {
         return Err(ImageError::Both);
     }
-    // What a type says and what is there have to agree, too.
-    let kind = own.or(said.filter(|said| is_known(said)));
+    // The declared type has to match the fields that are present.
+    let kind = own.or(in_header.filter(|in_header| is_known(in_header)));
     let wrong = if is_index {
         [MANIFEST_TYPE, DOCKER_MANIFEST_TYPE]
     } else {
@@ -201,7 +208,8 @@ fn is_index(media_type: &str) -> bool {
     [INDEX_TYPE, DOCKER_INDEX_TYPE].contains(&media_type)
 }
 
-/// The layer that is a module, whatever lies beside it, else the last one if it is an archive.
+/// Returns the layer that is a module, with any other layers beside it, or else the last one if it
+/// is an archive.
 fn module(config: Descriptor, layers: Vec<Descriptor>) -> Result<ModuleImage, ImageError> {
     if layers.len() > ENTRIES_MAX {
         return Err(ImageError::TooMany(layers.len()));
@@ -234,8 +242,8 @@ fn module(config: Descriptor, layers: Vec<Descriptor>) -> Result<ModuleImage, Im
     Err(ImageError::NoModule(types))
 }
 
-/// What of an index may lead to a module: what is for wasm if something is, the core modules among
-/// that, else whatever is an image or an index and no attestation; each once.
+/// Returns the index entries that may lead to a module, each once: those for wasm if there are any
+/// (of these the core modules), or else all images and indexes except attestations.
 fn candidates(entries: Vec<Descriptor>) -> Result<Vec<Descriptor>, ImageError> {
     if entries.len() > ENTRIES_MAX {
         return Err(ImageError::TooMany(entries.len()));
@@ -263,35 +271,35 @@ fn candidates(entries: Vec<Descriptor>) -> Result<Vec<Descriptor>, ImageError> {
     Ok(narrowed(&for_wasm, &is_core))
 }
 
-/// An image that a walk has led to.
+/// Image at the end of a walk.
 #[derive(Clone, Debug)]
 pub struct Chosen {
-    /// Its manifest.
+    /// Manifest of the image.
     pub manifest: ManifestBytes,
-    /// What is in it.
+    /// Module in the image.
     pub image: ModuleImage,
-    /// The indexes that lead to it, the outermost first.
+    /// Digests of the indexes that lead to it, the outermost first.
     pub indexes: Vec<Digest>,
 }
 
-/// The way from a manifest, or several, to the one image that holds a module.
+/// Search from one or several manifests to the image that contains a module. Performs no I/O.
 #[derive(Debug)]
 pub struct Walk {
-    /// Manifests to look at, the next one last, each with the indexes that lead to it.
+    /// Stack of manifests to examine, the next one last, each with the indexes that lead to it.
     to_do: Vec<(Descriptor, Vec<Digest>)>,
-    /// How many were to be looked at so far.
+    /// Number of manifests added so far.
     seen: usize,
-    /// Images with a module, by how they are shown.
+    /// Images with a module, by their names for messages.
     found: Vec<(String, Chosen)>,
-    /// What else there is, and why it is none; nothing when it could not be had.
+    /// Other manifests with the reason why they are not used; no reason if they were not available.
     others: Vec<(String, Option<ImageError>)>,
 }
 
 impl Walk {
-    /// Begins at what a reference leads to.
+    /// Starts at the manifest of a reference.
     ///
     /// # Errors
-    /// As [`read`].
+    /// Errors of [`read`].
     pub fn from(first: ManifestBytes) -> Result<Self, ImageError> {
         let mut walk = Self { to_do: Vec::new(), seen: 0, found: Vec::new(), others: Vec::new() };
         let digest = first.digest;
@@ -305,10 +313,10 @@ impl Walk {
         Ok(walk)
     }
 
-    /// Begins at entries of an index that itself has no digest: a directory's.
+    /// Starts at entries of an index without a digest: that of a directory.
     ///
     /// # Errors
-    /// When there are too many.
+    /// There are too many entries.
     pub fn of_entries(entries: Vec<Descriptor>) -> Result<Self, ImageError> {
         let mut walk = Self { to_do: Vec::new(), seen: 0, found: Vec::new(), others: Vec::new() };
         walk.add(candidates(entries)?, &[])?;
@@ -324,17 +332,17 @@ impl Walk {
         Ok(())
     }
 
-    /// The manifest that is to be given next; none when the walk has come to its end.
+    /// Returns the manifest to supply next; `None` at the end of the walk.
     #[must_use]
     pub fn needs(&self) -> Option<&Descriptor> {
         self.to_do.last().map(|(entry, _)| entry)
     }
 
-    /// Goes on with the manifest of [`Walk::needs`].
+    /// Continues with the manifest of [`Walk::needs`].
     ///
     /// # Errors
-    /// When it is none, has another length, or leads too far.
-    pub fn give(&mut self, manifest: ManifestBytes) -> Result<(), ImageError> {
+    /// The manifest is invalid, has another length, or leads too far.
+    pub fn supply(&mut self, manifest: ManifestBytes) -> Result<(), ImageError> {
         let Some((entry, mut indexes)) = self.to_do.pop() else { return Ok(()) };
         let found = manifest.bytes.len() as u64;
         if found != entry.size {
@@ -356,8 +364,8 @@ impl Walk {
         Ok(())
     }
 
-    /// Leaves out the manifest of [`Walk::needs`], which is not there: an index may be copied without
-    /// all that it leads to. False, and nothing is done, when nothing else is left.
+    /// Skips the manifest of [`Walk::needs`] because it is not available: an index may be copied
+    /// without all its images. Returns false and does nothing if no other manifest is left.
     pub fn skip(&mut self) -> bool {
         if self.found.is_empty() && self.to_do.len() < 2 {
             return false;
@@ -366,10 +374,10 @@ impl Walk {
         true
     }
 
-    /// The images that were found, all of the same module; the first is the one to take.
+    /// Ends the walk; returns the images found, all of the same module, in order of preference.
     ///
     /// # Errors
-    /// When there is none, or there are several modules.
+    /// No image, or images of several modules were found.
     pub fn end(self) -> Result<Vec<Chosen>, ImageError> {
         let module =
             |(_, chosen): &(String, Chosen)| (chosen.image.layer.digest, chosen.image.packing);
@@ -379,12 +387,14 @@ impl Walk {
                 self.others.into_iter().unzip();
             return Err(match (errors.pop().flatten(), others.len()) {
                 (Some(error), 1) => error,
-                (_, 0) => ImageError::NoFlavour("nothing but attestations, if anything".into()),
-                _ => ImageError::NoFlavour(names(others)),
+                (_, 0) => {
+                    ImageError::NoModuleInIndex("nothing but attestations, if anything".into())
+                }
+                _ => ImageError::NoModuleInIndex(names(others)),
             });
         }
         if self.found.iter().any(|it| module(it) != module(&self.found[0])) {
-            return Err(ImageError::Flavours(names(
+            return Err(ImageError::SeveralModules(names(
                 self.found.into_iter().map(|it| it.0).collect(),
             )));
         }
@@ -392,7 +402,7 @@ impl Walk {
     }
 }
 
-/// An entry as it is shown: its digest, and what it is for where that is said.
+/// Returns an entry for messages: its digest, and its platform if it has one.
 fn named(entry: &Descriptor) -> String {
     match (entry.system(), entry.architecture()) {
         (None, None) => entry.digest.to_string(),
@@ -403,7 +413,7 @@ fn named(entry: &Descriptor) -> String {
     }
 }
 
-/// Text of a stranger, fit for a message.
+/// Returns untrusted text in a form fit for a message.
 fn shown(text: &str) -> String {
     text.chars().take(120).flat_map(char::escape_debug).collect()
 }

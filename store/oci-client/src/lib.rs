@@ -1,17 +1,16 @@
-//! Modules from and to other machines: any OCI registry, any directory in OCI layout, another
-//! node.
+//! Transfer of modules from and to OCI registries, directories in OCI layout, and other nodes.
 //!
 //! ```text
 //! Reference ─▶ Client ─▶ pull: manifest ─▶ image ─▶ layer ─▶ module, checked ─▶ store
 //!                │                └─ signatures, by their tag
 //!                ├─▶ push: blobs, image, signatures
 //!                └─ Http: deadlines, least rate, redirects, retries ─▶ Transport
-//! Router ◀─ serve: what a store holds, to whoever may have it
+//! Router ◀─ serve: a store's modules, with access control
 //! ```
 //!
-//! A repository is not trusted: it costs a bounded time and memory, and whatever it says, what
-//! comes out are bytes of the digest that was asked for, or that a tag was resolved to once. It
-//! knows neither nodes nor the command line.
+//! Repositories are untrusted: an operation has bounded time and memory, and returns only bytes of
+//! the requested digest, or of the digest that a tag was resolved to once. Independent of nodes and
+//! of the command line.
 
 #![forbid(unsafe_code)]
 
@@ -33,7 +32,7 @@ pub mod serve;
 pub mod sources;
 pub mod unpack;
 
-pub use address::{Place, Reference, Registry};
+pub use address::{Reference, Registry, TagOrDigest};
 pub use auth::{Credentials, Token};
 pub use client::{Client, Encryption, Settings};
 pub use error::RepositoryError;
@@ -43,5 +42,5 @@ pub use network::Network;
 pub use peer::{IsOwn, Peer};
 pub use pull::{Pulled, pull, pull_by_digest};
 pub use push::push;
-pub use serve::{Access, HOPS, NotYours, router};
+pub use serve::{Access, AccessDenied, HOPS, router};
 pub use sources::{Source, Wanted, pull_from, pull_one};

@@ -1,55 +1,57 @@
-//! What a repository may cost, and why so much.
+//! Limits of the resources that a repository can consume.
 
 use std::time::Duration;
 
-/// One pull or push, with everything in it, unless its caller says otherwise.
+/// Time limit of one pull or push in all, by default.
 pub const TIME_MAX: Duration = Duration::from_secs(120);
-/// A connection with its TLS handshake: three round trips around the world, lost twice.
+/// Time limit of connecting, with the TLS handshake: three round trips around the world, lost
+/// twice.
 pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
-/// From a request to the head of its answer: a registry may have to look in a slow store.
+/// Time limit from a request to the head of its response: a registry may have to read a slow store.
 pub const HEAD_TIME_MAX: Duration = Duration::from_secs(20);
-/// Over how long the rate of a body is looked at.
+/// Window over which the rate of a body is measured.
 pub const RATE_WINDOW: Duration = Duration::from_secs(10);
-/// Bytes that have to come in one such window: a kilobyte a second. A body that ends sooner may
-/// be shorter.
+/// Smallest number of bytes of a body in one such window: a kilobyte a second. Not applied to the
+/// last window.
 pub const WINDOW_BYTES_MIN: u64 = 10 << 10;
-/// Tries of one request: the first, and those after a connection that broke or a registry that
-/// was busy.
+/// Largest number of attempts of one request: the first, and those after a broken connection or a
+/// busy registry.
 pub const ATTEMPTS_MAX: u32 = 5;
-/// Wait before the second try; it doubles.
+/// Delay before the second attempt; doubled for each further one.
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(250);
-/// Longest wait between two tries, also when a registry asks for more.
+/// Longest delay between two attempts, also if a registry asks for more.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(8);
-/// Connections that are kept open: a registry and where its blobs lie, for some pulls at a time.
+/// Largest number of idle connections: a registry and its blob storage, for some concurrent pulls.
 pub const IDLE_MAX: usize = 8;
-/// Redirects of one request: registries send clients to where blobs lie, once or twice.
+/// Largest number of redirects of one request: registries redirect to their blob storage once or
+/// twice.
 pub const REDIRECTS_MAX: u32 = 5;
-/// Bytes of an answer's head.
+/// Longest head of a response, in bytes.
 pub const HEAD_LENGTH_MAX: usize = 64 << 10;
-/// Headers of an answer.
+/// Largest number of headers of a response.
 pub const HEADERS_MAX: usize = 100;
-/// Bytes of an answer that says what is wrong; the rest is not read.
+/// Longest part of an error response that is read, in bytes.
 pub const ERROR_LENGTH_MAX: u64 = 8 << 10;
-/// Time for the words of one that says that there is no such thing: then another connection is
-/// sooner open.
+/// Time limit of reading the body of a "not found" response, so that its connection can be reused;
+/// beyond it a new connection is faster.
 pub const NOT_FOUND_TIME_MAX: Duration = Duration::from_secs(1);
-/// Bytes of a token server's answer.
+/// Longest response of a token server, in bytes.
 pub const TOKEN_ANSWER_LENGTH_MAX: u64 = 64 << 10;
-/// Bytes of a token: the longest header that common servers take.
+/// Longest token in bytes: the longest header that common servers accept.
 pub const TOKEN_LENGTH_MAX: usize = 16 << 10;
-/// Bytes of an image's config.
+/// Longest config of an image, in bytes.
 pub const CONFIG_LENGTH_MAX: u64 = 1 << 20;
-/// Layers of an image, and images of an index, that are looked at: more is no module.
+/// Largest number of layers of an image and of entries of an index.
 pub const ENTRIES_MAX: usize = 256;
-/// Manifests that are looked at behind an index: an image for each platform that a common builder
-/// has, and what is said of them.
+/// Largest number of manifests behind an index: an image for each platform of a common builder, and
+/// their attestations.
 pub const MANIFESTS_MAX: usize = 16;
-/// Indexes in indexes. The specification lets them be nested and says no limit; tools write two.
+/// Largest depth of nested indexes. The specification has no limit; tools write two.
 pub const INDEX_DEPTH_MAX: usize = 4;
-/// Bytes of a layer that has to be unpacked first.
+/// Longest packed layer in bytes.
 pub const PACKED_LENGTH_MAX: u64 = 16 << 20;
-/// Bytes that may come out of it before the module is found: a layer of a few megabytes can
-/// otherwise become terabytes.
+/// Largest number of bytes unpacked before the module is found: a layer of a few megabytes can
+/// expand to terabytes.
 pub const UNPACKED_LENGTH_MAX: u64 = 32 << 20;
-/// Files in it that are looked at.
+/// Largest number of files of an archive that are examined.
 pub const FILES_MAX: usize = 1024;

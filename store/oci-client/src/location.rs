@@ -1,11 +1,11 @@
-//! Where a `Location` leads: an absolute address, or a reference that is relative to the request
-//! that it answers (RFC 9110, 10.2.2; RFC 3986, 5.2).
+//! Resolution of `Location` headers: absolute, or relative to the request that they answer (RFC
+//! 9110, 10.2.2; RFC 3986, 5.2).
 
 use hyper::http::uri::{Authority, PathAndQuery};
 
 use crate::http::{Scheme, Target};
 
-/// A reference in its five parts (RFC 3986, appendix B); the fragment is left out.
+/// Components of a URI reference (RFC 3986, appendix B), without the fragment.
 #[derive(Debug)]
 struct Parts<'a> {
     scheme: Option<&'a str>,
@@ -38,11 +38,11 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Resolves a reference against the request to `base` with this path and query; gives whom to ask
-/// and for what path and query.
+/// Resolves a reference against the request to `base` with this path and query; returns the target
+/// with its path and query.
 ///
 /// # Errors
-/// When it leads nowhere, or where nobody is followed to.
+/// The reference is invalid, or leads to a scheme or host that is not followed.
 pub fn resolve(
     base: &Target,
     base_path: &str,
@@ -103,13 +103,13 @@ fn target(scheme: Scheme, authority: &str) -> Result<Target, &'static str> {
     if host.is_empty() { Err("there is no host in it") } else { Ok(Target { scheme, host, port }) }
 }
 
-/// A relative path behind all of a base path but its last segment (RFC 3986, 5.2.3).
+/// Appends a relative path to a base path without its last segment (RFC 3986, 5.2.3).
 fn merged(base: &str, path: &str) -> String {
     let end = base.rfind('/').map_or(0, |at| at + 1);
     format!("{}{path}", &base[..end])
 }
 
-/// A path without its segments `.` and `..` (RFC 3986, 5.2.4); it begins with a slash.
+/// Removes the segments `.` and `..` of a path (RFC 3986, 5.2.4). The result begins with a slash.
 fn without_dots(path: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     let segments: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
@@ -146,8 +146,9 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_the_rfc_come_out() {
-        // RFC 3986, 5.4.1 and 5.4.2, without fragments and with the slash that a request needs.
+    fn the_examples_of_the_rfc_resolve_as_specified() {
+        // Examples of RFC 3986, 5.4.1 and 5.4.2, without fragments, with the slash that a request
+        // needs.
         for (reference, expected) in [
             ("g", "http://a/b/c/g"),
             ("./g", "http://a/b/c/g"),
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_is_followed_to_is_named() {
+    fn a_location_that_is_not_followed_is_named() {
         let secure = Target { scheme: Scheme::Https, host: "a".to_owned(), port: 443 };
         for (reference, why) in [
             ("http://b/x", "not encrypted"),
@@ -229,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics_and_no_dots_are_left(reference in "[./?#:@\\[\\]a-z0-9%é ]{0,40}") {
+        fn no_input_panics_and_no_dot_segments_remain(reference in "[./?#:@\\[\\]a-z0-9%é ]{0,40}") {
             if let Ok((_, path)) = resolve(&base(), "/b/c/d;p?q", &reference) {
                 let path = path.split('?').next().unwrap();
                 prop_assert!(path.starts_with('/'), "{}", path);

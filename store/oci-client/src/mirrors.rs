@@ -1,14 +1,14 @@
-//! Which of several repositories to ask first: those that answered, the best known first; one
-//! that failed rests for a while, longer each time. Pure: time comes in, names go out.
+//! Order of equivalent repositories: healthy ones by the operator's preference; a failed one is
+//! suspended for a while, longer each time. Pure: time is an argument.
 
 use std::time::Duration;
 
-/// Rest after the first failure; it doubles with each further one.
+/// Suspension after the first failure; doubled for each further one.
 pub const REST_FIRST: Duration = Duration::from_secs(1);
-/// Longest rest: so long after it came back a mirror may be left out.
+/// Longest suspension: a recovered mirror may remain unused for that long.
 pub const REST_MAX: Duration = Duration::from_secs(300);
 
-/// Repositories with the same content, in the order in which the operator prefers them.
+/// Repositories with the same content, in the operator's order of preference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirrors<T> {
     all: Vec<Mirror<T>>,
@@ -17,21 +17,21 @@ pub struct Mirrors<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mirror<T> {
     what: T,
-    /// In a row.
+    /// Number of consecutive failures.
     failures: u32,
-    /// It is not asked before.
+    /// End of the suspension.
     rests_until: Duration,
 }
 
 impl<T> Mirrors<T> {
-    /// All are taken for healthy.
+    /// Makes the list; all repositories are taken for healthy.
     pub fn new(all: impl IntoIterator<Item = T>) -> Self {
         let healthy = |what| Mirror { what, failures: 0, rests_until: Duration::ZERO };
         Self { all: all.into_iter().map(healthy).collect() }
     }
 
-    /// In which order to ask at this time, by their numbers: those that do not rest, as the
-    /// operator prefers them; if all rest, the one that has rested longest, alone.
+    /// Returns the indices to ask at this time, in order: those not suspended, by preference. If
+    /// all are suspended, only the one whose suspension ends first.
     #[must_use]
     pub fn order(&self, now: Duration) -> Vec<usize> {
         let awake = |at: &usize| self.all[*at].rests_until <= now;
@@ -43,32 +43,32 @@ impl<T> Mirrors<T> {
         first.into_iter().collect()
     }
 
-    /// How many there are.
+    /// Returns the number of repositories.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no repositories.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// The repository of a number.
+    /// Returns the repository at an index.
     #[must_use]
     pub fn get(&self, number: usize) -> Option<&T> {
         self.all.get(number).map(|mirror| &mirror.what)
     }
 
-    /// It gave what was asked for, or said that it has none: it is well.
+    /// Ends a suspension: the repository delivered, or stated that it does not have the object.
     pub fn answered(&mut self, number: usize) {
         if let Some(mirror) = self.all.get_mut(number) {
             (mirror.failures, mirror.rests_until) = (0, Duration::ZERO);
         }
     }
 
-    /// It was down, slow, or lied.
+    /// Suspends a repository that was down, slow, or sent wrong content.
     pub fn failed(&mut self, number: usize, now: Duration) {
         if let Some(mirror) = self.all.get_mut(number) {
             let rest = REST_FIRST.saturating_mul(1 << mirror.failures.min(16)).min(REST_MAX);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_failed_rests_longer_each_time_and_is_first_again_once_it_answers() {
+    fn a_failed_mirror_is_suspended_longer_each_time_until_it_answers() {
         let mut mirrors = Mirrors::new(["a", "b", "c"]);
         assert_eq!(mirrors.order(s(0)), [0, 1, 2]);
         mirrors.failed(0, s(0));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_rest_the_one_that_is_due_first_is_asked() {
+    fn if_all_are_suspended_the_one_that_is_due_first_is_asked() {
         let mut mirrors = Mirrors::new(["a", "b"]);
         for _ in 0..30 {
             mirrors.failed(0, s(10));
@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn somebody_is_always_asked_and_nobody_twice(
+        fn each_order_is_non_empty_and_without_duplicates(
             history in proptest::collection::vec((0..6usize, any::<bool>(), 0..1000u64), 0..100)
         ) {
             let mut mirrors = Mirrors::new(0..4);

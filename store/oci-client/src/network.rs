@@ -1,4 +1,4 @@
-//! The network as a transport: TCP, and TLS by the certificates that the system trusts.
+//! Network transport: TCP, and TLS with the system's root certificates.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,10 +12,10 @@ use tokio_rustls::TlsConnector;
 use crate::http::{Connected, Connecting, Forbidden, Reach, Scheme, Target, Transport};
 use crate::peer::{IsOwn, Peer};
 
-/// Addresses of one name that are tried.
+/// Largest number of addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 8;
 
-/// TCP and TLS.
+/// Transport over TCP and TLS.
 #[derive(Debug)]
 pub struct Network {
     is_own: IsOwn,
@@ -23,17 +23,18 @@ pub struct Network {
 }
 
 impl Network {
-    /// Makes a network of a machine that knows its own addresses by `is_own`.
+    /// Makes a transport; `is_own` recognizes the machine's own addresses.
     #[must_use]
     pub const fn new(is_own: IsOwn) -> Self {
         Self { is_own, tls: OnceLock::new() }
     }
 
-    /// Connects to the first address of a target that answers and may be reached. What is judged is
-    /// each address that is connected to, whatever its name resolved to before.
+    /// Connects to the first address of a target that answers and is within `reach`. The check is
+    /// on the address of each connection, so a name that resolves differently later cannot evade
+    /// it.
     ///
     /// # Errors
-    /// What was wrong with the last address: [`Forbidden`] inside when it is out of reach.
+    /// Error of the last address; contains [`Forbidden`] if it is out of reach.
     pub async fn open(&self, target: &Target, reach: Reach) -> io::Result<(TcpStream, Peer)> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
         for address in lookup_host((target.host.as_str(), target.port)).await?.take(ADDRESSES_MAX) {
@@ -61,7 +62,9 @@ impl Network {
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, Forbidden(why)))
             }
             (Err(error), Reach::OtherMachines) => {
-                let why = format!("whether {address} is this machine cannot be told: {error}");
+                let why = format!(
+                    "it is unknown whether {address} is an address of this machine: {error}"
+                );
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, Forbidden(why)))
             }
         }
@@ -83,7 +86,7 @@ impl Transport for Network {
     }
 }
 
-/// The certificates of the system, or of `SSL_CERT_FILE`.
+/// Loads the root certificates of the system, or of `SSL_CERT_FILE`.
 fn config() -> Result<Arc<ClientConfig>, String> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
@@ -107,10 +110,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_registry_cannot_send_us_to_this_machine_by_whatever_name() {
+    async fn a_registry_cannot_redirect_to_this_machine_by_any_name() {
         let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        // Every address counts as this machine's own, as one of its devices' would.
+        // Treats every address as one of this machine's own.
         let network = Network::new(|_| Ok(true));
         for host in ["127.0.0.1", "localhost", "0.0.0.0", "127.1", "0x7f000001", "2130706433"] {
             let target = target(host, port);
@@ -126,6 +129,6 @@ mod tests {
         assert!(elsewhere.unwrap_err().to_string().contains("192.0.2.1 is an address of this"));
         let silent = Network::new(|_| Err(io::Error::other("no netlink")));
         let untold = silent.open(&target("192.0.2.1", port), Reach::OtherMachines).await;
-        assert!(untold.unwrap_err().to_string().contains("cannot be told: no netlink"));
+        assert!(untold.unwrap_err().to_string().contains("of this machine: no netlink"));
     }
 }

@@ -1,5 +1,5 @@
-//! A module out of a repository: found, fetched, compared with its digest, unpacked, checked, with
-//! its signatures.
+//! Pulling a module from a repository: resolve, fetch, verify the digest, unpack, check, with its
+//! signatures.
 
 use std::collections::BTreeSet;
 
@@ -9,64 +9,64 @@ use module_store::{Digest, MODULE_LENGTH_MAX, Store, signatures};
 use trust::signature::{PAYLOAD_LENGTH_MAX, Verified};
 use trust::{ImageDigest, Signature, Signer};
 
-use crate::address::{Place, Reference};
+use crate::address::{Reference, TagOrDigest};
 use crate::client::{Client, Progress};
 use crate::error::RepositoryError;
 use crate::image::{Chosen, ImageError, ManifestBytes, ModuleImage, Packing, Walk};
 use crate::limits::{CONFIG_LENGTH_MAX, PACKED_LENGTH_MAX};
 use crate::unpack;
 
-/// What a reference without a tag means.
+/// Tag of a reference without one.
 const TAG: &str = "latest";
-/// The config of images that have none (image specification, "empty descriptor").
+/// Config of images without one (image specification, "empty descriptor").
 pub(crate) const EMPTY: &[u8] = b"{}";
 
-/// A module as it came.
+/// Pulled module.
 #[derive(Debug)]
 pub struct Pulled {
-    /// The digest of its bytes.
+    /// Digest of the module.
     pub digest: Digest,
-    /// Its bytes.
+    /// Bytes of the module.
     pub wasm: Vec<u8>,
-    /// What it declares.
+    /// Result of the module's check, with its manifest.
     pub checked: Checked,
-    /// What the reference led to: an image manifest, or an index with one.
+    /// Digest that the reference was resolved to: an image manifest, or an index.
     pub resolved: Digest,
-    /// The image manifest that its signatures are about.
+    /// Image manifest that the signatures are about.
     pub image: Digest,
-    /// Whose word there is for it; none is verified yet.
+    /// Signatures, unverified.
     pub signatures: Vec<Signature>,
-    /// The image manifest and its config, where they are others than ours would be.
+    /// Image manifest and config, if they differ from those that the store would make.
     foreign: Option<(Vec<u8>, Vec<u8>)>,
-    /// Whether the signatures go with it: those of an archive are about the archive.
+    /// True if signatures remain valid in the store. Those of an archive are about the archive.
     keeps_signatures: bool,
 }
 
 impl Pulled {
-    /// Who has signed it.
+    /// Verifies the signatures and returns the signers.
     #[must_use]
     pub fn verified(&self, known: &BTreeSet<Signer>) -> Verified {
         trust::signature::signers(&ImageDigest(*self.image.bytes()), &self.signatures, known)
     }
 
-    /// Whether what [`Pulled::store`] keeps can be verified again: not that of an archive, whose
-    /// signatures are about the archive, nor where a whole index was signed.
+    /// Returns true if signatures can be verified again in the store: not for an archive, whose
+    /// signatures are about the archive, nor if only an index was signed.
     #[must_use]
     pub const fn keeps_signatures(&self) -> bool {
         self.keeps_signatures
     }
 
-    /// The signatures that are about the image which the store makes of the module, so that they
-    /// hold for its bytes alone.
+    /// Returns the signatures that are about the image which the store makes of the module, so that
+    /// they are valid for its bytes alone.
     #[must_use]
     pub fn own_signatures(&self) -> &[Signature] {
         if self.foreign.is_none() && self.keeps_signatures { &self.signatures } else { &[] }
     }
 
-    /// Puts it into a store, with its signatures.
+    /// Puts the module into a store, with its signatures.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// The store cannot be written.
     pub fn store(&self, store: &Store) -> Result<(), RepositoryError> {
         match &self.foreign {
             Some((image, config)) => {
@@ -77,19 +77,19 @@ impl Pulled {
         self.store_signatures(store)
     }
 
-    /// The same for one that somebody asked for by its digest: a name that another module of the
-    /// store has stays that one's.
+    /// Puts a module that was requested by its digest into a store, with its signatures. Leaves a
+    /// name that another module of the store has.
     ///
     /// # Errors
-    /// When the store cannot be written.
-    pub fn store_beside(&self, store: &Store) -> Result<(), RepositoryError> {
+    /// The store cannot be written.
+    pub fn store_keeping_names(&self, store: &Store) -> Result<(), RepositoryError> {
         let foreign = self.foreign.as_ref();
         let foreign = foreign.map(|(image, config)| (image.as_slice(), config.as_slice()));
-        store.put_beside(foreign, &self.wasm, &self.checked.manifest)?;
+        store.put_keeping_names(foreign, &self.wasm, &self.checked.manifest)?;
         self.store_signatures(store)
     }
 
-    /// The documents of its image as they can be put elsewhere, with the signatures that hold there.
+    /// Returns the documents of its image for pushing, with the signatures that are valid for it.
     #[must_use]
     pub fn documents(&self) -> (Documents, &[Signature]) {
         let mut documents = own_documents(&self.wasm, &self.checked.manifest);
@@ -101,8 +101,8 @@ impl Pulled {
         (documents, if is_kept { &self.signatures } else { &[] })
     }
 
-    /// Makes one of an image that was chosen, without its signatures. `foreign` are its manifest and
-    /// config, where the store would make others.
+    /// Makes a pulled module of a chosen image, without signatures. `foreign` is its manifest and
+    /// config, if the store would make others.
     pub(crate) fn of(
         chosen: &Chosen,
         (wasm, checked): (Vec<u8>, Checked),
@@ -121,8 +121,8 @@ impl Pulled {
         }
     }
 
-    /// Takes the signatures of its image, or of an index that leads to it: whoever signed that has
-    /// signed the digest of the image in it.
+    /// Adds the signatures of its image, or of an index that leads to it: a signature of an index
+    /// covers the digest of the image in it.
     pub(crate) fn take_signatures(&mut self, (about, signatures): Signed) {
         self.keeps_signatures &= about == self.image;
         (self.image, self.signatures) = (about, signatures);
@@ -136,19 +136,20 @@ impl Pulled {
     }
 }
 
-/// Pulls what a reference names. The tag is resolved once: everything else is asked for by
+/// Pulls the module of a reference. The tag is resolved once; everything else is requested by
 /// digest.
 ///
 /// # Errors
-/// When it does not come, is something else than its digest says, or no module.
+/// The module cannot be fetched, does not match its digest, or is invalid.
 pub async fn pull(
     client: &Client,
     reference: &Reference,
     progress: Option<Progress<'_>>,
 ) -> Result<Pulled, RepositoryError> {
     let name = &reference.name;
-    let place = reference.place.clone().unwrap_or_else(|| Place::Tag(TAG.to_owned()));
-    let found = client.manifest(name, &place).await?;
+    let tag_or_digest =
+        reference.tag_or_digest.clone().unwrap_or_else(|| TagOrDigest::Tag(TAG.to_owned()));
+    let found = client.manifest(name, &tag_or_digest).await?;
     let images = images_of(client, name, found).await?;
     let (at, signatures) = signatures_of_any(client, name, &images).await?;
     let chosen = &images[at];
@@ -164,8 +165,8 @@ pub async fn pull(
     Ok(pulled)
 }
 
-/// The signatures of the first of these images, which are all of one module, that has some, else of
-/// the innermost index that leads to the first and has some: which image, what was signed, and how.
+/// Returns the signatures of the first of these images (all of one module) that has some, or else
+/// of the innermost index that leads to the first image and has some.
 async fn signatures_of_any(
     client: &Client,
     name: &str,
@@ -180,20 +181,21 @@ async fn signatures_of_any(
     Ok((0, None))
 }
 
-/// Which manifest was signed, and how.
+/// Signed digest, with its signatures.
 pub(crate) type Signed = (Digest, Vec<Signature>);
 
-/// What of images of one module may have been signed, each with the image that is taken then.
+/// Returns the digests that may have been signed for images of one module, each with the index of
+/// the image to take then.
 pub(crate) fn signable(images: &[Chosen]) -> impl Iterator<Item = (usize, Digest)> {
     let manifests = images.iter().enumerate().map(|(at, image)| (at, image.manifest.digest));
     let indexes = images.first().into_iter().flat_map(|image| image.indexes.iter().rev());
     manifests.chain(indexes.map(|index| (0, *index)))
 }
 
-/// Pulls the module of this digest from any name of a registry, another node's for instance.
+/// Pulls the module of this digest from any name of a registry, such as another node.
 ///
 /// # Errors
-/// As [`pull`].
+/// Errors of [`pull`].
 pub async fn pull_by_digest(
     client: &Client,
     name: &str,
@@ -219,15 +221,15 @@ pub async fn pull_by_digest(
     Ok(pulled)
 }
 
-/// A module that another tool has pushed is signed by its image there, which a node knows under
-/// this name.
+/// Fetches the image manifest of a module that another tool has pushed, since its signatures are
+/// about that image. Nodes provide it under this tag.
 async fn foreign_by_digest(
     client: &Client,
     name: &str,
     pulled: &mut Pulled,
 ) -> Result<(), RepositoryError> {
-    let place = Place::Tag(module_tag(&pulled.digest));
-    let found = match client.manifest(name, &place).await {
+    let tag_or_digest = TagOrDigest::Tag(module_tag(&pulled.digest));
+    let found = match client.manifest(name, &tag_or_digest).await {
         Err(error) if error.is_not_found() => return Ok(()),
         found => found?,
     };
@@ -243,13 +245,13 @@ async fn foreign_by_digest(
     Ok(())
 }
 
-/// Under which tag a node has the image of a module.
+/// Returns the tag under which a node provides the image of a module.
 #[must_use]
 pub fn module_tag(module: &Digest) -> String {
     format!("module-{}", module.hex())
 }
 
-/// The images of one module that a manifest is or leads to, the one to take first.
+/// Returns the images of one module that a manifest is or leads to, in order of preference.
 async fn images_of(
     client: &Client,
     name: &str,
@@ -257,15 +259,15 @@ async fn images_of(
 ) -> Result<Vec<Chosen>, RepositoryError> {
     let mut walk = Walk::from(found)?;
     while let Some(entry) = walk.needs() {
-        match client.manifest(name, &Place::Digest(entry.digest)).await {
+        match client.manifest(name, &TagOrDigest::Digest(entry.digest)).await {
             Err(error) if error.is_not_found() && walk.skip() => {}
-            manifest => walk.give(manifest?)?,
+            manifest => walk.supply(manifest?)?,
         }
     }
     Ok(walk.end()?)
 }
 
-/// How long the layer of a module may be.
+/// Returns the length limit of a module's layer.
 pub(crate) const fn layer_length_max(image: &ModuleImage) -> u64 {
     match image.packing {
         Packing::Plain => MODULE_LENGTH_MAX,
@@ -273,7 +275,7 @@ pub(crate) const fn layer_length_max(image: &ModuleImage) -> u64 {
     }
 }
 
-/// The image manifest and config to keep, unless the store makes the same ones.
+/// Returns the image manifest and config to keep; `None` if the store makes the same ones.
 async fn foreign(
     client: &Client,
     name: &str,
@@ -293,12 +295,12 @@ async fn foreign(
     Ok(Some((chosen.manifest.bytes.clone(), config)))
 }
 
-/// The documents that the store makes of a module.
+/// Returns the documents that the store makes of a module.
 fn own_documents(wasm: &[u8], manifest: &Manifest) -> Documents {
     layout::documents(wasm, manifest).expect("texts and numbers become JSON")
 }
 
-/// The digest of the image that the store makes of a module.
+/// Returns the digest of the image that the store makes of a module.
 pub(crate) fn own_image(wasm: &[u8], manifest: &Manifest) -> Digest {
     own_documents(wasm, manifest).entry.digest
 }
@@ -310,7 +312,7 @@ pub(crate) fn check(wasm: &[u8], what: &str) -> Result<Checked, RepositoryError>
     })
 }
 
-/// The signatures of an image; none where the registry has none.
+/// Fetches the signatures of an image; empty if the registry has none.
 pub(crate) async fn signatures_of(
     client: &Client,
     name: &str,
@@ -325,14 +327,14 @@ pub(crate) async fn signatures_of(
     Ok(all)
 }
 
-/// The image that holds the signatures of another.
+/// Fetches the image of signatures of another image.
 pub(crate) async fn signature_image(
     client: &Client,
     name: &str,
     image: &Digest,
 ) -> Result<Option<Image>, RepositoryError> {
-    let place = Place::Tag(signatures::name(image));
-    let found = match client.manifest(name, &place).await {
+    let tag_or_digest = TagOrDigest::Tag(signatures::name(image));
+    let found = match client.manifest(name, &tag_or_digest).await {
         Err(error) if error.is_not_found() => return Ok(None),
         found => found?,
     };

@@ -1,4 +1,4 @@
-//! A module into a repository: its blobs, its image, and whoever's signatures there are.
+//! Pushing a module to a repository: its blobs, its image, and all its signatures.
 
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
@@ -7,7 +7,7 @@ use module_store::layout::{Documents, MANIFEST_TYPE};
 use module_store::{Digest, signatures};
 use trust::Signature;
 
-use crate::address::{Place, Reference};
+use crate::address::{Reference, TagOrDigest};
 use crate::auth::encoded;
 use crate::client::{Client, Progress, backoff};
 use crate::error::RepositoryError;
@@ -15,11 +15,11 @@ use crate::http::{Answer, Call};
 use crate::limits::ATTEMPTS_MAX;
 use crate::pull::signature_image;
 
-/// Puts a module under a reference, and its signatures beside it. What is there already is not
-/// sent again; signatures of others stay.
+/// Pushes a module under a reference, with its signatures. Existing blobs are not sent again, and
+/// signatures of others are preserved.
 ///
 /// # Errors
-/// When the registry does not take it. Then nothing leads to what was sent.
+/// The registry refuses a part. Nothing points at the blobs sent so far then.
 pub async fn push(
     client: &Client,
     reference: &Reference,
@@ -33,19 +33,19 @@ pub async fn push(
         put_blob(client, name, blob, progress).await?;
     }
     let image = documents.entry.digest;
-    // Signatures first: where the module is seen, they are, too.
+    // Signatures first, so that a visible module always has them.
     for signature in signatures {
         put_signature(client, name, &image, signature).await?;
     }
-    let place = reference.place.clone().unwrap_or(Place::Digest(image));
-    put_manifest(client, name, &place, &documents.image).await?;
+    let tag_or_digest = reference.tag_or_digest.clone().unwrap_or(TagOrDigest::Digest(image));
+    put_manifest(client, name, &tag_or_digest, &documents.image).await?;
     Ok(image)
 }
 
-/// Adds a signature of an image to those that a registry has.
+/// Adds a signature of an image to those in a registry.
 ///
 /// # Errors
-/// When the registry does not take it.
+/// The registry refuses it.
 pub async fn put_signature(
     client: &Client,
     name: &str,
@@ -59,8 +59,8 @@ pub async fn put_signature(
     for blob in made.payloads.iter().chain([&made.config]) {
         put_blob(client, name, blob, None).await?;
     }
-    let place = Place::Tag(signatures::name(image));
-    put_manifest(client, name, &place, &made.image).await
+    let tag_or_digest = TagOrDigest::Tag(signatures::name(image));
+    put_manifest(client, name, &tag_or_digest, &made.image).await
 }
 
 async fn put_blob(
@@ -99,7 +99,7 @@ async fn try_put_blob(
     let path = format!("/v2/{name}/blobs/uploads/");
     let answer = client.exchange(call(Method::POST, path.clone()), &scope).await?;
     let answer = expect(client, answer, StatusCode::ACCEPTED, what).await?;
-    let place = answer.header(LOCATION).ok_or_else(|| RepositoryError::Malformed {
+    let location = answer.header(LOCATION).ok_or_else(|| RepositoryError::Malformed {
         target: client.target(),
         what: what.to_owned(),
         why: "it does not say where to send it".to_owned(),
@@ -109,22 +109,22 @@ async fn try_put_blob(
     let kind = HeaderValue::from_static("application/octet-stream");
     put.headers.insert(CONTENT_TYPE, kind);
     put.body = Bytes::copy_from_slice(blob);
-    let answer = client.exchange_there((&path, place), &named, put, &scope).await?;
+    let answer = client.exchange_at_location((&path, location), &named, put, &scope).await?;
     expect(client, answer, StatusCode::CREATED, what).await.map(drop)
 }
 
 async fn put_manifest(
     client: &Client,
     name: &str,
-    place: &Place,
+    tag_or_digest: &TagOrDigest,
     manifest: &[u8],
 ) -> Result<(), RepositoryError> {
-    let what = format!("the manifest {name}:{place}");
+    let what = format!("the manifest {name}:{tag_or_digest}");
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(MANIFEST_TYPE));
     let call = Call {
         method: Method::PUT,
-        path: format!("/v2/{name}/manifests/{place}"),
+        path: format!("/v2/{name}/manifests/{tag_or_digest}"),
         headers,
         body: Bytes::copy_from_slice(manifest),
         what: what.clone(),
@@ -152,8 +152,7 @@ async fn expect(
     Err(client.refused(answer, what, None).await)
 }
 
-/// Tries it again where that may help: everything here is named by its digest, so that twice is
-/// as good as once.
+/// Retries transient errors. Idempotent, since everything is named by its digest.
 async fn again(
     client: &Client,
     work: impl AsyncFn() -> Result<(), RepositoryError>,

@@ -1,7 +1,7 @@
-//! What a store holds, to others: the pull half of the OCI distribution specification 1.1.
+//! Pull API over a store: the pull half of the OCI distribution specification 1.1.
 //!
 //! ```text
-//! GET /v2/                            the API is here
+//! GET /v2/                            version check of the API
 //! GET /v2/NAME/manifests/REFERENCE    an image manifest by tag (the module's version,
 //!                                     module-HEX, sha256-HEX.sig) or digest
 //! GET /v2/NAME/blobs/DIGEST           a module, a config, a payload; whole or a range
@@ -9,12 +9,11 @@
 //! GET /v2/NAME/referrers/DIGEST       an empty index: signatures are found by their tag
 //! ```
 //!
-//! A module that the store does not have may be had from elsewhere: [`Access::want`] is asked for
-//! it first.
+//! If the store does not have a module, [`Access::fetch_missing`] may fetch it from elsewhere first.
 //!
-//! Everything belongs to one module, and whether somebody may have that module is asked of
-//! [`Access`] for each request. What is not there and what somebody may not have are one answer.
-//! By digest everything is under every name. HEAD is GET without the body. Nothing can be put in.
+//! Every object belongs to one module, and [`Access`] decides for each request whether the client
+//! may have it. Responses for missing and for forbidden objects are identical. By digest an object
+//! is available under every name. HEAD is GET without the body. Read-only.
 
 use std::sync::Arc;
 
@@ -29,37 +28,39 @@ use axum::http::request::Parts;
 use axum::http::{Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use module_store::layout::INDEX_TYPE;
-use module_store::{Catalogue, DOCUMENT_LENGTH_MAX, Digest, Held, MODULE_LENGTH_MAX, Store};
+use module_store::{
+    Catalogue, CatalogueEntry, DOCUMENT_LENGTH_MAX, Digest, MODULE_LENGTH_MAX, Store,
+};
 use serde_json::json;
 
 use crate::address::{is_name, is_tag};
 
-/// Who may have which module.
+/// Access control of modules.
 pub trait Access: Send + Sync + 'static {
-    /// Whether who sent this request may have the module of this digest.
+    /// Checks whether the client of this request may have the module of this digest.
     ///
     /// # Errors
-    /// When not; the answer is the same as if there were none.
-    fn may(&self, request: &Parts, module: &Digest) -> Result<(), NotYours>;
+    /// Access is denied; the response is that of a missing object.
+    fn check(&self, request: &Parts, module: &Digest) -> Result<(), AccessDenied>;
 
-    /// Who sent this request asks for a module that the store does not have: has it come, if that
-    /// can be, before it is looked for once more. May block.
-    fn want(&self, _request: &Parts, _module: &Digest) {}
+    /// Called for a module that the store does not have: may fetch it before the store is read once
+    /// more. May block.
+    fn fetch_missing(&self, _request: &Parts, _module: &Digest) {}
 }
 
-/// How many more nodes may be asked for what a request asks for, one behind the other: a number,
-/// in a request of a node that asks for somebody else.
+/// Header with the number of further nodes that may be asked for the requested module. Sent by
+/// nodes that request on behalf of another client.
 pub const HOPS: HeaderName = HeaderName::from_static("tamandua-hops");
 
-/// No.
+/// Access is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotYours;
+pub struct AccessDenied;
 
 impl<F> Access for F
 where
-    F: Fn(&Parts, &Digest) -> Result<(), NotYours> + Send + Sync + 'static,
+    F: Fn(&Parts, &Digest) -> Result<(), AccessDenied> + Send + Sync + 'static,
 {
-    fn may(&self, request: &Parts, module: &Digest) -> Result<(), NotYours> {
+    fn check(&self, request: &Parts, module: &Digest) -> Result<(), AccessDenied> {
         self(request, module)
     }
 }
@@ -74,25 +75,25 @@ struct Serving<A> {
     access: A,
 }
 
-/// The API over a store. `access` is asked for each request.
+/// Makes the API over a store, with access control by `access`.
 pub fn router<A: Access>(store: Store, access: A) -> Router {
     let serving = Arc::new(Serving { store, access });
     Router::new().fallback(answer::<A>).with_state(serving)
 }
 
-/// What a path asks for.
+/// Object requested by a path.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked<'a> {
+enum Requested<'a> {
     Api,
     Manifest(&'a str, &'a str),
     Blob(&'a str),
     Tags(&'a str),
-    /// What refers to a manifest.
+    /// Manifests that refer to another one.
     Referrers(&'a str),
 }
 
-impl Asked<'_> {
-    /// The digest that may be a module's: of what is asked for first of a module.
+impl Requested<'_> {
+    /// Returns the digest in the request that may be a module's.
     fn module(&self) -> Option<Digest> {
         match self {
             Self::Blob(digest) => digest.parse().ok(),
@@ -102,12 +103,12 @@ impl Asked<'_> {
     }
 }
 
-/// The module that a tag names by its digest.
+/// Returns the module that a tag of the form `module-HEX` names.
 fn module_of(tag: &str) -> Option<Digest> {
     format!("sha256:{}", tag.strip_prefix("module-")?).parse().ok()
 }
 
-/// Why there is no answer, in the words of the specification.
+/// Reason of an error response, by the codes of the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     Manifest,
@@ -123,7 +124,7 @@ async fn answer<A: Access>(
     request: Request<Body>,
 ) -> Response {
     let (parts, _) = request.into_parts();
-    // Files are read where a slow disk holds nobody up.
+    // File access on a blocking thread, which a slow disk may hold up.
     let read = tokio::task::spawn_blocking(move || {
         let is_head = parts.method == Method::HEAD;
         let response = match serving.handle(&parts) {
@@ -148,25 +149,27 @@ impl<A: Access> Serving<A> {
         if ![Method::GET, Method::HEAD].contains(&parts.method) {
             return Err(Refusal::Method);
         }
-        let asked = asked(parts.uri.path()).ok_or(Refusal::Name)?;
+        let asked = parse_path(parts.uri.path()).ok_or(Refusal::Name)?;
         let mut catalogue = self.catalogue()?;
         if let Some(module) = asked.module().filter(|module| catalogue.blob(module).is_none()) {
-            self.access.want(parts, &module);
+            self.access.fetch_missing(parts, &module);
             catalogue = self.catalogue()?;
         }
         match asked {
-            Asked::Api => {
+            Requested::Api => {
                 Ok(([(API_VERSION, "registry/2.0")], axum::Json(json!({}))).into_response())
             }
-            Asked::Manifest(name, reference) => self.manifest(parts, &catalogue, name, reference),
-            Asked::Blob(digest) => {
+            Requested::Manifest(name, reference) => {
+                self.manifest(parts, &catalogue, name, reference)
+            }
+            Requested::Blob(digest) => {
                 let digest = digest.parse().map_err(|_| Refusal::Blob)?;
                 let held = self.allowed(parts, &catalogue, &digest).ok_or(Refusal::Blob)?;
                 let limit = MODULE_LENGTH_MAX.max(DOCUMENT_LENGTH_MAX);
                 self.give(parts, &digest, held.manifest_type.as_deref(), limit, Refusal::Blob)
             }
-            Asked::Tags(name) => self.tags(parts, &catalogue, name),
-            Asked::Referrers(digest) => referrers(parts, digest),
+            Requested::Tags(name) => self.tags(parts, &catalogue, name),
+            Requested::Referrers(digest) => referrers(parts, digest),
         }
     }
 
@@ -191,9 +194,9 @@ impl<A: Access> Serving<A> {
         parts: &Parts,
         catalogue: &'c Catalogue,
         digest: &Digest,
-    ) -> Option<&'c Held> {
+    ) -> Option<&'c CatalogueEntry> {
         let held = catalogue.blob(digest)?;
-        self.access.may(parts, &held.module).is_ok().then_some(held)
+        self.access.check(parts, &held.module).is_ok().then_some(held)
     }
 
     fn give(
@@ -251,9 +254,8 @@ impl<A: Access> Serving<A> {
     }
 }
 
-/// What refers to a manifest (distribution specification, "Listing Referrers"): nothing, of
-/// whatever digest, which is also the answer about what is not there. Who asks for one type only is
-/// told that this was heard.
+/// Answers a request for referrers (distribution specification, "Listing Referrers"): an empty
+/// index for any digest, whether it exists or not. A filter by type is acknowledged.
 fn referrers(parts: &Parts, digest: &str) -> Result<Response, Refusal> {
     digest.parse::<Digest>().map_err(|_| Refusal::Digest)?;
     let index = json!({ "schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": [] });
@@ -266,25 +268,25 @@ fn referrers(parts: &Parts, digest: &str) -> Result<Response, Refusal> {
     Ok(response)
 }
 
-fn asked(path: &str) -> Option<Asked<'_>> {
+fn parse_path(path: &str) -> Option<Requested<'_>> {
     let rest = path.strip_prefix("/v2")?;
     if matches!(rest, "" | "/") {
-        return Some(Asked::Api);
+        return Some(Requested::Api);
     }
     let (front, last) = rest.strip_prefix('/')?.rsplit_once('/')?;
     let (name, kind) = front.rsplit_once('/')?;
     match (kind, last) {
         _ if !is_name(name) => None,
-        ("manifests", reference) => Some(Asked::Manifest(name, reference)),
-        ("blobs", digest) => Some(Asked::Blob(digest)),
-        ("tags", "list") => Some(Asked::Tags(name)),
-        ("referrers", digest) => Some(Asked::Referrers(digest)),
+        ("manifests", reference) => Some(Requested::Manifest(name, reference)),
+        ("blobs", digest) => Some(Requested::Blob(digest)),
+        ("tags", "list") => Some(Requested::Tags(name)),
+        ("referrers", digest) => Some(Requested::Referrers(digest)),
         _ => None,
     }
 }
 
-/// The manifest that a tag means: a version of the module of that name, a module by its digest,
-/// the signatures of an image.
+/// Returns the manifest of a tag: a version of the module with this name, a module by its digest,
+/// or the signatures of an image.
 fn named(catalogue: &Catalogue, name: &str, tag: &str) -> Option<Digest> {
     if !is_tag(tag) {
         return None;
@@ -298,16 +300,16 @@ fn named(catalogue: &Catalogue, name: &str, tag: &str) -> Option<Digest> {
     catalogue.named(&format!("{name}:{tag}")).copied()
 }
 
-/// Which part of so many bytes.
+/// Requested part of an object.
 #[derive(Debug, PartialEq, Eq)]
 enum Part {
     Whole,
-    /// From the first, to before the second.
+    /// Range from the first byte to before the second.
     From(usize, usize),
     Beyond,
 }
 
-/// RFC 9110, section 14.2, for one range; what is not understood is passed over.
+/// Parses a single range (RFC 9110, section 14.2). Invalid ranges are ignored.
 fn part(range: &str, length: usize) -> Part {
     let Some((from, to)) = range.strip_prefix("bytes=").and_then(|range| range.split_once('-'))
     else {

@@ -1,4 +1,4 @@
-//! Several repositories that may have the same module, asked one after the other.
+//! Pulls from several repositories that may have the same module, one after the other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,36 +13,36 @@ use crate::http::Transport;
 use crate::mirrors::Mirrors;
 use crate::pull::{Pulled, pull, pull_by_digest};
 
-/// A repository.
+/// Repository with its settings.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Where.
+    /// Address of the registry.
     pub registry: Registry,
-    /// What comes before names there, with a slash at its end, or nothing.
+    /// Prefix of names in it, with a trailing slash, or empty.
     pub prefix: String,
-    /// How it is spoken to.
+    /// Settings of the client.
     pub settings: Settings,
 }
 
-/// What is wanted of them.
+/// Module to pull.
 #[derive(Clone, Debug)]
 pub enum Wanted {
-    /// What a reference names; its registry is that of each source in turn.
+    /// Module of a reference, whose registry is replaced by that of each source.
     Reference(Reference),
-    /// The module of a digest, under a name.
+    /// Module of a digest, under a name.
     Module {
-        /// The name.
+        /// Name in the repository.
         name: String,
-        /// The digest of its bytes.
+        /// Digest of the module.
         digest: Digest,
     },
 }
 
-/// Asks one repository after the other, those that are well first, until one has it: at most the
-/// time of each, together. Time counts from `begin`, which is the same for every call.
+/// Pulls from the first repository that has the module, healthy ones first. The time limits of the
+/// repositories add up. `begin` is the epoch of health times, the same for every call.
 ///
 /// # Errors
-/// What each said, in the order in which they were asked.
+/// Error of each repository, in the order in which they were asked.
 pub async fn pull_from(
     transport: &Arc<dyn Transport>,
     sources: &mut Mirrors<Source>,
@@ -72,10 +72,10 @@ pub async fn pull_from(
     Err(errors)
 }
 
-/// Asks one repository.
+/// Pulls from one repository.
 ///
 /// # Errors
-/// As [`pull`] and [`pull_by_digest`].
+/// Errors of [`pull`] and [`pull_by_digest`].
 pub async fn pull_one(
     transport: &Arc<dyn Transport>,
     source: &Source,
@@ -89,7 +89,7 @@ pub async fn pull_one(
             let reference = Reference {
                 registry: source.registry.clone(),
                 name: named(&reference.name),
-                place: reference.place.clone(),
+                tag_or_digest: reference.tag_or_digest.clone(),
             };
             pull(&client, &reference, progress).await
         }

@@ -1,4 +1,4 @@
-//! A module out of a tar archive: `plugin.wasm`, and nothing of the rest. Nothing is written.
+//! Extraction of `plugin.wasm` from a tar archive in memory; nothing is written to disk.
 
 use std::io::Read;
 use std::path::Path;
@@ -10,26 +10,26 @@ use tar::Archive;
 use crate::image::{ImageError, Packing};
 use crate::limits::{FILES_MAX, UNPACKED_LENGTH_MAX};
 
-/// The file that is the module (Istio, spec-compat.md).
+/// Path of the module in an archive (Istio, spec-compat.md).
 const FILE: &str = "plugin.wasm";
-/// How modules begin (WebAssembly core specification, 5.5.16), gzip's members (RFC 1952, 2.3.1) and
-/// Zstandard's frames (RFC 8878, 3.1.1).
+/// Magic numbers of modules (WebAssembly core specification, 5.5.16), of gzip members (RFC 1952,
+/// 2.3.1) and of Zstandard frames (RFC 8878, 3.1.1).
 const WASM: &[u8] = b"\0asm";
 const GZIP: &[u8] = b"\x1f\x8b";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 
-/// Returns the module in a layer. Whether an archive is compressed its first bytes say, as media
-/// types are sometimes wrong about it.
+/// Returns the module in a layer. Compression is detected by the first bytes, since media types are
+/// sometimes wrong.
 ///
 /// # Errors
-/// When there is none, or more has to be unpacked than a limit allows.
+/// The layer contains no module, or a limit of unpacking is exceeded.
 pub fn module(layer: Vec<u8>, packing: Packing) -> Result<Vec<u8>, ImageError> {
     let bytes = layer.as_slice();
     match packing {
         Packing::Plain => Ok(layer),
         Packing::Tar if bytes.starts_with(WASM) => Err(ImageError::Untyped),
         Packing::Tar if bytes.starts_with(ZSTD) => Err(ImageError::Compression("zstd".to_owned())),
-        // Of several members the whole is what they unpack to, one behind the other (2.2).
+        // Several gzip members decompress to their concatenation (RFC 1952, 2.2).
         Packing::Tar if bytes.starts_with(GZIP) => of_tar(MultiGzDecoder::new(bytes)),
         Packing::Tar => of_tar(bytes),
     }
@@ -64,7 +64,7 @@ fn of_tar(bytes: impl Read) -> Result<Vec<u8>, ImageError> {
     Err(wrong(format!("there is no file {FILE} in it")))
 }
 
-/// A path without the ways of archivers to say that it begins at the root.
+/// Normalizes the forms in which archivers write paths relative to the root.
 fn root_of(path: &Path) -> &Path {
     path.strip_prefix(".").or_else(|_| path.strip_prefix("/")).unwrap_or(path)
 }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_archive_by_its_first_bytes_is_named() {
+    fn a_layer_with_other_magic_bytes_is_named() {
         let says = |layer: &[u8]| module(layer.to_vec(), Packing::Tar).unwrap_err().to_string();
         assert!(says(b"\0asm\x01\0\0\0").contains("oras push FILE:application/wasm"));
         assert!(says(b"\x28\xb5\x2f\xfd\0").contains("zstd"));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_archive_is_refused() {
+    fn an_invalid_archive_is_refused() {
         let whole = packed(&archive(&[(FILE, EntryType::Regular, &[7; 4096])]));
         for bad in
             [&b""[..], b"\x1f\x8b", b"plain", &whole[..20], &packed(b"no tar"), &packed(&[0; 1024])]

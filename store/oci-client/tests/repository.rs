@@ -1,5 +1,5 @@
-//! Pulling and pushing over connections in memory, with time that stands still while anybody
-//! works: registries that keep to the rules, and those that do not.
+//! Pulls and pushes over in-memory connections with paused time, against registries that follow the
+//! specification and against malicious ones.
 
 #[path = "repository/honest.rs"]
 mod honest;
@@ -7,7 +7,7 @@ mod honest;
 mod layouts;
 #[path = "repository/lying.rs"]
 mod lying;
-#[path = "repository/ways.rs"]
-mod ways;
+#[path = "repository/variants.rs"]
+mod variants;
 #[path = "repository/world.rs"]
 mod world;

@@ -5,7 +5,7 @@ use api::ErrorCode;
 use clap::Args;
 use jiff::{Span, Timestamp, tz::TimeZone};
 use std::collections::BTreeSet;
-use trust::ask::RESOURCES;
+use trust::request::RESOURCES;
 use trust::{Extent, Grant, Kind, Operation, UnixTime};
 
 /// Options of `tam token new` and `tam token attenuate`.

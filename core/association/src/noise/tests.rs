@@ -1,4 +1,5 @@
-//! The suite and its primitives against what other implementations, and attackers, make.
+//! Tests of the suite and its primitives against vectors of other implementations and of known
+//! attacks.
 
 use super::*;
 use crate::secret::{Forged, nonce_of, open_with};
@@ -19,7 +20,7 @@ fn bytes32(of: &Value, key: &str) -> [u8; 32] {
     bytes(of, key).try_into().unwrap()
 }
 
-/// One side of a vector, with the primitives of this crate.
+/// Builds one side of a vector with the primitives of this crate.
 fn side(vector: &Value, who: &str) -> Builder<'static> {
     let key = StaticKey::new(Secret::new(&bytes32(vector, &format!("{who}_static"))));
     let ephemeral = Secret::new(&bytes32(vector, &format!("{who}_ephemeral")));
@@ -58,12 +59,12 @@ fn handshakes_are_those_of_other_implementations_byte_by_byte() {
     }
 }
 
-/// What follows the handshake: with the split keys, and counters from 0 in each direction.
+/// Compares the messages after the handshake: split keys, and counters from 0 in each direction.
 fn traffic_is_theirs(side: &mut HandshakeState, messages: &[Value]) {
     let (initiator, responder) = side.dangerously_get_raw_split();
     assert!(!messages.is_empty());
     for (number, message) in messages.iter().enumerate() {
-        // The responder sends first: message 3 was the initiator's.
+        // The responder sends first, since the initiator sent message 3.
         let key = AeadKey::new(if number % 2 == 0 { &responder } else { &initiator });
         let mut text = bytes(message, "payload");
         let tag = key.seal(number as u64 / 2, &[], &mut text);
@@ -73,7 +74,7 @@ fn traffic_is_theirs(side: &mut HandshakeState, messages: &[Value]) {
 }
 
 #[test]
-fn x25519_is_that_of_wycheproof_and_refuses_what_has_no_secret() {
+fn x25519_agrees_with_wycheproof_and_refuses_keys_of_small_order() {
     let (mut right, mut refused) = (0, 0);
     for test in vectors("wycheproof/x25519.json") {
         let mut side =
@@ -92,7 +93,7 @@ fn x25519_is_that_of_wycheproof_and_refuses_what_has_no_secret() {
     assert_eq!((right, refused), (RIGHT, 518 - RIGHT));
 }
 
-/// Of wycheproof's 518 tests of X25519, those whose shared secret is not zero.
+/// Number of tests with a non-zero shared secret, of wycheproof's 518 tests of X25519.
 const RIGHT: usize = 487;
 
 #[test]
@@ -112,7 +113,7 @@ fn aes_256_gcm_is_that_of_wycheproof() {
 }
 
 #[test]
-fn ed25519_takes_what_wycheproof_calls_valid_and_nothing_else() {
+fn ed25519_agrees_with_wycheproof() {
     let mut results = [0, 0];
     for test in vectors("wycheproof/ed25519.json") {
         let key = trust::PublicKey::from_bytes(&bytes32(&test, "key"));

@@ -1,4 +1,4 @@
-//! Active packets: opened once, whole, by whom they are for, in any order.
+//! Tests of active packets: each is opened once, complete, by its receiver only, in any order.
 
 use super::*;
 use crate::secret::Secret;
@@ -24,7 +24,7 @@ fn sealed(sealer: &mut Sealer, protection: Protection, payload: &[u8]) -> Vec<u8
     datagram
 }
 
-/// A sealer that has sealed so many.
+/// Returns a sealer that has sealed `counter` packets.
 fn later(counter: u64) -> Sealer {
     let (_, mut sealer) = pair();
     let epoch = counter / EPOCH_PACKETS;
@@ -52,11 +52,11 @@ proptest! {
     }
 
     #[test]
-    fn whatever_order_and_however_often_each_is_opened_once(
+    fn each_packet_is_opened_once_in_any_order(
         order in prop::collection::vec(0usize..60, 1..200), start in 0u64..3,
     ) {
         let (mut opener, _) = pair();
-        // Around the change of a key as well.
+        // Counters around a change of the key are included.
         let mut sealer = later((start * EPOCH_PACKETS).saturating_sub(30));
         let packets: Vec<Vec<u8>> =
             (0..60).map(|at| sealed(&mut sealer, BOTH[at % 2], b"payload")).collect();
@@ -86,7 +86,7 @@ fn a_packet_with_any_bit_changed_is_refused_and_does_no_harm() {
 }
 
 #[test]
-fn an_answer_is_told_from_a_call_and_neither_becomes_the_other() {
+fn an_answer_is_distinguished_from_a_call() {
     let (mut opener, mut sealer) = pair();
     for (protection, role) in BOTH.into_iter().zip([Role::Answer, Role::Call]) {
         let mut datagram = [0; OVERHEAD + 1];
@@ -129,7 +129,7 @@ fn the_key_changes_with_the_epoch_and_the_old_one_goes() {
 }
 
 #[test]
-fn who_has_lost_many_packets_goes_on_and_who_lost_too_many_is_told() {
+fn many_lost_packets_are_tolerated_and_too_many_are_reported() {
     let reach = crate::secret::EPOCHS_AHEAD_MAX;
     let (mut opener, _) = pair();
     let far = (reach + 1) * EPOCH_PACKETS;
@@ -166,7 +166,7 @@ fn an_association_that_is_used_up_seals_nothing() {
 }
 
 #[test]
-fn what_nobody_vouches_for_is_told_from_what_somebody_does() {
+fn an_unauthenticated_packet_is_distinguished_from_an_authenticated_one() {
     let mut datagram = [&FromAnyone::head(Role::Call, &DIGEST)[..], b"payload"].concat();
     assert_eq!(crate::wire::kind(&datagram), Ok(crate::Kind::Anyone));
     let (mut opener, mut sealer) = pair();
@@ -182,8 +182,8 @@ fn what_nobody_vouches_for_is_told_from_what_somebody_does() {
     assert_eq!(FromAnyone::read(&mut vouched), Err(WireError::Association));
     let answer = FromAnyone::head(Role::Answer, &DIGEST);
     assert_eq!(FromAnyone::read(&mut answer.to_vec()).unwrap().role, Role::Answer);
-    // Without its number it is a packet from anyone, tag and all: whoever strips it gains
-    // nothing that he could not send himself, and what it says is believed of nobody.
+    // Without its id a packet parses as unauthenticated, tag included. An attacker that strips the
+    // id could send the same packet itself, and its content is not attributed to anyone.
     vouched[4..8].fill(0);
     vouched[8..16].fill(0);
     assert!(FromAnyone::read(&mut vouched).is_ok());

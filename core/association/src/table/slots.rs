@@ -1,12 +1,13 @@
-//! Entries by their numbers: handshakes and associations, when each is looked at, and their counts.
+//! Entries of the table by association id: handshakes and associations, their deadlines, and
+//! counts.
 
 use super::{
     ASSOCIATIONS_PER_PRINCIPAL_MAX, Counts, Effect, Established, LIFETIME_MAX, Peer, Reason,
 };
 use crate::Random;
+use crate::flood::{PrefixCounts, Prefixes};
 use crate::handshake::{Initiator, Responder};
 use crate::identity::Identity;
-use crate::load::{Places, Prefixes};
 use crate::secret::{MAC_LENGTH, Secret, TAG_LENGTH};
 use crate::traffic::{Roots, Traffic};
 use crate::wire::{self, AssociationId, EPHEMERAL_LENGTH};
@@ -15,8 +16,8 @@ use std::net::{IpAddr, SocketAddr};
 use trust::PublicKey;
 use units::Nanos;
 
-/// A handshake that this side has begun.
-pub(super) struct Asking {
+/// Handshake that this node has begun.
+pub(super) struct Initiated {
     pub(super) peer: Peer,
     pub(super) replaces: Option<AssociationId>,
     pub(super) give_up: Nanos,
@@ -26,54 +27,54 @@ pub(super) struct Asking {
 }
 
 pub(super) enum Stage {
-    /// Message 1 is on its way.
-    Asked { initiator: Initiator, cookies: u32 },
-    /// Message 2 has come, message 3 is on its way.
-    Met { finish: Vec<u8>, sent: u32, met: Box<Met> },
+    /// Message 1 has been sent.
+    AwaitAnswer { initiator: Initiator, cookies: u32 },
+    /// Message 2 has been received, message 3 has been sent.
+    AwaitConfirm { finish: Vec<u8>, sent: u32, agreement: Box<Agreement> },
 }
 
 /// Result of a handshake: what both sides have agreed on.
-pub(super) struct Met {
+pub(super) struct Agreement {
     pub(super) peer_id: AssociationId,
     pub(super) identity: Identity,
     pub(super) roots: Roots,
 }
 
-/// A handshake that somebody else has begun.
+/// Handshake that another node has begun.
 pub(super) struct HalfOpen {
     pub(super) from: SocketAddr,
-    pub(super) question: [u8; EPHEMERAL_LENGTH],
+    pub(super) ephemeral: [u8; EPHEMERAL_LENGTH],
     pub(super) is_proven: bool,
     pub(super) forged: u32,
     pub(super) responder: Responder,
 }
 
-/// A new association, before its keys are given away.
+/// New association, before its keys are handed out.
 pub(super) struct New {
     pub(super) address: SocketAddr,
-    pub(super) met: Met,
+    pub(super) agreement: Agreement,
     pub(super) replaces: Option<AssociationId>,
     pub(super) renew: Option<Nanos>,
     pub(super) confirm: Option<([u8; TAG_LENGTH], [u8; MAC_LENGTH])>,
 }
 
-/// An association.
+/// Established association.
 pub(super) struct Live {
     pub(super) address: SocketAddr,
     pub(super) principal: PublicKey,
     pub(super) peer_id: AssociationId,
     pub(super) since: Nanos,
     pub(super) until: Nanos,
-    /// Time at which the successor is asked for, if this side asked for this association.
+    /// Time at which the handshake for the successor starts; `None` on the responder's side.
     pub(super) renew: Option<Nanos>,
-    /// Tag and answer of message 3, in case that it comes again.
+    /// Tag and answer of message 3, in case that it is repeated.
     pub(super) confirm: Option<([u8; TAG_LENGTH], [u8; MAC_LENGTH])>,
     pub(super) end_ours: Secret,
     pub(super) end_theirs: Secret,
 }
 
 pub(super) enum Entry {
-    Asking(Box<Asking>),
+    Initiated(Box<Initiated>),
     HalfOpen(Box<HalfOpen>),
     Live(Box<Live>),
 }
@@ -83,13 +84,13 @@ struct Slot {
     entry: Entry,
 }
 
-/// Entries of a node, by their numbers.
+/// Entries of a node by association id.
 #[derive(Default)]
 pub(super) struct Slots {
     slots: BTreeMap<AssociationId, Slot>,
     deadlines: BTreeSet<(Nanos, AssociationId)>,
-    /// The questions of half-open handshakes: the network may bring each twice.
-    questions: BTreeSet<(SocketAddr, [u8; EPHEMERAL_LENGTH])>,
+    /// Ephemeral keys of half-open handshakes, to detect duplicated messages 1.
+    ephemerals: BTreeSet<(SocketAddr, [u8; EPHEMERAL_LENGTH])>,
     prefixes: Prefixes,
     counts: Counts,
 }
@@ -101,17 +102,17 @@ impl Slots {
     }
 
     /// Returns the number of entries of an address's prefix.
-    pub(super) fn places_of(&self, address: IpAddr) -> Places {
+    pub(super) fn prefix_counts(&self, address: IpAddr) -> PrefixCounts {
         self.prefixes.of(address)
     }
 
-    /// Returns true when a half-open handshake has this question.
-    pub(super) fn has_question(
+    /// Returns true if a half-open handshake has this ephemeral key.
+    pub(super) fn has_ephemeral(
         &self,
         from: SocketAddr,
         ephemeral: &[u8; EPHEMERAL_LENGTH],
     ) -> bool {
-        self.questions.contains(&(from, *ephemeral))
+        self.ephemerals.contains(&(from, *ephemeral))
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = (AssociationId, &Entry)> {
@@ -126,50 +127,54 @@ impl Slots {
         self.slots.get_mut(&id).map(|slot| &mut slot.entry)
     }
 
-    /// Returns when the next entry is to be looked at.
+    /// Returns the earliest deadline.
     pub(super) fn poll_timeout(&self) -> Option<Nanos> {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// Takes out an entry that is to be looked at now.
+    /// Removes an entry whose deadline has passed.
     pub(super) fn pop_due(&mut self, now: Nanos) -> Option<(AssociationId, Entry)> {
         let id = self.deadlines.first().filter(|(at, _)| *at <= now)?.1;
         self.remove(id).map(|entry| (id, entry))
     }
 
-    /// The handshake of this number, if it is with whoever sends from there.
-    pub(super) fn asking(&mut self, id: AssociationId, from: SocketAddr) -> Option<&mut Asking> {
+    /// Returns the handshake with this id, if it is with this address.
+    pub(super) fn initiated(
+        &mut self,
+        id: AssociationId,
+        from: SocketAddr,
+    ) -> Option<&mut Initiated> {
         match &mut self.slots.get_mut(&id)?.entry {
-            Entry::Asking(asking) if asking.peer.address == from => Some(asking),
+            Entry::Initiated(initiated) if initiated.peer.address == from => Some(initiated),
             _ => None,
         }
     }
 
-    /// A number that nobody has and nobody can guess.
+    /// Draws an unused, unpredictable association id.
     pub(super) fn free_id(&self, random: &mut Random) -> AssociationId {
         loop {
             let mut number = [0; 4];
             random(&mut number);
             match AssociationId::new(u32::from_be_bytes(number)) {
                 Some(id) if !self.slots.contains_key(&id) => return id,
-                // One in 700,000, with all places taken.
+                // Collision: one in 700,000 with a full table.
                 _ => {}
             }
         }
     }
 
-    /// Puts an entry in, to be looked at by then.
+    /// Inserts an entry with its deadline.
     pub(super) fn insert(&mut self, id: AssociationId, deadline: Nanos, entry: Entry) {
         self.count(&entry, |count| *count += 1);
         if let Entry::HalfOpen(half) = &entry {
-            self.questions.insert((half.from, half.question));
+            self.ephemerals.insert((half.from, half.ephemeral));
         }
         self.deadlines.insert((deadline, id));
         let before = self.slots.insert(id, Slot { deadline, entry });
         debug_assert!(before.is_none(), "{id} is used twice");
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub(super) fn remove(&mut self, id: AssociationId) -> Option<Entry> {
         self.take(id).map(|slot| slot.entry)
     }
@@ -178,13 +183,13 @@ impl Slots {
         let slot = self.slots.remove(&id)?;
         self.deadlines.remove(&(slot.deadline, id));
         if let Entry::HalfOpen(half) = &slot.entry {
-            self.questions.remove(&(half.from, half.question));
+            self.ephemerals.remove(&(half.from, half.ephemeral));
         }
         self.count(&slot.entry, |count| *count -= 1);
         Some(slot)
     }
 
-    /// Ends an association, or an attempt to get one, and tells the other side.
+    /// Ends an association, or an attempt to get one, and notifies the other side.
     pub(super) fn end(&mut self, id: AssociationId) -> Vec<Effect> {
         let mut effects = Vec::new();
         match self.remove(id) {
@@ -192,7 +197,7 @@ impl Slots {
                 effects.push(live.end());
                 effects.push(Effect::Ended { id, reason: Reason::Here });
             }
-            Some(Entry::Asking(_)) => effects.push(Effect::Ended { id, reason: Reason::Here }),
+            Some(Entry::Initiated(_)) => effects.push(Effect::Ended { id, reason: Reason::Here }),
             Some(Entry::HalfOpen(_)) | None => {}
         }
         effects
@@ -212,14 +217,14 @@ impl Slots {
         }
     }
 
-    /// Notes an association, and gives its keys away.
+    /// Inserts an association and hands out its keys.
     pub(super) fn establish(&mut self, now: Nanos, id: AssociationId, new: New) -> Vec<Effect> {
-        let New { address, met, replaces, renew, confirm } = new;
-        let Met { peer_id, identity, roots } = met;
+        let New { address, agreement, replaces, renew, confirm } = new;
+        let Agreement { peer_id, identity, roots } = agreement;
         let Identity { principal, token } = identity;
         let until = now + LIFETIME_MAX;
         let is_ours = renew.is_some();
-        let mut effects = self.make_room(principal);
+        let mut effects = self.evict_oldest(principal);
         let live = Live {
             address,
             principal,
@@ -238,8 +243,8 @@ impl Slots {
         effects
     }
 
-    /// Ends the oldest association of a principal that has many.
-    fn make_room(&mut self, principal: PublicKey) -> Vec<Effect> {
+    /// Ends the oldest association of a principal that has [`ASSOCIATIONS_PER_PRINCIPAL_MAX`].
+    fn evict_oldest(&mut self, principal: PublicKey) -> Vec<Effect> {
         let theirs = self.slots.iter().filter_map(|(id, slot)| match &slot.entry {
             Entry::Live(live) if live.principal == principal => Some((live.since, *id)),
             _ => None,
@@ -262,21 +267,21 @@ impl Slots {
     fn count(&mut self, entry: &Entry, change: fn(&mut usize)) {
         let counts = &mut self.counts;
         match entry {
-            Entry::Asking(_) => change(&mut counts.asking),
+            Entry::Initiated(_) => change(&mut counts.initiated),
             Entry::HalfOpen(half) => {
                 change(&mut counts.half_open);
-                let of_prefix = |places: &mut Places| change(&mut places.half_open);
+                let of_prefix = |counts: &mut PrefixCounts| change(&mut counts.half_open);
                 self.prefixes.change(half.from.ip(), of_prefix);
                 if !half.is_proven {
                     change(&mut counts.unproven);
-                    let of_prefix = |places: &mut Places| change(&mut places.unproven);
+                    let of_prefix = |counts: &mut PrefixCounts| change(&mut counts.unproven);
                     self.prefixes.change(half.from.ip(), of_prefix);
                 }
             }
             Entry::Live(live) => {
                 change(&mut counts.live);
                 if live.renew.is_none() {
-                    let of_prefix = |places: &mut Places| change(&mut places.associations);
+                    let of_prefix = |counts: &mut PrefixCounts| change(&mut counts.associations);
                     self.prefixes.change(live.address.ip(), of_prefix);
                 }
             }
@@ -289,7 +294,7 @@ impl Live {
         self.renew.map_or(self.until, |renew| renew.min(self.until))
     }
 
-    /// Tells the other side that the association ends.
+    /// Returns the message that tells the other side of the end.
     fn end(&self) -> Effect {
         let mac = self.end_ours.mac(&self.peer_id.to_bytes());
         Effect::Send { to: self.address, datagram: wire::write_end(self.peer_id, &mac) }

@@ -1,4 +1,4 @@
-//! Each message is read as it was written, and no other way.
+//! Tests of the wire format: each message parses as it was written, and has no other encoding.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn initiation() -> Vec<u8> {
     write_initiation(&[7; COOKIE_LENGTH], &noise)
 }
 
-/// One of each, as bytes.
+/// Encodings of one message of each type.
 fn all() -> Vec<Vec<u8>> {
     vec![
         initiation(),
@@ -44,7 +44,7 @@ fn every_message_is_read_as_it_was_written() {
 }
 
 #[test]
-fn no_answer_that_a_stranger_gets_is_longer_than_his_question() {
+fn no_answer_to_an_unproven_address_is_longer_than_its_message() {
     assert_eq!(initiation().len(), INITIATION_LENGTH);
     let cookie = write_cookie(id(), &[3; COOKIE_LENGTH], &[4; EPHEMERAL_LENGTH]);
     assert!(cookie.len() < INITIATION_LENGTH);
@@ -66,7 +66,7 @@ fn cut_off_or_longer_messages_are_refused() {
 }
 
 #[test]
-fn what_has_to_be_zero_or_known_is() {
+fn reserved_bytes_and_unknown_values_are_refused() {
     for datagram in all() {
         let with = |at: usize, byte: u8| {
             let mut changed = datagram.clone();

@@ -1,4 +1,4 @@
-//! Two or more nodes and what is between them, with time and chance from a seed.
+//! Test harness: nodes and a network between them, with simulated time and seeded randomness.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -28,7 +28,7 @@ pub fn config(byte: u8, token: &str) -> Config {
     Config { key: secret_key(byte), token: token.to_owned(), budget: Budget(100_000) }
 }
 
-/// An association's keys at one node, and what was told of it.
+/// Keys of an association at one node, with what [`Established`] said of it.
 pub struct Keys {
     pub opener: Opener,
     pub sealer: Sealer,
@@ -38,16 +38,16 @@ pub struct Keys {
     pub replaces: Option<AssociationId>,
 }
 
-/// One node: its table, and the associations that it was told of.
+/// Node under test: its table, and the associations that it has reported.
 pub struct Node {
     pub byte: u8,
     pub table: Associations,
     pub chance: Chance,
     pub keys: BTreeMap<AssociationId, Keys>,
-    /// In the order in which they came.
+    /// Associations in the order in which they were established.
     pub newest: Vec<AssociationId>,
     pub ended: Vec<(AssociationId, Reason)>,
-    /// Every number that ever was.
+    /// Every association id that was ever used.
     pub all: BTreeSet<AssociationId>,
 }
 
@@ -117,20 +117,20 @@ impl Node {
     }
 }
 
-/// Datagrams and where they go.
+/// Datagrams with their destinations.
 pub type Sent = Vec<(SocketAddr, Vec<u8>)>;
 
-/// What the network does to datagrams: one in so many.
+/// Faults of the network: one datagram in so many.
 #[derive(Clone, Copy, Default)]
 pub struct Faults {
     pub lost: u64,
     pub doubled: u64,
     pub changed: u64,
-    /// How long one may take.
+    /// Longest delay of a datagram.
     pub delay_max: Nanos,
 }
 
-/// Nodes at `address(byte)`, and datagrams between them that have not arrived.
+/// Nodes at `address(byte)`, and datagrams in flight between them.
 pub struct Network {
     pub now: Nanos,
     pub nodes: BTreeMap<u8, Node>,
@@ -138,7 +138,7 @@ pub struct Network {
     pub chance: Chance,
     on_the_way: BTreeMap<(Nanos, u64), (SocketAddr, SocketAddr, Vec<u8>)>,
     number: u64,
-    /// Everything that was sent, for whoever records.
+    /// Every datagram sent, for replays.
     pub recorded: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
 }
 
@@ -183,7 +183,7 @@ impl Network {
         self.on_the_way.insert((at, self.number), (from, to, datagram));
     }
 
-    /// Lets this much time pass.
+    /// Advances the simulation by this much time.
     pub fn run(&mut self, time: Nanos) {
         let end = self.now + time;
         while let Some(at) = self.next().filter(|at| *at <= end) {
@@ -221,7 +221,7 @@ impl Network {
     }
 }
 
-/// Two nodes that know each other over a network without faults.
+/// Returns two nodes with an association, over a network without faults.
 pub fn pair(seed: u64) -> Network {
     let nodes = [Node::new(Nanos(1), 1, "token of 1", seed), Node::new(Nanos(1), 2, "", seed)];
     let faults = Faults { delay_max: Nanos::from_millis(20), ..Faults::default() };

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use ::session::admission::BELOW_SHARE_MAX;
-use ::session::below::{Speed, Terms};
+use ::session::in_kernel::{BucketParams, Speed};
 use units::{EntryId, Nanos, SessionId};
 
 use super::sessions::Sessions;
@@ -21,7 +21,7 @@ use crate::service::Service;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
     /// What is in them.
-    pub terms: BTreeMap<SessionId, Terms>,
+    pub terms: BTreeMap<SessionId, BucketParams>,
     /// By which each service pays, and what becomes of its packets when that is empty. Others
     /// pay nothing.
     pub payers: BTreeMap<EntryId, (SessionId, OverBudget)>,
@@ -43,9 +43,9 @@ impl Accounts {
         for service in services {
             let Some(session) = sessions.by_name(&service.session) else { continue };
             let (number, terms) = match session.reservation.below {
-                Some(share) => (session.id, Terms::of(share, speed, tick)),
+                Some(share) => (session.id, BucketParams::of_share(share, speed, tick)),
                 None if session.id == SessionId::SYSTEM => continue,
-                None => (SessionId::BEST_EFFORT, Terms::of_rest(left, speed, tick)),
+                None => (SessionId::BEST_EFFORT, BucketParams::of_unreserved(left, speed, tick)),
             };
             accounts.terms.insert(number, terms);
             accounts.payers.insert(service.entry, (number, service.budget.over));

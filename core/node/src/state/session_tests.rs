@@ -10,7 +10,7 @@ use crate::session::SESSIONS_MAX;
 use crate::testing::{capacity, module};
 use ::session::Reservation;
 use ::session::admission::{Capacity, MemoryUsed, UsedBy};
-use ::session::below::{Speed, Terms};
+use ::session::in_kernel::{BucketParams, Speed};
 
 fn reservation(json: &str) -> Reservation {
     serde_json::from_str(json).unwrap()
@@ -228,14 +228,14 @@ fn what_cannot_be_guaranteed_is_refused_with_what_is_left_and_changes_nothing() 
         (
             create("silver", r#"{"cpu":["50%/100ms"]}"#),
             RefusalClass::Limit,
-            "ask for at most 40ms/100ms",
+            "request at most 40ms/100ms",
         ),
-        (create("silver", r#"{"memory":"5MiB"}"#), RefusalClass::Limit, "4MiB are left of 16MiB"),
-        (set("gold", r#"{"queue":"2MiB"}"#), RefusalClass::Limit, "1MiB are left"),
+        (create("silver", r#"{"memory":"5MiB"}"#), RefusalClass::Limit, "4MiB of 16MiB are left"),
+        (set("gold", r#"{"queue":"2MiB"}"#), RefusalClass::Limit, "of packet memory are left"),
         (
             set("gold", r#"{"send":{"left":"100%/100ms"}}"#),
             RefusalClass::Limit,
-            "99 % can be promised",
+            "99 % can still be reserved",
         ),
         (create("silver", r#"{"below":"60%/100ms"}"#), RefusalClass::Limit, "50 %"),
     ] {
@@ -332,7 +332,7 @@ fn who_was_promised_nothing_below_pays_only_where_somebody_was_promised_somethin
     let left = node.left().unwrap().below;
     assert_eq!(
         terms(&node)[&SessionId::BEST_EFFORT],
-        Terms::of_rest(left, Speed::UNMEASURED, Nanos::from_millis(1))
+        BucketParams::of_unreserved(left, Speed::UNMEASURED, Nanos::from_millis(1))
     );
     node.handle_command(NOW, set("silver", below)).unwrap();
     assert_eq!(payers(&node)[1], ("silver", Some(3)));

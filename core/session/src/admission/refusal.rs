@@ -1,5 +1,5 @@
-//! Why something cannot be promised: of what, how much was asked, how much is left, and what to
-//! change.
+//! Refusals of admission control. Each names the resource, the amount requested, the amount left,
+//! and what to change.
 
 use core::fmt;
 
@@ -12,14 +12,14 @@ use crate::text::Size;
 
 use super::ONE_CORE_PERIOD_MIN;
 
-/// What a period is of.
+/// Resource that a refused period belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeriodOf {
-    /// A virtual processor.
+    /// Virtual processor.
     Processor,
-    /// Time below user level.
+    /// Time of packet cores for in-kernel services.
     Below,
-    /// A port.
+    /// Share of the named port.
     Port(Name),
 }
 
@@ -33,172 +33,175 @@ impl fmt::Display for PeriodOf {
     }
 }
 
-/// Why a reservation is refused. The operator's fault, or that of nobody: there is no more.
+/// Reason why a reservation is refused. The operator's fault, or nobody's: the capacity is
+/// exhausted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// No node can have it.
+    /// The reservation exceeds limits that hold on every node.
     #[error(transparent)]
     Reservation(#[from] ReservationError),
-    /// It was admitted before.
+    /// The session holds a reservation already.
     #[error("the session {id} holds a reservation already; change that one")]
     Held {
-        /// The session.
+        /// Number of the session.
         id: SessionId,
     },
-    /// It holds nothing that could be changed.
+    /// The session holds no reservation that could be changed.
     #[error("the session {id} holds no reservation; admit one")]
     Unknown {
-        /// The session.
+        /// Number of the session.
         id: SessionId,
     },
-    /// A period too short for a node with one core.
+    /// The period is too short for a node with one core.
     #[error(
-        "the period of {of} is {period}, and this node has one core, on which nothing is promised \
-         in less than {}; take a longer period, or a machine with two cores",
+        "the period of {of} is {period}, and this node has one core, on which periods are at least \
+         {}; choose a longer period, or a machine with two cores",
         Time(ONE_CORE_PERIOD_MIN)
     )]
     OneCore {
-        /// Of what.
+        /// Resource that the period belongs to.
         of: PeriodOf,
-        /// What was asked for.
+        /// Requested period.
         period: Time,
     },
-    /// More than any guest core has left.
+    /// No guest core has enough left for the virtual processor.
     #[error(
-        "the virtual processor {asked} is {} of a guest core; with that period {left} of one can \
-         be promised yet, of {total}: {}",
-        Parts(asked.share.parts_per_million()), advice(*fits)
+        "the virtual processor {requested} is {} of a guest core; with that period {left} of one core \
+         can still be reserved, of {total}: {}",
+        Parts(requested.share.parts_per_million()), advice(*fits)
     )]
     Processor {
-        /// What was asked for.
-        asked: VirtualProcessor,
-        /// What is left of the core that has most, for this period.
+        /// Requested virtual processor.
+        requested: VirtualProcessor,
+        /// Largest part of one core that can still be reserved with this period.
         left: Parts,
-        /// What was there to be promised, of each core.
+        /// Reservable part of each core.
         total: Parts,
-        /// The longest slice of this period that there is.
+        /// Longest slice of this period that would be admitted.
         fits: Option<Share>,
     },
-    /// More than the packet cores have left.
+    /// The packet cores have less left than requested.
     #[error(
-        "the time below user level, {asked}, is {} of a packet core; {left} can be promised yet, \
-         of {total}: {}",
-        Parts(asked.parts_per_million()), advice(*fits)
+        "the time below user level, {requested}, is {} of a packet core; {left} can still be \
+         reserved, of {total}: {}",
+        Parts(requested.parts_per_million()), advice(*fits)
     )]
     Below {
-        /// What was asked for.
-        asked: Share,
-        /// What is left.
+        /// Requested share.
+        requested: Share,
+        /// Unreserved part.
         left: Parts,
-        /// What was there to be promised, of all packet cores together.
+        /// Reservable part of all packet cores together.
         total: Parts,
-        /// The longest slice of this period that there is.
+        /// Longest slice of this period that would be admitted.
         fits: Option<Share>,
     },
-    /// More memory than is left.
+    /// Less memory is left than requested.
     #[error(
-        "{asked} of memory are asked for, and {left} are left of {total}{}; ask for that much, or \
-         take some from another session",
-        in_use(*rest)
+        "{requested} of memory are requested, and {left} of {total} are left{}; request at most that, \
+         or reduce another session's reservation",
+        in_use(*unreserved)
     )]
     Memory {
-        /// What was asked for.
-        asked: Size,
-        /// What is left.
+        /// Requested memory.
+        requested: Size,
+        /// Unreserved memory.
         left: Size,
-        /// What there is for sessions.
+        /// Reservable memory.
         total: Size,
-        /// What of it sessions use that reserved none.
-        rest: Size,
+        /// Part of it in use by sessions without a memory reservation.
+        unreserved: Size,
     },
-    /// Less memory than it has in use, which cannot be taken back.
+    /// The session uses more memory than requested, and memory in use cannot be reclaimed.
     #[error(
-        "{asked} of memory are asked for, and the session uses {used}, which cannot be taken back \
-         while it runs; ask for at least that, or remove some of its services"
+        "{requested} of memory are requested, and the session uses {used}, which cannot be reclaimed \
+         while its services run; request at least that, or remove some of them"
     )]
     MemoryUsed {
-        /// What was asked for.
-        asked: Size,
-        /// What it uses.
+        /// Requested memory.
+        requested: Size,
+        /// Memory in use.
         used: Size,
     },
-    /// A longer queue than packet memory is left for.
+    /// Less packet memory is left than the requested queue.
     #[error(
-        "a queue of {asked} is asked for, and {left} are left of {total} of packet memory; ask \
-         for that much, or take some from another session"
+        "a queue of {requested} is requested, and {left} of {total} of packet memory are left; \
+         request at most that, or reduce another session's reservation"
     )]
     Queue {
-        /// What was asked for.
-        asked: Size,
-        /// What is left.
+        /// Requested queue.
+        requested: Size,
+        /// Unreserved packet memory.
         left: Size,
-        /// What there is for sessions.
+        /// Reservable packet memory.
         total: Size,
     },
-    /// More than the port has left.
+    /// The port has less left than requested.
     #[error(
-        "{asked} of the port '{port}' is {} of its rate; {left} can be promised yet, of {total}: {}",
-        Parts(asked.parts_per_million()), advice(*fits)
+        "{requested} of the port '{port}' is {} of its rate; {left} can still be reserved, of \
+         {total}: {}",
+        Parts(requested.parts_per_million()), advice(*fits)
     )]
     Port {
-        /// The port.
+        /// Name of the port.
         port: Name,
-        /// What was asked for.
-        asked: Share,
-        /// What is left.
+        /// Requested share.
+        requested: Share,
+        /// Unreserved part of its rate.
         left: Parts,
-        /// What was there to be promised.
+        /// Reservable part of its rate.
         total: Parts,
-        /// The longest slice of this period that there is.
+        /// Longest slice of this period that would be admitted.
         fits: Option<Share>,
     },
-    /// Less than a packet in each period.
+    /// The slice is shorter than the transmission time of the port's longest packet.
     #[error(
-        "{asked} of the port '{port}' is shorter than its longest packet, of {packet} bytes, which \
-         is not cut; ask for a slice of at least {least}, or a longer period with a slice to match",
+        "{requested} of the port '{port}' is shorter than the transmission time of its longest packet, \
+         {packet} bytes, and packets are not fragmented; request a slice of at least {least}, or a \
+         longer period with a slice to match",
         packet = packet.0
     )]
     PortSlice {
-        /// The port.
+        /// Name of the port.
         port: Name,
-        /// What was asked for.
-        asked: Share,
-        /// What its longest packet takes.
+        /// Requested share.
+        requested: Share,
+        /// Transmission time of the longest packet.
         least: Time,
-        /// That packet.
+        /// Length of the longest packet.
         packet: Bytes,
     },
-    /// A node on which nothing holds services to shares.
+    /// The node cannot enforce shares of ports, since it has no front door.
     #[error(
-        "a share of the port '{port}' could not be held on this node: it has no front door (BPF), \
-         so the kernel sends what services pass, and pays for nobody; start the node where XDP can \
-         be loaded, or promise nothing of ports"
+        "shares of the port '{port}' cannot be enforced on this node: it has no front door (BPF), \
+         so the kernel sends services' packets and charges them to no session; start the node \
+         where XDP can be loaded, or reserve no shares of ports"
     )]
     PortUnheld {
-        /// The port.
+        /// Name of the port.
         port: Name,
     },
-    /// A port that is not there.
+    /// The node has no port of that name.
     #[error("there is no port '{port}'; this node has {}", names(known))]
     PortUnknown {
-        /// As given.
+        /// Requested port.
         port: Name,
-        /// Those that there are.
+        /// Ports of the node.
         known: Vec<Name>,
     },
 }
 
 fn advice(fits: Option<Share>) -> String {
     match fits {
-        Some(share) => format!("ask for at most {share}, or take some from another session"),
-        None => "ask for a longer period, or take some from another session".to_owned(),
+        Some(share) => format!("request at most {share}, or reduce another session's reservation"),
+        None => "request a longer period, or reduce another session's reservation".to_owned(),
     }
 }
 
-fn in_use(rest: Size) -> String {
-    match rest.0 {
+fn in_use(unreserved: Size) -> String {
+    match unreserved.0 {
         Bytes::ZERO => String::new(),
-        _ => format!(", of which sessions that reserved none use {rest}"),
+        _ => format!(" (sessions without a reservation use {unreserved})"),
     }
 }
 

@@ -1,10 +1,10 @@
-//! What was promised of each thing, added up.
+//! Sums of all admitted reservations by resource, and the checks against capacity.
 
 use std::collections::BTreeMap;
 
 use units::{Bytes, Name, Nanos};
 
-use crate::executor::{LOAD_MAX, RULES};
+use crate::executor::{LOAD_MAX, PARAMS};
 use crate::processor::VirtualProcessor;
 use crate::reservation::Reservation;
 use crate::share::{Parts, Share, Time, WHOLE};
@@ -15,40 +15,40 @@ use super::{
     PeriodOf, PortCapacity, Refusal,
 };
 
-/// Promises of one guest core.
+/// Sums of one guest core, in parts per million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Core {
     slices: u64,
-    /// The same with a stop for each slice.
+    /// Sum of slices, each with the overrun of stopping it.
     load: u64,
 }
 
 impl Core {
-    fn has_room_for(self, share: Share) -> bool {
+    fn fits(self, share: Share) -> bool {
         self.slices + share.parts_per_million() <= GUEST_SHARE_MAX.0
-            && self.load + RULES.cost(share) <= LOAD_MAX
+            && self.load + PARAMS.cost(share) <= LOAD_MAX
     }
 
-    /// The longest slice of this period that could be promised.
-    fn room(self, period: Nanos) -> Nanos {
+    /// Returns the longest slice of this period that could still be reserved.
+    fn longest_slice(self, period: Nanos) -> Nanos {
         let of_slices = slice_of(GUEST_SHARE_MAX.0.saturating_sub(self.slices), period);
         let of_load = slice_of(LOAD_MAX.saturating_sub(self.load), period);
-        of_slices.min(of_load.saturating_sub(RULES.stop))
+        of_slices.min(of_load.saturating_sub(PARAMS.overrun_max))
     }
 }
 
-/// The longest slice that is so many parts of a period.
+/// Returns the longest slice that is `parts` per million of `period`.
 fn slice_of(parts: u64, period: Nanos) -> Nanos {
-    // At most some whole cores times a second: 10^6 * 10^9.
+    // Largest product: 10^6 parts times 10^9 ns.
     Nanos(parts.min(WHOLE) * period.0 / WHOLE)
 }
 
-/// A slice in parts of its period, rounded down.
+/// Returns a slice in parts per million of its period, rounded down.
 fn parts_of(slice: Nanos, period: Nanos) -> Parts {
     Parts(slice.0 * WHOLE / period.0)
 }
 
-/// All promises.
+/// Sums of all reservations: cores and ports in parts per million, memory in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sums {
     guest: Vec<Core>,
@@ -69,51 +69,57 @@ impl Sums {
         }
     }
 
-    /// Adds a reservation, or some of it and says what does not fit. Virtual processors stay
-    /// where they were if they can; where each of them lies now is the answer. `rest` of memory is
-    /// in use without a promise.
+    /// Adds a reservation and returns the guest core of each virtual processor, which stays on its
+    /// core of `before` if it fits there. On a refusal some of it may have been added: call it on a
+    /// copy. `unreserved_use` is memory in use without a reservation.
     pub(super) fn add(
         &mut self,
         reservation: &Reservation,
         before: &[u16],
         capacity: &Capacity,
-        rest: Bytes,
+        unreserved_use: Bytes,
     ) -> Result<Vec<u16>, Refusal> {
         if capacity.one_core {
             refuse_short_periods(reservation)?;
         }
-        let places = self.add_processors(&reservation.processors, before)?;
+        let cores = self.add_processors(&reservation.processors, before)?;
         if let Some(share) = reservation.below {
             self.add_below(share, capacity)?;
         }
-        if let Some(asked) = reservation.memory {
-            let left = capacity.memory.saturating_sub(Bytes(self.memory) + rest);
-            if asked > left {
-                let (asked, left, total) = (Size(asked), Size(left), Size(capacity.memory));
-                return Err(Refusal::Memory { asked, left, total, rest: Size(rest) });
+        if let Some(requested) = reservation.memory {
+            let left = capacity.memory.saturating_sub(Bytes(self.memory) + unreserved_use);
+            if requested > left {
+                let (requested, left, total) = (Size(requested), Size(left), Size(capacity.memory));
+                return Err(Refusal::Memory {
+                    requested,
+                    left,
+                    total,
+                    unreserved: Size(unreserved_use),
+                });
             }
-            self.memory += asked.0;
+            self.memory += requested.0;
         }
-        if let Some(asked) = reservation.queue {
+        if let Some(requested) = reservation.queue {
             let left = capacity.packet_memory.saturating_sub(Bytes(self.packet_memory));
-            if asked > left {
-                let (asked, left, total) = (Size(asked), Size(left), Size(capacity.packet_memory));
-                return Err(Refusal::Queue { asked, left, total });
+            if requested > left {
+                let (requested, left, total) =
+                    (Size(requested), Size(left), Size(capacity.packet_memory));
+                return Err(Refusal::Queue { requested, left, total });
             }
-            self.packet_memory += asked.0;
+            self.packet_memory += requested.0;
         }
         for (port, &share) in &reservation.send {
             self.add_port(port, share, capacity)?;
         }
-        Ok(places)
+        Ok(cores)
     }
 
-    /// Takes out what was added.
-    pub(super) fn remove(&mut self, reservation: &Reservation, places: &[u16]) {
-        for (processor, &place) in reservation.processors.iter().zip(places) {
-            let core = &mut self.guest[usize::from(place)];
+    /// Subtracts a reservation that was added, with its virtual processors on `cores`.
+    pub(super) fn remove(&mut self, reservation: &Reservation, cores: &[u16]) {
+        for (processor, &core) in reservation.processors.iter().zip(cores) {
+            let core = &mut self.guest[usize::from(core)];
             core.slices -= processor.share.parts_per_million();
-            core.load -= RULES.cost(processor.share);
+            core.load -= PARAMS.cost(processor.share);
         }
         self.below -= reservation.below.map_or(0, Share::parts_per_million);
         self.memory -= reservation.memory.map_or(0, |bytes| bytes.0);
@@ -147,50 +153,57 @@ impl Sums {
         processors: &[VirtualProcessor],
         before: &[u16],
     ) -> Result<Vec<u16>, Refusal> {
-        let mut places = vec![0; processors.len()];
-        // The largest first: small ones find a place beside them.
+        let mut cores = vec![0; processors.len()];
+        // Largest first, so that small ones fill the gaps.
         let mut order: Vec<usize> = (0..processors.len()).collect();
-        order.sort_by_key(|&at| core::cmp::Reverse(RULES.cost(processors[at].share)));
+        order.sort_by_key(|&at| core::cmp::Reverse(PARAMS.cost(processors[at].share)));
         for at in order {
-            let asked = processors[at];
-            let has_room = |place: &u16| {
-                let core = self.guest.get(usize::from(*place));
-                core.is_some_and(|core| core.has_room_for(asked.share))
+            let requested = processors[at];
+            let has_capacity = |core: &u16| {
+                let core = self.guest.get(usize::from(*core));
+                core.is_some_and(|core| core.fits(requested.share))
             };
-            let stays = before.get(at).copied().filter(has_room);
-            let cores = u16::try_from(self.guest.len()).unwrap_or(u16::MAX);
-            let Some(place) = stays.or_else(|| (0..cores).find(has_room)) else {
-                return Err(self.refuse_processor(asked));
+            let unmoved = before.get(at).copied().filter(has_capacity);
+            let count = u16::try_from(self.guest.len()).unwrap_or(u16::MAX);
+            let Some(core) = unmoved.or_else(|| (0..count).find(has_capacity)) else {
+                return Err(self.refuse_processor(requested));
             };
-            let core = &mut self.guest[usize::from(place)];
-            core.slices += asked.share.parts_per_million();
-            core.load += RULES.cost(asked.share);
-            places[at] = place;
+            let sums = &mut self.guest[usize::from(core)];
+            sums.slices += requested.share.parts_per_million();
+            sums.load += PARAMS.cost(requested.share);
+            cores[at] = core;
         }
-        Ok(places)
+        Ok(cores)
     }
 
-    fn refuse_processor(&self, asked: VirtualProcessor) -> Refusal {
-        let period = asked.share.period();
-        let room = self.guest.iter().map(|core| core.room(period)).max().unwrap_or(Nanos::ZERO);
+    fn refuse_processor(&self, requested: VirtualProcessor) -> Refusal {
+        let period = requested.share.period();
+        let slice =
+            self.guest.iter().map(|core| core.longest_slice(period)).max().unwrap_or(Nanos::ZERO);
         let total = if self.guest.is_empty() { Parts(0) } else { GUEST_SHARE_MAX };
-        let fits = Share::new(room, period).ok();
-        Refusal::Processor { asked, left: parts_of(room, period), total, fits }
+        let fits = Share::new(slice, period).ok();
+        Refusal::Processor { requested, left: parts_of(slice, period), total, fits }
     }
 
-    fn add_below(&mut self, asked: Share, capacity: &Capacity) -> Result<(), Refusal> {
+    fn add_below(&mut self, requested: Share, capacity: &Capacity) -> Result<(), Refusal> {
         let total = below_of(capacity);
-        // Where packets come in nobody can choose: one share is never more than one core has.
+        // The core that a packet arrives on cannot be chosen, so a share is never more than one
+        // core has.
         let left = Parts(total.0.saturating_sub(self.below).min(BELOW_SHARE_MAX.0));
-        if asked.parts_per_million() > left.0 {
-            let fits = Share::new(slice_of(left.0, asked.period()), asked.period()).ok();
-            return Err(Refusal::Below { asked, left, total, fits });
+        if requested.parts_per_million() > left.0 {
+            let fits = Share::new(slice_of(left.0, requested.period()), requested.period()).ok();
+            return Err(Refusal::Below { requested, left, total, fits });
         }
-        self.below += asked.parts_per_million();
+        self.below += requested.parts_per_million();
         Ok(())
     }
 
-    fn add_port(&mut self, name: &Name, asked: Share, capacity: &Capacity) -> Result<(), Refusal> {
+    fn add_port(
+        &mut self,
+        name: &Name,
+        requested: Share,
+        capacity: &Capacity,
+    ) -> Result<(), Refusal> {
         if capacity.ports_unheld {
             return Err(Refusal::PortUnheld { port: name.clone() });
         }
@@ -199,28 +212,28 @@ impl Sums {
             return Err(Refusal::PortUnknown { port: name.clone(), known });
         };
         let least = least_slice(port);
-        if asked.slice() < least {
+        if requested.slice() < least {
             let (port, packet) = (name.clone(), port.packet_max);
-            return Err(Refusal::PortSlice { port, asked, least: Time(least), packet });
+            return Err(Refusal::PortSlice { port, requested, least: Time(least), packet });
         }
         let left = Parts(PORT_SHARE_MAX.0.saturating_sub(*sum));
-        if asked.parts_per_million() > left.0 {
-            let slice = slice_of(left.0, asked.period());
-            let fits = Share::new(slice, asked.period()).ok().filter(|_| slice >= least);
+        if requested.parts_per_million() > left.0 {
+            let slice = slice_of(left.0, requested.period());
+            let fits = Share::new(slice, requested.period()).ok().filter(|_| slice >= least);
             let port = name.clone();
-            return Err(Refusal::Port { port, asked, left, total: PORT_SHARE_MAX, fits });
+            return Err(Refusal::Port { port, requested, left, total: PORT_SHARE_MAX, fits });
         }
-        *sum += asked.parts_per_million();
+        *sum += requested.parts_per_million();
         Ok(())
     }
 }
 
-/// What of all packet cores together can be promised.
+/// Returns the reservable part of all packet cores together.
 fn below_of(capacity: &Capacity) -> Parts {
     Parts(BELOW_SHARE_MAX.0 * u64::from(capacity.packet_cores))
 }
 
-/// What a port's longest packet takes; for ever when it sends nothing.
+/// Returns the transmission time of the port's longest packet; `u64::MAX` if its rate is 0.
 fn least_slice(port: &PortCapacity) -> Nanos {
     let bits = u128::from(port.packet_max.0) * 8;
     let nanos = (bits * 1_000_000_000).div_ceil(u128::from(port.rate.0.max(1)));

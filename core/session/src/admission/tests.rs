@@ -1,4 +1,4 @@
-//! What is refused, and how that is said. Random histories are in tests/admission.rs.
+//! Refusals and their messages. Random histories are in tests/session/admission.rs.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn reserve(json: &str) -> Reservation {
     serde_json::from_str(json).unwrap()
 }
 
-/// The first of these reservations that is refused, as it is said.
+/// Returns the message of the first of these reservations that is refused.
 fn refused(reservations: &[&str]) -> String {
     let mut admission = Admission::new(capacity());
     let mut ids = (2u16..).map(SessionId);
@@ -32,53 +32,54 @@ fn refused(reservations: &[&str]) -> String {
 }
 
 #[test]
-fn where_nothing_holds_shares_of_ports_none_is_promised() {
+fn shares_of_ports_that_cannot_be_enforced_are_refused() {
     let mut admission = Admission::new(Capacity { ports_unheld: true, ..capacity() });
     let refusal = admission.admit(SessionId(2), &reserve(r#"{"send":{"left":"2ms/10ms"}}"#));
     let refusal = refusal.unwrap_err().to_string();
-    assert!(refusal.contains("of the port 'left' could not be held") && refusal.contains("XDP"));
+    assert!(refusal.contains("of the port 'left' cannot be enforced") && refusal.contains("XDP"));
     assert_eq!(admission.admit(SessionId(3), &reserve(r#"{"cpu":["1ms/4ms"]}"#)), Ok(()));
 }
 
 #[test]
-fn a_refusal_says_what_was_asked_what_is_left_and_what_to_change() {
+fn a_refusal_has_the_request_the_remainder_and_advice() {
     for (reservations, message) in [
         (
             &[r#"{"cpu":["2ms/4ms"]}"#, r#"{"cpu":["2ms/4ms+extra"]}"#][..],
             "the virtual processor 2ms/4ms+extra is 50 % of a guest core; with that period 40 % of \
-             one can be promised yet, of 90 %: ask for at most 1600us/4ms, or take some from \
-             another session",
+             one core can still be reserved, of 90 %: request at most 1600us/4ms, or reduce \
+             another session's reservation",
         ),
         (
             &[r#"{"cpu":["3599us/4ms"]}"#, r#"{"cpu":["50us/1ms"]}"#],
             "the virtual processor 50us/1ms is 5 % of a guest core; with that period 0.025 % of \
-             one can be promised yet, of 90 %: ask for a longer period, or take some from another \
-             session",
+             one core can still be reserved, of 90 %: request a longer period, or reduce \
+             another session's reservation",
         ),
         (
             &[r#"{"below":"2.4ms/4ms"}"#],
-            "the time below user level, 2400us/4ms, is 60 % of a packet core; 50 % can be promised \
-             yet, of 50 %: ask for at most 2ms/4ms, or take some from another session",
+            "the time below user level, 2400us/4ms, is 60 % of a packet core; 50 % can still \
+             be reserved, of 50 %: request at most 2ms/4ms, or reduce another session's reservation",
         ),
         (
             &[r#"{"memory":"200MiB"}"#, r#"{"memory":"64MiB"}"#],
-            "64MiB of memory are asked for, and 56MiB are left of 256MiB; ask for that much, or \
-             take some from another session",
+            "64MiB of memory are requested, and 56MiB of 256MiB are left; request at most that, \
+             or reduce another session's reservation",
         ),
         (
             &[r#"{"queue":"17MiB"}"#],
-            "a queue of 17MiB is asked for, and 16MiB are left of 16MiB of packet memory; ask for \
-             that much, or take some from another session",
+            "a queue of 17MiB is requested, and 16MiB of 16MiB of packet memory are left; request \
+             at most that, or reduce another session's reservation",
         ),
         (
             &[r#"{"send":{"left":"65%/6ms"}}"#, r#"{"send":{"left":"3ms/6ms"}}"#],
-            "3ms/6ms of the port 'left' is 50 % of its rate; 34 % can be promised yet, of 99 %: \
-             ask for at most 2040us/6ms, or take some from another session",
+            "3ms/6ms of the port 'left' is 50 % of its rate; 34 % can still be reserved, of 99 %: \
+             request at most 2040us/6ms, or reduce another session's reservation",
         ),
         (
             &[r#"{"send":{"left":"100us/6ms"}}"#],
-            "100us/6ms of the port 'left' is shorter than its longest packet, of 1500 bytes, which \
-             is not cut; ask for a slice of at least 120us, or a longer period with a slice to match",
+            "100us/6ms of the port 'left' is shorter than the transmission time of its longest \
+             packet, 1500 bytes, and packets are not fragmented; request a slice of at least \
+             120us, or a longer period with a slice to match",
         ),
         (&[r#"{"send":{"up":"1ms/6ms"}}"#], "there is no port 'up'; this node has 'left', 'right'"),
     ] {
@@ -87,13 +88,16 @@ fn a_refusal_says_what_was_asked_what_is_left_and_what_to_change() {
 }
 
 #[test]
-fn many_short_slices_are_refused_for_their_stops() {
+fn many_short_slices_are_refused_for_their_overruns() {
     let mut admission = Admission::new(capacity());
     let tiny = reserve(r#"{"cpu":["50us/1ms"]}"#);
     let admitted = (2..).take_while(|&id| admission.admit(SessionId(id), &tiny).is_ok()).count();
-    assert_eq!(admitted, 13, "65 % of slices, with their stops 94 %");
+    assert_eq!(admitted, 13, "65 % of slices, with their overruns 94 %");
     let refusal = admission.admit(SessionId(99), &tiny).unwrap_err().to_string();
-    assert!(refusal.contains("with that period 1.2 % of one can be promised yet"), "{refusal}");
+    assert!(
+        refusal.contains("with that period 1.2 % of one core can still be reserved"),
+        "{refusal}"
+    );
 }
 
 #[test]
@@ -104,23 +108,23 @@ fn with_one_core_nothing_is_promised_below_100_ms() {
     {
         let refusal = admission.admit(SessionId(2), &reserve(text)).unwrap_err();
         assert!(matches!(refusal, Refusal::OneCore { .. }), "{refusal}");
-        assert!(refusal.to_string().contains("in less than 100ms"), "{refusal}");
+        assert!(refusal.to_string().contains("at least 100ms"), "{refusal}");
     }
     assert_eq!(admission.admit(SessionId(2), &reserve(r#"{"cpu":["10ms/100ms"]}"#)), Ok(()));
 }
 
 #[test]
-fn virtual_processors_lie_each_on_one_core_and_stay_there() {
+fn each_virtual_processor_is_on_one_core_and_stays_there() {
     let mut admission = Admission::new(Capacity { guest_cores: 2, ..capacity() });
     let two = reserve(r#"{"cpu":["1ms/4ms","3ms/4ms"]}"#);
     admission.admit(SessionId(2), &two).unwrap();
-    assert_eq!(admission.places(SessionId(2)), Some(&[1, 0][..]));
+    assert_eq!(admission.cores(SessionId(2)), Some(&[1, 0][..]));
     assert_eq!(admission.left().guest, [Parts(150_000), Parts(650_000)]);
     let refusal = admission.admit(SessionId(3), &two).unwrap_err();
     assert!(matches!(refusal, Refusal::Processor { left: Parts(650_000), .. }), "{refusal:?}");
     let more = reserve(r#"{"cpu":["2ms/4ms","3ms/4ms"]}"#);
     admission.change(SessionId(2), &more).unwrap();
-    assert_eq!(admission.places(SessionId(2)), Some(&[1, 0][..]));
+    assert_eq!(admission.cores(SessionId(2)), Some(&[1, 0][..]));
 }
 
 #[test]
@@ -148,33 +152,33 @@ fn used(bytes: u64, without_promise: bool) -> UsedBy {
 }
 
 #[test]
-fn memory_that_is_used_without_a_promise_is_promised_to_nobody_else() {
+fn memory_in_unreserved_use_cannot_be_reserved_by_others() {
     let mut admission = Admission::new(capacity());
     let (gold, silver) = (SessionId(2), SessionId(3));
     admission.admit(gold, &reserve("{}")).unwrap();
     let by = [(gold, used(100 << 20, true))].into();
-    admission.set_used(MemoryUsed { rest: Bytes(120 << 20), by });
+    admission.set_used(MemoryUsed { unreserved: Bytes(120 << 20), by });
     assert_eq!(admission.left().memory, Bytes(136 << 20));
     let says = admission.admit(silver, &reserve(r#"{"memory":"200MiB"}"#)).unwrap_err().to_string();
     assert_eq!(
         says,
-        "200MiB of memory are asked for, and 136MiB are left of 256MiB, of which sessions that \
-         reserved none use 120MiB; ask for that much, or take some from another session"
+        "200MiB of memory are requested, and 136MiB of 256MiB are left (sessions without a \
+         reservation use 120MiB); request at most that, or reduce another session's reservation"
     );
-    // Who uses it can be promised it.
+    // A session may reserve memory that it already uses itself.
     let says = admission.change(gold, &reserve(r#"{"memory":"99MiB"}"#)).unwrap_err().to_string();
-    assert!(says.contains("99MiB of memory are asked for, and the session uses 101MiB"), "{says}");
+    assert!(says.contains("99MiB of memory are requested, and the session uses 101MiB"), "{says}");
     admission.change(gold, &reserve(r#"{"memory":"236MiB"}"#)).unwrap();
 }
 
 #[test]
-fn nobody_is_promised_less_memory_than_it_uses_with_its_queue() {
+fn a_session_cannot_reserve_less_memory_than_it_uses_with_its_queue() {
     let mut admission = Admission::new(capacity());
     let gold = SessionId(2);
     admission.admit(gold, &reserve(r#"{"memory":"100MiB"}"#)).unwrap();
     let by = [(gold, used(60 << 20, false))].into();
-    // Others have grown beyond what there is for them: that takes nothing from whom it was promised.
-    admission.set_used(MemoryUsed { rest: Bytes(250 << 20), by });
+    // Unreserved use above the unreserved capacity takes nothing from sessions with a reservation.
+    admission.set_used(MemoryUsed { unreserved: Bytes(250 << 20), by });
     for (change, is_taken) in [
         (r#"{"memory":"100MiB","weight":200}"#, true),
         (r#"{"memory":"59MiB"}"#, false),

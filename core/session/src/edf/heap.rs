@@ -1,69 +1,69 @@
-//! A heap in which everybody has one place, found by his number.
+//! Indexed 4-ary min-heap: each index occurs at most once, and its position is found in O(1).
 //!
 //! ```text
-//!  items:  [ key, index ]  the smallest first, each before its four children: half as many steps
-//!                          as with two, and so half as many lines of a cache
-//!  places:   index ──▶ where in items, or nowhere
+//!  items:  [ key, index ]  smallest first, each before its four children: half the depth
+//!                          of a binary heap, so half as many cache lines
+//!  positions: index ──▶ position in items, or ABSENT
 //! ```
 //!
-//! Both lists are as long as they will ever be once [`Heap::reserve`] has been called for the
-//! largest index, so that nothing is allocated afterwards.
+//! [`Heap::reserve`] for the largest index allocates both lists at their final length; nothing is
+//! allocated afterwards.
 
 use core::ops::Range;
 
-use crate::Ahead;
+use crate::Prefetch;
 
-const NOWHERE: u32 = u32::MAX;
+const ABSENT: u32 = u32::MAX;
 
-/// Children of an item.
+/// Children per node.
 const ARITY: usize = 4;
 
-/// How many of the first ones are looked for at most.
+/// Largest number of items that [`Heap::first_ones`] finds.
 const FIRST_ONES_MAX: usize = crate::executor::UPCOMING_MAX;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item {
     key: u64,
     pub(crate) index: u32,
-    /// What comes with the key; here, so that a search does not leave the heap.
-    pub(crate) note: u32,
+    /// Caller's payload, stored here so that a search does not leave the heap.
+    pub(crate) payload: u32,
 }
 
 impl Item {
-    /// Keys decide, then numbers: a run repeats itself.
+    /// Orders by key, then by index, so that runs are reproducible.
     fn is_before(&self, other: &Self) -> bool {
         (self.key, self.index) < (other.key, other.index)
     }
 }
 
-/// Indices in the order of their keys.
+/// Indices ordered by key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heap {
     items: Vec<Item>,
-    places: Vec<u32>,
+    positions: Vec<u32>,
 }
 
 impl Heap {
-    /// Makes room for indices below `count`.
+    /// Allocates for indices below `count`.
     pub(crate) fn reserve(&mut self, count: usize) {
-        if count > self.places.len() {
-            self.places.resize(count, NOWHERE);
+        if count > self.positions.len() {
+            self.positions.resize(count, ABSENT);
             self.items.reserve(count - self.items.len());
         }
     }
 
-    /// The smallest key and whose it is.
+    /// Returns the smallest key and its index.
     pub(crate) fn first(&self) -> Option<(u64, u32)> {
         self.items.first().map(|item| (item.key, item.index))
     }
 
-    /// What is said of the first ones, in their order; how many there are.
+    /// Maps the first items, in order, into `found`; returns their number.
     ///
-    /// Whoever is next is a child of one that has been found.
+    /// The next item in order is always a child of one already found, so candidates are those
+    /// children.
     pub(crate) fn first_ones<T>(&self, found: &mut [T], of: impl Fn(&Item) -> T) -> usize {
         let most = found.len().min(FIRST_ONES_MAX);
-        // In their order: those that were found, and behind them as many of their children as are
-        // still wanted.
+        // Sorted: the items found, then as many of their children as are still wanted.
         let mut first = [0; FIRST_ONES_MAX];
         let mut known = most.min(self.items.len()).min(1);
         for at in 0..most {
@@ -72,88 +72,91 @@ impl Heap {
             }
             found[at] = of(&self.items[first[at]]);
             for child in self.children(first[at]) {
-                let mut place = known;
-                while place > at + 1 && self.items[child].is_before(&self.items[first[place - 1]]) {
-                    place -= 1;
+                let mut position = known;
+                while position > at + 1
+                    && self.items[child].is_before(&self.items[first[position - 1]])
+                {
+                    position -= 1;
                 }
-                if place < most {
+                if position < most {
                     known = most.min(known + 1);
-                    first.copy_within(place..known - 1, place + 1);
-                    first[place] = child;
+                    first.copy_within(position..known - 1, position + 1);
+                    first[position] = child;
                 }
             }
         }
         most
     }
 
-    /// Has loaded where it is.
-    pub(crate) fn load_ahead(&self, index: u32, ahead: &impl Ahead) {
-        ahead.load(&self.places[index as usize]);
+    /// Prefetches the position of an index.
+    pub(crate) fn prefetch(&self, index: u32, cache: &impl Prefetch) {
+        cache.prefetch(&self.positions[index as usize]);
     }
 
-    /// Whether it is in.
-    pub(crate) fn has(&self, index: u32) -> bool {
-        self.places[index as usize] != NOWHERE
+    /// Returns true if the index is in the heap.
+    pub(crate) fn contains(&self, index: u32) -> bool {
+        self.positions[index as usize] != ABSENT
     }
 
-    /// Puts it in, or where its new key belongs.
-    pub(crate) fn put(&mut self, index: u32, key: u64, note: u32) {
-        self.take(index);
-        self.items.push(Item { key, index, note });
-        self.rise(self.items.len() - 1);
+    /// Inserts an index, or changes its key.
+    pub(crate) fn insert(&mut self, index: u32, key: u64, payload: u32) {
+        self.remove(index);
+        self.items.push(Item { key, index, payload });
+        self.sift_up(self.items.len() - 1);
     }
 
-    /// Takes it out, if it is in.
-    pub(crate) fn take(&mut self, index: u32) {
-        let place = self.places[index as usize];
-        if place == NOWHERE {
+    /// Removes an index if it is in the heap.
+    pub(crate) fn remove(&mut self, index: u32) {
+        let position = self.positions[index as usize];
+        if position == ABSENT {
             return;
         }
-        self.places[index as usize] = NOWHERE;
-        let at = place as usize;
-        let last = self.items.pop().expect("somebody is in, the one who is taken out");
+        self.positions[index as usize] = ABSENT;
+        let at = position as usize;
+        let last = self.items.pop().expect("not empty, since it contains the index");
         if at < self.items.len() {
             self.items[at] = last;
-            // One of the two does nothing.
-            self.rise(at);
-            self.sink(self.places[last.index as usize] as usize);
+            // At most one of the two moves the item.
+            self.sift_up(at);
+            self.sift_down(self.positions[last.index as usize] as usize);
         }
     }
 
-    /// The smallest key below `limit` whose key and note are `wanted`, or, after `looks_max`
-    /// others, the smallest of all: never too late, and soon found.
+    /// Returns the smallest key below `limit` whose key and payload satisfy `wanted`. After
+    /// `visits_max` items the smallest key of all is returned instead: never too late, and in
+    /// bounded time.
     pub(crate) fn first_where(
         &self,
         limit: u64,
-        looks_max: usize,
+        visits_max: usize,
         wanted: impl Fn(u64, u32) -> bool,
     ) -> Option<u64> {
-        let mut looks = looks_max;
+        let mut visits = visits_max;
         let mut found = limit;
-        if self.search(0, &mut looks, &mut found, &wanted).is_none() {
+        if self.search(0, &mut visits, &mut found, &wanted).is_none() {
             found = self.items.first().map_or(limit, |item| item.key);
         }
         (found < limit).then_some(found)
     }
 
-    /// `None`: looked often enough.
+    /// Returns `None` if the visits are used up.
     fn search(
         &self,
         at: usize,
-        looks: &mut usize,
+        visits: &mut usize,
         found: &mut u64,
         wanted: &impl Fn(u64, u32) -> bool,
     ) -> Option<()> {
-        // What comes below is larger still.
+        // Keys of children are larger still.
         let Some(item) = self.items.get(at).filter(|item| item.key < *found) else {
             return Some(());
         };
-        *looks = looks.checked_sub(1)?;
-        if wanted(item.key, item.note) {
+        *visits = visits.checked_sub(1)?;
+        if wanted(item.key, item.payload) {
             *found = item.key;
             return Some(());
         }
-        self.children(at).try_for_each(|child| self.search(child, looks, found, wanted))
+        self.children(at).try_for_each(|child| self.search(child, visits, found, wanted))
     }
 
     fn children(&self, at: usize) -> Range<usize> {
@@ -161,7 +164,7 @@ impl Heap {
         first..self.items.len().min(first + ARITY)
     }
 
-    fn rise(&mut self, mut at: usize) {
+    fn sift_up(&mut self, mut at: usize) {
         let item = self.items[at];
         while at > 0 && item.is_before(&self.items[(at - 1) / ARITY]) {
             self.set(at, self.items[(at - 1) / ARITY]);
@@ -170,7 +173,7 @@ impl Heap {
         self.set(at, item);
     }
 
-    fn sink(&mut self, mut at: usize) {
+    fn sift_down(&mut self, mut at: usize) {
         let item = self.items[at];
         loop {
             let children = self.children(at);
@@ -188,14 +191,14 @@ impl Heap {
 
     fn set(&mut self, at: usize, item: Item) {
         self.items[at] = item;
-        self.places[item.index as usize] =
+        self.positions[item.index as usize] =
             u32::try_from(at).expect("there are at most as many items as indices of 32 bits");
     }
 
-    /// How much it has room for: two numbers that change only when something was allocated.
+    /// Returns the capacities of both lists, which change only if something was allocated.
     #[cfg(test)]
-    pub(crate) fn room(&self) -> (usize, usize) {
-        (self.items.capacity(), self.places.capacity())
+    pub(crate) fn capacities(&self) -> (usize, usize) {
+        (self.items.capacity(), self.positions.capacity())
     }
 }
 
@@ -207,26 +210,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_is_who_has_the_smallest_key_whatever_was_done(
+        fn the_first_has_the_smallest_key_after_any_history(
             steps in prop::collection::vec((0u32..40, 0u64..100, any::<bool>()), 1..300),
         ) {
             let mut heap = Heap::default();
             heap.reserve(40);
-            let room = heap.room();
+            let capacities = heap.capacities();
             let mut model = BTreeMap::new();
-            for (index, key, is_put) in steps {
-                if is_put {
-                    heap.put(index, key, 0);
+            for (index, key, is_insert) in steps {
+                if is_insert {
+                    heap.insert(index, key, 0);
                     model.insert(index, key);
                 } else {
-                    heap.take(index);
+                    heap.remove(index);
                     model.remove(&index);
                 }
                 let first = model.iter().map(|(&index, &key)| (key, index)).min();
                 prop_assert_eq!(heap.first(), first);
-                prop_assert_eq!(heap.has(index), is_put);
+                prop_assert_eq!(heap.contains(index), is_insert);
             }
-            prop_assert_eq!(heap.room(), room);
+            prop_assert_eq!(heap.capacities(), capacities);
         }
 
         #[test]
@@ -237,7 +240,7 @@ mod tests {
             let mut heap = Heap::default();
             heap.reserve(keys.len());
             for (index, &key) in (0u32..).zip(&keys) {
-                heap.put(index, key, 0);
+                heap.insert(index, key, 0);
             }
             let mut found = vec![(0, 0); most];
             let count = heap.first_ones(&mut found, |item| (item.key, item.index));
@@ -248,21 +251,21 @@ mod tests {
         }
 
         #[test]
-        fn a_search_is_never_too_late_and_exact_while_it_may_look(
+        fn a_search_is_never_too_late_and_exact_within_its_visits(
             keys in prop::collection::vec((0u64..100, 0u32..10), 0..60),
             limit in 0u64..120,
-            looks_max in 0usize..80,
+            visits_max in 0usize..80,
         ) {
             let mut heap = Heap::default();
             heap.reserve(keys.len());
-            for (index, &(key, note)) in (0u32..).zip(&keys) {
-                heap.put(index, key, note);
+            for (index, &(key, payload)) in (0u32..).zip(&keys) {
+                heap.insert(index, key, payload);
             }
-            let wanted = |_: u64, note: u32| note < 2;
-            let found = heap.first_where(limit, looks_max, wanted);
+            let wanted = |_: u64, payload: u32| payload < 2;
+            let found = heap.first_where(limit, visits_max, wanted);
             let below = keys.iter().filter(|(key, _)| *key < limit);
-            let exact = below.filter(|&&(key, note)| wanted(key, note)).map(|it| it.0).min();
-            if looks_max >= keys.len() {
+            let exact = below.filter(|&&(key, payload)| wanted(key, payload)).map(|it| it.0).min();
+            if visits_max >= keys.len() {
                 prop_assert_eq!(found, exact);
             }
             prop_assert!(exact.is_none_or(|exact| found.is_some_and(|found| found <= exact)));

@@ -1,27 +1,29 @@
-//! When a port's wire is free again: by its rate, not by what the device says.
+//! Pacing by a port's nominal rate, independent of completions of the device.
 
 use units::{BitsPerSecond, Bytes, Nanos};
 
-/// Picoseconds in a nanosecond: a short packet on a fast wire takes a few nanoseconds.
+/// Picoseconds in a nanosecond. Resolution for short packets on fast links, which take a few
+/// nanoseconds.
 pub(super) const PICOS: u64 = 1_000;
-/// Bits of a byte, times picoseconds of a second.
+/// Bits in a byte times picoseconds in a second.
 const BYTE_SECOND: u64 = 8 * 1_000_000_000_000;
 
-/// Time on the wire, in picoseconds, rounded up.
+/// Returns the time on the wire in picoseconds, rounded up.
 pub(super) fn time_of(bytes: Bytes, rate: BitsPerSecond) -> u64 {
-    // A packet and what goes with it have at most some 2^17 bytes, and more than 2^20 are not
-    // looked at together.
+    // At most 2^20 bytes, so that the product does not overflow; a packet with overhead has some
+    // 2^17.
     (bytes.0.min(1 << 20) * BYTE_SECOND).div_ceil(rate.0.max(1))
 }
 
-/// What was handed out and is not on the wire yet; or what could have been, and was not.
+/// Virtual state of the wire: backlog that is still being sent, or idle time that may be made up
+/// for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// In picoseconds, at that time.
+    /// Backlog in picoseconds at time `at`.
     ahead: u64,
     behind: u64,
     at: Nanos,
-    /// Whether packets waited then, so that time which passes is missing.
+    /// True if packets were queued at that time, so that idle time counts as missed.
     is_busy: bool,
 }
 
@@ -30,14 +32,14 @@ impl Pace {
         Self { ahead: 0, behind: 0, at: Nanos::ZERO, is_busy: false }
     }
 
-    /// Hands out so much more.
+    /// Adds a packet's transmission time.
     pub(super) fn add(&mut self, picos: u64) {
         let caught_up = self.behind.min(picos);
         self.behind -= caught_up;
         self.ahead = self.ahead.saturating_add(picos - caught_up);
     }
 
-    /// Whether packets wait from now on: what is not sent although nothing waits is not missing.
+    /// Sets whether packets are queued from now on. Idle time with empty queues is not made up for.
     pub(super) const fn set_busy(&mut self, is_busy: bool) {
         self.is_busy = is_busy;
         if !is_busy {
@@ -45,9 +47,9 @@ impl Pace {
         }
     }
 
-    /// When there is no more than `most` ahead; `None`: now.
-    /// Of time in which the wire stood still although packets waited, so much is caught up with.
-    pub(super) fn wait(&mut self, now: Nanos, most: Nanos, behind: Nanos) -> Option<Nanos> {
+    /// Returns the time at which the backlog is at most `most`; `None` if it is now. At most
+    /// `behind` of the idle time with queued packets is made up for.
+    pub(super) fn wait_until(&mut self, now: Nanos, most: Nanos, behind: Nanos) -> Option<Nanos> {
         self.settle(now, behind.0.saturating_mul(PICOS));
         let over = self.ahead.saturating_sub(most.0.saturating_mul(PICOS));
         (over > 0).then(|| now + Nanos(over.div_ceil(PICOS)))
@@ -78,9 +80,10 @@ mod tests {
     }
 
     #[test]
-    fn the_wire_is_free_when_what_was_handed_out_has_left() {
+    fn the_wire_is_free_after_the_backlog() {
         let mut pace = Pace::new();
-        let wait = |pace: &mut Pace, now, most| pace.wait(Nanos(now), Nanos(most), Nanos::ZERO);
+        let wait =
+            |pace: &mut Pace, now, most| pace.wait_until(Nanos(now), Nanos(most), Nanos::ZERO);
         assert_eq!(wait(&mut pace, 50, 0), None);
         pace.add(2_500);
         assert_eq!(wait(&mut pace, 50, 0), Some(Nanos(53)));
@@ -92,9 +95,9 @@ mod tests {
     }
 
     #[test]
-    fn what_the_wire_missed_while_packets_waited_is_caught_up_with_and_no_more() {
+    fn missed_wire_time_is_made_up_for_within_its_limit() {
         let mut pace = Pace::new();
-        let wait = |pace: &mut Pace, now| pace.wait(Nanos(now), Nanos::ZERO, Nanos(20));
+        let wait = |pace: &mut Pace, now| pace.wait_until(Nanos(now), Nanos::ZERO, Nanos(20));
         assert_eq!(wait(&mut pace, 1_000), None, "nothing waited until then");
         pace.set_busy(true);
         pace.add(10_000);

@@ -1,50 +1,50 @@
-//! Packets that wait, each session's in its own order, all of them in one list of places.
+//! Packet queues of all sessions of a port: linked lists in one slab of slots.
 //!
 //! ```text
-//!  places:  | a → 3 |  free  | b → - | c → 4 | d → - |
+//!  slots:   | a → 3 |  free  | b → - | c → 4 | d → - |
 //!  queue of one session:  first 0, last 4:  a, c, d
 //!  queue of another one:  first 2, last 2:  b
 //! ```
 //!
-//! A place that was free is taken again, so the list grows only while more packets wait than ever
-//! before.
+//! Freed slots are reused, so the slab grows only to the largest number of packets ever queued at
+//! once.
 
 use units::Bytes;
 
-const NOWHERE: u32 = u32::MAX;
+const END: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
-enum Place<T> {
+enum Slot<T> {
     Free { next: u32 },
-    Taken { handle: T, bytes: Bytes, next: u32 },
+    Used { handle: T, bytes: Bytes, next: u32 },
 }
 
-/// All packets of a port.
+/// Slab of all queued packets of a port.
 #[derive(Clone, Debug)]
 pub(super) struct Packets<T> {
-    places: Vec<Place<T>>,
+    slots: Vec<Slot<T>>,
     free: u32,
 }
 
-/// The packets of one session.
+/// Queue of one session.
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
     first: u32,
     last: u32,
-    /// What it counts for; see [`counted`].
+    /// Sum of [`counted`] over its packets.
     pub(super) counted: Bytes,
     pub(super) count: u64,
 }
 
-/// What a packet counts for in a queue: at least what the shortest frame has, so that the places
-/// of a queue are bounded, too.
+/// Returns the bytes that a packet counts for in a queue: at least the shortest Ethernet frame, 64,
+/// so that a limit in bytes bounds the number of slots as well.
 pub(super) fn counted(bytes: Bytes) -> Bytes {
     bytes.max(Bytes(64))
 }
 
 impl Queue {
     pub(super) const fn new() -> Self {
-        Self { first: NOWHERE, last: NOWHERE, counted: Bytes::ZERO, count: 0 }
+        Self { first: END, last: END, counted: Bytes::ZERO, count: 0 }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -54,28 +54,29 @@ impl Queue {
 
 impl<T> Packets<T> {
     pub(super) const fn new() -> Self {
-        Self { places: Vec::new(), free: NOWHERE }
+        Self { slots: Vec::new(), free: END }
     }
 
-    /// Puts a packet at the end of a queue.
+    /// Appends a packet to a queue.
     pub(super) fn push(&mut self, queue: &mut Queue, bytes: Bytes, handle: T) {
-        let taken = Place::Taken { handle, bytes, next: NOWHERE };
-        let at = match self.places.get(self.free as usize) {
-            Some(&Place::Free { next }) => {
+        let used = Slot::Used { handle, bytes, next: END };
+        let at = match self.slots.get(self.free as usize) {
+            Some(&Slot::Free { next }) => {
                 let at = self.free;
                 self.free = next;
-                self.places[at as usize] = taken;
+                self.slots[at as usize] = used;
                 at
             }
             _ => {
-                self.places.push(taken);
-                // A place has more than 64 bytes: memory ends before 32 bits do.
-                u32::try_from(self.places.len() - 1).expect("queues are bounded in bytes")
+                self.slots.push(used);
+                // A slot stands for at least 64 bytes of packet memory, so memory ends before 2^32
+                // slots.
+                u32::try_from(self.slots.len() - 1).expect("queues are bounded in bytes")
             }
         };
         if queue.is_empty() {
             queue.first = at;
-        } else if let Some(Place::Taken { next, .. }) = self.places.get_mut(queue.last as usize) {
+        } else if let Some(Slot::Used { next, .. }) = self.slots.get_mut(queue.last as usize) {
             *next = at;
         }
         queue.last = at;
@@ -83,15 +84,15 @@ impl<T> Packets<T> {
         queue.counted += counted(bytes);
     }
 
-    /// Takes the packet at the front of a queue.
+    /// Removes the packet at the front of a queue.
     pub(super) fn pop(&mut self, queue: &mut Queue) -> Option<(Bytes, T)> {
         if queue.is_empty() {
             return None;
         }
         let at = queue.first;
-        let place = self.places.get_mut(at as usize)?;
-        let free = Place::Free { next: self.free };
-        let Place::Taken { handle, bytes, next } = core::mem::replace(place, free) else {
+        let slot = self.slots.get_mut(at as usize)?;
+        let free = Slot::Free { next: self.free };
+        let Slot::Used { handle, bytes, next } = core::mem::replace(slot, free) else {
             return None;
         };
         self.free = at;
@@ -101,10 +102,10 @@ impl<T> Packets<T> {
         Some((bytes, handle))
     }
 
-    /// How much it has room for.
+    /// Returns the capacity of the slab.
     #[cfg(test)]
-    pub(super) fn room(&self) -> usize {
-        self.places.capacity()
+    pub(super) fn capacity(&self) -> usize {
+        self.slots.capacity()
     }
 }
 
@@ -116,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_queue_keeps_its_order_whatever_the_others_do(
+        fn each_queue_keeps_its_order_independent_of_the_others(
             steps in prop::collection::vec((0usize..4, 0u64..2000, any::<bool>()), 1..400),
         ) {
             let mut packets = Packets::new();
@@ -138,7 +139,7 @@ mod tests {
                 prop_assert_eq!(queues[at].counted, sum);
                 prop_assert_eq!(queues[at].count, model[at].len() as u64);
             }
-            prop_assert_eq!(packets.places.len(), most);
+            prop_assert_eq!(packets.slots.len(), most);
         }
     }
 }

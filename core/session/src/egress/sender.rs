@@ -1,32 +1,32 @@
-//! A session at a port: its queue, its counters, and whether somebody watches them.
+//! Session at a port: its queue, its counters, and the thresholds that are watched.
 
 use units::{Bytes, Packets as Count};
 
 use crate::kind::Kind;
 
-use super::Terms;
+use super::SenderConfig;
 use super::queue::Queue;
 
-/// When crossings are said.
+/// Thresholds of a queue whose crossings are reported, with hysteresis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
-    /// The queue is long when there is more in it.
+    /// Queue length above which it is long.
     pub above: Bytes,
-    /// It is short again when there is no more than that in it: less than `above`, so that a
-    /// queue at the threshold does not say so for each packet.
+    /// Queue length up to which it is short again. Less than `above`, so that a queue around the
+    /// threshold is not reported for each packet.
     pub below: Bytes,
 }
 
-/// A threshold was crossed.
+/// Crossing of a queue threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crossing {
-    /// There is more in the queue than `above`.
+    /// The queue grew above `above`.
     Above,
-    /// There is no more in it than `below` again.
+    /// The queue shrank to `below` or less.
     Below,
 }
 
-/// A session at the port.
+/// Session at a port.
 #[derive(Clone, Debug)]
 pub(super) struct Sender {
     pub(super) entity: u32,
@@ -36,40 +36,40 @@ pub(super) struct Sender {
     watch: Option<Watch>,
     is_long: bool,
     pub(super) guaranteed: Bytes,
-    pub(super) rest: Bytes,
+    pub(super) surplus: Bytes,
     pub(super) packets: Count,
     pub(super) dropped: Count,
     pub(super) dropped_bytes: Bytes,
 }
 
 impl Sender {
-    /// One that has sent nothing.
-    pub(super) const fn new(entity: u32, terms: &Terms) -> Self {
+    /// Makes a session with an empty queue and counters at zero.
+    pub(super) const fn new(entity: u32, config: &SenderConfig) -> Self {
         Self {
             entity,
-            has_share: terms.share.is_some(),
+            has_share: config.share.is_some(),
             queue: Queue::new(),
-            queue_max: terms.queue,
+            queue_max: config.queue,
             watch: None,
             is_long: false,
             guaranteed: Bytes::ZERO,
-            rest: Bytes::ZERO,
+            surplus: Bytes::ZERO,
             packets: Count::ZERO,
             dropped: Count::ZERO,
             dropped_bytes: Bytes::ZERO,
         }
     }
 
-    /// A packet of it leaves.
+    /// Counts a packet that leaves.
     pub(super) fn count(&mut self, bytes: Bytes, kind: Kind) {
         self.packets += Count(1);
         match kind {
             Kind::Guaranteed => self.guaranteed += bytes,
-            Kind::Extra | Kind::BestEffort => self.rest += bytes,
+            Kind::Extra | Kind::BestEffort => self.surplus += bytes,
         }
     }
 
-    /// A packet came or went: whether its queue has become long or short.
+    /// Updates the long/short state after a packet was queued or left; returns a crossing.
     pub(super) fn crossing(&mut self) -> Option<Crossing> {
         let watch = self.watch?;
         let queued = self.queue.counted;
@@ -84,7 +84,7 @@ impl Sender {
         None
     }
 
-    /// Has crossings said, or not any more.
+    /// Starts or stops reporting of crossings.
     pub(super) const fn watch(&mut self, watch: Option<Watch>) {
         self.watch = watch;
         self.is_long = false;

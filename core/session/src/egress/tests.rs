@@ -1,4 +1,4 @@
-//! A session or two, packet by packet. Random sets are in tests/session/egress.rs.
+//! Unit tests with one or two sessions, packet by packet. Random sets are in tests/session/egress.rs.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const GOLD: SessionId = SessionId(2);
 const TIN: SessionId = SessionId(3);
 const AT: fn(u64) -> Nanos = Nanos::from_millis;
 
-/// 100 Mb/s: a packet of 1,500 bytes takes 120 µs.
+/// Port of 100 Mb/s: a packet of 1,500 bytes takes 120 µs.
 fn port() -> Port {
     Port {
         rate: BitsPerSecond(100_000_000),
@@ -18,12 +18,12 @@ fn port() -> Port {
     }
 }
 
-fn terms(share: Option<&str>) -> Terms {
+fn config(share: Option<&str>) -> SenderConfig {
     let share = share.map(|share| share.parse().unwrap());
-    Terms { share, extra: false, weight: Weight::default(), queue: Bytes(1 << 16) }
+    SenderConfig { share, extra: false, weight: Weight::default(), queue: Bytes(1 << 16) }
 }
 
-/// What leaves until `until`, with a queue of each session that never gets empty.
+/// Returns the packets that leave until `until`, with queues that never get empty.
 fn run(schedule: &mut Schedule<u32>, now: &mut Nanos, until: Nanos) -> Vec<(SessionId, Kind)> {
     let mut left = Vec::new();
     while *now < until {
@@ -47,10 +47,10 @@ fn fill(schedule: &mut Schedule<u32>, session: SessionId, packets: u32) {
 }
 
 #[test]
-fn a_share_is_sent_first_and_the_rest_is_everybody_elses() {
+fn a_share_is_sent_first_and_the_surplus_is_shared() {
     let mut schedule = Schedule::new(port());
-    schedule.set(AT(0), GOLD, terms(Some("600us/6ms")));
-    schedule.set(AT(0), TIN, terms(None));
+    schedule.set(AT(0), GOLD, config(Some("600us/6ms")));
+    schedule.set(AT(0), TIN, config(None));
     fill(&mut schedule, GOLD, 20);
     fill(&mut schedule, TIN, 20);
     let mut now = AT(0);
@@ -60,13 +60,13 @@ fn a_share_is_sent_first_and_the_rest_is_everybody_elses() {
     assert!(tin.iter().all(|one| *one == (TIN, Kind::BestEffort)), "{tin:?}");
     assert_eq!(left.len(), 50);
     let account = schedule.account(GOLD).unwrap();
-    assert_eq!((account.guaranteed, account.rest), (Bytes(7500), Bytes::ZERO));
+    assert_eq!((account.guaranteed, account.surplus), (Bytes(7500), Bytes::ZERO));
 }
 
 #[test]
-fn who_overruns_in_one_period_has_less_in_the_next() {
+fn an_overrun_is_subtracted_from_the_next_period() {
     let mut schedule = Schedule::new(port());
-    schedule.set(AT(0), GOLD, terms(Some("300us/6ms")));
+    schedule.set(AT(0), GOLD, config(Some("300us/6ms")));
     fill(&mut schedule, GOLD, 20);
     let mut now = AT(0);
     // 300 µs are two and a half packets: three, then two.
@@ -78,7 +78,7 @@ fn who_overruns_in_one_period_has_less_in_the_next() {
 #[test]
 fn packets_keep_their_order_and_come_out_once() {
     let mut schedule = Schedule::new(port());
-    schedule.set(AT(0), GOLD, terms(None));
+    schedule.set(AT(0), GOLD, config(None));
     fill(&mut schedule, GOLD, 9);
     let mut now = AT(0);
     let mut order = Vec::new();
@@ -94,15 +94,15 @@ fn packets_keep_their_order_and_come_out_once() {
 }
 
 #[test]
-fn what_does_not_fit_into_a_queue_is_dropped_and_counted_and_comes_back() {
+fn a_packet_beyond_the_queue_is_dropped_counted_and_returned() {
     let mut schedule = Schedule::new(port());
-    schedule.set(AT(0), GOLD, Terms { queue: Bytes(3000), ..terms(None) });
+    schedule.set(AT(0), GOLD, SenderConfig { queue: Bytes(3000), ..config(None) });
     fill(&mut schedule, GOLD, 2);
     let full = Outcome::Dropped { handle: 7, reason: DropReason::QueueFull };
     assert_eq!(schedule.enqueue(AT(0), GOLD, Bytes(1), 7), full);
     let long = Outcome::Dropped { handle: 8, reason: DropReason::TooLong };
     assert_eq!(schedule.enqueue(AT(0), GOLD, Bytes(1501), 8), long);
-    let strange = Outcome::Dropped { handle: 9, reason: DropReason::NoTerms };
+    let strange = Outcome::Dropped { handle: 9, reason: DropReason::NotConfigured };
     assert_eq!(schedule.enqueue(AT(0), TIN, Bytes(1), 9), strange);
     let account = schedule.account(GOLD).unwrap();
     assert_eq!((account.dropped, account.dropped_bytes), (Count(2), Bytes(1502)));
@@ -113,9 +113,9 @@ fn what_does_not_fit_into_a_queue_is_dropped_and_counted_and_comes_back() {
 }
 
 #[test]
-fn short_packets_count_for_their_places_too() {
+fn short_packets_count_for_their_slots_too() {
     let mut schedule = Schedule::new(port());
-    schedule.set(AT(0), GOLD, Terms { queue: Bytes(640), ..terms(None) });
+    schedule.set(AT(0), GOLD, SenderConfig { queue: Bytes(640), ..config(None) });
     let queued = (0..100).filter(|&number| {
         matches!(schedule.enqueue(AT(0), GOLD, Bytes(1), number), Outcome::Queued { .. })
     });
@@ -123,9 +123,9 @@ fn short_packets_count_for_their_places_too() {
 }
 
 #[test]
-fn crossings_are_said_once_each_way() {
+fn each_crossing_is_reported_once() {
     let mut schedule = Schedule::new(port());
-    schedule.set(AT(0), GOLD, terms(None));
+    schedule.set(AT(0), GOLD, config(None));
     schedule.watch(GOLD, Some(Watch { above: Bytes(6000), below: Bytes(3000) }));
     let above: Vec<bool> = (0..7)
         .map(|number| match schedule.enqueue(AT(0), GOLD, Bytes(1500), number) {
@@ -150,7 +150,7 @@ fn crossings_are_said_once_each_way() {
 fn no_more_is_handed_out_than_may_be_in_flight() {
     let mut schedule =
         Schedule::new(Port { ahead_max: AT(1), in_flight_max: Some(Bytes(3000)), ..port() });
-    schedule.set(AT(0), GOLD, terms(None));
+    schedule.set(AT(0), GOLD, config(None));
     fill(&mut schedule, GOLD, 3);
     assert!(matches!(schedule.next(AT(0)), Next::Packet { handle: 0, .. }));
     assert!(matches!(schedule.next(AT(0)), Next::Packet { handle: 1, .. }));
@@ -160,9 +160,9 @@ fn no_more_is_handed_out_than_may_be_in_flight() {
 }
 
 #[test]
-fn what_goes_with_each_packet_on_the_wire_counts() {
+fn the_overhead_of_a_packet_counts() {
     let mut schedule = Schedule::new(Port { per_packet: Bytes(24), ..port() });
-    schedule.set(AT(0), GOLD, terms(None));
+    schedule.set(AT(0), GOLD, config(None));
     fill(&mut schedule, GOLD, 1);
     assert!(matches!(schedule.next(AT(0)), Next::Packet { .. }));
     assert_eq!(schedule.next(AT(0)), Next::Wait(Nanos(1524 * 80)));
@@ -173,15 +173,15 @@ fn nothing_is_allocated_once_as_many_wait_as_ever_do() {
     let mut schedule = Schedule::new(port());
     for session in 2..100 {
         let share = (session % 2 == 0).then_some("120us/20ms");
-        schedule.set(AT(0), SessionId(session), terms(share));
+        schedule.set(AT(0), SessionId(session), config(share));
         fill(&mut schedule, SessionId(session), 20);
     }
-    let room = format!("{:?}, {}", schedule.edf.room(), schedule.waiting.room());
+    let capacities = format!("{:?}, {}", schedule.edf.capacities(), schedule.waiting.capacity());
     let mut now = AT(0);
     for step in 0u64..20_000 {
         match schedule.next(now) {
             Next::Packet { session, .. } => {
-                // Some fall asleep, others are filled again.
+                // Some sessions fall asleep, others are filled again.
                 let other = SessionId(u16::try_from(2 + step * 7919 % 98).unwrap());
                 let whose = if step % 3 == 0 { other } else { session };
                 schedule.enqueue(now, whose, Bytes(64 + step % 1400), 0);
@@ -190,15 +190,18 @@ fn nothing_is_allocated_once_as_many_wait_as_ever_do() {
             Next::InFlight | Next::Idle => break,
         }
     }
-    assert_eq!(format!("{:?}, {}", schedule.edf.room(), schedule.waiting.room()), room);
+    assert_eq!(
+        format!("{:?}, {}", schedule.edf.capacities(), schedule.waiting.capacity()),
+        capacities
+    );
 }
 
 #[test]
-fn a_port_that_stood_still_is_not_caught_up_with() {
+fn a_stalled_port_does_not_burst() {
     let mut schedule = Schedule::new(port());
-    schedule.set(AT(0), GOLD, terms(Some("600us/6ms")));
+    schedule.set(AT(0), GOLD, config(Some("600us/6ms")));
     fill(&mut schedule, GOLD, 20);
-    // Nobody asks for 100 ms.
+    // Pause of 100 ms without a call.
     let mut now = AT(100);
     let counts: Vec<usize> =
         (1..=2).map(|period| run(&mut schedule, &mut now, AT(100 + 6 * period)).len()).collect();
@@ -207,15 +210,15 @@ fn a_port_that_stood_still_is_not_caught_up_with() {
 }
 
 #[test]
-fn what_passes_by_is_missing_for_those_who_wait() {
+fn bypassing_packets_delay_queued_ones() {
     let mut schedule = Schedule::new(Port { per_packet: Bytes(24), ..port() });
-    schedule.set(AT(0), GOLD, terms(None));
+    schedule.set(AT(0), GOLD, config(None));
     fill(&mut schedule, GOLD, 2);
-    schedule.pass_by(Count(10), Bytes(9760), AT(5));
+    schedule.account_bypass(Count(10), Bytes(9760), AT(5));
     assert_eq!(schedule.next(AT(0)), Next::Wait(Nanos(10_000 * 80)));
     assert!(matches!(schedule.next(Nanos(800_000)), Next::Packet { .. }));
-    // More than the wire carries in that time.
-    schedule.pass_by(Count(0), Bytes(1 << 30), AT(1));
+    // More than the wire carries in 1 ms.
+    schedule.account_bypass(Count(0), Bytes(1 << 30), AT(1));
     let busy = Nanos(800_000 + 1524 * 80 + 1_000_000);
     assert_eq!(schedule.next(Nanos(800_000)), Next::Wait(busy));
 }

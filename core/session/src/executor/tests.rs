@@ -1,4 +1,4 @@
-//! One virtual processor or two, step by step. Random sets are in tests/executor.rs.
+//! Unit tests with one or two virtual processors, step by step. Random sets are in tests/session/executor.rs.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn weight(weight: u16) -> Weight {
     Weight::new(weight).unwrap()
 }
 
-/// Runs whoever is next for as long as he may.
+/// Runs the next virtual processor until the end of its dispatch.
 fn run(schedule: &mut Schedule, now: &mut Nanos) -> Option<(Dispatch, Nanos)> {
     let dispatch = schedule.next(*now)?;
     let used = dispatch.until.saturating_sub(*now);
@@ -56,7 +56,7 @@ fn an_earlier_deadline_comes_first_and_stops_a_later_one() {
 }
 
 #[test]
-fn extra_time_is_for_those_who_may_have_it_by_the_weight_of_their_session() {
+fn extra_time_is_divided_among_processors_that_take_part_by_session_weight() {
     let mut schedule = Schedule::new();
     let gold = schedule.add(AT(0), GOLD, processor("1ms/10ms+extra"), weight(300));
     let strict = schedule.add(AT(0), GOLD, processor("1ms/10ms"), weight(300));
@@ -71,13 +71,13 @@ fn extra_time_is_for_those_who_may_have_it_by_the_weight_of_their_session() {
     let account = |who| schedule.account(who).unwrap();
     assert_eq!(account(gold).guaranteed, AT(100));
     assert_eq!(account(strict).guaranteed, AT(100));
-    assert_eq!(account(strict).rest, Nanos::ZERO);
-    assert!(account(gold).rest.0.abs_diff(AT(600).0) <= 4 * EXTRA_MAX.0);
-    assert!(account(tin).rest.0.abs_diff(AT(200).0) <= 4 * EXTRA_MAX.0);
+    assert_eq!(account(strict).surplus, Nanos::ZERO);
+    assert!(account(gold).surplus.0.abs_diff(AT(600).0) <= 4 * EXTRA_MAX.0);
+    assert!(account(tin).surplus.0.abs_diff(AT(200).0) <= 4 * EXTRA_MAX.0);
 }
 
 #[test]
-fn a_longer_stop_is_paid_for_in_the_next_period() {
+fn an_overrun_is_subtracted_from_the_next_period() {
     let mut schedule = Schedule::new();
     let gold = schedule.add(AT(0), GOLD, processor("1ms/4ms"), Weight::default());
     schedule.wake(AT(0), gold);
@@ -92,21 +92,21 @@ fn a_longer_stop_is_paid_for_in_the_next_period() {
 }
 
 #[test]
-fn what_is_done_behind_a_turn_is_on_its_account_also_asleep_and_when_others_had_a_turn() {
+fn deferred_work_is_charged_to_its_dispatch_also_asleep_and_after_others_ran() {
     let mut schedule = Schedule::new();
     let gold = schedule.add(AT(0), GOLD, processor("1ms/4ms"), Weight::default());
     let tin = schedule.add(AT(0), TIN, None, Weight::default());
     schedule.wake(AT(0), gold);
     schedule.wake(AT(0), tin);
     let mut now = AT(0);
-    let (turn, _) = run(&mut schedule, &mut now).unwrap();
+    let (dispatch, _) = run(&mut schedule, &mut now).unwrap();
     schedule.sleep(gold);
     let (other, _) = run(&mut schedule, &mut now).unwrap();
-    schedule.charge_behind(now, &turn, Nanos(300_000));
-    schedule.charge_behind(now, &other, Nanos(200_000));
+    schedule.charge_deferred(now, &dispatch, Nanos(300_000));
+    schedule.charge_deferred(now, &other, Nanos(200_000));
     let account = |who| schedule.account(who).unwrap();
     assert_eq!(account(gold).guaranteed, Nanos(1_300_000));
-    assert_eq!(account(tin).rest, EXTRA_MAX + Nanos(200_000));
+    assert_eq!(account(tin).surplus, EXTRA_MAX + Nanos(200_000));
     schedule.wake(now, gold);
     let next = schedule.next(AT(4)).unwrap();
     assert_eq!((next.processor, next.until), (gold, Nanos(4_700_000)), "it owes 0.3 ms");
@@ -131,7 +131,7 @@ fn a_promise_that_is_given_up_is_free_when_its_period_ends() {
 }
 
 #[test]
-fn a_change_begins_with_the_next_period_and_a_removed_name_means_nothing() {
+fn a_change_begins_with_the_next_period_and_a_removed_handle_has_no_effect() {
     let mut schedule = Schedule::new();
     let gold = schedule.add(AT(0), GOLD, processor("1ms/4ms"), Weight::default());
     schedule.wake(AT(0), gold);
@@ -157,7 +157,7 @@ fn nothing_is_allocated_once_everybody_is_there() {
             schedule.add(AT(0), SessionId(n), promise, Weight::default())
         })
         .collect();
-    let room = format!("{:?}", schedule.edf.room());
+    let capacities = format!("{:?}", schedule.edf.capacities());
     let mut now = AT(0);
     for step in 0..20_000usize {
         let who = all[step * 7919 % all.len()];
@@ -170,28 +170,28 @@ fn nothing_is_allocated_once_everybody_is_there() {
             now += AT(1);
         }
     }
-    assert_eq!(format!("{:?}", schedule.edf.room()), room);
+    assert_eq!(format!("{:?}", schedule.edf.capacities()), capacities);
 }
 
-/// Loads nothing, and counts what it was asked for.
+/// Prefetcher that only counts its calls.
 #[derive(Default)]
 struct Asked(core::cell::Cell<usize>);
 
-impl Ahead for Asked {
-    fn load<T>(&self, _: &T) {
+impl Prefetch for Asked {
+    fn prefetch<T>(&self, _: &T) {
         self.0.set(self.0.get() + 1);
     }
 }
 
 #[test]
-fn who_will_be_next_is_known_in_its_order() {
+fn upcoming_processors_are_in_the_order_of_dispatch() {
     let mut schedule = Schedule::new();
     let gold = schedule.add(AT(0), GOLD, processor("1ms/4ms"), Weight::default());
     let others: Vec<_> = (10..60)
         .map(|session| schedule.add(AT(0), SessionId(session), None, Weight::default()))
         .collect();
     assert_eq!(schedule.upcoming(&mut [gold; UPCOMING_MAX]), 0);
-    // Each has had something else before, and so comes at another time.
+    // Different amounts of work before give each its own start tag.
     let mut now = AT(0);
     others.iter().for_each(|&other| schedule.wake(now, other));
     for step in 0..50 {
@@ -212,9 +212,9 @@ fn who_will_be_next_is_known_in_its_order() {
     assert_eq!(schedule.upcoming(&mut [gold; 100]), UPCOMING_MAX, "of 44");
 
     let asked = Asked::default();
-    schedule.load_ahead(others[0], SessionId(10), &asked);
-    assert_eq!(asked.0.get(), 4, "itself, its place among its session's, the session, its place");
+    schedule.prefetch(others[0], SessionId(10), &asked);
+    assert_eq!(asked.0.get(), 4, "itself, its ring link, the session, its heap position");
     schedule.remove(now, others[0]);
-    schedule.load_ahead(others[0], SessionId(10), &asked);
+    schedule.prefetch(others[0], SessionId(10), &asked);
     assert_eq!(asked.0.get(), 4, "it is not there any more");
 }

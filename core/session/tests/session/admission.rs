@@ -1,5 +1,5 @@
-//! Random histories of an admission, against sums of their own, and what it admits on a simulated
-//! guest core.
+//! Random histories of admission control, against independently computed sums, and admitted sets on
+//! a simulated guest core.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use proptest::test_runner::{TestCaseError, TestCaseResult};
 use session::admission::{
     Admission, BELOW_SHARE_MAX, Capacity, GUEST_SHARE_MAX, PORT_SHARE_MAX, PortCapacity, Refusal,
 };
-use session::executor::{LOAD_MAX, STOP_MAX};
+use session::executor::{LOAD_MAX, OVERRUN_MAX};
 use session::{Reservation, Share, VirtualProcessor};
 use units::{BitsPerSecond, Bytes, Name, Nanos, SessionId};
 
@@ -17,7 +17,7 @@ use crate::seeds::for_many_sets;
 use crate::set::{Behaviour, Member, Set, processors_of};
 use testbase::Chance;
 
-/// The ports that the node has, and one that it has not.
+/// Ports of the node, and one that it does not have.
 const PORTS: [&str; 3] = ["left", "right", "up"];
 
 fn name(name: &str) -> Name {
@@ -37,7 +37,7 @@ fn capacity(guest_cores: u16) -> Capacity {
     }
 }
 
-/// What somebody does.
+/// Step of a history.
 #[derive(Clone, Debug)]
 enum Act {
     Admit(Reservation),
@@ -46,7 +46,7 @@ enum Act {
 }
 
 fn shares() -> impl Strategy<Value = Share> {
-    // Stops count where periods are short.
+    // Short periods are included, since overruns matter there.
     let periods = prop_oneof![1_000_000u64..2_000_000, 1_000_000u64..=100_000_000];
     let parts = prop_oneof![1u64..100, 1u64..=1_000];
     (periods, parts).prop_map(|(period, part)| {
@@ -84,7 +84,7 @@ fn acts() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// All that is held, added up anew, is no more than there is.
+/// Checks that the sum of all reservations, added up anew, is within capacity.
 fn check_sums(admission: &Admission, held: &BTreeMap<u16, Reservation>) -> TestCaseResult {
     let capacity = admission.capacity();
     let mut slices = vec![0; usize::from(capacity.guest_cores)];
@@ -92,12 +92,12 @@ fn check_sums(admission: &Admission, held: &BTreeMap<u16, Reservation>) -> TestC
     let (mut below, mut memory, mut queues) = (0, 0, 0);
     let mut ports = BTreeMap::<&Name, u64>::new();
     for (&id, reservation) in held {
-        let places = admission.places(SessionId(id)).unwrap();
-        prop_assert_eq!(places.len(), reservation.processors.len());
-        for (processor, &place) in reservation.processors.iter().zip(places) {
+        let cores = admission.cores(SessionId(id)).unwrap();
+        prop_assert_eq!(cores.len(), reservation.processors.len());
+        for (processor, &core) in reservation.processors.iter().zip(cores) {
             let (slice, period) = (processor.share.slice().0, processor.share.period().0);
-            slices[usize::from(place)] += (slice * 1_000_000).div_ceil(period);
-            loads[usize::from(place)] += ((slice + STOP_MAX.0) * 1_000_000).div_ceil(period);
+            slices[usize::from(core)] += (slice * 1_000_000).div_ceil(period);
+            loads[usize::from(core)] += ((slice + OVERRUN_MAX.0) * 1_000_000).div_ceil(period);
         }
         below += reservation.below.map_or(0, Share::parts_per_million);
         memory += reservation.memory.map_or(0, |it| it.0);
@@ -111,7 +111,7 @@ fn check_sums(admission: &Admission, held: &BTreeMap<u16, Reservation>) -> TestC
     prop_assert!(below <= BELOW_SHARE_MAX.0 * u64::from(capacity.packet_cores));
     prop_assert!(memory <= capacity.memory.0 && queues <= capacity.packet_memory.0);
     prop_assert!(ports.values().all(|&sum| sum <= PORT_SHARE_MAX.0), "{ports:?}");
-    // And what is said to be left is the rest.
+    // The reported remainder is what the sums leave.
     let left = admission.left();
     prop_assert_eq!(left.memory.0, capacity.memory.0 - memory);
     prop_assert_eq!(left.packet_memory.0, capacity.packet_memory.0 - queues);
@@ -121,22 +121,26 @@ fn check_sums(admission: &Admission, held: &BTreeMap<u16, Reservation>) -> TestC
     Ok(())
 }
 
-/// What a refusal says would fit does.
-fn check_advice(admission: &Admission, asked: &Reservation, refusal: &Refusal) -> TestCaseResult {
+/// Checks that the share a refusal advises is admitted.
+fn check_advice(
+    admission: &Admission,
+    requested: &Reservation,
+    refusal: &Refusal,
+) -> TestCaseResult {
     let mut instead = Reservation::default();
     match refusal {
-        Refusal::Processor { asked, fits: Some(share), .. } => {
-            instead.processors = vec![VirtualProcessor { share: *share, ..*asked }];
+        Refusal::Processor { requested, fits: Some(share), .. } => {
+            instead.processors = vec![VirtualProcessor { share: *share, ..*requested }];
         }
         Refusal::Below { fits: Some(share), .. } => instead.below = Some(*share),
         Refusal::Port { port, fits: Some(share), .. } => {
             instead.send.insert(port.clone(), *share);
         }
-        Refusal::PortUnknown { port, .. } => prop_assert!(asked.send.contains_key(port)),
+        Refusal::PortUnknown { port, .. } => prop_assert!(requested.send.contains_key(port)),
         _ => {}
     }
-    // Where a session has several virtual processors the others are in the sums already.
-    if asked.processors.len() <= 1 {
+    // In a session with several virtual processors the sums include the others already.
+    if requested.processors.len() <= 1 {
         let answer = admission.clone().admit(SessionId(u16::MAX), &instead);
         prop_assert!(answer.is_ok(), "{instead:?} was said to fit: {answer:?}");
     }
@@ -144,32 +148,32 @@ fn check_advice(admission: &Admission, asked: &Reservation, refusal: &Refusal) -
 }
 
 #[test]
-fn whatever_was_admitted_changed_and_released_no_more_is_promised_than_there_is() {
+fn no_history_of_admissions_exceeds_the_capacity() {
     let histories = (1u16..=3, prop::collection::vec((0u16..12, acts()), 1..60));
     for_many_sets(&histories, |(guest_cores, history)| {
         let mut admission = Admission::new(capacity(guest_cores));
         let mut held = BTreeMap::new();
         for (id, act) in history {
             let (before, session) = (admission.clone(), SessionId(id));
-            let (answer, asked) = match &act {
-                Act::Admit(asked) => (admission.admit(session, asked), Some(asked)),
-                Act::Change(asked) => (admission.change(session, asked), Some(asked)),
+            let (answer, requested) = match &act {
+                Act::Admit(requested) => (admission.admit(session, requested), Some(requested)),
+                Act::Change(requested) => (admission.change(session, requested), Some(requested)),
                 Act::Release => {
                     prop_assert_eq!(admission.release(session), held.remove(&id));
                     (Ok(()), None)
                 }
             };
-            match (answer, asked) {
-                (Ok(()), Some(asked)) => {
-                    held.insert(id, asked.clone());
+            match (answer, requested) {
+                (Ok(()), Some(requested)) => {
+                    held.insert(id, requested.clone());
                 }
                 (Ok(()), None) => {}
-                (Err(refusal), asked) => {
+                (Err(refusal), requested) => {
                     prop_assert_eq!(admission.left(), before.left());
                     prop_assert_eq!(admission.reservation(session), held.get(&id));
-                    prop_assert_eq!(admission.places(session), before.places(session));
-                    if let (Act::Admit(_), Some(asked)) = (&act, asked) {
-                        check_advice(&admission, asked, &refusal)?;
+                    prop_assert_eq!(admission.cores(session), before.cores(session));
+                    if let (Act::Admit(_), Some(requested)) = (&act, requested) {
+                        check_advice(&admission, requested, &refusal)?;
                     }
                 }
             }
@@ -183,14 +187,14 @@ fn whatever_was_admitted_changed_and_released_no_more_is_promised_than_there_is(
     });
 }
 
-/// Fills the guest cores to the brim: what is refused is asked for again as was advised.
+/// Fills the guest cores completely: a refused share is requested again as advised.
 fn fill(
     guest_cores: u16,
-    asked: &[VirtualProcessor],
+    requested: &[VirtualProcessor],
 ) -> Result<Vec<Vec<VirtualProcessor>>, TestCaseError> {
     let mut admission = Admission::new(capacity(guest_cores));
     let mut cores = vec![Vec::new(); usize::from(guest_cores)];
-    for (id, &processor) in (2u16..).zip(asked) {
+    for (id, &processor) in (2u16..).zip(requested) {
         let one = |processor| Reservation { processors: vec![processor], ..Reservation::default() };
         let mut promised = processor;
         if let Err(refusal) = admission.admit(SessionId(id), &one(processor)) {
@@ -199,20 +203,20 @@ fn fill(
             let answer = admission.admit(SessionId(id), &one(promised));
             prop_assert!(answer.is_ok(), "{share} was said to fit: {answer:?}");
         }
-        let place = admission.places(SessionId(id)).unwrap()[0];
-        cores[usize::from(place)].push(promised);
+        let core = admission.cores(SessionId(id)).unwrap()[0];
+        cores[usize::from(core)].push(promised);
     }
     Ok(cores)
 }
 
 #[test]
-fn what_is_admitted_has_its_slices_on_every_core() {
+fn admitted_reservations_have_their_slices_on_every_core() {
     let processor =
         (shares(), any::<bool>()).prop_map(|(share, extra)| VirtualProcessor { share, extra });
     let sets = (1u16..=2, prop::collection::vec(processor, 1..16), any::<u64>());
-    for_many_sets(&sets, |(guest_cores, asked, seed)| {
+    for_many_sets(&sets, |(guest_cores, requested, seed)| {
         let mut chance = Chance(seed);
-        for processors in fill(guest_cores, &asked)? {
+        for processors in fill(guest_cores, &requested)? {
             let members: Vec<Member> = processors
                 .iter()
                 .map(|processor| Member {
@@ -226,7 +230,7 @@ fn what_is_admitted_has_its_slices_on_every_core() {
                 .collect();
             let known = processors_of(&members).len();
             prop_assert_eq!(known, members.len(), "more than there is was admitted");
-            let stop_max = STOP_MAX.0;
+            let stop_max = OVERRUN_MAX.0;
             let set = Set { members, stop_max, seed, ..Set::beside_best_effort() };
             let mut machine = Machine::new(&set);
             machine.run(|machine, before, step| machine.check_slices(before, step))?;

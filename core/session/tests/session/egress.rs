@@ -1,7 +1,7 @@
-//! Random sets of senders on a simulated wire: what was promised leaves, and in which order.
+//! Random sets of senders on a simulated wire: reservations are kept, and the order is right.
 
 use proptest::prelude::*;
-use session::egress::{Next, Port, Schedule, Terms};
+use session::egress::{Next, Port, Schedule, SenderConfig};
 use session::{Share, Weight};
 use units::{BitsPerSecond, Bytes, Nanos, SessionId};
 
@@ -15,7 +15,7 @@ fn shares_of_a_port_leave_in_every_period_but_for_a_packet_of_each() {
         wire.run(horizon(&set), Wire::check_shares)?;
         for seen in &wire.all {
             let account = wire.schedule.account(seen.session).unwrap();
-            prop_assert_eq!(account.guaranteed.0 + account.rest.0, seen.sent);
+            prop_assert_eq!(account.guaranteed.0 + account.surplus.0, seen.sent);
             prop_assert_eq!(account.packets.0, seen.next);
         }
         Ok(())
@@ -23,7 +23,7 @@ fn shares_of_a_port_leave_in_every_period_but_for_a_packet_of_each() {
 }
 
 #[test]
-fn what_of_a_port_nobody_uses_is_shared_by_weight_and_none_of_it_is_lost() {
+fn the_surplus_of_a_port_is_shared_by_weight_and_none_is_lost() {
     for_many_sets(&sets(), |mut set| {
         let busy = Member { period: 6_000_000, part: 0, extra: false, weight: 100, is_busy: true };
         set.members.extend([busy, Member { weight: 250, ..busy }]);
@@ -41,8 +41,8 @@ const HUNDRED_MEGABITS: Port = Port {
     in_flight_max: None,
 };
 
-/// Everybody sends two packets where little more than one is promised, all at the same time, and
-/// not all of them fit into the first period: who had to wait has his yet.
+/// Every sender transmits two packets at the same time where little more than one is reserved, and
+/// not all of them fit into the first period. Delayed senders still get their slices.
 #[test]
 fn shares_of_little_more_than_a_packet_lose_nothing_in_the_long_run() {
     let sets = (1_000u64..8_000, 120u64..240, 0u64..3, any::<bool>(), any::<u64>());
@@ -59,19 +59,19 @@ fn shares_of_little_more_than_a_packet_lose_nothing_in_the_long_run() {
             wire.add(SessionId(2 + at), Some(share), &busy);
         }
         wire.run(wire.now + Nanos(100 * period * 1_000), Wire::check_shares)?;
-        // Whatever the first periods were like.
+        // The first periods are not checked.
         wire.all.iter_mut().for_each(|seen| seen.ended = 0);
         wire.check_shares_within(4)
     });
 }
 
-/// Three who may have a quarter of the wire each begin a period with one packet, and come with a
-/// slice full of them just before it ends. They get a new deadline, and who has a short period
-/// goes on in between.
+/// Three senders, each with a quarter of the wire, begin a period with one packet, and queue a
+/// slice full of packets just before it ends. They get a new deadline, and a sender with a short
+/// period is not delayed.
 #[test]
-fn bursts_just_before_a_deadline_hold_nobody_up() {
+fn bursts_just_before_a_deadline_delay_no_other_sender() {
     let mut schedule = Schedule::new(HUNDRED_MEGABITS);
-    let share = |share: &str| Terms {
+    let share = |share: &str| SenderConfig {
         share: Some(share.parse().unwrap()),
         extra: false,
         weight: Weight::default(),
@@ -109,15 +109,15 @@ fn bursts_just_before_a_deadline_hold_nobody_up() {
     }
 }
 
-/// What left by the port in a time, in packets of 1,500 bytes, for each sender.
+/// Packets of 1,500 bytes that left by the port in an interval, by sender.
 type Counts = [u64; 3];
 
 /// RCANE, Figure 12: three senders that never stop on 100 Mb/s, packets of 1,500 bytes. D has no
-/// promise, E 2 ms of each 6 ms, F 25 % of 6 ms, then 45 % from 20 s, 65 % from 22 s, and 25 %
-/// again from 24 s. Answers what left in each 6 ms.
+/// reservation, E 2 ms of each 6 ms, F 25 % of 6 ms, then 45 % from 20 s, 65 % from 22 s, and 25 %
+/// again from 24 s. Returns the packets of each 6 ms.
 fn figure_12() -> Vec<Counts> {
     let all @ [_, e, f] = [SessionId(2), SessionId(3), SessionId(4)];
-    let terms = |share: Option<&str>| Terms {
+    let terms = |share: Option<&str>| SenderConfig {
         share: share.map(|share| share.parse().unwrap()),
         extra: false,
         weight: Weight::default(),
@@ -157,9 +157,9 @@ fn figure_12() -> Vec<Counts> {
 }
 
 #[test]
-fn figure_12_of_rcane_comes_out_as_in_the_paper() {
+fn figure_12_of_rcane_is_reproduced() {
     let windows = figure_12();
-    // The 50 packets of each 6 ms: E has 16 2/3 of them, F a part of 50, and D the rest.
+    // Of the 50 packets of each 6 ms, E has 16 2/3, F its share of 50, and D the remainder.
     let phases = [
         (0, 20_000, 12.5, 20.83),
         (20_000, 22_000, 22.5, 10.83),
@@ -167,7 +167,7 @@ fn figure_12_of_rcane_comes_out_as_in_the_paper() {
         (24_000, 26_000, 12.5, 20.83),
     ];
     for (from, until, of_f, of_d) in phases {
-        // A change begins with F's next period: one window on either side is of both.
+        // A change takes effect with F's next period: one window on either side mixes both.
         let (first, last) = (from / 6 + 2, until / 6 - 2);
         let phase = &windows[first..last];
         let mean = |who: usize| {

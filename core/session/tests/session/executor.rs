@@ -1,11 +1,11 @@
-//! Random sets of virtual processors on a simulated guest core: what was promised is given.
+//! Random sets of virtual processors on a simulated guest core: reservations are kept.
 //!
-//! The machine below runs whoever the schedule says, stops him late, wakes and sleeps everybody
-//! at random or spiteful moments, loses time to its host, and keeps accounts of its own, which
-//! are compared with what was promised. 1,000 sets in `make test`, 100,000 with `TAM_SOAK=1`.
+//! The simulated machine follows the schedule, preempts late, wakes and stops virtual processors at
+//! random or adverse moments, loses time to its host, and keeps independent accounts, which are
+//! compared with the reservations. 1,000 sets in `make test`, 100,000 with `TAM_SOAK=1`.
 
 use proptest::prop_assert;
-use session::executor::{ProcessorId, STOP_MAX, Schedule};
+use session::executor::{OVERRUN_MAX, ProcessorId, Schedule};
 use session::{Kind, Share, VirtualProcessor, Weight};
 use units::{Nanos, SessionId};
 
@@ -26,7 +26,7 @@ fn no_virtual_processor_misses_its_slice_and_none_has_more() {
 }
 
 #[test]
-fn stolen_time_is_missing_where_there_is_no_slack_for_it_and_nowhere_else() {
+fn stolen_time_is_missing_only_where_there_is_no_slack() {
     for_many_sets(&sets(), |mut set| {
         set.steals = true;
         let mut machine = Machine::new(&set);
@@ -36,9 +36,9 @@ fn stolen_time_is_missing_where_there_is_no_slack_for_it_and_nowhere_else() {
 }
 
 #[test]
-fn what_nobody_uses_is_shared_by_weight_and_none_of_it_is_lost() {
+fn the_surplus_of_a_core_is_shared_by_weight_and_none_is_lost() {
     for_many_sets(&sets(), |mut set| {
-        // At least two who take all that they can get.
+        // Two entities at least that use all the time that they get.
         set.best_effort.extend([(100, Behaviour::Busy), (250, Behaviour::Busy)]);
         let mut machine = Machine::new(&set);
         machine.run(|machine, _, _| machine.check_rest())?;
@@ -47,7 +47,7 @@ fn what_nobody_uses_is_shared_by_weight_and_none_of_it_is_lost() {
 }
 
 #[test]
-fn promises_that_change_while_they_are_used_are_kept_before_and_after() {
+fn reservations_that_change_in_use_are_kept_before_and_after() {
     for_many_sets(&sets(), |mut set| {
         set.changes = true;
         let mut machine = Machine::new(&set);
@@ -58,8 +58,8 @@ fn promises_that_change_while_they_are_used_are_kept_before_and_after() {
     });
 }
 
-/// RCANE, Figure 11: A has no promise, B, C and D come every 3 s with 10, 20 and 30 % of 4 ms and
-/// no extra time, all of them busy.
+/// RCANE, Figure 11: A has no reservation; B, C and D arrive every 3 s with 10, 20 and 30 % of 4 ms
+/// and no extra time. All of them are busy.
 #[test]
 fn three_promises_at_4_ms_beside_best_effort_are_kept_in_each_period() {
     let promised = ["400us/4ms", "800us/4ms", "1200us/4ms"];
@@ -81,7 +81,7 @@ fn three_promises_at_4_ms_beside_best_effort_are_kept_in_each_period() {
 }
 
 #[test]
-fn the_smallest_promises_are_kept_when_there_are_as_many_as_fit() {
+fn the_smallest_reservations_are_kept_when_as_many_as_fit_are_admitted() {
     let share: Share = "50us/1ms".parse().unwrap();
     let members = vec![Member::busy(share); 13];
     assert_eq!(processors_of(&members).len(), 13, "each with a stop of 22 us: 94 %");
@@ -91,10 +91,11 @@ fn the_smallest_promises_are_kept_when_there_are_as_many_as_fit() {
     machine.check_totals().unwrap();
 }
 
-/// What is left of many slices may be less than a stop of each: whoever wakes up with such a rest
-/// shortly before his deadline gets another one, or all of them would be late.
+/// Remaining budgets of many slices may each be shorter than an overrun. An entity that wakes up
+/// with such a remainder shortly before its deadline gets a new deadline, or all of them would be
+/// late.
 #[test]
-fn rests_of_slices_that_wake_together_make_nobody_late() {
+fn remaining_slices_that_wake_together_miss_no_deadline() {
     let mut schedule = Schedule::new();
     let processor = VirtualProcessor { share: "50us/1ms".parse().unwrap(), extra: false };
     let all: Vec<ProcessorId> = (2..15)
@@ -115,7 +116,7 @@ fn rests_of_slices_that_wake_together_make_nobody_late() {
     while now < Nanos::from_millis(3) {
         let from = now;
         now = match schedule.next(now) {
-            Some(dispatch) => dispatch.until + STOP_MAX,
+            Some(dispatch) => dispatch.until + OVERRUN_MAX,
             None => schedule.poll_timeout().unwrap(),
         };
         if let Some(dispatch) = schedule.next(from) {

@@ -1,19 +1,19 @@
-//! A guest core that is simulated: it runs a schedule and keeps accounts of its own.
+//! Simulated guest core: runs a schedule and keeps independent accounts.
 
 use proptest::prop_assert;
 use proptest::test_runner::TestCaseResult;
-use session::executor::{Dispatch, EXTRA_MAX, ProcessorId, STOP_MAX, Schedule};
+use session::executor::{Dispatch, EXTRA_MAX, OVERRUN_MAX, ProcessorId, Schedule};
 use session::{Kind, Period, VirtualProcessor, Weight};
 use units::{Nanos, SessionId};
 
 use crate::set::{self, Behaviour, Set, processors_of};
 use testbase::Chance;
 
-/// What the host takes away at a time, and how long it waits for the next time at least.
+/// Time stolen by the host: duration, and shortest interval.
 const STOLEN_MAX: u64 = 100_000;
 const STOLEN_EVERY: u64 = 10_000_000;
 
-/// Somebody, and what he was seen to get.
+/// Simulated entity with what it was observed to get.
 struct Seen {
     id: ProcessorId,
     session: SessionId,
@@ -21,27 +21,27 @@ struct Seen {
     promise: Option<VirtualProcessor>,
     behaviour: Behaviour,
     is_awake: bool,
-    /// When he has work again.
+    /// Time of its next work.
     wakes: Option<Nanos>,
-    /// Work until he sleeps.
+    /// Work left until it sleeps.
     work: u64,
-    /// Since when he has had work without a break.
+    /// Time since when it has had work without a break.
     awake_since: Nanos,
     guaranteed: u64,
-    rest: u64,
-    /// Of a busy one: periods that ended.
+    surplus: u64,
+    /// Busy entities only: periods that ended.
     ended: u64,
-    /// In the period that the schedule says he is in.
+    /// Use in the period that the schedule reports as current.
     period: Period,
     got: u64,
-    /// What he had too much before, at least and at most.
+    /// Overrun of earlier periods, lower and upper bound.
     owes: (u64, u64),
 }
 
-/// Who ran in a step: his place in the list, what the schedule said, and what he used.
+/// Step of the simulation: index of the entity that ran, its dispatch, and the time used.
 pub type Step = Option<(usize, Dispatch, Nanos)>;
 
-/// The core.
+/// Simulated guest core.
 pub struct Machine {
     schedule: Schedule,
     chance: Chance,
@@ -49,7 +49,7 @@ pub struct Machine {
     horizon: Nanos,
     stop_max: u64,
     all: Vec<Seen>,
-    /// When time is stolen next; `None`: never.
+    /// Time at which the host steals next; `None` for never.
     steals: Option<Nanos>,
     stolen_times: u64,
     changes: bool,
@@ -99,7 +99,7 @@ impl Machine {
             work: 0,
             awake_since: Nanos::ZERO,
             guaranteed: 0,
-            rest: 0,
+            surplus: 0,
             ended: 0,
             period: Period::default(),
             got: 0,
@@ -107,7 +107,7 @@ impl Machine {
         });
     }
 
-    /// Runs to the end and has each step looked at: with the time before it, and who ran.
+    /// Runs to the end and passes each step, with the time before it, to `check`.
     pub fn run(
         &mut self,
         mut look: impl FnMut(&mut Self, Nanos, &Step) -> TestCaseResult,
@@ -150,7 +150,7 @@ impl Machine {
         }
     }
 
-    /// Runs somebody: to the end of his work, or until he is stopped, late.
+    /// Runs an entity until its work is done or it is preempted, late.
     fn dispatch(
         &mut self,
         dispatch: Dispatch,
@@ -160,14 +160,14 @@ impl Machine {
         prop_assert!(dispatch.until > self.now, "somebody runs for no time");
         let from = self.now;
         let late = if self.chance.one_in(2) { self.chance.between(0, self.stop_max) } else { 0 };
-        // Somebody wakes up meanwhile: what runs is stopped for him, or he waits.
+        // Another entity wakes up meanwhile: the running one is preempted, or the new one waits.
         let wakes = self.all.iter().filter_map(|seen| seen.wakes).min();
         let wakes = wakes.filter(|_| self.chance.one_in(2)).unwrap_or(dispatch.until);
         let mut until = dispatch.until.min(wakes.max(from + Nanos(1)));
         until += Nanos(late);
         let mut used = until.saturating_sub(from);
         if self.steals.is_some_and(|at| at < until) {
-            // It is stolen somewhere in between, and whoever runs is stopped when he was to be.
+            // The theft happens in the middle; the entity is preempted at the planned time.
             let stolen = self.chance.between(1, STOLEN_MAX).min(used.0 - 1);
             used = Nanos(used.0 - stolen);
             self.stolen_times += 1;
@@ -183,7 +183,7 @@ impl Machine {
         seen.work = seen.work.saturating_sub(used.0);
         match dispatch.kind {
             Kind::Guaranteed => seen.guaranteed += used.0,
-            Kind::Extra | Kind::BestEffort => seen.rest += used.0,
+            Kind::Extra | Kind::BestEffort => seen.surplus += used.0,
         }
         let may_have_it = seen.promise.is_none_or(|promise| promise.extra);
         prop_assert!(dispatch.kind == Kind::Guaranteed || may_have_it || self.changes);
@@ -200,7 +200,7 @@ impl Machine {
         }
     }
 
-    /// Takes from one what he has and gives another one as much, or lets somebody come anew.
+    /// Takes a reservation from one entity and gives as much to another, or replaces an entity.
     fn change(&mut self) {
         let with: Vec<usize> =
             (0..self.all.len()).filter(|&at| self.all[at].promise.is_some()).collect();
@@ -211,7 +211,7 @@ impl Machine {
         promise.share = set::smaller(promise.share, &mut self.chance);
         let weight = Weight::new(u16::try_from(self.all[one].weight).unwrap()).unwrap();
         if self.chance.one_in(3) {
-            // It is taken away, and comes again at once under another name.
+            // Removed, and added again at once with a new handle.
             self.schedule.remove(self.now, self.all[one].id);
             let (session, was) = (self.all[one].session, self.all[one].promise);
             self.all[one].id = self.schedule.add(self.now, session, was, weight);
@@ -227,7 +227,7 @@ impl Machine {
         if other == one {
             return;
         }
-        // What one gives up the other one gets: both are exchanged, in this order.
+        // One decrease and one increase by what it frees, in this order.
         let (mine, his) = (self.all[one].promise, self.all[other].promise);
         let Some((mine, his)) = set::exchanged(mine.unwrap(), his.unwrap(), promise.share) else {
             return;
@@ -238,8 +238,8 @@ impl Machine {
         (self.all[one].promise, self.all[other].promise) = (Some(mine), Some(his));
     }
 
-    /// Of those who are always awake: at the end of each period they have had so many slices, and
-    /// not more than one stop beyond that.
+    /// Checks entities that are always awake: after n periods they have had n slices, and at most
+    /// one overrun more.
     pub fn check_slices(&mut self, before: Nanos, step: &Step) -> TestCaseResult {
         for at in 0..self.all.len() {
             let seen = &self.all[at];
@@ -254,7 +254,7 @@ impl Machine {
             if self.now.0 < end {
                 continue;
             }
-            // What was used in this step after the end is not of the period.
+            // Use in this step after the end belongs to the next period.
             let ran = step
                 .as_ref()
                 .filter(|(who, dispatch, _)| *who == at && dispatch.kind == Kind::Guaranteed);
@@ -263,21 +263,21 @@ impl Machine {
             let promised = (seen.ended + 1) * promise.share.slice().0;
             let lost = if self.has_slack_for_thieves { 0 } else { self.stolen_times * STOLEN_MAX };
             prop_assert!(got + lost >= promised, "{promise}: {got} of {promised} ns, {:?}", before);
-            prop_assert!(got <= promised + STOP_MAX.0, "{promise}: {got} of {promised} ns");
+            prop_assert!(got <= promised + OVERRUN_MAX.0, "{promise}: {got} of {promised} ns");
             self.all[at].ended += 1;
         }
         Ok(())
     }
 
-    /// Of everybody: in a period in which he had work from begin to end he had his slice, less
-    /// what he had used too much before; and in no period more than that and a stop.
+    /// Checks all entities: a period with work from begin to end has a full slice less the overrun
+    /// of earlier periods, and no period has more than a slice and an overrun.
     pub fn check_periods(&mut self, step: &Step) -> TestCaseResult {
         let ran = step.as_ref().map(|(who, dispatch, used)| (*who, dispatch.kind, used.0));
         for (at, seen) in self.all.iter_mut().enumerate() {
             if seen.promise.is_none() {
                 continue;
             }
-            // Periods end in `next`, what was used in this step is of the one that runs now.
+            // Periods end in `next`; use in this step belongs to the current one.
             let account = self.schedule.account(seen.id).unwrap();
             if account.running.begin != seen.period.begin {
                 let Period { begin, end, promised, .. } = seen.period;
@@ -287,11 +287,14 @@ impl Machine {
                     && account.running.begin >= end;
                 let (least, most) = (seen.got + seen.owes.0, seen.got + seen.owes.1);
                 prop_assert!(!had_work || most >= promised.0, "{most} of {promised} in a period");
-                prop_assert!(least <= promised.0 + STOP_MAX.0, "{least} of {promised} in a period");
-                // One that began late has less by what he had beyond his share before.
+                prop_assert!(
+                    least <= promised.0 + OVERRUN_MAX.0,
+                    "{least} of {promised} in a period"
+                );
+                // A period that began late has less by what exceeded its bandwidth before.
                 let goes_on = account.running.begin == end;
-                let over = |got: u64| got.saturating_sub(promised.0).min(STOP_MAX.0);
-                seen.owes = if goes_on { (over(least), over(most)) } else { (0, STOP_MAX.0) };
+                let over = |got: u64| got.saturating_sub(promised.0).min(OVERRUN_MAX.0);
+                seen.owes = if goes_on { (over(least), over(most)) } else { (0, OVERRUN_MAX.0) };
                 seen.got = 0;
             }
             seen.period = account.running;
@@ -304,19 +307,20 @@ impl Machine {
         Ok(())
     }
 
-    /// Of two that always want some, neither is ahead by more than one turn of each, by weight.
+    /// Checks that of two backlogged entities neither is ahead by more than one dispatch of each,
+    /// by weight.
     pub fn check_rest(&mut self) -> TestCaseResult {
         let wants = |seen: &&Seen| {
             seen.promise.is_none() && seen.behaviour == Behaviour::Busy && seen.is_awake
         };
-        let turn = EXTRA_MAX.0 + STOP_MAX.0;
+        let turn = EXTRA_MAX.0 + OVERRUN_MAX.0;
         for one in self.all.iter().filter(wants) {
             for other in self.all.iter().filter(wants) {
-                // Both count from when the later one came.
+                // Both count from the arrival of the later one.
                 if one.awake_since > other.awake_since || one.session >= other.session {
                     continue;
                 }
-                let (a, b) = (one.rest / one.weight, other.rest / other.weight);
+                let (a, b) = (one.surplus / one.weight, other.surplus / other.weight);
                 let bound = turn / one.weight + turn / other.weight + 3;
                 let early = other.awake_since.saturating_sub(one.awake_since).0 / one.weight;
                 prop_assert!(a.saturating_sub(b) <= bound + early, "{a} and {b} ns by weight");
@@ -326,31 +330,33 @@ impl Machine {
         Ok(())
     }
 
-    /// Nobody who may run waits while the core is idle.
+    /// Checks that the core is idle only if nothing may run.
     fn check_idle(&self) -> TestCaseResult {
         for seen in self.all.iter().filter(|seen| seen.is_awake) {
             let rests = seen.promise.is_some_and(|promise| !promise.extra);
             prop_assert!(rests, "somebody could run, and the core is idle");
             let running = self.schedule.account(seen.id).unwrap().running;
-            let is_used_up = running.guaranteed + Nanos(STOP_MAX.0) >= running.promised;
+            let is_used_up = running.guaranteed + Nanos(OVERRUN_MAX.0) >= running.promised;
             prop_assert!(is_used_up || self.changes, "a slice is left, and the core is idle");
         }
         Ok(())
     }
 
-    /// The schedule's accounts are the machine's; in the long run nobody has more than his share;
-    /// nothing that was promised is missing.
+    /// Compares the schedule's accounts with the machine's. Over the whole run no entity has more
+    /// than its share, and nothing reserved is missing.
     pub fn check_totals(&self) -> TestCaseResult {
         let start =
             Nanos(self.horizon.0 - set::length_of(self.all.iter().filter_map(|s| s.promise)).0);
         for seen in &self.all {
             let account = self.schedule.account(seen.id).unwrap();
-            prop_assert!(account.guaranteed.0 == seen.guaranteed && account.rest.0 == seen.rest);
+            prop_assert!(
+                account.guaranteed.0 == seen.guaranteed && account.surplus.0 == seen.surplus
+            );
             let Some(share) = seen.promise.map(|promise| promise.share) else { continue };
             let passed = u128::from(self.now.saturating_sub(start).0);
             let period = u128::from(share.period().0);
             let most = u128::from(share.slice().0) * (passed + period) / period;
-            let most = most + u128::from(STOP_MAX.0);
+            let most = most + u128::from(OVERRUN_MAX.0);
             prop_assert!(u128::from(seen.guaranteed) <= most, "{} of {most} ns", seen.guaranteed);
         }
         let lost = if self.has_slack_for_thieves { 0 } else { self.stolen_times * STOLEN_MAX };
@@ -359,7 +365,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What was left of slices, by the schedule's own account.
+    /// Returns the budget lost, by the schedule's own account.
     pub fn missed(&self) -> Nanos {
         self.all.iter().map(|seen| self.schedule.account(seen.id).unwrap().short).sum()
     }

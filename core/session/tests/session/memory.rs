@@ -1,11 +1,11 @@
-//! Random histories of sessions that take, give, are promised something else and go, against a
-//! list of all that is outstanding.
+//! Random histories of sessions that allocate, release, change their reservations and end, against
+//! a list of all outstanding charges.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use session::memory::{Accounts, ENOUGH_DIVISOR, LOW_DIVISOR, Use};
+use session::memory::{Accounts, LOW_DIVISOR, REARM_DIVISOR, Use};
 use units::{Bytes, SessionId};
 
 use crate::seeds::for_many_sets;
@@ -14,21 +14,21 @@ use testbase::Chance;
 const TOTAL: u64 = 1_000_000;
 const SESSIONS: u64 = 6;
 
-/// What somebody has and will give back.
+/// Outstanding charge.
 struct Taken {
     session: SessionId,
     what: Use,
     bytes: Bytes,
 }
 
-/// What the accounts should say, by adding up all over again.
+/// Model of the accounts, recomputed from all charges.
 #[derive(Default)]
 struct Model {
     reserved: BTreeMap<SessionId, Option<Bytes>>,
     queues: BTreeMap<SessionId, Bytes>,
     taken: Vec<Taken>,
     low: BTreeMap<SessionId, bool>,
-    told: BTreeMap<SessionId, u64>,
+    lows: BTreeMap<SessionId, u64>,
 }
 
 impl Model {
@@ -59,18 +59,18 @@ impl Model {
         }
     }
 
-    /// Looks whether a session has crossed one of the two borders.
-    fn look(&mut self, id: SessionId) {
+    /// Updates whether a session has crossed one of the two thresholds.
+    fn update(&mut self, id: SessionId) {
         let left_below = |number: Bytes, divisor: u64| {
             number.saturating_sub(self.used(id)).0 < number.0 / divisor
         };
         let was = self.low.get(&id).copied().unwrap_or_default();
         let is = self.number(id).is_some_and(|number| match was {
-            true => left_below(number, ENOUGH_DIVISOR),
+            true => left_below(number, REARM_DIVISOR),
             false => left_below(number, LOW_DIVISOR),
         });
         self.low.insert(id, is);
-        *self.told.entry(id).or_default() += u64::from(is && !was);
+        *self.lows.entry(id).or_default() += u64::from(is && !was);
     }
 
     fn check(&self, accounts: &Accounts) -> TestCaseResult {
@@ -87,12 +87,12 @@ impl Model {
                 prop_assert_eq!(account.held.of(what), of.map(|taken| taken.bytes).sum::<Bytes>());
             }
         }
-        prop_assert_eq!(accounts.rest(), self.rest());
+        prop_assert_eq!(accounts.unreserved_use(), self.rest());
         Ok(())
     }
 }
 
-/// One step of a history.
+/// Executes one step of a history.
 fn step(chance: &mut Chance, accounts: &mut Accounts, model: &mut Model) -> TestCaseResult {
     let id = SessionId(chance.between(0, SESSIONS - 1) as u16);
     match chance.between(0, 9) {
@@ -113,7 +113,7 @@ fn step(chance: &mut Chance, accounts: &mut Accounts, model: &mut Model) -> Test
                 return Ok(());
             }
             model.taken.push(Taken { session: id, what, bytes });
-            model.look(id);
+            model.update(id);
         }
         5..=7 => {
             let count = model.taken.len() as u64;
@@ -123,21 +123,21 @@ fn step(chance: &mut Chance, accounts: &mut Accounts, model: &mut Model) -> Test
             let at = chance.between(0, count - 1) as usize;
             let Taken { session, what, bytes } = model.taken.swap_remove(at);
             accounts.give(session, what, bytes);
-            model.look(session);
+            model.update(session);
         }
         8 if id.0 > 1 => {
             let number = (!chance.one_in(3)).then(|| Bytes(chance.between(1, 200_000)));
             let others = model.promised().saturating_sub(model.number(id).unwrap_or_default());
-            // As admission would have it.
+            // Admission control would accept this one.
             let number = number.filter(|number| *number + others <= Bytes(TOTAL));
             let queue = Bytes(chance.between(0, 1_000));
             accounts.set(id, number, queue);
             model.reserved.insert(id, number);
             model.queues.insert(id, number.map_or(Bytes::ZERO, |_| queue));
-            model.look(id);
+            model.update(id);
         }
         9 if id.0 > 1 => {
-            // It goes when all that ran in it has.
+            // A session is removed after everything that ran in it.
             for Taken { session, what, bytes } in model.taken.extract_if(.., |it| it.session == id)
             {
                 accounts.give(session, what, bytes);
@@ -147,7 +147,7 @@ fn step(chance: &mut Chance, accounts: &mut Accounts, model: &mut Model) -> Test
             model.reserved.remove(&id);
             model.queues.remove(&id);
             model.low.remove(&id);
-            model.told.remove(&id);
+            model.lows.remove(&id);
         }
         _ => {}
     }
@@ -155,15 +155,15 @@ fn step(chance: &mut Chance, accounts: &mut Accounts, model: &mut Model) -> Test
 }
 
 #[test]
-fn nobody_has_more_than_its_number_and_nothing_is_lost_in_any_order() {
+fn no_session_exceeds_its_reservation_and_no_charge_is_lost() {
     for_many_sets(&(any::<u64>(), 1usize..400), |(seed, steps)| {
         let (mut chance, mut accounts) = (Chance(seed), Accounts::new(Bytes(TOTAL)));
         let mut model = Model::default();
         for _ in 0..steps {
             step(&mut chance, &mut accounts, &mut model)?;
-            for (id, told) in &model.told {
+            for (id, lows) in &model.lows {
                 let account = accounts.account(*id);
-                prop_assert_eq!(account.map_or(0, |account| account.lows), *told, "of {}", id);
+                prop_assert_eq!(account.map_or(0, |account| account.lows), *lows, "of {}", id);
             }
         }
         for Taken { session, what, bytes } in model.taken.drain(..) {
@@ -174,13 +174,13 @@ fn nobody_has_more_than_its_number_and_nothing_is_lost_in_any_order() {
             let left = accounts.account(id).map_or(Bytes::ZERO, |account| account.held.sum());
             prop_assert_eq!(left, queue, "of {}", id);
         }
-        prop_assert_eq!(accounts.rest(), Bytes::ZERO);
+        prop_assert_eq!(accounts.unreserved_use(), Bytes::ZERO);
         Ok(())
     });
 }
 
 #[test]
-fn what_was_promised_is_there_whatever_others_took() {
+fn reserved_memory_is_available_whatever_others_use() {
     for_many_sets(&(any::<u64>(), 1usize..200), |(seed, steps)| {
         let (mut chance, mut accounts) = (Chance(seed), Accounts::new(Bytes(TOTAL)));
         let (victim, number) = (SessionId(5), Bytes(chance.between(1, TOTAL)));
@@ -189,7 +189,7 @@ fn what_was_promised_is_there_whatever_others_took() {
             let id = SessionId(chance.between(0, 4) as u16);
             let _ = accounts.take(id, Use::Linear, Bytes(chance.between(1, TOTAL)));
         }
-        prop_assert!(accounts.rest() + number <= Bytes(TOTAL));
+        prop_assert!(accounts.unreserved_use() + number <= Bytes(TOTAL));
         prop_assert!(accounts.take(victim, Use::Linear, number).is_ok());
         Ok(())
     });

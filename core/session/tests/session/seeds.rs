@@ -1,4 +1,4 @@
-//! Sets made from seeds: the same runs everywhere, and a failure that can be had again.
+//! Reproducible random sets: generated from seeds, so that a failure can be repeated.
 
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestError, TestRng, TestRunner};
@@ -6,11 +6,11 @@ use std::fmt::Debug;
 
 /// Random sets in an ordinary run.
 const SETS: u64 = 1_000;
-/// The same with `TAM_SOAK=1`.
+/// Random sets with `TAM_SOAK=1`.
 const SETS_SOAK: u64 = 100_000;
 
-/// Tries sets made from seeds, as many as are asked for, or the one whose seed is in `TAM_SEED`.
-/// The first that fails is made as small as can be and shown with its seed.
+/// Tests as many sets as are configured, or the one whose seed is in `TAM_SEED`. The first failing
+/// set is minimized and reported with its seed.
 pub fn for_many_sets<S>(sets: &S, holds: impl Fn(S::Value) -> TestCaseResult)
 where
     S: Strategy,

@@ -1,23 +1,23 @@
-//! Sets of virtual processors, as random as they may be and still be promised together.
+//! Random sets of virtual processors that pass admission control.
 
 use proptest::prelude::*;
-use session::executor::{LOAD_MAX, STOP_MAX};
+use session::executor::{LOAD_MAX, OVERRUN_MAX};
 use session::{Period, SLICE_MIN, Share, VirtualProcessor};
 use units::Nanos;
 
 use testbase::Chance;
 
-/// What all slices together may be, in parts of a million.
+/// Largest sum of all slices, in parts per million.
 const SLICES_MAX: u64 = 900_000;
 
-/// What somebody does with the time that he gets.
+/// Behaviour of an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
-    /// He always has work.
+    /// Always has work.
     Busy,
-    /// Work of up to so much, then a pause of up to so much (in microseconds).
+    /// Work of up to the first number, then a pause of up to the second (in microseconds).
     Bursts { work: u64, pause: u64 },
-    /// As much work as is a part of his slice, and up again when it hurts most: at the end of his
+    /// Work of a fraction of its slice, then a wake-up at the worst moment: at the end of its
     /// period, or just before.
     Spiteful,
 }
@@ -51,16 +51,16 @@ impl Behaviour {
     }
 }
 
-/// A virtual processor that may be promised: its period, and its part of what is left.
+/// Virtual processor to be added: its period, and its fraction of what is still unreserved.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
     pub period: u64,
-    /// Parts of a thousand of what may still be promised.
+    /// Parts per thousand of what is still unreserved.
     pub part: u64,
     pub extra: bool,
     pub weight: u16,
     pub behaviour: Behaviour,
-    /// Exactly this one, if it fits.
+    /// Exact share instead, if it fits.
     pub share: Option<Share>,
 }
 
@@ -72,12 +72,12 @@ impl Member {
     }
 }
 
-/// A set, and what happens to it.
+/// Set of virtual processors, and the disturbances of its run.
 #[derive(Clone, Debug)]
 pub struct Set {
     pub members: Vec<Member>,
     pub best_effort: Vec<(u16, Behaviour)>,
-    /// How late somebody is stopped, at most, in nanoseconds.
+    /// Largest delay of a preemption, in nanoseconds.
     pub stop_max: u64,
     pub steals: bool,
     pub changes: bool,
@@ -85,20 +85,20 @@ pub struct Set {
 }
 
 impl Set {
-    /// One that is always busy and has no promise, for members to be put beside.
+    /// Makes a busy member without a reservation, to which others are added.
     pub fn beside_best_effort() -> Self {
         let best_effort = vec![(100, Behaviour::Busy)];
         let members = Vec::new();
         Self { members, best_effort, stop_max: 0, steals: false, changes: false, seed: 1 }
     }
 
-    /// How long it runs.
+    /// Returns the simulated time of the run.
     pub fn length(&self) -> Nanos {
         length_of(processors_of(&self.members).into_iter())
     }
 
-    /// Whether a host that takes away `stolen` each `every` leaves enough for all deadlines: what
-    /// is not promised until the earliest of them is longer than that and one stop.
+    /// Returns true if a host that steals `stolen` in each `every` leaves enough for all deadlines:
+    /// the unreserved time until the earliest of them is longer than that and one overrun.
     pub fn has_slack_for(&self, stolen: u64, every: u64) -> bool {
         let processors = processors_of(&self.members);
         let load: u64 = processors.iter().map(|processor| cost(processor.share)).sum();
@@ -106,11 +106,11 @@ impl Set {
         let shortest = shortest.unwrap_or(u64::MAX / 1_000_000);
         let taken = stolen * 1_000_000 / every;
         let free = 1_000_000u64.saturating_sub(load + taken);
-        u128::from(free) * u128::from(shortest) / 1_000_000 >= u128::from(stolen + STOP_MAX.0)
+        u128::from(free) * u128::from(shortest) / 1_000_000 >= u128::from(stolen + OVERRUN_MAX.0)
     }
 }
 
-/// Long enough for five of the longest periods.
+/// Returns five times the longest period.
 pub fn length_of(processors: impl Iterator<Item = VirtualProcessor>) -> Nanos {
     let longest = processors.map(|processor| processor.share.period().0).max().unwrap_or(0);
     Nanos((5 * longest).max(400_000_000))
@@ -121,16 +121,16 @@ fn parts(share: Share) -> u64 {
 }
 
 fn cost(share: Share) -> u64 {
-    ((share.slice().0 + STOP_MAX.0) * 1_000_000).div_ceil(share.period().0)
+    ((share.slice().0 + OVERRUN_MAX.0) * 1_000_000).div_ceil(share.period().0)
 }
 
-/// The virtual processors that these members are promised: as long as there is something left.
+/// Returns the virtual processors of these members, until nothing is left to reserve.
 pub fn processors_of(members: &[Member]) -> Vec<VirtualProcessor> {
     let (mut slices, mut load) = (SLICES_MAX, LOAD_MAX);
     let mut processors = Vec::new();
     for member in members {
         let most = (slices * member.period / 1_000_000)
-            .min((load * member.period / 1_000_000).saturating_sub(STOP_MAX.0));
+            .min((load * member.period / 1_000_000).saturating_sub(OVERRUN_MAX.0));
         let slice = (most * member.part / 1_000).max(SLICE_MIN.0);
         let share = member.share.or_else(|| Share::new(Nanos(slice), Nanos(member.period)).ok());
         let Some(share) = share.filter(|share| parts(*share) <= slices && cost(*share) <= load)
@@ -144,19 +144,20 @@ pub fn processors_of(members: &[Member]) -> Vec<VirtualProcessor> {
     processors
 }
 
-/// A share of the same period with a shorter slice, if there is one.
+/// Returns a share of the same period with a shorter slice, if there is one.
 pub fn smaller(share: Share, chance: &mut Chance) -> Share {
     let slice = chance.between(SLICE_MIN.0, share.slice().0);
     Share::new(Nanos(slice), share.period()).unwrap()
 }
 
-/// Two promises of which the first is lowered to `lower`, and the second gets what that frees.
+/// Returns two shares of which the first is lowered to `lower`, and the second raised by what that
+/// frees.
 pub fn exchanged(
     mine: VirtualProcessor,
     his: VirtualProcessor,
     lower: Share,
 ) -> Option<(VirtualProcessor, VirtualProcessor)> {
-    // Two parts are kept for what was rounded.
+    // Two parts less, for rounding.
     let freed = (cost(mine.share) - cost(lower)).checked_sub(2)?;
     let period = his.share.period();
     let slice = his.share.slice().0 + freed * period.0 / 1_000_000;
@@ -193,13 +194,13 @@ fn members() -> impl Strategy<Value = Member> {
     )
 }
 
-/// Random sets.
+/// Generates random sets.
 pub fn sets() -> impl Strategy<Value = Set> {
     let best_effort = (1u16..=1000, behaviours());
     (
         prop::collection::vec(members(), 1..30),
         prop::collection::vec(best_effort, 0..4),
-        prop_oneof![Just(0), Just(10_000), Just(STOP_MAX.0)],
+        prop_oneof![Just(0), Just(10_000), Just(OVERRUN_MAX.0)],
         any::<u64>(),
     )
         .prop_map(|(members, best_effort, stop_max, seed)| Set {

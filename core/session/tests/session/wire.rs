@@ -1,35 +1,35 @@
-//! A port's wire that is simulated: it sends what a schedule says, and keeps accounts of its own.
+//! Simulated wire of a port: sends what a schedule returns, and keeps independent accounts.
 //!
-//! A sender is busy (his queue is never empty) or comes in bursts; packets have random lengths.
+//! A sender is busy (its queue is never empty) or bursty; packets have random lengths.
 
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestCaseResult};
-use session::egress::{DropReason, Next, Outcome, Port, Schedule, Terms};
+use session::egress::{DropReason, Next, Outcome, Port, Schedule, SenderConfig};
 use session::{Kind, Share, Weight};
 use units::{BitsPerSecond, Bytes, Nanos, SessionId};
 
 use testbase::Chance;
 
-/// What of the wire may be promised, in parts of a million.
+/// Largest sum of all shares, in parts per million.
 pub const PROMISED_MAX: u64 = 990_000;
 pub const PACKET_MAX: u64 = 1_500;
 const PACKET_MIN: u64 = 60;
 pub const QUEUE_MAX: Bytes = Bytes(8 * PACKET_MAX);
-/// How late somebody looks whether he may send again.
+/// Longest interval between two polls of the schedule.
 const LATE_MAX: u64 = 20_000;
 const PICOS: u64 = 1_000;
 
-/// A sender who may be promised a share: its period and its part of what is left.
+/// Sender to be added: its period and its fraction of what is still unreserved.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
     pub period: u64,
-    /// Parts of a thousand; 0: best effort.
+    /// Parts per thousand; 0 for best effort.
     pub part: u64,
     pub extra: bool,
     pub weight: u16,
-    /// Whether he always has packets, or comes in bursts.
+    /// True if it always has packets, false if it is bursty.
     pub is_busy: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct Set {
     pub rate: u64,
     pub per_packet: u64,
     pub ahead: u64,
-    /// Whether all packets are as long as can be, or of any length.
+    /// True if all packets have the maximum length, false for random lengths.
     pub all_long: bool,
     pub seed: u64,
 }
@@ -68,7 +68,7 @@ pub fn sets() -> impl Strategy<Value = Set> {
         })
 }
 
-/// Somebody who sends, and what left of his.
+/// Simulated sender, and what it was observed to send.
 pub struct Seen {
     pub session: SessionId,
     pub share: Option<Share>,
@@ -76,14 +76,14 @@ pub struct Seen {
     pub weight: u64,
     pub is_busy: bool,
     pub wakes: Nanos,
-    /// Since when his periods follow each other.
+    /// Start of its consecutive periods.
     pub began: Option<Nanos>,
     pub ended: u64,
-    /// In picoseconds of the wire.
+    /// Overrun bounds or use, in picoseconds on the wire.
     pub guaranteed: u64,
-    pub rest: u64,
+    pub surplus: u64,
     pub sent: u64,
-    /// Packets in his queue, the first one's number, and their bytes.
+    /// Number of the first queued packet, and lengths of the queued packets.
     pub next: u64,
     pub queued: VecDeque<u64>,
 }
@@ -96,7 +96,7 @@ pub struct Wire {
     per_packet: u64,
     ahead: u64,
     all_long: bool,
-    /// When it has sent what it was given, in picoseconds.
+    /// Time at which the wire is free again, in picoseconds.
     free: u64,
     pub all: Vec<Seen>,
 }
@@ -138,7 +138,7 @@ impl Wire {
 
     pub fn add(&mut self, session: SessionId, share: Option<Share>, member: &Member) {
         let weight = Weight::new(member.weight).unwrap();
-        let terms = Terms { share, extra: member.extra, weight, queue: QUEUE_MAX };
+        let terms = SenderConfig { share, extra: member.extra, weight, queue: QUEUE_MAX };
         self.schedule.set(self.now, session, terms);
         self.all.push(Seen {
             session,
@@ -150,19 +150,20 @@ impl Wire {
             began: None,
             ended: 0,
             guaranteed: 0,
-            rest: 0,
+            surplus: 0,
             sent: 0,
             next: 0,
             queued: VecDeque::new(),
         });
     }
 
-    /// What a packet takes, in picoseconds.
+    /// Returns the transmission time of a packet, in picoseconds.
     fn time(&self, bytes: u64) -> u64 {
         ((bytes + self.per_packet) * 8_000_000_000_000).div_ceil(self.rate)
     }
 
-    /// Gives those who have packets theirs, and sees that each is taken or dropped for a reason.
+    /// Queues packets of the senders that have some; checks that each is queued or dropped with the
+    /// right reason.
     fn fill(&mut self) -> TestCaseResult {
         for seen in &mut self.all {
             let count = if seen.is_busy {
@@ -200,7 +201,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Sends until `horizon`, and has each step looked at.
+    /// Sends until `horizon` and passes each step to `check`.
     pub fn run(
         &mut self,
         horizon: Nanos,
@@ -254,13 +255,13 @@ impl Wire {
             Kind::Guaranteed => seen.guaranteed += time,
             Kind::Extra | Kind::BestEffort => {
                 prop_assert!(seen.share.is_none() || seen.extra, "more than was promised");
-                seen.rest += time;
+                seen.surplus += time;
             }
         }
         Ok(())
     }
 
-    /// The wire is idle only while nobody who may send has packets.
+    /// Checks that the wire is idle only if no packet may leave.
     fn check_idle(&self) -> TestCaseResult {
         let is_free = self.free <= (self.now.0 + self.ahead) * PICOS;
         let waits = |seen: &&Seen| !seen.queued.is_empty() && (seen.share.is_none() || seen.extra);
@@ -269,14 +270,14 @@ impl Wire {
         Ok(())
     }
 
-    /// At the end of each of his periods a busy one is no further behind than one packet of
-    /// everybody with a share, and one more; and never further ahead than one of his own.
+    /// Checks that at the end of each of its periods a busy sender is behind by at most one packet
+    /// of each sender with a share, plus one, and ahead by at most one of its own.
     pub fn check_shares(&mut self) -> TestCaseResult {
         let shares = self.all.iter().filter(|seen| seen.share.is_some()).count() as u64;
         self.check_shares_within(shares + 1)
     }
 
-    /// The same with no further behind than so many packets.
+    /// Checks the same with a given bound on how far behind, in packets.
     pub fn check_shares_within(&mut self, packets: u64) -> TestCaseResult {
         let packet = self.time(PACKET_MAX);
         let behind_max = packets * packet + (self.ahead + LATE_MAX) * PICOS;
@@ -302,14 +303,14 @@ impl Wire {
         Ok(())
     }
 
-    /// Of two who always have packets and no share, neither is ahead by more than one packet of
-    /// each, by weight.
+    /// Checks that of two backlogged senders without a share neither is ahead by more than one
+    /// packet of each, by weight.
     pub fn check_rest(&self) -> TestCaseResult {
         let packet = self.time(PACKET_MAX) / PICOS;
         let wants = |seen: &&Seen| seen.share.is_none() && seen.is_busy;
         for one in self.all.iter().filter(wants) {
             for other in self.all.iter().filter(wants) {
-                let by_weight = |seen: &Seen| seen.rest / PICOS / seen.weight;
+                let by_weight = |seen: &Seen| seen.surplus / PICOS / seen.weight;
                 let bound = packet / one.weight + packet / other.weight + 4;
                 let ahead = by_weight(one).saturating_sub(by_weight(other));
                 prop_assert!(ahead <= bound, "{ahead} of {bound} ns by weight");
@@ -319,7 +320,7 @@ impl Wire {
     }
 }
 
-/// Long enough for five of the longest periods.
+/// Returns five times the longest period.
 pub fn horizon(set: &Set) -> Nanos {
     let longest = set.members.iter().map(|member| member.period).max().unwrap_or(0);
     Nanos(set.seed % 1_000_000_000 + (5 * longest).max(50_000_000))

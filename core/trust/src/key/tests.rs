@@ -1,4 +1,4 @@
-//! Keys: the vectors of RFC 8032, files and back, and what is no key.
+//! Tests of keys: vectors of RFC 8032, round trips through files, and invalid keys.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn secret(byte: u8) -> SecretKey {
     SecretKey::from_seed(&Zeroizing::new([byte; 32]))
 }
 
-/// RFC 8032, section 7.1: seed, public key, message, signature.
+/// Vectors of RFC 8032, section 7.1: seed, public key, message, signature.
 const VECTORS: [[&str; 4]; 3] = [
     [
         "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
@@ -84,10 +84,10 @@ fn a_secret_key_comes_back_from_its_file_and_only_with_its_passphrase() {
 }
 
 #[test]
-fn what_is_no_key_of_this_kind_is_named() {
+fn other_kinds_of_keys_are_named() {
     let public = secret(1).public().to_pem();
     let refused = SecretKey::from_pem(&public, None).unwrap_err();
-    assert!(refused.to_string().contains("no file of a key"), "{refused}");
+    assert!(refused.to_string().contains("does not contain a key"), "{refused}");
     // openssl genpkey -algorithm X25519
     let other = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VuBCIEIHBgAVBYR3AnTIYtvWJBvbN2gl1SHZzuVWQvt9GqfNhH\n-----END PRIVATE KEY-----\n";
     let refused = SecretKey::from_pem(other, None).unwrap_err();
@@ -102,7 +102,7 @@ fn a_file_that_would_take_all_memory_to_open_is_refused() {
     let open = |log_n, p| {
         let cost = pkcs8::pkcs5::scrypt::Params::new(log_n, 8, p, 32).unwrap();
         let scheme = pbes2::Parameters::scrypt_aes256cbc(cost, &[0; 16], &[0; 16]).unwrap();
-        // Two blocks that no passphrase opens.
+        // Ciphertext of two blocks that no passphrase decrypts.
         let sealed = EncryptedPrivateKeyInfo {
             encryption_algorithm: scheme.into(),
             encrypted_data: &[0; 32],

@@ -1,12 +1,12 @@
-//! The file of signatures beside a module's file, `MODULE.wasm.sig`: one JSON document, in one
-//! line, that has exactly one spelling.
+//! Signature file beside a module's file, `MODULE.wasm.sig`: one JSON document in one line, with
+//! exactly one valid spelling.
 //!
 //! ```text
 //! {"signatures":[{"payload":"BASE64","signature":"BASE64","key":"ed25519/…"}, …]}
 //! ```
 //!
-//! `payload` is what was signed, byte for byte, so nothing depends on how a document is written
-//! again. `key` may be missing, as cosign does not name the signer.
+//! `payload` has the signed bytes verbatim, so that nothing depends on how a document is
+//! serialized. `key` may be missing, as cosign does not name the signer.
 
 use super::{
     PAYLOAD_LENGTH_MAX, SIGNATURE_LENGTH_MAX, SIGNATURES_MAX, Signature, SignatureError, at_most,
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Longest file, in bytes: as many signatures as are looked at, as cosign makes them.
+/// Longest file in bytes: [`SIGNATURES_MAX`] signatures of cosign's size.
 pub const FILE_LENGTH_MAX: usize = 64 << 10;
 
 /// All signatures of one module.
@@ -42,17 +42,17 @@ struct Entry {
 }
 
 impl SignatureFile {
-    /// What it holds.
+    /// Returns the signatures.
     #[must_use]
     pub fn signatures(&self) -> &[Signature] {
         &self.signatures
     }
 
-    /// Adds a signature, unless it is there. One of the same key about another image goes: the
-    /// module has been built again.
+    /// Adds a signature unless it is present. Replaces a signature by the same key about another
+    /// image: the module has been built again.
     ///
     /// # Errors
-    /// When there would be more than [`SIGNATURES_MAX`], or more than [`FILE_LENGTH_MAX`] bytes.
+    /// There would be more than [`SIGNATURES_MAX`] signatures or [`FILE_LENGTH_MAX`] bytes.
     pub fn add(&mut self, signature: Signature) -> Result<(), SignatureError> {
         let is_same = |other: &Signature| {
             *other == signature || (other.claimed.is_some() && other.claimed == signature.claimed)
@@ -92,7 +92,8 @@ impl FromStr for SignatureFile {
         }
         let signatures = document.signatures.into_iter().map(Entry::read);
         let file = Self { signatures: signatures.collect::<Result<_, _>>()? };
-        // One spelling: what has changed anywhere is refused, also where it would not matter.
+        // Only the canonical spelling is accepted: any change of a byte is refused, even if it
+        // would be harmless.
         if file.to_string() == text {
             Ok(file)
         } else {

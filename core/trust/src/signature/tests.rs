@@ -1,4 +1,4 @@
-//! Signatures of modules: what counts, and what does not.
+//! Tests of module signatures: valid ones, and each reason to refuse one.
 
 use super::*;
 use crate::Seed;
@@ -29,18 +29,18 @@ fn good() -> String {
 }
 
 #[test]
-fn the_payload_is_what_cosign_writes() {
+fn the_payload_equals_that_of_cosign() {
     let signature = Signature::new(&key(1), &IMAGE, "monitor");
     assert_eq!(
         String::from_utf8(signature.payload.clone()).unwrap(),
         String::from_utf8(payload(&good())).unwrap()
     );
-    assert_eq!(signature.by_one_of(&IMAGE, &[signer(2), signer(1)]), Ok(signer(1)));
+    assert_eq!(signature.signer_among(&IMAGE, &[signer(2), signer(1)]), Ok(signer(1)));
     assert_eq!(subject(&signature.payload), Ok(IMAGE));
 }
 
 #[test]
-fn what_cosign_adds_for_its_users_is_accepted() {
+fn optional_fields_of_cosign_are_accepted() {
     for text in [
         format!(r#"{{"critical":{},"optional":{{"creator":"cosign","timestamp":1}}}}"#, good()),
         format!(r#"{{"critical":{}}}"#, good()),
@@ -96,19 +96,19 @@ fn a_payload_of_another_kind_is_refused_with_the_reason() {
 fn a_signature_about_another_image_or_of_a_stranger_does_not_count() {
     let signature = Signature::new(&key(1), &IMAGE, "monitor");
     let other = ImageDigest([1; 32]);
-    let error = signature.by_one_of(&other, &[signer(1)]).unwrap_err();
+    let error = signature.signer_among(&other, &[signer(1)]).unwrap_err();
     assert_eq!(error, SignatureError::OtherImage { found: IMAGE, wanted: other });
-    let error = signature.by_one_of(&IMAGE, &[signer(2)]).unwrap_err();
+    let error = signature.signer_among(&IMAGE, &[signer(2)]).unwrap_err();
     assert!(error.to_string().ends_with(&format!("; {} has", signer(1))), "{error}");
     let unnamed = Signature { claimed: None, ..signature.clone() };
-    assert_eq!(unnamed.by_one_of(&IMAGE, &[signer(1)]), Ok(signer(1)));
-    assert_eq!(unnamed.by_one_of(&IMAGE, &[]), Err(SignatureError::NotKnown(None)));
+    assert_eq!(unnamed.signer_among(&IMAGE, &[signer(1)]), Ok(signer(1)));
+    assert_eq!(unnamed.signer_among(&IMAGE, &[]), Err(SignatureError::NotKnown(None)));
     let forged = Signature { claimed: Some(signer(2)), ..signature };
-    assert_eq!(forged.by_one_of(&IMAGE, &[]), Err(SignatureError::Forged(Box::new(signer(2)))));
+    assert_eq!(forged.signer_among(&IMAGE, &[]), Err(SignatureError::Forged(Box::new(signer(2)))));
 }
 
 #[test]
-fn all_signers_are_found_beside_what_does_not_count() {
+fn all_signers_are_found_beside_invalid_signatures() {
     let mut all: Vec<Signature> = (1..4).map(|by| Signature::new(&key(by), &IMAGE, "m")).collect();
     all.push(Signature::new(&key(1), &ImageDigest([9; 32]), "m"));
     let known = [signer(1), signer(2), signer(7)].into();
@@ -126,7 +126,7 @@ fn all_signers_are_found_beside_what_does_not_count() {
 }
 
 #[test]
-fn every_byte_of_a_file_of_signatures_changed_in_every_way_is_refused() {
+fn a_signature_file_with_any_changed_byte_is_refused() {
     let mut file = SignatureFile::default();
     file.add(Signature::new(&key(1), &IMAGE, "monitor")).unwrap();
     let text = file.to_string();
@@ -148,7 +148,7 @@ fn every_byte_of_a_file_of_signatures_changed_in_every_way_is_refused() {
 }
 
 #[test]
-fn a_file_gathers_signers_and_a_new_build_takes_the_old_ones_place() {
+fn a_file_collects_signers_and_a_new_build_replaces_signatures() {
     let mut file = SignatureFile::default();
     for by in [1, 2, 1] {
         file.add(Signature::new(&key(by), &IMAGE, "monitor")).unwrap();
@@ -168,7 +168,7 @@ fn a_file_gathers_signers_and_a_new_build_takes_the_old_ones_place() {
 }
 
 #[test]
-fn what_is_no_file_of_signatures_is_refused() {
+fn an_invalid_signature_file_is_refused() {
     let text = r#"{"signatures":[]}"#;
     assert_eq!(format!("{text}\n").parse(), Ok(SignatureFile::default()));
     for bad in [
@@ -191,7 +191,7 @@ fn what_is_no_file_of_signatures_is_refused() {
 
 proptest! {
     #[test]
-    fn only_what_was_signed_by_whoever_is_known_counts(
+    fn only_signatures_of_known_keys_over_this_image_count(
         by in 1..9u8, image in any::<[u8; 32]>(), other in any::<[u8; 32]>(), known in proptest::collection::btree_set(1..9u8, 0..8),
         change in any::<(bool, prop::sample::Index, u8)>(),
     ) {

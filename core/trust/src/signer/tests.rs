@@ -1,10 +1,10 @@
-//! Keys of signers, and ECDSA against the vector of RFC 6979.
+//! Tests of signers' keys, with the ECDSA vector of RFC 6979.
 
 use super::*;
 use crate::{SecretKey, Seed};
 use p256::ecdsa::Signature;
 
-/// RFC 6979, appendix A.2.5: the public key, compressed, and the signature of "sample" with
+/// Vector of RFC 6979, appendix A.2.5: compressed public key, and the signature of "sample" with
 /// SHA-256.
 const KEY: &str = "secp256r1/0360fed4ba255a9d31c961eb74c6356d68c049b8923b61fa6ce669622e60f29fb6";
 const R: &str = "efd48b2aacb6a8fd1140dd9cd45e81d69d2c877b56aaf991c34d0ea84eaf3716";

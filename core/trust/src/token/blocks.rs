@@ -1,7 +1,7 @@
-//! The blocks of a token as they were decoded, before anything of them is evaluated or printed.
+//! Blocks of a token as decoded, before any of it is evaluated or printed.
 //!
-//! What a block says is read from its facts as they are encoded: printing a block and parsing the
-//! text again would run the library's parser over expressions of strangers.
+//! Narrowings are read from the encoded facts: printing a block and parsing the text again would
+//! run the library's parser over untrusted expressions.
 
 use super::{TokenError, date_of, grant_of};
 use crate::grant::Grant;
@@ -10,14 +10,15 @@ use biscuit_auth::datalog::SymbolTable;
 use biscuit_auth::format::schema::{Biscuit, Block, Fact, SignedBlock, Term, term};
 use prost::Message;
 
-/// Number of the first text that is not the language's own (Biscuit specification, "Symbol table").
+/// First symbol number that does not belong to the language itself (Biscuit specification, "Symbol
+/// table").
 const OWN_SYMBOLS: u64 = 1024;
 
 /// Decodes the blocks of a token, the administrator's first.
 ///
 /// # Errors
-/// When they cannot be decoded, or a third party signed one: such blocks have texts of their own,
-/// and a capability has no use for them.
+/// A block cannot be decoded, or is signed by a third party: such blocks have a symbol table of
+/// their own, and a capability has no use for them.
 pub(super) fn decode(bytes: &[u8]) -> Result<Vec<Block>, TokenError> {
     let undecoded = |error: prost::DecodeError| TokenError::NotAToken(error.to_string());
     let token = Biscuit::decode(bytes).map_err(undecoded)?;
@@ -32,8 +33,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Vec<Block>, TokenError> {
     signed.enumerate().map(decode).collect()
 }
 
-/// Returns what each block leaves of the administrator's grant, as its facts say; `None` for blocks
-/// that were not written in our words. Only to name what is missing: the checks decide.
+/// Returns the narrowing of each block from its facts; `None` for blocks in another form. Only used
+/// to name missing rights: the checks decide.
 pub(super) fn narrowings(blocks: &[Block]) -> Vec<Option<Grant>> {
     let mut symbols: Vec<&str> = Vec::new();
     let language = SymbolTable::new();
@@ -49,7 +50,7 @@ pub(super) fn narrowings(blocks: &[Block]) -> Vec<Option<Grant>> {
     narrowings
 }
 
-/// Returns what one block's facts leave; `text` looks a text up by its number.
+/// Returns the narrowing of one block's facts; `text` maps a symbol number to its text.
 fn narrowing<'a>(facts: &[Fact], text: impl Fn(u64) -> Option<&'a str>) -> Option<Grant> {
     let string = |term: &Term| match term.content {
         Some(term::Content::String(number)) => text(number).map(str::to_owned),

@@ -1,10 +1,10 @@
-//! Upper bound of what evaluating a token takes, computed before anything of it is evaluated.
+//! Upper bound of the cost of evaluating a token, computed before any of it is evaluated.
 //!
-//! The Datalog library looks at the time between queries, not within one: a query over four
+//! The Datalog library checks its time limit between queries, not within one: a query over four
 //! predicates of a thousand facts each would run for hours, a regular expression of thirty
-//! characters compiles for 45 ms, and a chain of unions or concatenations grows with its length at
-//! each operation. So blocks are decoded, and their expressions run over *sizes* in place of
-//! values:
+//! characters compiles for 45 ms, and in a chain of unions or concatenations each operation costs
+//! more than the one before it. Blocks are therefore decoded, and their expressions interpreted
+//! over *sizes* in place of values:
 //!
 //! ```text
 //!   check ─▶ facts joined × (cost of one combination + cost of each expression)
@@ -12,8 +12,8 @@
 //!                 makes, a closure its operations times the elements that it is called for
 //! ```
 //!
-//! Appended blocks come from whoever holds a token, so nothing of them is trusted. Operations whose
-//! cost no size tells (regular expressions, functions outside the language) are refused.
+//! Appended blocks come from token holders and are untrusted. Operations whose cost does not follow
+//! from sizes (regular expressions, functions outside the language) are refused.
 
 use super::TokenError;
 use biscuit_auth::format::schema::{
@@ -22,38 +22,41 @@ use biscuit_auth::format::schema::{
 };
 use std::collections::BTreeMap;
 
-/// Steps that all checks of a token may take. One takes at most 30 ns, and all of them 10 ms.
+/// Largest number of steps of all checks of a token. A step takes at most 30 ns, so all of them 10
+/// ms.
 pub(super) const STEPS_MAX: u64 = 300_000;
-/// Facts that a node adds: what a request asks for.
+/// Largest number of facts that a node adds for a request.
 pub(super) const REQUEST_FACTS: u64 = 192;
-/// Longest text of a fact that a node adds, in bytes: names, prefixes and digests are shorter.
+/// Longest text in a fact that a node adds, in bytes: names, prefixes and digests are shorter.
 const REQUEST_TEXT_MAX: u64 = 128;
-/// Predicates that one query joins. Ours have one.
+/// Largest number of predicates that one query joins. Narrowings in this crate's form join one.
 const JOINED_MAX: usize = 3;
-/// Variables of one query that are bound at a time: those of its predicates, as ours have them.
+/// Largest number of variables that one query binds at a time; those of narrowings in this crate's
+/// form fit.
 const VARIABLES_MAX: u64 = 16;
-/// Loops within loops: closures that run for each element of a set.
+/// Largest depth of nested loops (closures that run for each element of a set).
 const NESTED_MAX: u32 = 1;
 /// Bytes of a text or byte string that are read or copied within one step.
 const BYTES_OF_STEP: u64 = 32;
 /// Elements of a set, array or map that are copied or compared within one step.
 const ELEMENTS_OF_STEP: u64 = 2;
-/// How much faster a text is compared from one end than searched.
+/// Factor by which comparing texts from one end is faster than searching in them.
 const COMPARED_FASTER: u64 = 8;
-/// Symbols that are compared with a new text within one step: the library's table has no index.
+/// Symbols that are compared with a new text within one step: the library's symbol table has no
+/// index.
 const SYMBOLS_OF_STEP: u64 = 4;
-/// Facts that a query passes over within one step.
+/// Facts that a query scans within one step.
 const FACTS_OF_STEP: u64 = 4;
 
-/// Operations of one expression, those of closures included: a failed check is printed, and the
-/// text is copied for each.
+/// Largest number of operations of one expression, those of closures included: a failed check is
+/// printed, and its text is copied for each operation.
 const OPERATIONS_MAX: u64 = 512;
 
 /// Returns the steps that evaluating the token's checks takes at most.
 ///
 /// # Errors
-/// When they are more than [`STEPS_MAX`], or a block has what only an administrator's may have, or
-/// what has no bound.
+/// The bound exceeds [`STEPS_MAX`], a block contains what only an administrator's may contain, or
+/// an operation has no bound.
 pub(super) fn check(blocks: &[Block]) -> Result<u64, TokenError> {
     let world = World::of(blocks);
     let mut steps = 0_u64;
@@ -73,10 +76,10 @@ pub(super) fn check(blocks: &[Block]) -> Result<u64, TokenError> {
     Ok(steps)
 }
 
-/// Upper bound of a value's size. Texts are numbers in a table: copying one reads none of it.
+/// Upper bound of a value's size. Texts are symbol numbers: copying one does not read the text.
 #[derive(Clone, Copy)]
 struct Size {
-    /// Values in it, itself included; bytes count as so many as take the same time.
+    /// Number of values, itself included; byte strings count by the time that they take.
     elements: u64,
     /// Steps of reading its text once.
     text: u64,
@@ -126,7 +129,7 @@ struct Scope {
     loops: u32,
 }
 
-/// One place of the stack of an expression.
+/// Item on the stack of an expression.
 enum Item<'a> {
     Value(Size),
     Closure(&'a OpClosure),
@@ -153,8 +156,8 @@ impl World {
         world
     }
 
-    /// Returns the steps of one query: each combination of facts that match its predicates, times
-    /// what a combination takes.
+    /// Returns the steps of one query: the number of combinations of facts that match its
+    /// predicates, times the cost of one combination.
     fn query(&self, query: &Rule) -> Result<u64, String> {
         let joined = query.body.len();
         if joined > JOINED_MAX {
@@ -228,10 +231,10 @@ impl World {
         match Unary::from_i32(kind) {
             Some(Unary::Negate | Unary::Length) => Ok((size.steps(), self.one())),
             Some(Unary::Parens) => Ok((0, size)),
-            // Its answer is a text, looked up in the table.
+            // The result is a text, looked up in the symbol table.
             Some(Unary::TypeOf) => Ok((size.steps().saturating_add(self.new_text()), self.one())),
             Some(Unary::Ffi) => Err(NO_FUNCTIONS.into()),
-            None => Err(format!("it has the unary operation {kind}, which nobody knows")),
+            None => Err(format!("it has the unknown unary operation {kind}")),
         }
     }
 
@@ -245,13 +248,13 @@ impl World {
                     .into())
             }
             Some(Binary::Ffi) => Err(NO_FUNCTIONS.into()),
-            // Of texts the sum is a new one.
+            // The sum of texts is a new text.
             Some(Binary::Add) => Ok((read.saturating_add(self.new_text()), both)),
             Some(Binary::Union) => Ok((both.steps().saturating_mul(2), both)),
             Some(Binary::Intersection) => Ok((both.steps().saturating_mul(2), left)),
             Some(Binary::Get) => Ok((both.steps(), left)),
             Some(Binary::Contains) => Ok((read, self.one())),
-            // Compares as they lie in memory, many bytes at a time.
+            // Memory comparison, many bytes at a time.
             Some(Binary::Prefix | Binary::Suffix) => {
                 Ok((both.steps().saturating_add(both.text / COMPARED_FASTER), self.one()))
             }
@@ -276,7 +279,7 @@ impl World {
             Some(Binary::LazyAnd | Binary::LazyOr | Binary::All | Binary::Any | Binary::TryOr) => {
                 Err("an operation that wants a closure has none".into())
             }
-            None => Err(format!("it has the binary operation {kind}, which nobody knows")),
+            None => Err(format!("it has the unknown binary operation {kind}")),
         }
     }
 
@@ -289,7 +292,7 @@ impl World {
         scope: &Scope,
     ) -> Result<(u64, Size), String> {
         let body = length(&closure.ops);
-        // The values of all variables are copied, and the closure for each call.
+        // All variables' values are copied, and the closure for each call.
         let copied = scope.variable.steps().saturating_mul(scope.variables).saturating_add(body);
         let copied = copied.saturating_add(left.steps());
         match Binary::from_i32(kind) {
@@ -319,7 +322,7 @@ impl World {
         Size { elements: 1, text: self.text }
     }
 
-    /// Returns the steps of looking a text up that no block has.
+    /// Returns the steps of looking up a text that no block contains.
     const fn new_text(&self) -> u64 {
         1 + self.symbols / SYMBOLS_OF_STEP
     }
@@ -332,7 +335,7 @@ impl World {
             Some(term::Content::Set(set)) => of(&set.set).elements,
             Some(term::Content::Array(array)) => of(&array.array).elements,
             Some(term::Content::Map(map)) => {
-                // Each with its key.
+                // Entries count with their keys.
                 let values = map.entries.iter().map(|entry| 1 + self.size(&entry.value).elements);
                 1 + values.sum::<u64>()
             }

@@ -1,8 +1,9 @@
-//! Tokens against the same grants in plain Rust, changed tokens, and those that are bombs.
+//! Tests of tokens: against the same grants evaluated in plain Rust, with changed tokens, and with
+//! tokens that are expensive to evaluate.
 
 use super::*;
-use crate::ask::{Amounts, ModuleAsk, Operation};
 use crate::grant::{Extent, Kind};
+use crate::request::{Amounts, Operation, RequestedModule};
 use abi::Level;
 use ipnet::IpNet;
 use proptest::collection::{btree_set, vec};
@@ -28,7 +29,7 @@ fn minted(grant: &Grant) -> Token {
     Token::mint(&key(1), key(2).public(), grant, &seed(3)).unwrap()
 }
 
-/// As a node reads it, after these narrowings.
+/// Returns a token with these narrowings as a node verifies it.
 fn narrowed(grant: &Grant, by: &[Grant]) -> Token {
     let mut held = minted(grant).held().unwrap();
     for (at, grant) in by.iter().enumerate() {
@@ -37,8 +38,8 @@ fn narrowed(grant: &Grant, by: &[Grant]) -> Token {
     Token::verify(&held.to_string(), &[key(9).public(), key(1).public()]).unwrap()
 }
 
-fn monitor() -> ModuleAsk {
-    ModuleAsk {
+fn monitor() -> RequestedModule {
+    RequestedModule {
         digest: [7; 32],
         name: "monitor".into(),
         signers: [key(5).public().into()].into(),
@@ -46,15 +47,15 @@ fn monitor() -> ModuleAsk {
     }
 }
 
-fn deployment() -> Ask {
-    Ask {
+fn deployment() -> AccessRequest {
+    AccessRequest {
         session: Some("alice".into()),
         module: Some(monitor()),
         levels: [Level::Nic, Level::User].into(),
         functions: ["counter_add".to_owned()].into(),
         traffic: [net("10.1.2.0/24"), net("fd00:1::/64")].into(),
         amounts: Amounts([Some(3), None, None, None]),
-        ..Ask::to(Operation::Deploy)
+        ..AccessRequest::to(Operation::Deploy)
     }
 }
 
@@ -72,7 +73,7 @@ fn alices() -> Grant {
     }
 }
 
-fn lacks(token: &Token, ask: &Ask, now: UnixTime) -> String {
+fn lacks(token: &Token, ask: &AccessRequest, now: UnixTime) -> String {
     token.authorize(ask, now).unwrap_err().to_string()
 }
 
@@ -97,25 +98,25 @@ fn a_digest_of_which_nothing_else_is_known_may_be_granted_unless_only_others_are
     ] {
         let token = narrowed(&granted, &[left]);
         assert_eq!(token.could_cover_module(&[7; 32]), could, "{granted:?}");
-        // No is certain: with no name and no signer it is granted.
-        let ask = Ask { module: Some(monitor()), ..Ask::to(Operation::Read) };
+        // The negative answer is final: also with a name and signers it is not granted.
+        let ask = AccessRequest { module: Some(monitor()), ..AccessRequest::to(Operation::Read) };
         assert!(could || token.authorize(&ask, NOW).is_err());
     }
 }
 
 #[test]
-fn what_is_granted_is_allowed_and_comes_back_from_the_text() {
+fn a_granted_request_is_allowed_and_the_grant_round_trips() {
     let token = narrowed(&alices(), &[]);
     assert_eq!(token.principal(), key(2).public());
     assert_eq!(token.grant(), &alices());
     assert_eq!(token.authorize(&deployment(), NOW), Ok(()));
-    assert_eq!(token.authorize(&Ask::to(Operation::Read), NOW), Ok(()));
+    assert_eq!(token.authorize(&AccessRequest::to(Operation::Read), NOW), Ok(()));
     assert_eq!(narrowed(&Grant::all(), &[]).authorize(&deployment(), NOW), Ok(()));
 }
 
 #[test]
-fn each_missing_right_is_named_whoever_left_it_out() {
-    type Change = fn(&mut Ask);
+fn each_missing_right_is_named_whichever_block_omits_it() {
+    type Change = fn(&mut AccessRequest);
     let cases: [(Change, &str); 9] = [
         (|ask| ask.operation = Operation::Rule, "operation rule"),
         (|ask| ask.session = Some("bob".into()), "session bob"),
@@ -152,7 +153,7 @@ fn each_missing_right_is_named_whoever_left_it_out() {
 #[test]
 fn a_token_ends_at_its_time_and_not_before() {
     for token in [narrowed(&alices(), &[]), narrowed(&Grant::all(), &[alices()])] {
-        let ask = Ask::to(Operation::Read);
+        let ask = AccessRequest::to(Operation::Read);
         assert_eq!(token.authorize(&ask, UnixTime(NOW.0 + 59)), Ok(()));
         assert!(token.authorize(&ask, UnixTime(NOW.0 + 60)).is_err());
         assert!(token.authorize(&ask, UnixTime(u64::MAX)).is_err());
@@ -160,7 +161,7 @@ fn a_token_ends_at_its_time_and_not_before() {
 }
 
 #[test]
-fn only_what_an_administrator_has_signed_is_a_token() {
+fn only_tokens_signed_by_an_administrator_are_accepted() {
     let text = minted(&alices()).held().unwrap().to_string();
     let refused = |text: &str, roots: &[PublicKey]| Token::verify(text, roots).unwrap_err();
     assert_eq!(refused(&text, &[key(2).public()]), TokenError::NotOurs);
@@ -187,7 +188,7 @@ fn a_changed_token_is_never_accepted() {
             continue;
         };
         match Token::verify(&token.to_base64().unwrap(), &[key(1).public()]) {
-            // What is not signed: a root key's number, and the way a number is written.
+            // Parts that are not signed: the root key's number, and the encoding of a number.
             Ok(token) => {
                 assert_eq!(token.revocation_ids(), held.revocation_ids(), "bit {bit}");
                 same += 1;
@@ -199,7 +200,7 @@ fn a_changed_token_is_never_accepted() {
 }
 
 #[test]
-fn a_block_cannot_grant_what_the_one_before_it_does_not() {
+fn a_block_cannot_grant_more_than_the_block_before_it() {
     let held = minted(&Grant::none()).held().unwrap();
     let wider = held.narrow(&Grant::all(), &seed(4)).unwrap();
     let block = BlockBuilder::new()
@@ -209,12 +210,12 @@ fn a_block_cannot_grant_what_the_one_before_it_does_not() {
     for text in [wider.to_string(), facts.to_base64().unwrap()] {
         let token = Token::verify(&text, &[key(1).public()]).unwrap();
         assert_eq!(token.principal(), key(2).public());
-        assert!(token.authorize(&Ask::to(Operation::Read), NOW).is_err());
+        assert!(token.authorize(&AccessRequest::to(Operation::Read), NOW).is_err());
     }
 }
 
 #[test]
-fn what_could_take_long_to_evaluate_is_refused_before_it_is() {
+fn expensive_tokens_are_refused_before_evaluation() {
     let held = minted(&Grant::all()).held().unwrap();
     let with = |code: &str| {
         let block = BlockBuilder::new().code(code).expect(code);
@@ -237,7 +238,7 @@ fn what_could_take_long_to_evaluate_is_refused_before_it_is() {
         "check if \"a\".matches(\"(((a{99}){99}){40})\") || true;".to_owned(),
         "check if asked(\"operation\", $o), [\"a\", \"b\"].any($r -> $o.matches($r));".to_owned(),
         "check if \"a\".extern::slow(\"b\");".to_owned(),
-        // Operations on what has grown: each costs what it reads, not one step.
+        // Operations on growing values: each costs what it reads, not one step.
         format!("s({{{large}}}); check if s($s), $s{}.length() > 1;", ".union($s)".repeat(300)),
         format!("s({{{large}}}); check if s($s), $s{}.length() > 1;", ".union($s)".repeat(400)),
         format!("t(\"{text}\"); check if t($t), ($t{}).length() > 1;", " + $t".repeat(400)),
@@ -280,7 +281,7 @@ fn a_token_is_narrowed_so_often_and_no_more() {
 }
 
 #[test]
-fn what_a_token_cannot_hold_is_said() {
+fn values_that_a_token_cannot_hold_are_named() {
     let narrow = |grant: &Grant| minted(&Grant::all()).held().unwrap().narrow(grant, &seed(4));
     let word = Grant { sessions: Extent::only(["a\"; all(\"x\")".into()]), ..Grant::all() };
     let refused = narrow(&word).map(|_| ()).unwrap_err().to_string();
@@ -341,10 +342,10 @@ fn grants() -> impl Strategy<Value = Grant> {
         )
 }
 
-fn asks() -> impl Strategy<Value = Ask> {
+fn asks() -> impl Strategy<Value = AccessRequest> {
     let kinds = proptest::option::of(any::<bool>());
     let modules = (select(vec!["monitor", "touch", "other"]), any::<bool>(), kinds).prop_map(
-        |(name, signed, infrastructure)| ModuleAsk {
+        |(name, signed, infrastructure)| RequestedModule {
             name: name.into(),
             digest: [if signed { 7 } else { 8 }; 32],
             signers: signed.then(|| key(5).public().into()).into_iter().collect(),
@@ -360,23 +361,26 @@ fn asks() -> impl Strategy<Value = Ask> {
         btree_set(select(prefixes()), 0..3),
         vec(proptest::option::of(0..4_u64), 4),
     )
-        .prop_map(|(operation, session, module, levels, functions, traffic, amounts)| Ask {
-            operation,
-            session,
-            module,
-            levels,
-            functions,
-            traffic,
-            amounts: Amounts(amounts.try_into().unwrap()),
+        .prop_map(|(operation, session, module, levels, functions, traffic, amounts)| {
+            AccessRequest {
+                operation,
+                session,
+                module,
+                levels,
+                functions,
+                traffic,
+                amounts: Amounts(amounts.try_into().unwrap()),
+            }
         })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// A token says what its grants say in plain Rust, each of which must agree.
+    /// Compares a token with its grants evaluated in plain Rust, each of which must allow the
+    /// request.
     #[test]
-    fn a_token_allows_what_every_one_of_its_grants_allows(
+    fn a_token_allows_the_intersection_of_its_grants(
         granted in grants(),
         by in vec(grants(), 0..3),
         wanted in vec(asks(), 12),
@@ -412,7 +416,7 @@ fn rules_for_any_number_of_prefixes_are_one_request() {
         .map(|at| IpNet::new((0x0a01_0000 + at).to_be_bytes().into(), 32).unwrap())
         .collect();
     let token = narrowed(&Grant::all(), &[alices()]);
-    let mut ask = Ask { traffic, ..Ask::to(Operation::Deploy) };
+    let mut ask = AccessRequest { traffic, ..AccessRequest::to(Operation::Deploy) };
     assert_eq!(token.authorize(&ask, NOW), Ok(()));
     ask.traffic.insert(net("10.200.0.1/32"));
     assert_eq!(lacks(&token, &ask, NOW), "the capability lacks traffic 10.200.0.1/32");
@@ -432,7 +436,7 @@ fn a_block_of_a_third_party_is_refused() {
     assert!(refused.to_string().contains("a third party signed it"), "{refused}");
 }
 
-/// The most of each dimension that a holder would narrow to, several times over.
+/// Largest narrowing of each dimension in practice, several times over.
 #[test]
 fn a_long_chain_of_ordinary_narrowings_is_within_the_steps() {
     let sessions = Extent::only((0..12).map(|number| format!("session-{number}")));

@@ -1,4 +1,4 @@
-//! Marks by behaviour, and any history of versions.
+//! Tests of marks, and of random histories of versions.
 
 use super::*;
 use crate::{SecretKey, Seed};
@@ -13,7 +13,7 @@ fn accept(marks: &mut Versions, version: &str, by: &[Signer]) -> Result<bool, Ve
 }
 
 #[test]
-fn yesterdays_signed_version_is_refused_until_an_administrator_allows_it() {
+fn an_older_signed_version_is_refused_until_an_administrator_allows_it() {
     let (mut marks, by) = (Versions::default(), [signer(1)]);
     assert_eq!(accept(&mut marks, "1.2.0", &by), Ok(true));
     assert_eq!(accept(&mut marks, "1.2.0", &by), Ok(false), "the same again");
@@ -37,7 +37,7 @@ fn a_release_candidate_is_older_than_its_release() {
 }
 
 #[test]
-fn signatures_left_out_or_added_lead_nowhere() {
+fn omitting_or_adding_signatures_evades_no_mark() {
     let (alice, bob, carol) = (signer(1), signer(2), signer(3));
     let mut marks = Versions::default();
     accept(&mut marks, "2.0.0", &[alice, bob]).unwrap();
@@ -51,7 +51,7 @@ fn signatures_left_out_or_added_lead_nowhere() {
 }
 
 #[test]
-fn what_is_no_version_is_named() {
+fn an_invalid_version_is_named() {
     let mut marks = Versions::default();
     let long = format!("1.0.0-{}", "a".repeat(200));
     for bad in [
@@ -95,7 +95,7 @@ fn marks_have_a_limit_and_a_text_that_is_read_strictly() {
 
 proptest! {
     #[test]
-    fn without_leave_no_history_leads_back(
+    fn no_history_leads_to_an_older_version_without_permission(
         history in proptest::collection::vec((0..4u64, 0..4u64, 1..8u8), 1..60)
     ) {
         let mut marks = Versions::default();

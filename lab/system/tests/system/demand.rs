@@ -271,7 +271,7 @@ fn registries_that_lie_are_silent_or_down_cost_time_and_never_bring_a_wrong_modu
     let alone = world.node("r2", "r1", &format!("{down}{}", lies.section()));
     let (kind, text) = code(alone.client().deploy(&request(digest)));
     assert_eq!(kind, ErrorCode::Unreachable, "{text}");
-    assert!(text.contains("sent something else") && text.contains("cannot be reached"), "{text}");
+    assert!(text.contains("sent other content") && text.contains("cannot be reached"), "{text}");
     assert_eq!(alone.client().modules().unwrap().modules, []);
     assert_eq!(told(&alone, EventKind::ModuleMissed).len(), 1);
     let node = world.node("r1", "r2", &format!("{down}{sections}{}", good.section()));
@@ -308,7 +308,7 @@ fn a_registry_sends_a_node_to_other_machines_and_never_to_itself() {
     for place in [format!("{own}:{port}"), format!("[::ffff:{own}]:{port}")] {
         let node = world.node("r1", "r2", &sends_to(place).section());
         let (_, text) = code(node.client().deploy(&request(digest)));
-        assert!(text.contains("sends us on to") && text.contains("of this machine"), "{text}");
+        assert!(text.contains("redirects to") && text.contains("of this machine"), "{text}");
         assert_eq!(here.asked_for(""), 0);
     }
     let node = world.node("r1", "r2", &sends_to(there.address.to_string()).section());

@@ -138,7 +138,7 @@ fn a_session_is_held_to_its_memory_and_told_before_it_is_used_up() {
     let used = line.memory_of("gold").used_bytes;
     let (code, says) = refused(client.set_session("gold", &memory("8MiB")));
     assert_eq!(code, ErrorCode::Limit, "{says}");
-    assert!(says.contains("8MiB of memory are asked for") && says.contains("uses"), "{says}");
+    assert!(says.contains("8MiB of memory are requested") && says.contains("uses"), "{says}");
     assert_eq!(client.session("gold").unwrap().promised.memory_bytes, Some(16 * MIB));
     let less = used.div_ceil(1024) + 64;
     client.set_session("gold", &memory(&format!("{less}KiB"))).unwrap();

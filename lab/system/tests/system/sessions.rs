@@ -130,11 +130,11 @@ fn more_than_there_is_is_refused_with_what_is_left() {
     );
     line.said(&["session", "create", "gold", "--cpu", "60%/100ms", "--send", "right=50%/10ms"]);
     for (asked, says) in [
-        (["--cpu", "40%/100ms"], "ask for at most 30ms/100ms"),
-        (["--send", "right=60%/10ms"], "49 % can be promised yet, of 99 %"),
-        (["--queue", "1GiB"], "are left of"),
-        (["--memory", "1024GiB"], "are left of"),
-        (["--below", "60%/100ms"], "ask for at most 50ms/100ms"),
+        (["--cpu", "40%/100ms"], "request at most 30ms/100ms"),
+        (["--send", "right=60%/10ms"], "49 % can still be reserved, of 99 %"),
+        (["--queue", "1GiB"], "of packet memory are left"),
+        (["--memory", "1024GiB"], " are left"),
+        (["--below", "60%/100ms"], "request at most 50ms/100ms"),
     ] {
         let output = line.tam(&["session", "create", "silver", asked[0], asked[1]]);
         let said = String::from_utf8(output.stderr).unwrap();
@@ -144,7 +144,7 @@ fn more_than_there_is_is_refused_with_what_is_left() {
     let file = FILE.replace("20ms/100ms", "95ms/100ms");
     line.store(&passing("monitor"));
     let said = line.try_apply(&file, |_| {}).unwrap_err().to_string();
-    assert!(said.contains("line 2") && said.contains("can be promised yet"), "{said}");
+    assert!(said.contains("line 2") && said.contains("can still be reserved"), "{said}");
     // What is given up somebody else can have.
     line.said(&["session", "set", "gold", "--cpu", "10%/100ms"]);
     line.said(&["session", "create", "silver", "--cpu", "75%/100ms"]);

@@ -221,5 +221,5 @@ fn where_nothing_could_hold_a_share_of_a_port_none_is_promised() {
         ..SessionRequest::default()
     };
     let refused = line.node.client().create_session(&request).unwrap_err().to_string();
-    assert!(refused.contains("could not be held") && refused.contains("front door"), "{refused}");
+    assert!(refused.contains("cannot be enforced") && refused.contains("front door"), "{refused}");
 }

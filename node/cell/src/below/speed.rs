@@ -14,7 +14,7 @@
 use std::os::fd::AsFd;
 
 use bpf::{Block, Map, MapSpec, NewMapError, RawLoadError, TestRunError};
-use session::below::Speed;
+use session::in_kernel::Speed;
 use units::Nanos;
 use wasm_encoder::{
     BlockType, CodeSection, ExportKind, ExportSection, Function, FunctionSection, InstructionSink,

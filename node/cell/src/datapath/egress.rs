@@ -26,7 +26,7 @@ use crate::protocol::{HEADER_LENGTH_MAX, PortFacts, SessionFacts};
 use crate::sched::sessions::Sessions;
 use abi::PacketBytes;
 use session::Reservation;
-use session::egress::{Next, Outcome, Port, Schedule, Terms};
+use session::egress::{Next, Outcome, Port, Schedule, SenderConfig};
 use session::memory::queue_default;
 use std::collections::BTreeMap;
 use units::{BitsPerSecond, Bytes, Nanos, Packets, PortId, SessionId};
@@ -179,9 +179,9 @@ impl Line {
         }
     }
 
-    fn terms(&self, reservation: &Reservation) -> Terms {
+    fn terms(&self, reservation: &Reservation) -> SenderConfig {
         let share = reservation.send.iter().find(|(port, _)| port.as_str() == self.name);
-        Terms {
+        SenderConfig {
             share: share.map(|(_, share)| *share),
             extra: false,
             weight: reservation.weight,
@@ -521,7 +521,7 @@ impl Egress {
         line.looked = self.now;
         let (packets, bytes) = self.accounts.look_below(at);
         if packets > Packets::ZERO {
-            schedule.pass_by(packets, bytes, since.min(LOOK_MAX));
+            schedule.account_bypass(packets, bytes, since.min(LOOK_MAX));
         }
     }
 }

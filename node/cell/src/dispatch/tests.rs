@@ -490,7 +490,7 @@ fn low_memory_is_told_once_in_its_sessions_turns() {
         (func (export "on_memory_low") (param i32 i32)
           (drop (call $event (local.get 1) (i32.const 0) (i32.const 0))))"#;
     rig.start(facts(ENTRY), hook);
-    let low = session::memory::Low {
+    let low = session::memory::LowMemory {
         session: SessionId::BEST_EFFORT,
         used: Bytes(7 << 10),
         most: Bytes(8 << 10),

@@ -121,9 +121,9 @@ impl Processor {
 /// Into this processor's caches.
 struct Lines;
 
-impl session::Ahead for Lines {
+impl session::Prefetch for Lines {
     #[inline]
-    fn load<T>(&self, what: &T) {
+    fn prefetch<T>(&self, what: &T) {
         ahead::load(what);
     }
 }
@@ -249,7 +249,7 @@ impl Sessions {
                 continue;
             }
             let processor = schedule.add(now, id, promise, weight);
-            owners.insert(processor.place(), (processor, id, index));
+            owners.insert(processor.slot(), (processor, id, index));
             session.processors.push(Processor {
                 id: processor,
                 ready: Fifo::default(),
@@ -260,7 +260,7 @@ impl Sessions {
         let mut left = Vec::new();
         for gone in session.processors.drain(promises.len()..) {
             schedule.remove(now, gone.id);
-            owners.remove(gone.id.place());
+            owners.remove(gone.id.slot());
             left.extend(gone.ready);
         }
         self.ready -= left.len();
@@ -282,7 +282,7 @@ impl Sessions {
         for processor in session.processors {
             self.ready -= processor.ready.len();
             self.schedule.remove(now, processor.id);
-            self.owners.remove(processor.id.place());
+            self.owners.remove(processor.id.slot());
         }
         self.rooms.want_heads(id, false);
         self.rooms.close(session.queue);
@@ -408,7 +408,7 @@ impl Sessions {
     /// Whose virtual processor it is, and which of his.
     #[inline]
     fn owner(&self, processor: ProcessorId) -> Option<(SessionId, usize)> {
-        let (now, id, index) = *self.owners.get(processor.place())?;
+        let (now, id, index) = *self.owners.get(processor.slot())?;
         (now == processor).then_some((id, index))
     }
 
@@ -450,7 +450,7 @@ impl Sessions {
     /// Starts loading who has this virtual processor.
     #[inline]
     pub(crate) fn load_owner(&self, processor: ProcessorId) {
-        if let Some(owner) = self.owners.place(processor.place()) {
+        if let Some(owner) = self.owners.place(processor.slot()) {
             ahead::load(owner);
         }
     }
@@ -460,7 +460,7 @@ impl Sessions {
     pub(crate) fn load_turn(&self, processor: ProcessorId) {
         if let Some((id, _)) = self.owner(processor) {
             self.load_queue(id);
-            self.schedule.load_ahead(processor, id, &Lines);
+            self.schedule.prefetch(processor, id, &Lines);
         }
     }
 
@@ -485,7 +485,7 @@ impl Sessions {
     pub(crate) fn load_wake(&self, id: SessionId) {
         let first = self.all.get(place(id)).and_then(|session| session.processors.first());
         if let Some(processor) = first {
-            self.schedule.load_ahead(processor.id, id, &Lines);
+            self.schedule.prefetch(processor.id, id, &Lines);
         }
     }
 
@@ -542,7 +542,7 @@ impl Sessions {
 
     /// What a turn that is over left to send took so long.
     pub(crate) fn charge_sending(&mut self, now: Nanos, turn: &Next, used: Nanos) {
-        self.schedule.charge_behind(now, &turn.dispatch, used);
+        self.schedule.charge_deferred(now, &turn.dispatch, used);
         let Some((id, _)) = self.owner(turn.dispatch.processor) else { return };
         self.charge_beside(id, used);
     }

@@ -25,7 +25,7 @@ use crate::protocol::StateWay;
 use crate::sched::pacer;
 use abi::Event;
 use engine::{Call, Ended, Engine, Kept, QueueEvent, StateError};
-use session::memory::Low;
+use session::memory::LowMemory;
 use std::collections::VecDeque;
 use units::{CoarseInstant, Nanos};
 
@@ -40,7 +40,7 @@ pub(crate) enum Control {
     /// `on_message` in every lane that has messages.
     Message(Letter),
     /// `on_memory_low` in every lane.
-    MemoryLow(Low),
+    MemoryLow(LowMemory),
     /// `on_queue` in every lane.
     Queue(QueueEvent),
     /// Replacement by another version.
@@ -70,7 +70,7 @@ pub(super) struct Place {
 }
 
 /// Returns the hook that tells a module that its session has little memory left.
-pub(super) fn low_memory_call(low: &Low, now: CoarseInstant) -> Call {
+pub(super) fn low_memory_call(low: &LowMemory, now: CoarseInstant) -> Call {
     let kibibytes = |bytes: u64| u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
     let (used, most) = (kibibytes(low.used.0), kibibytes(low.most.0));
     Call::MemoryLow { used, most, now_ms: now.as_millis() }
@@ -370,8 +370,8 @@ mod tests {
         Control::Message(Letter::of_daemon([1].into()))
     }
 
-    fn low(used: u64) -> Low {
-        Low { session: SessionId(2), used: Bytes(used << 10), most: Bytes(8 << 10) }
+    fn low(used: u64) -> LowMemory {
+        LowMemory { session: SessionId(2), used: Bytes(used << 10), most: Bytes(8 << 10) }
     }
 
     /// Takes what waits; returns a letter for each.

@@ -12,7 +12,7 @@
 //! meanwhile wait in their ring. The service's counters are those of its name, not of a version.
 
 use engine::StateError;
-use session::memory::Short;
+use session::memory::OutOfMemory;
 use units::{CoarseInstant, Millis};
 
 use super::Service;
@@ -43,7 +43,7 @@ pub(crate) enum ReplaceError {
     #[error("the new version does not start: {0}")]
     Start(#[from] StartFailure),
     #[error("its state is copied for the new version, and {0}")]
-    Memory(#[from] Short),
+    Memory(#[from] OutOfMemory),
 }
 
 /// What the daemon should hear of a service that was replaced.

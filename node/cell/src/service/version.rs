@@ -6,7 +6,7 @@ use crate::memory::{Allowance, Charge, Memory};
 use crate::protocol::ServiceFacts;
 use crate::service::shared::Shared;
 use engine::{Engine, InstanceSpec, Kept, Pace, Program, StartError, Starting, Trap, TrapKind};
-use session::memory::Short;
+use session::memory::OutOfMemory;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use units::{CoarseInstant, SessionId};
@@ -17,13 +17,13 @@ use xsk::Packet;
 pub(crate) enum StartFailure {
     /// Too little memory left in its session.
     #[error("{0}")]
-    Memory(#[source] Short),
+    Memory(#[source] OutOfMemory),
     #[error(transparent)]
     Start(#[from] StartError),
 }
 
-impl From<Short> for StartFailure {
-    fn from(short: Short) -> Self {
+impl From<OutOfMemory> for StartFailure {
+    fn from(short: OutOfMemory) -> Self {
         Self::Memory(short)
     }
 }
@@ -92,7 +92,11 @@ impl Version {
     ///
     /// # Errors
     /// When it has not that much memory.
-    pub(super) fn charge_state(&self, session: SessionId, bytes: u64) -> Result<Charge, Short> {
+    pub(super) fn charge_state(
+        &self,
+        session: SessionId,
+        bytes: u64,
+    ) -> Result<Charge, OutOfMemory> {
         self.memory.charge_state(session, bytes)
     }
 

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trust::{
-    Ask, Clock, Denied, Extent, Grant, Kind, ModulePattern, Operation, PublicKey, Reading,
-    RevocationId, UnixTime, Versions,
+    AccessRequest, Clock, Denied, Extent, Grant, Kind, ModulePattern, Operation, PublicKey,
+    Reading, RevocationId, UnixTime, Versions,
 };
 use units::Nanos;
 
@@ -307,7 +307,7 @@ impl Rights<'_> {
     ///
     /// # Errors
     /// What is missing.
-    pub(crate) fn check(&self, ask: &Ask) -> Result<(), Denied> {
+    pub(crate) fn check(&self, ask: &AccessRequest) -> Result<(), Denied> {
         match self.caller {
             Caller::Operator => Ok(()),
             Caller::Anyone => match self.authority.anyone.missing(ask, self.now) {
@@ -350,14 +350,18 @@ impl Rights<'_> {
     /// Returns true when the rights reach everybody's things.
     pub(crate) fn reach_everybody(&self, operation: Operation) -> bool {
         let session = Some(EVERYBODY.to_owned());
-        self.check(&Ask { session, ..Ask::to(operation) }).is_ok()
+        self.check(&AccessRequest { session, ..AccessRequest::to(operation) }).is_ok()
     }
 
     /// Returns true when the operation is granted on things of this session and owner.
     pub(crate) fn reach(&self, operation: Operation, session: &str, owner: Option<Owner>) -> bool {
         let own = self.is_own(owner);
         let session = if own { session } else { EVERYBODY };
-        self.check(&Ask { session: Some(session.to_owned()), ..Ask::to(operation) }).is_ok()
+        self.check(&AccessRequest {
+            session: Some(session.to_owned()),
+            ..AccessRequest::to(operation)
+        })
+        .is_ok()
     }
 
     /// Returns true when a thing is the client's own.
@@ -376,7 +380,7 @@ impl Rights<'_> {
     pub(crate) fn names_session(&self, session: &str) -> bool {
         let may = |operation| {
             let session = Some(session.to_owned());
-            self.check(&Ask { session, ..Ask::to(operation) }).is_ok()
+            self.check(&AccessRequest { session, ..AccessRequest::to(operation) }).is_ok()
         };
         [Operation::Read, Operation::Session, Operation::Deploy].into_iter().any(may)
     }
@@ -397,7 +401,7 @@ impl Rights<'_> {
         };
         let may = |session: &String| {
             let session = Some(session.clone());
-            self.check(&Ask { session, ..Ask::to(Operation::Read) }).is_ok()
+            self.check(&AccessRequest { session, ..AccessRequest::to(Operation::Read) }).is_ok()
         };
         let everything = self.reach_everybody(Operation::Read);
         let sessions = if everything { BTreeSet::new() } else { sessions.filter(may).collect() };
@@ -474,7 +478,7 @@ mod tests {
         for text in texts {
             let mut authority = authority(&[]);
             let owner = authority.owner_of(&holder(), &BTreeSet::new()).unwrap();
-            let ask = Ask::to(Operation::Read);
+            let ask = AccessRequest::to(Operation::Read);
             assert!(authority.ended(UnixTime(7)).is_empty());
             assert!(authority.rights(&holder(), UnixTime(7)).check(&ask).is_ok());
             authority.revoke(revoked(&text));

@@ -27,7 +27,7 @@ use module_store::{Digest, StoredModule};
 use node::rule::Stage;
 use node::{Match, Owner, Refusal};
 use std::collections::BTreeSet;
-use trust::{Ask, Denied, Kind, ModuleAsk, Operation, PublicKey};
+use trust::{AccessRequest, Denied, Kind, Operation, PublicKey, RequestedModule};
 use units::{Name, RuleId};
 
 /// Largest number of rules of one request by a capability: each is compared with what it grants.
@@ -72,7 +72,7 @@ pub(crate) fn check_change(state: &mut NodeState, caller: &Caller, change: &Chan
         Change::SetSession(name, change, _) => sessions::set_session(&asker, name, change),
         Change::RemoveSession(name, cascade, _) => sessions::remove_session(&asker, name, *cascade),
         Change::Bpf(..) | Change::Apply(..) | Change::Confirm(_) | Change::Rollback(..) => {
-            asker.check(&Ask::to(Operation::Administer))
+            asker.check(&AccessRequest::to(Operation::Administer))
         }
     }
 }
@@ -113,7 +113,7 @@ pub(crate) fn check_request(
         | Request::Events(..)
         | Request::Sessions(_)
         | Request::Session(..)
-        | Request::Why(_) => asker.check(&Ask::to(Operation::Read)),
+        | Request::Why(_) => asker.check(&AccessRequest::to(Operation::Read)),
         Request::Service(name, _) => asker.service(Operation::Read, name).map(drop),
         Request::Message(name, ..) => asker.service(Operation::Message, name).map(drop),
         Request::PutModule(wasm, ..) => asker.put_module(wasm),
@@ -130,7 +130,7 @@ pub(crate) fn check_request(
         | Request::HandOver(_)
         | Request::Revoke(..)
         | Request::Revocations(_)
-        | Request::Backup(_) => asker.check(&Ask::to(Operation::Administer)),
+        | Request::Backup(_) => asker.check(&AccessRequest::to(Operation::Administer)),
     }
 }
 
@@ -152,7 +152,7 @@ fn load_asked(
     module: &str,
 ) -> Answer<()> {
     let now = state.capability_time();
-    let may = state.authority.rights(caller, now).check(&Ask::to(operation));
+    let may = state.authority.rights(caller, now).check(&AccessRequest::to(operation));
     may.map_err(|problem| denied(&problem, caller))?;
     // What cannot be had is the same as what may not be had: the asker says so.
     if let Ok(digest) = state.modules.resolve(module) {
@@ -185,7 +185,7 @@ pub(crate) fn check_new(
 
 /// Checks whether packets of a client may call modules at all.
 pub(crate) fn check_calls(state: &mut NodeState, caller: &Caller) -> bool {
-    Asker::new(state, caller).check(&Ask::to(Operation::Deploy)).is_ok()
+    Asker::new(state, caller).check(&AccessRequest::to(Operation::Deploy)).is_ok()
 }
 
 /// Returns what of the node a client may see.
@@ -207,13 +207,15 @@ pub(crate) fn readable(
     }
     let asker = Asker::new(state, caller);
     let may = |module: &StoredModule| {
-        let module = ModuleAsk {
+        let module = RequestedModule {
             digest: *module.digest.bytes(),
             name: module.name.clone().unwrap_or_default(),
             signers: BTreeSet::new(),
             kind: Some(Kind::Application),
         };
-        asker.check(&Ask { module: Some(module), ..Ask::to(Operation::Read) }).is_ok()
+        asker
+            .check(&AccessRequest { module: Some(module), ..AccessRequest::to(Operation::Read) })
+            .is_ok()
     };
     modules.into_iter().filter(may).collect()
 }
@@ -233,21 +235,21 @@ impl<'a> Asker<'a> {
         Self { state, rights: state.authority.rights(caller, now), caller }
     }
 
-    fn check(&self, ask: &Ask) -> Answer<()> {
+    fn check(&self, ask: &AccessRequest) -> Answer<()> {
         self.rights.check(ask).map_err(|problem| denied(&problem, self.caller))
     }
 
     /// Something that is nobody's, or everybody's.
     fn everybodys(&self, operation: Operation) -> Answer<()> {
         let session = Some(EVERYBODY.to_owned());
-        self.check(&Ask { session, ..Ask::to(operation) })
+        self.check(&AccessRequest { session, ..AccessRequest::to(operation) })
     }
 
     /// Checks a request for a receipt: a principal's own, or anybody's.
     fn receipt(&self, principal: &PublicKey) -> Answer<()> {
         match self.caller {
             Caller::Holder(holder) if holder.token.principal() == *principal => {
-                self.check(&Ask::to(Operation::Read))
+                self.check(&AccessRequest::to(Operation::Read))
             }
             _ => self.everybodys(Operation::Read),
         }
@@ -255,7 +257,7 @@ impl<'a> Asker<'a> {
 
     /// Returns the session and owner of a service that is there and that the operation is granted on.
     fn service(&self, operation: Operation, name: &str) -> Answer<(Name, Option<Owner>)> {
-        self.check(&Ask::to(operation))?;
+        self.check(&AccessRequest::to(operation))?;
         let wanted = Name::new(name).ok();
         let desired = &self.state.desired.state().services;
         let there = wanted.as_ref().and_then(|name| {
@@ -276,7 +278,7 @@ impl<'a> Asker<'a> {
 
     /// Returns the owner of a rule that is there and that the operation is granted on.
     fn rule(&self, operation: Operation, rule: RuleId) -> Answer<Option<Owner>> {
-        self.check(&Ask::to(operation))?;
+        self.check(&AccessRequest::to(operation))?;
         let views = self.state.node.rules();
         let found = views.iter().find(|view| view.rule.id == rule);
         let mine = found.filter(|view| {
@@ -300,7 +302,10 @@ impl<'a> Asker<'a> {
         for view in led {
             let session = view.rule.spec.session.as_str();
             if !self.rights.reach(Operation::Rule, session, view.owner) {
-                let ask = Ask { session: Some(session.to_owned()), ..Ask::to(Operation::Rule) };
+                let ask = AccessRequest {
+                    session: Some(session.to_owned()),
+                    ..AccessRequest::to(Operation::Rule)
+                };
                 self.check(&ask)?;
                 return self.everybodys(Operation::Rule);
             }
@@ -312,7 +317,7 @@ impl<'a> Asker<'a> {
         let (session, _) = self.service(Operation::Move, name)?;
         let levels = [level(&request.level)?].into();
         let session = Some(session.to_string());
-        self.check(&Ask { session, levels, ..Ask::to(Operation::Move) })
+        self.check(&AccessRequest { session, levels, ..AccessRequest::to(Operation::Move) })
     }
 
     fn deploy(&self, request: &DeployRequest) -> Answer<()> {
@@ -320,7 +325,7 @@ impl<'a> Asker<'a> {
         let kind = kind_of(&session);
         let (digest, module) = self.module(Operation::Deploy, &request.module)?;
         if request.allow_older {
-            self.check(&Ask::to(Operation::Administer))?;
+            self.check(&AccessRequest::to(Operation::Administer))?;
         }
         let manifest = &module.checked.manifest;
         let name = match &request.name {
@@ -344,13 +349,13 @@ impl<'a> Asker<'a> {
             rules.push(text.parse::<Match>().map_err(usage)?);
         }
         stage_fits(request.stage.as_deref(), kind)?;
-        let mut ask = Ask {
+        let mut ask = AccessRequest {
             session: Some(session.to_string()),
             module: Some(module_ask(digest, module, Some(kind))),
             levels: levels_of(manifest, wanted),
             functions: functions_of(module),
             traffic: self.traffic(rules.iter())?,
-            ..Ask::to(Operation::Deploy)
+            ..AccessRequest::to(Operation::Deploy)
         };
         ask.amounts = self.amounts(&session, &name, manifest);
         self.check(&ask)?;
@@ -367,7 +372,7 @@ impl<'a> Asker<'a> {
 
     /// Checks that a module may be granted of which nothing but its digest is known.
     fn could_have(&self, operation: Operation, digest: &Digest) -> Answer<()> {
-        self.check(&Ask::to(operation))?;
+        self.check(&AccessRequest::to(operation))?;
         match self.rights.could_have(digest) {
             true => Ok(()),
             false => Err(not_granted(&digest.to_string())),
@@ -391,29 +396,29 @@ impl<'a> Asker<'a> {
         };
         kinds.into_iter().any(|kind| {
             let module = Some(module_ask(*digest, module, kind));
-            self.rights.check(&Ask { module, ..Ask::to(operation) }).is_ok()
+            self.rights.check(&AccessRequest { module, ..AccessRequest::to(operation) }).is_ok()
         })
     }
 
     fn put_module(&self, wasm: &[u8]) -> Answer<()> {
-        self.check(&Ask::to(Operation::Store))?;
+        self.check(&AccessRequest::to(Operation::Store))?;
         let module = Module::check(wasm.to_vec()).map_err(usage)?;
         let ask = module_ask(Digest::of(wasm), &module, Some(Kind::Application));
-        self.check(&Ask { module: Some(ask), ..Ask::to(Operation::Store) })
+        self.check(&AccessRequest { module: Some(ask), ..AccessRequest::to(Operation::Store) })
     }
 
     fn pull(&self, digest: &Digest) -> Answer<()> {
-        self.check(&Ask::to(Operation::Read))?;
+        self.check(&AccessRequest::to(Operation::Read))?;
         self.module(Operation::Read, &digest.to_string()).map(drop)
     }
 
     fn add_signatures(&self, wanted: &str) -> Answer<()> {
-        self.check(&Ask::to(Operation::Store))?;
+        self.check(&AccessRequest::to(Operation::Store))?;
         self.module(Operation::Store, wanted).map(drop)
     }
 
     fn add_rules(&self, request: &api::RulesRequest) -> Answer<()> {
-        self.check(&Ask::to(Operation::Rule))?;
+        self.check(&AccessRequest::to(Operation::Rule))?;
         let count = request.rules.len();
         if count > RULES_MAX {
             let message = format!("{count} rules at once; with a capability at most {RULES_MAX}");
@@ -437,7 +442,11 @@ impl<'a> Asker<'a> {
         let traffic = self.traffic(matches.iter())?;
         for session in sessions {
             let (named, traffic) = (Some(session.to_string()), traffic.clone());
-            self.check(&Ask { session: named, traffic, ..Ask::to(Operation::Rule) })?;
+            self.check(&AccessRequest {
+                session: named,
+                traffic,
+                ..AccessRequest::to(Operation::Rule)
+            })?;
             sessions::usable(self, &session)?;
         }
         Ok(())
@@ -467,7 +476,7 @@ impl<'a> Asker<'a> {
 
     /// Checks that a capture is there, and its rule the client's; others are said not to be there.
     fn captured(&self, id: u32, rule: Option<RuleId>) -> Answer<()> {
-        self.check(&Ask::to(Operation::Capture))?;
+        self.check(&AccessRequest::to(Operation::Capture))?;
         let mine = match rule {
             Some(rule) => self.rule(Operation::Capture, rule).is_ok(),
             None => false,
@@ -506,7 +515,7 @@ impl<'a> Asker<'a> {
     }
 
     /// Returns the amounts that the client's principal would have in a session with this service.
-    fn amounts(&self, session: &Name, name: &Name, new: &abi::Manifest) -> trust::ask::Amounts {
+    fn amounts(&self, session: &Name, name: &Name, new: &abi::Manifest) -> trust::request::Amounts {
         let others = self.state.node.services().filter(|service| {
             service.session == *session
                 && service.name != *name
@@ -517,7 +526,7 @@ impl<'a> Asker<'a> {
         for bytes in memories {
             (count, memory) = (count + 1, memory.saturating_add(bytes));
         }
-        let mut amounts = trust::ask::Amounts::NONE;
+        let mut amounts = trust::request::Amounts::NONE;
         (amounts.0[0], amounts.0[2]) = (Some(count), Some(memory));
         amounts
     }
@@ -548,9 +557,9 @@ fn stage_fits(text: Option<&str>, kind: Kind) -> Answer<()> {
     }
 }
 
-fn module_ask(digest: Digest, module: &Module, kind: Option<Kind>) -> ModuleAsk {
+fn module_ask(digest: Digest, module: &Module, kind: Option<Kind>) -> RequestedModule {
     let name = module.checked.manifest.name.to_string();
-    ModuleAsk { digest: *digest.bytes(), name, signers: module.signers.clone(), kind }
+    RequestedModule { digest: *digest.bytes(), name, signers: module.signers.clone(), kind }
 }
 
 /// Returns the levels at which a service may come to run: where it is wanted, and above.

@@ -12,7 +12,7 @@ use super::budgets::word_of;
 use bpf::FrontDoor;
 use bpf_maps::OVER_NOT;
 use node::Node;
-use session::below::Speed;
+use session::in_kernel::Speed;
 use units::Nanos;
 
 /// Accounts of sessions below user level.
@@ -75,7 +75,7 @@ impl Accounts {
         let tick = Nanos(u64::from(bpf::front_door::tick_ns()));
         let accounts = node.accounts(self.speed(), tick);
         for (number, terms) in &accounts.terms {
-            if !front.accounts().set_account(number.0, terms.per_tick, terms.full) {
+            if !front.accounts().set_account(number.0, terms.per_tick, terms.capacity) {
                 tracing::error!(%number, "there is no such account below user level");
             }
         }

@@ -8,8 +8,8 @@
 //! The first accounts are those of all sessions without a share, one for each port: what can still
 //! be promised of it. Packets look at none of this while nobody has a share of their port.
 
-use ::session::below::Terms;
-use ::session::line;
+use ::session::in_kernel::BucketParams;
+use ::session::port_bucket;
 use bpf::FrontDoor;
 use bpf_maps::{LINES_MAX, Line, PORTS_MAX};
 use cell::protocol::ToCell;
@@ -71,7 +71,7 @@ impl PortShares {
             told.push(ToCell::Line(port, session, None));
         }
         for (&(port, session), &account) in &self.payers {
-            let Terms { per_tick, full } = terms[&(port, session)];
+            let BucketParams { per_tick, capacity: full } = terms[&(port, session)];
             front.accounts().set_line(account, per_tick, full);
             if begun.contains(&(port, session)) {
                 failed =
@@ -79,7 +79,7 @@ impl PortShares {
                 told.push(ToCell::Line(port, session, Some(account)));
             }
         }
-        for (port, Terms { per_tick, full }) in self.terms_of_rest(node) {
+        for (port, BucketParams { per_tick, capacity: full }) in self.terms_of_rest(node) {
             front.accounts().set_line(u32::from(port.0), per_tick, full);
         }
         if let Some(error) = failed {
@@ -99,12 +99,12 @@ impl PortShares {
     }
 
     /// Returns the terms of those without a share together, of ports of which somebody has one.
-    fn terms_of_rest(&self, node: &Node) -> Vec<(PortId, Terms)> {
+    fn terms_of_rest(&self, node: &Node) -> Vec<(PortId, BucketParams)> {
         let left = node.left();
         let of = |id: PortId| {
             let name = &node.ports().iter().find(|port| port.id == id)?.spec.name;
             let left = left.as_ref()?.ports.get(name)?;
-            Some((id, line::rest_of(*left, rate_of(node, name)?, tick())))
+            Some((id, port_bucket::of_unreserved(*left, rate_of(node, name)?, tick())))
         };
         self.ports().into_iter().filter_map(of).collect()
     }
@@ -148,12 +148,12 @@ fn payers(wanted: impl Iterator<Item = (PortId, SessionId)>, before: &Payers) ->
 }
 
 /// Returns what each share is in bytes, of ports that have a rate.
-fn terms(node: &Node) -> BTreeMap<(PortId, SessionId), Terms> {
+fn terms(node: &Node) -> BTreeMap<(PortId, SessionId), BucketParams> {
     let mut terms = BTreeMap::new();
     for session in node.sessions() {
         for (name, share) in &session.reservation.send {
             if let (Some(port), Some(rate)) = (id_of(node, name), rate_of(node, name)) {
-                terms.insert((port, session.id), line::share_of(*share, rate, tick()));
+                terms.insert((port, session.id), port_bucket::of_share(*share, rate, tick()));
             }
         }
     }

@@ -6,7 +6,7 @@ use super::door::Door;
 use super::port_shares::PortShares;
 use super::ports::Ports;
 use node::Node;
-use session::below::Speed;
+use session::in_kernel::Speed;
 
 /// Accounts of sessions, and the ports and the front door that hold to them.
 pub(crate) struct Promises<'a> {

@@ -113,7 +113,7 @@ pub(super) fn handle(
         FromCell::SessionsReported => runtime.note_use(),
         FromCell::MemoryOf(rest, session) => {
             let mut used = control.node().memory_used();
-            used.rest = rest;
+            used.unreserved = rest;
             used.by.extend(session.map(|(id, account)| (id, used_by(&account))));
             control.handle_memory(Some(used));
         }
@@ -124,7 +124,7 @@ pub(super) fn handle(
         }
         FromCell::Reported(report) => {
             let (rest, by) = (report.memory_rest, runtime.usage.sessions.memory_used());
-            control.set_memory_used(MemoryUsed { rest, by });
+            control.set_memory_used(MemoryUsed { unreserved: rest, by });
             runtime.note_use();
             runtime.cells.handle_reported(cell, *report);
         }

@@ -1,5 +1,5 @@
-//! What of a store others may ask for, and which module it belongs to: so that who may have the
-//! module may have its image and its signatures, and nobody else.
+//! Catalogue of the blobs that others may request, with the module that each belongs to: access to
+//! a module includes access to its image and its signatures, and to nothing else.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +9,30 @@ use crate::digest::Digest;
 use crate::error::StoreError;
 use crate::layout::Descriptor;
 
-/// One blob that can be asked for.
+/// Blob that may be requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
-    /// The module that it is, describes, or signs.
+pub struct CatalogueEntry {
+    /// Module that it is, describes, or signs.
     pub module: Digest,
-    /// What it is, where it is a manifest.
+    /// Media type if it is a manifest.
     pub manifest_type: Option<String>,
 }
 
-/// Everything that can be asked for.
+/// Index of all blobs that may be requested, by digest and by name.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
-    blobs: BTreeMap<Digest, Held>,
+    blobs: BTreeMap<Digest, CatalogueEntry>,
     names: BTreeMap<String, Digest>,
     images: BTreeMap<Digest, Digest>,
 }
 
 impl Catalogue {
-    /// Reads what can be asked for now. A damaged image is left out.
+    /// Builds the catalogue of a store. Damaged images are omitted.
     pub(super) fn new(directory: &Directory) -> Result<Self, StoreError> {
         let mut catalogue = Self::default();
         let index = directory.index()?;
         let entries = &index.manifests;
-        for entry in entries.iter().filter(|entry| !signatures::is_one(entry)) {
+        for entry in entries.iter().filter(|entry| !signatures::is_signature_image(entry)) {
             let Some(module) = directory.known_module_of(entry) else { continue };
             catalogue.add(entry, module, directory.blobs_of(entry));
             catalogue.images.insert(module, entry.digest);
@@ -47,25 +47,25 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// A blob, by its digest.
+    /// Returns a blob by its digest.
     #[must_use]
-    pub fn blob(&self, digest: &Digest) -> Option<&Held> {
+    pub fn blob(&self, digest: &Digest) -> Option<&CatalogueEntry> {
         self.blobs.get(digest)
     }
 
-    /// The image manifest of this name: `monitor:0.1.0`, `sha256-HEX.sig`.
+    /// Returns the image manifest of a name: `monitor:0.1.0`, `sha256-HEX.sig`.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<&Digest> {
         self.names.get(name)
     }
 
-    /// The image manifest of a module.
+    /// Returns the image manifest of a module.
     #[must_use]
     pub fn image_of(&self, module: &Digest) -> Option<&Digest> {
         self.images.get(module)
     }
 
-    /// All names, with the manifests that they lead to.
+    /// Returns all names with their image manifests.
     pub fn names(&self) -> impl Iterator<Item = (&str, &Digest)> {
         self.names.iter().map(|(name, image)| (name.as_str(), image))
     }
@@ -75,10 +75,11 @@ impl Catalogue {
             self.names.insert(name.to_owned(), entry.digest);
         }
         for blob in blobs {
-            // A module's own bytes are never part of another's: the first word counts.
-            self.blobs.entry(blob).or_insert(Held { module, manifest_type: None });
+            // The first owner of a blob stays: a module's own bytes are never part of another
+            // module.
+            self.blobs.entry(blob).or_insert(CatalogueEntry { module, manifest_type: None });
         }
         let manifest_type = Some(entry.media_type.clone());
-        self.blobs.insert(entry.digest, Held { module, manifest_type });
+        self.blobs.insert(entry.digest, CatalogueEntry { module, manifest_type });
     }
 }

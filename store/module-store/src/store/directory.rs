@@ -1,25 +1,26 @@
-//! The directory of a store in OCI image layout: its index, its images, its blobs.
+//! Directory in OCI image layout: its index, its images, its blobs.
 //!
-//! What is read is compared with its digest; what is written takes the lock first.
+//! Content is verified against its digest when it is read; writers take the lock first.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::known::{Images, Latest, Stamp};
+use super::cache::{Images, Latest, Stamp};
 use crate::digest::Digest;
 use crate::error::StoreError;
 use crate::files::{self, OWN_NAMES, WriteLock};
 use crate::layout::{Descriptor, Image, Index, LAYOUT_VERSION, Layout, MANIFEST_TYPE};
 
-/// Largest module, in bytes: what `abi::check` accepts.
+/// Largest module in bytes: limit of `abi::check`.
 pub const MODULE_LENGTH_MAX: u64 = abi::layout::MODULE_LENGTH_MAX as u64;
-/// Largest image manifest, in bytes: what registries accept at least (OCI distribution spec).
+/// Largest image manifest in bytes: the least that registries have to accept (OCI distribution
+/// spec).
 pub const DOCUMENT_LENGTH_MAX: u64 = 4 << 20;
-/// Largest `index.json`, in bytes: some 20,000 modules.
+/// Largest `index.json` in bytes: some 20,000 modules.
 const INDEX_LENGTH_MAX: u64 = 16 << 20;
 
-/// A directory in OCI image layout.
+/// Directory in OCI image layout.
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
@@ -28,10 +29,10 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory, and makes one of what is empty or not there.
+    /// Opens a directory; creates the layout if it is empty or does not exist.
     pub(super) fn open(path: PathBuf) -> Result<Self, StoreError> {
         let directory = Self { path, known_index: Latest::default(), images: Images::default() };
-        // A store that is there can be read without the right to write.
+        // Existing stores are readable without write permission.
         if !directory.has_layout()? {
             directory.create()?;
         }
@@ -42,7 +43,7 @@ impl Directory {
         &self.path
     }
 
-    /// Waits until nobody else writes.
+    /// Waits for the writer's lock.
     pub(super) fn lock(&self) -> Result<WriteLock, StoreError> {
         WriteLock::take(&self.path)
     }
@@ -63,7 +64,7 @@ impl Directory {
         fs::create_dir_all(directory).map_err(StoreError::io("create", directory))?;
         for item in fs::read_dir(directory).map_err(StoreError::io("read", directory))? {
             let name = item.map_err(StoreError::io("read", directory))?.file_name();
-            // Whoever creates the same store at this moment may have come this far.
+            // Another process that creates the same store may have got this far already.
             let ours = ["blobs", "index.json", "oci-layout"].iter().chain(&OWN_NAMES);
             if !ours.into_iter().any(|ours| *ours == name) {
                 return Err(StoreError::NotAStore { path: directory.clone() });
@@ -75,7 +76,7 @@ impl Directory {
         if !directory.join("index.json").exists() {
             self.write_index(&lock, Index::empty())?;
         }
-        // Last: a directory with this file is a whole store.
+        // Written last: a directory with this file is a complete store.
         let layout = Layout { image_layout_version: LAYOUT_VERSION.to_owned() };
         let layout = serde_json::to_vec(&layout)
             .map_err(|source| self.document_error("oci-layout", source))?;
@@ -83,7 +84,7 @@ impl Directory {
     }
 
     pub(super) fn index(&self) -> Result<Arc<Index>, StoreError> {
-        // Of before it is read: who writes in between is read the next time.
+        // Stamp of before reading: a change in between is read the next time.
         let stamp = self.stamp().ok();
         if let Some(known) = stamp.and_then(|stamp| self.known_index.of(&stamp)) {
             return Ok(known);
@@ -100,7 +101,7 @@ impl Directory {
         Ok(index)
     }
 
-    /// Reads the index to change it: whoever holds the lock writes it back.
+    /// Reads the index for a change; the holder of the lock writes it back.
     pub(super) fn index_to_change(&self) -> Result<Index, StoreError> {
         self.index().map(Arc::unwrap_or_clone)
     }
@@ -109,14 +110,14 @@ impl Directory {
         let bytes = serde_json::to_vec_pretty(&index)
             .map_err(|source| self.document_error("index.json", source))?;
         lock.write(&self.path.join("index.json"), &bytes)?;
-        // Nobody else writes as long as the lock is held.
+        // No other writer while the lock is held.
         if let Ok(stamp) = self.stamp() {
             self.known_index.put(stamp, &Arc::new(index));
         }
         Ok(())
     }
 
-    /// Returns a stamp of `index.json` that changes when the file does.
+    /// Returns a stamp of `index.json` that changes with the file.
     pub(super) fn stamp(&self) -> Result<Stamp, StoreError> {
         use std::os::unix::fs::MetadataExt;
         let path = self.path.join("index.json");
@@ -124,7 +125,7 @@ impl Directory {
         Ok((metadata.modified().ok(), metadata.len(), metadata.ino()))
     }
 
-    /// The image manifest of that digest, as it lies there now.
+    /// Reads the image manifest of a digest from disk.
     pub(super) fn image(&self, digest: &Digest) -> Result<Arc<Image>, StoreError> {
         let path = self.blob_path(digest);
         let bytes = self
@@ -136,19 +137,19 @@ impl Directory {
         Ok(image)
     }
 
-    /// Returns the image manifest of that digest, read when it is first asked for.
+    /// Returns the image manifest of a digest, cached after the first read.
     fn known_image(&self, digest: &Digest) -> Result<Arc<Image>, StoreError> {
         self.images.get(digest).map_or_else(|| self.image(digest), Ok)
     }
 
-    /// The module that an index entry leads to, if it does.
+    /// Returns the module that an index entry points at, if it points at one.
     pub(super) fn known_module_of(&self, entry: &Descriptor) -> Option<Digest> {
         let is_manifest = entry.media_type == MANIFEST_TYPE;
         let image = is_manifest.then(|| self.known_image(&entry.digest).ok())??;
         image.module().map(|module| module.digest)
     }
 
-    /// The blobs that an index entry needs, as far as they can be told.
+    /// Returns the blobs that an index entry needs, as far as its manifest can be read.
     pub(super) fn blobs_of(&self, entry: &Descriptor) -> Vec<Digest> {
         let mut blobs = vec![entry.digest];
         if let Ok(image) = self.known_image(&entry.digest) {
@@ -173,7 +174,7 @@ impl Directory {
         let missing = blobs.iter().filter_map(|bytes| {
             let digest = Digest::of(bytes);
             let there = self.read_blob(&digest, MODULE_LENGTH_MAX);
-            // A damaged blob is healed by pushing it again.
+            // Pushing again replaces a damaged blob.
             (!matches!(there, Ok(Some(_)))).then(|| (self.blob_path(&digest), *bytes))
         });
         lock.write_all(&missing.collect::<Vec<_>>())

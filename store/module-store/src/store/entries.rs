@@ -1,5 +1,5 @@
-//! What a reference leads to in `index.json`: entries of any kind, also indexes and images that only
-//! other tools write.
+//! Resolution of references to entries of `index.json`, of any kind: also indexes and images that
+//! only other tools write.
 
 use super::directory::Directory;
 use super::{shown, signatures};
@@ -7,14 +7,14 @@ use crate::digest::{ALGORITHM, PREFIX_LENGTH_MIN};
 use crate::error::StoreError;
 use crate::layout::Descriptor;
 
-/// Finds the entries that a reference may mean, as [`Store::entries`](super::Store::entries) says;
-/// nothing for a reference that means none.
+/// Finds the entries that a reference matches, as defined by
+/// [`Store::entries`](super::Store::entries); `None` if there are none.
 pub(super) fn find(
     directory: &Directory,
     wanted: &str,
 ) -> Result<Option<Vec<Descriptor>>, StoreError> {
     let index = directory.index()?;
-    let all = || index.manifests.iter().filter(|entry| !signatures::is_one(entry));
+    let all = || index.manifests.iter().filter(|entry| !signatures::is_signature_image(entry));
     let found = |is_it: &dyn Fn(&Descriptor) -> bool| -> Option<Vec<Descriptor>> {
         let found: Vec<Descriptor> = all().filter(|entry| is_it(entry)).cloned().collect();
         (!found.is_empty()).then_some(found)

@@ -1,6 +1,6 @@
-//! Signatures beside modules, as cosign keeps them in a registry: for the image manifest
-//! `sha256:HEX` an image of the name `sha256-HEX.sig`, in which each layer is a payload and has
-//! the signature of it as an annotation (sigstore/cosign, specs/SIGNATURE_SPEC.md).
+//! Signatures beside modules, as cosign stores them in a registry: for the image manifest
+//! `sha256:HEX` an image of the name `sha256-HEX.sig`, in which each layer is a payload with its
+//! signature as an annotation (sigstore/cosign, specs/SIGNATURE_SPEC.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use crate::digest::Digest;
 use crate::error::StoreError;
 use crate::layout::{Descriptor, Image, MANIFEST_TYPE, REF_NAME};
 
-/// The annotation that holds a signature, in base64.
+/// Annotation with a signature, in base64.
 const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
-/// Ours beside it: who has signed. Without it every known key has to be tried.
+/// Annotation of Tamandua that names the signer. Without it every known key has to be tried.
 const SIGNER: &str = "io.tamandua.signer";
-/// `mediaType` of the config of an image, which cosign's signatures have.
+/// Media type of an image config, which cosign uses for signatures.
 const CONFIG_TYPE: &str = "application/vnd.oci.image.config.v1+json";
 
-/// The bytes of a module and who has signed them. It comes of one reading: what is run are these
-/// bytes, and not whatever lies in the file by then.
+/// Module with its verified signers, from a single read of the file: the bytes that run are the
+/// bytes that were verified.
 #[derive(Clone, Debug)]
 pub struct VerifiedModule {
-    /// The digest of [`VerifiedModule::wasm`].
+    /// Digest of [`VerifiedModule::wasm`].
     pub digest: Digest,
-    /// The module.
+    /// Bytes of the module.
     pub wasm: Vec<u8>,
-    /// Whose signature of it is good, and which do not count.
+    /// Result of verifying its signatures.
     pub verified: Verified,
 }
 
-/// The config of an image that holds signatures.
+/// Config of an image that contains signatures.
 #[derive(Serialize)]
 struct Config {
     architecture: &'static str,
@@ -49,48 +49,48 @@ struct RootFs {
     diff_ids: Vec<Digest>,
 }
 
-/// What the signatures of an image are called: a tag of a registry, a name in a store.
+/// Returns the name of the signatures of an image: a tag in a registry, a name in a store.
 #[must_use]
 pub fn name(image: &Digest) -> String {
     format!("sha256-{}.sig", image.hex())
 }
 
-/// The image that signatures of this name are about.
+/// Returns the image that signatures of this name are about.
 #[must_use]
 pub fn image_of(name: &str) -> Option<Digest> {
     let digits = name.strip_prefix("sha256-")?.strip_suffix(".sig")?;
     format!("sha256:{digits}").parse().ok()
 }
 
-/// Whether an entry holds signatures.
-pub(super) fn is_one(entry: &Descriptor) -> bool {
+/// Returns true if an entry is an image of signatures.
+pub(super) fn is_signature_image(entry: &Descriptor) -> bool {
     entry.reference().and_then(image_of).is_some()
 }
 
-/// The documents of an image that holds signatures.
+/// Documents of an image of signatures.
 #[derive(Clone, Debug)]
 pub struct SignatureImage {
-    /// The payloads, which are the layers.
+    /// Payloads, which are the layers.
     pub payloads: Vec<Vec<u8>>,
-    /// The config.
+    /// Config blob.
     pub config: Vec<u8>,
-    /// The image manifest.
+    /// Image manifest blob.
     pub image: Vec<u8>,
 }
 
 impl SignatureImage {
-    /// Adds a signature to an image that there is, or begins one. What others wrote of theirs
-    /// stays as it is. None when it is there already.
+    /// Adds a signature to an existing image of signatures, or makes a new one. Layers of others
+    /// are preserved. Returns `None` if the signature is present already.
     ///
     /// # Errors
-    /// Never in fact: texts become JSON.
+    /// Never in practice: strings always serialize.
     pub fn with(signature: &Signature, there: Option<Image>) -> serde_json::Result<Option<Self>> {
         let mut layers = there.map(|image| image.layers).unwrap_or_default();
         let layer = layer(signature);
         if layers.contains(&layer) {
             return Ok(None);
         }
-        // Who signs the same image again replaces what he said.
+        // A signer's new signature of the same image replaces its old one.
         let by = signature.claimed.map(|signer| signer.to_string());
         layers.retain(|other| by.is_none() || other.annotations.get(SIGNER) != by.as_ref());
         layers.push(layer);
@@ -120,7 +120,8 @@ fn layer(signature: &Signature) -> Descriptor {
     layer
 }
 
-/// The signature that a layer holds, without its payload; none when it holds none that is read.
+/// Returns the signature in a layer, without its payload; `None` if the layer has no valid
+/// annotation.
 #[must_use]
 pub fn of_layer(layer: &Descriptor, payload: Vec<u8>) -> Option<Signature> {
     let bytes = Base64::decode_vec(layer.annotations.get(SIGNATURE)?).ok()?;
@@ -129,7 +130,7 @@ pub fn of_layer(layer: &Descriptor, payload: Vec<u8>) -> Option<Signature> {
     Some(Signature { payload, bytes, claimed })
 }
 
-/// The layers of an image that can be signatures, as many as are looked at.
+/// Returns the layers of an image that may be signatures, up to the limit.
 pub fn layers(image: &Image) -> impl Iterator<Item = &Descriptor> {
     let is_payload = |layer: &&Descriptor| {
         layer.media_type == PAYLOAD_TYPE && layer.size <= PAYLOAD_LENGTH_MAX as u64
@@ -137,7 +138,7 @@ pub fn layers(image: &Image) -> impl Iterator<Item = &Descriptor> {
     image.layers.iter().filter(is_payload).take(SIGNATURES_MAX)
 }
 
-/// Returns who has signed a module, as far as the directory knows.
+/// Returns the signers of a module, verified, as far as the directory has signatures.
 pub(super) fn signers(
     directory: &Directory,
     digest: &Digest,
@@ -145,7 +146,7 @@ pub(super) fn signers(
 ) -> Result<Verified, StoreError> {
     let mut verified = Verified::default();
     for image in images_of(directory, digest)? {
-        // What it was when it was read first does not count here.
+        // Read from disk, since a cached copy says nothing about the current content.
         if directory.image(&image).is_err() {
             continue;
         }
@@ -158,7 +159,7 @@ pub(super) fn signers(
     Ok(verified)
 }
 
-/// Returns the images that hold a module.
+/// Returns the images that contain a module.
 pub(super) fn images_of(
     directory: &Directory,
     module: &Digest,
@@ -168,7 +169,7 @@ pub(super) fn images_of(
     Ok(index.manifests.iter().filter(holds).map(|entry| entry.digest).collect())
 }
 
-/// Returns the signatures of an image, none of them verified.
+/// Returns the signatures of an image, unverified.
 pub(super) fn signatures(
     directory: &Directory,
     image: &Digest,
@@ -184,7 +185,7 @@ pub(super) fn signatures(
     Ok(signatures)
 }
 
-/// Keeps a signature of an image beside those that there are.
+/// Adds a signature to those of an image.
 pub(super) fn put(
     directory: &Directory,
     image: &Digest,

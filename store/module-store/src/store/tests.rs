@@ -1,4 +1,4 @@
-//! The store by behaviour, with damage, crashes and two writers.
+//! Tests of the store, with damage, crashes and concurrent writers.
 
 use tempfile::TempDir;
 
@@ -19,7 +19,7 @@ fn wasm(body: &str) -> Vec<u8> {
     wat::parse_str(format!("(module (func (export \"on_packet\") (result i32) {body}))")).unwrap()
 }
 
-/// Every file below a directory with its bytes, but for the lock.
+/// Returns every file below a directory with its content, except the lock.
 fn files_of(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for item in fs::read_dir(directory).unwrap().map(Result::unwrap) {
@@ -50,7 +50,7 @@ fn a_module_is_found_by_each_of_its_names() {
 }
 
 #[test]
-fn what_is_not_there_is_answered_with_the_nearest() {
+fn a_missing_module_is_answered_with_similar_names() {
     let (_directory, store) = store();
     let digest = store.put(&wasm("i32.const 0"), &manifest("monitor", "0.1.0")).unwrap();
     let error = store.resolve("monitr").unwrap_err();
@@ -88,11 +88,11 @@ fn a_later_push_takes_the_name_and_the_first_keeps_its_digest() {
 }
 
 #[test]
-fn what_is_put_beside_takes_a_name_only_if_nobody_has_it() {
+fn put_keeping_names_takes_only_a_free_name() {
     let (_directory, store) = store();
     let [first, second] = ["i32.const 0", "i32.const 1"].map(wasm);
     let wanted = manifest("monitor", "0.1.0");
-    let beside = |bytes: &[u8]| store.put_beside(None, bytes, &wanted).unwrap();
+    let beside = |bytes: &[u8]| store.put_keeping_names(None, bytes, &wanted).unwrap();
     let (one, two) = (beside(&first), beside(&second));
     assert_eq!(store.resolve("monitor:0.1.0").unwrap(), one, "the name was free");
     assert_eq!(store.get(&two).unwrap(), second, "by its digest it is there");
@@ -100,7 +100,7 @@ fn what_is_put_beside_takes_a_name_only_if_nobody_has_it() {
     let before = files_of(store.directory());
     assert_eq!([beside(&first), beside(&second)], [one, two]);
     assert_eq!(files_of(store.directory()), before);
-    // Whoever puts it by name has the name.
+    // A put by name takes the name over.
     store.put(&second, &wanted).unwrap();
     assert_eq!(store.resolve("monitor").unwrap(), two);
     assert_eq!(store.get(&one).unwrap(), first);
@@ -152,7 +152,7 @@ fn a_damaged_image_does_not_hide_the_others() {
 }
 
 #[test]
-fn a_writer_that_dies_at_any_moment_leaves_a_whole_store() {
+fn a_writer_that_crashes_at_any_moment_leaves_a_consistent_store() {
     let (_directory, store) = store();
     let first = store.put(&wasm("i32.const 0"), &manifest("monitor", "0.1.0")).unwrap();
     let before = files_of(store.directory());
@@ -162,7 +162,7 @@ fn a_writer_that_dies_at_any_moment_leaves_a_whole_store() {
     let documents = layout::documents(&bytes, &next).unwrap();
     let blobs = [&bytes, &documents.config, &documents.image].map(|blob| Digest::of(blob));
 
-    // The order of writing: each state between two renames must be a whole store.
+    // Order of writing: each state between two renames has to be a consistent store.
     for written in 0..=blobs.len() {
         for (path, _) in &after {
             fs::remove_file(path).unwrap();
@@ -193,7 +193,7 @@ fn a_writer_that_dies_at_any_moment_leaves_a_whole_store() {
 fn writers_at_the_same_time_lose_nothing() {
     let (_directory, store) = store();
     std::thread::scope(|scope| {
-        // Without a lock, a reader never meets a name that leads to nothing.
+        // Readers without the lock never see a name that points at nothing.
         scope.spawn(|| {
             for _ in 0..300 {
                 let listing = store.list().unwrap();
@@ -239,7 +239,7 @@ fn stores_made_at_the_same_time_are_one() {
 }
 
 #[test]
-fn removing_keeps_what_others_need() {
+fn removing_a_module_keeps_blobs_that_others_need() {
     let (_directory, store) = store();
     let empty = files_of(store.directory());
     let shared = wasm("i32.const 0");
@@ -271,7 +271,7 @@ fn a_directory_with_something_else_is_left_alone() {
 }
 
 #[test]
-fn a_wrong_index_is_an_error_with_its_place() {
+fn a_malformed_index_is_an_error_with_its_path() {
     let (_directory, store) = store();
     let path = store.directory().join("index.json");
     for bad in ["", "{", "[]", r#"{"schemaVersion":2,"manifests":[{"digest":"sha256:../.."}]}"#] {
@@ -283,7 +283,7 @@ fn a_wrong_index_is_an_error_with_its_place() {
 }
 
 #[test]
-fn what_other_tools_wrote_into_the_index_stays() {
+fn index_fields_of_other_tools_are_preserved() {
     let (_directory, store) = store();
     let path = store.directory().join("index.json");
     let foreign = format!(

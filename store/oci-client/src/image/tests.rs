@@ -1,4 +1,4 @@
-//! What is taken for a module, and what is not.
+//! Tests of manifests that contain a module, and of those that do not.
 
 use super::*;
 use module_store::Digest;
@@ -19,7 +19,7 @@ fn index(platforms: &[&str]) -> String {
         let (system, architecture) = platform.split_once('/').unwrap();
         let platform =
             format!(r#","platform":{{"os":"{system}","architecture":"{architecture}"}}"#);
-        // Each platform's is another manifest.
+        // Distinct manifests, one for each platform.
         let digest = Digest::of(platform.as_bytes());
         format!(r#"{{"mediaType":"{MANIFEST_TYPE}","digest":"{digest}","size":7{platform}}}"#)
     };
@@ -57,7 +57,7 @@ fn every_layout_of_a_module_is_read() {
 fn an_image_without_a_module_is_refused_with_its_layers() {
     assert!(says(&image(&[]), None).contains("it has the layers none"));
     assert!(says(&image(&["text/plain"]), None).contains("it has the layers text/plain;"));
-    // Which of two would be the module?
+    // Ambiguous: two layers are modules.
     assert!(
         says(&image(&["application/wasm", "application/wasm"]), None)
             .contains("application/wasm, application/wasm")
@@ -67,7 +67,7 @@ fn an_image_without_a_module_is_refused_with_its_layers() {
 }
 
 #[test]
-fn a_module_is_clear_whatever_lies_beside_it() {
+fn a_module_layer_is_found_beside_other_layers() {
     let read = |layers: &[&str]| match read(image(layers).as_bytes(), None) {
         Ok(Document::Image(found)) => (found.packing, found.is_all, found.layer.media_type),
         other => panic!("{other:?}"),
@@ -78,11 +78,11 @@ fn a_module_is_clear_whatever_lies_beside_it() {
     assert_eq!(read(&["text/markdown", wasm, tar]), (Packing::Plain, false, wasm.to_owned()));
     assert_eq!(read(&["text/markdown", tar]), (Packing::Tar, false, tar.to_owned()));
     let zstd = says(&image(&[&tar.replace("gzip", "zstd")]), None);
-    assert!(zstd.contains("tar+zstd, which is not read"), "{zstd}");
+    assert!(zstd.contains("tar+zstd, which is not supported"), "{zstd}");
 }
 
 #[test]
-fn what_of_an_index_may_lead_to_a_module_is_what_is_for_wasm_if_something_is() {
+fn entries_for_wasm_are_preferred_in_an_index() {
     let candidates = |platforms: &[&str]| match read(index(platforms).as_bytes(), Some(INDEX_TYPE))
     {
         Ok(Document::Index(entries)) => entries
@@ -100,7 +100,7 @@ fn what_of_an_index_may_lead_to_a_module_is_what_is_for_wasm_if_something_is() {
     assert_eq!(candidates(&["linux/unknown"]), ["linux/unknown"]);
     assert_eq!(candidates(&["unknown/unknown"]), Vec::<String>::new());
     assert_eq!(candidates(&[]), Vec::<String>::new());
-    // The same one twice is one.
+    // Duplicates count once.
     let twice = index(&["linux/amd64"]);
     let entry = &twice[twice.find('[').unwrap() + 1..twice.rfind(']').unwrap()];
     let twice = format!(r#"{{"schemaVersion":2,"manifests":[{entry},{entry}]}}"#);
@@ -108,7 +108,7 @@ fn what_of_an_index_may_lead_to_a_module_is_what_is_for_wasm_if_something_is() {
 }
 
 #[test]
-fn one_thing_said_two_ways_is_refused() {
+fn contradictory_types_are_refused() {
     let both = image(&["application/wasm"]).replace("\"layers\"", "\"manifests\":[],\"layers\"");
     assert_eq!(read(both.as_bytes(), None), Err(ImageError::Both));
     assert_eq!(

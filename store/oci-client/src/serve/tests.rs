@@ -1,4 +1,4 @@
-//! The pull API by its paths.
+//! Tests of the pull API by its paths.
 
 use super::*;
 use axum::body::to_bytes;
@@ -31,10 +31,10 @@ fn served() -> Served {
     Served { _directory: directory, store, module, image }
 }
 
-/// A caller is named by a header, and may have what is listed for him.
-fn may(parts: &Parts, module: &Digest) -> Result<(), NotYours> {
+/// Access control by a header that names the caller and lists its modules.
+fn may(parts: &Parts, module: &Digest) -> Result<(), AccessDenied> {
     let yours = parts.headers.get_all("may").iter().any(|may| *may == *module.to_string());
-    if yours { Ok(()) } else { Err(NotYours) }
+    if yours { Ok(()) } else { Err(AccessDenied) }
 }
 
 impl Served {
@@ -68,25 +68,25 @@ impl Served {
     }
 }
 
-/// Puts a module into the store when somebody asks for it.
+/// Access control that puts a module into the store when it is requested.
 struct Brings {
     store: Store,
     wanted: Mutex<Vec<Digest>>,
 }
 
 impl Access for Arc<Brings> {
-    fn may(&self, _: &Parts, _: &Digest) -> Result<(), NotYours> {
+    fn check(&self, _: &Parts, _: &Digest) -> Result<(), AccessDenied> {
         Ok(())
     }
 
-    fn want(&self, _: &Parts, module: &Digest) {
+    fn fetch_missing(&self, _: &Parts, module: &Digest) {
         self.wanted.lock().unwrap().push(*module);
         self.store.put(b"\0asm brought", &manifest("brought")).unwrap();
     }
 }
 
 #[tokio::test]
-async fn what_the_store_does_not_have_is_asked_for_once_and_served_when_it_came() {
+async fn a_missing_module_is_fetched_once_and_then_served() {
     let served = served();
     let wanted = Digest::of(b"\0asm brought");
     let brings = Arc::new(Brings { store: served.store.clone(), wanted: Mutex::default() });
@@ -97,7 +97,7 @@ async fn what_the_store_does_not_have_is_asked_for_once_and_served_when_it_came(
         let status = response.status();
         (status, to_bytes(response.into_body(), usize::MAX).await.unwrap())
     };
-    // What is there, and what names no module, is asked of nobody.
+    // Existing objects, and tags that name no module, are not requested elsewhere.
     for path in [format!("/v2/x/blobs/{}", served.module), "/v2/x/manifests/9.9.9".to_owned()] {
         ask(path).await;
     }
@@ -112,7 +112,7 @@ async fn what_the_store_does_not_have_is_asked_for_once_and_served_when_it_came(
 }
 
 #[tokio::test]
-async fn whoever_may_have_a_module_finds_it_its_image_and_its_signatures() {
+async fn access_to_a_module_includes_its_image_and_its_signatures() {
     let served = served();
     let me = [("may", &*served.module.to_string())];
     for path in served.paths() {
@@ -134,7 +134,7 @@ async fn whoever_may_have_a_module_finds_it_its_image_and_its_signatures() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_and_what_is_not_yours_are_one_answer() {
+async fn missing_and_forbidden_objects_get_the_same_response() {
     let served = served();
     let other = served.store.put(b"\0asm other", &manifest("nat")).unwrap();
     let absent = Digest::of(b"absent");
@@ -145,7 +145,8 @@ async fn what_is_not_there_and_what_is_not_yours_are_one_answer() {
     };
     let mut answers = BTreeSet::new();
     for path in served.paths() {
-        // Nobody, who may have another one, and who may have all that there is but asks for more.
+        // Callers without a name, with access to another module, and with access that requests a
+        // missing one.
         let nobody = served.ask("GET", &path, &[]).await;
         let stranger = served.ask("GET", &path, &[("may", &other.to_string())]).await;
         assert_eq!((nobody.0, &nobody.2), (StatusCode::NOT_FOUND, &stranger.2), "{path}");
@@ -161,7 +162,7 @@ async fn what_is_not_there_and_what_is_not_yours_are_one_answer() {
 }
 
 #[tokio::test]
-async fn whoever_asks_for_referrers_gets_an_empty_index_of_whatever_digest() {
+async fn referrers_of_any_digest_are_an_empty_index() {
     let served = served();
     let me = [("may", &*served.module.to_string())];
     let mut answers = Vec::new();
@@ -246,13 +247,13 @@ async fn nothing_can_be_put_in_and_paths_lead_nowhere_else() {
     ] {
         assert_eq!(served.ask("GET", path, &me).await.0, StatusCode::NOT_FOUND, "{path}");
     }
-    // A manifest is a blob, a module is no manifest.
+    // Manifests are available as blobs, but modules not as manifests.
     let path = format!("/v2/monitor/manifests/{}", served.module);
     assert_eq!(served.ask("GET", &path, &me).await.0, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
-async fn what_comes_into_the_store_is_served_at_once() {
+async fn a_new_module_is_served_at_once() {
     let served = served();
     let router = router(served.store.clone(), |_: &Parts, _: &Digest| Ok(()));
     let ask = async |path: &str| {

@@ -1,4 +1,4 @@
-//! Registries that keep to the rules: what comes out, what is asked, what is resumed.
+//! Registries that follow the specification: results, requests, resumption.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use oci_client::{
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use super::world::{Asked, Made, Reply, Way, World, made, signer};
+use super::world::{Delivery, Made, Received, Reply, World, made, signer};
 
 fn client(world: &Arc<World>, reference: &Reference) -> Client {
     let transport: Arc<dyn Transport> = world.clone();
@@ -58,7 +58,7 @@ async fn a_tag_is_resolved_once() {
     let mut times = 0;
     world.host("one.test", move |asked| {
         times += usize::from(asked.rest() == "manifests/latest");
-        // The tag moves on as soon as it was asked for.
+        // The tag points at another image as soon as it was requested.
         if times > 1 && asked.rest() == "manifests/latest" {
             return moved.clone();
         }
@@ -71,23 +71,24 @@ async fn a_tag_is_resolved_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_blob_that_breaks_off_goes_on_where_it_was() {
+async fn an_interrupted_blob_is_resumed() {
     let (world, made) = (Arc::new(World::default()), made("1.0.0"));
     let (answers, blob, wasm) =
         (made.answers(), format!("blobs/{}", made.digest), made.wasm.clone());
-    world.host("one.test", move |asked: &Asked| {
+    world.host("one.test", move |asked: &Received| {
         if asked.rest() != blob {
             return answers.get(asked.rest()).cloned().unwrap_or_else(|| Reply::status(404));
         }
         let from = asked.from();
         let reply = Reply::ok(&wasm[from..]);
         let range = format!("bytes {from}-{}/{}", wasm.len() - 1, wasm.len());
-        // Three quarters come in two halves, the rest at once.
-        let way = if from < wasm.len() / 2 + wasm.len() / 4 { Way::Half } else { Way::Whole };
+        // Three quarters arrive in two halves, the rest at once.
+        let delivery =
+            if from < wasm.len() / 2 + wasm.len() / 4 { Delivery::Half } else { Delivery::Whole };
         if from == 0 {
-            return reply.by(way);
+            return reply.by(delivery);
         }
-        Reply { status: 206, ..reply }.with("Content-Range", &range).by(way)
+        Reply { status: 206, ..reply }.with("Content-Range", &range).by(delivery)
     });
     let pulled = pulled(&world, "one.test/monitor").await.unwrap();
     assert_eq!(pulled.digest, made.digest);
@@ -102,14 +103,14 @@ async fn a_blob_that_breaks_off_goes_on_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_registry_that_knows_no_ranges_is_asked_for_all_again() {
+async fn without_ranges_a_blob_is_requested_again_as_a_whole() {
     let (world, made) = (Arc::new(World::default()), made("1.0.0"));
     let (answers, blob) = (made.answers(), format!("blobs/{}", made.digest));
     let mut has_broken = false;
     world.host("one.test", move |asked| {
         let reply = answers.get(asked.rest()).cloned().unwrap_or_else(|| Reply::status(404));
         if asked.rest() == blob && !std::mem::replace(&mut has_broken, true) {
-            return reply.by(Way::Half);
+            return reply.by(Delivery::Half);
         }
         reply
     });
@@ -117,7 +118,7 @@ async fn a_registry_that_knows_no_ranges_is_asked_for_all_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_registry_is_asked_again_after_a_while_and_not_for_ever() {
+async fn a_busy_registry_is_retried_a_bounded_number_of_times() {
     let (world, made) = (Arc::new(World::default()), made("1.0.0"));
     let answers = made.answers();
     let mut busy = 3;
@@ -139,7 +140,7 @@ async fn a_busy_registry_is_asked_again_after_a_while_and_not_for_ever() {
     assert_eq!(world.count() - before, oci_client::limits::ATTEMPTS_MAX as usize);
 }
 
-/// The token server of the registry, another host, wants a password.
+/// Registry with a token server on another host that requires a password.
 fn with_tokens(world: &World, made: &Made) {
     let answers = made.answers();
     world.host("one.test", move |asked| {
@@ -168,14 +169,14 @@ async fn a_token_is_bought_once_and_shown_to_the_registry_only() {
     let settings = Settings { credentials, ..Settings::default() };
     let client = Client::new(world.clone(), &reference.registry, settings);
     assert_eq!(pull(&client, &reference, None).await.unwrap().digest, made.digest);
-    let bought = |(host, _): &&(String, Asked)| host == "auth.test";
+    let bought = |(host, _): &&(String, Received)| host == "auth.test";
     assert_eq!(world.asked.lock().unwrap().iter().filter(bought).count(), 1);
     let error = pulled(&world, "one.test/monitor").await.unwrap_err();
     assert!(error.to_string().contains("there is no password for it"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redirect_is_followed_without_our_token_and_not_to_this_machine() {
+async fn a_redirect_is_followed_without_the_token_and_not_to_this_machine() {
     let (world, made) = (Arc::new(World::default()), made("1.0.0"));
     let (answers, blob) = (made.answers(), made.wasm.clone());
     let moved = format!("blobs/{}", made.digest);
@@ -238,7 +239,7 @@ async fn a_second_pull_needs_no_connection_and_the_token_goes_to_the_registry_al
         assert_eq!(asked.headers["authorization"], "Bearer of-the-node");
         assert_eq!(asked.headers["tamandua-hops"], "3");
     }
-    // Where a registry sends us on to, neither is shown.
+    // Neither token nor password is sent to the target of a redirect.
     world.host("node.test", |asked| {
         Reply::status(307).with("Location", &format!("https://other.test{}", asked.path))
     });
@@ -256,7 +257,7 @@ async fn a_second_pull_needs_no_connection_and_the_token_goes_to_the_registry_al
 }
 
 #[tokio::test(start_paused = true)]
-async fn mirrors_are_asked_until_one_has_it_and_the_one_that_is_down_rests() {
+async fn mirrors_are_asked_in_turn_and_a_failed_one_is_suspended() {
     let (world, made) = (Arc::new(World::default()), made("1.0.0"));
     world.answers("good.test", made.answers());
     world.host("empty.test", |_| Reply::status(404));
@@ -279,7 +280,7 @@ async fn mirrors_are_asked_until_one_has_it_and_the_one_that_is_down_rests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_push_sends_what_is_missing_and_the_name_last() {
+async fn a_push_sends_missing_blobs_and_the_name_last() {
     let (world, made) = (Arc::new(World::default()), made("1.0.0"));
     let has = Arc::new(Mutex::new(BTreeSet::new()));
     let there = Arc::clone(&has);

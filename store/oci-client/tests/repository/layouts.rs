@@ -1,5 +1,5 @@
-//! Images as other tools write them, each read out of a directory and pulled from a registry that
-//! has the same: both give the same module, or refuse for the same reason.
+//! Images in the forms of other tools, each read from a directory and pulled from a registry with
+//! the same content: both yield the same module, or the same refusal.
 //!
 //! The forms are those of docker buildx, oras, wasm-to-oci, and of what docker/buildx#1509,
 //! engineerd/wasm-to-oci#45, containerd/runwasi#1101 and higress-group/higress#4014 report.
@@ -29,7 +29,7 @@ const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+j
 const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
 
-/// A directory in OCI layout that is being made.
+/// Directory in OCI layout under construction.
 struct Layout(TempDir);
 
 impl Layout {
@@ -51,7 +51,7 @@ impl Layout {
         self.blob(document.to_string().as_bytes(), media_type)
     }
 
-    /// An image of these layers; `architecture` makes its manifest one of its own.
+    /// Adds an image of these layers; `architecture` makes its manifest distinct.
     fn image_for(&self, architecture: &str, layers: &[Value]) -> Value {
         let config = json!({"architecture": architecture, "os": "linux"});
         let config = self.document(&config, CONFIG);
@@ -65,7 +65,7 @@ impl Layout {
         self.image_for("amd64", layers)
     }
 
-    /// An artifact as oras writes it.
+    /// Adds an artifact in the form of oras.
     fn artifact(&self, layers: &[Value]) -> Value {
         let config = self.blob(b"{}", EMPTY);
         let manifest = json!({
@@ -95,7 +95,7 @@ impl Layout {
         self.blob(&gzip(&tar("plugin.wasm", wasm)), TAR_GZIP)
     }
 
-    /// Names an entry `v1`, the only one.
+    /// Makes an entry the only one, with the name `v1`.
     fn top(&self, entry: &Value) {
         let mut entry = entry.clone();
         entry["annotations"]["org.opencontainers.image.ref.name"] = json!("v1");
@@ -112,7 +112,7 @@ impl Layout {
     }
 }
 
-/// An entry for a platform.
+/// Sets the platform of an entry.
 fn on(mut entry: Value, system: &str, architecture: &str) -> Value {
     entry["platform"] = json!({"os": system, "architecture": architecture});
     entry
@@ -133,7 +133,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// What a registry with the content of a directory answers.
+/// Returns the responses of a registry with the content of a directory.
 fn answers(folder: &Path) -> HashMap<String, Reply> {
     let index: Value =
         serde_json::from_slice(&std::fs::read(folder.join("index.json")).unwrap()).unwrap();
@@ -157,23 +157,23 @@ fn answers(folder: &Path) -> HashMap<String, Reply> {
     answers
 }
 
-async fn pulled(layout: &Layout, place: &str) -> Result<Pulled, RepositoryError> {
+async fn pulled(layout: &Layout, suffix: &str) -> Result<Pulled, RepositoryError> {
     let world = Arc::new(World::default());
     world.answers("one.test", answers(layout.0.path()));
-    let reference: Reference = format!("one.test/monitor{place}").parse().unwrap();
+    let reference: Reference = format!("one.test/monitor{suffix}").parse().unwrap();
     let client = Client::new(world, &reference.registry, Settings::default());
     pull(&client, &reference, None).await
 }
 
-/// Both ways to the module that is named `v1`.
+/// Reads the module `v1` from the directory, and pulls it from a registry.
 async fn both(layout: &Layout) -> [Result<Pulled, RepositoryError>; 2] {
     [directory::read(&layout.store(), "v1"), pulled(layout, ":v1").await]
 }
 
-/// A case: its name, and what makes its entry of a module.
+/// Test case: its name, and a function that makes its entry from a module.
 type Case = (&'static str, fn(&Layout, &[u8]) -> Value);
 
-/// Images that hold the module, however they are wrapped.
+/// Images that contain the module, in all supported forms.
 const TAKEN: [Case; 19] = [
     ("buildx with provenance", |l, wasm| {
         let image = on(l.image(&[l.packed(wasm)]), "linux", "amd64");
@@ -267,7 +267,7 @@ async fn images_of_other_tools_are_taken_from_a_directory_as_from_a_registry() {
         for pulled in both(&layout).await {
             let pulled = pulled.unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(pulled.digest, Digest::of(&wasm), "{name}");
-            // It is kept, whatever it came in, and found by its digest.
+            // The module is stored, in any form, and found by its digest.
             let folder = TempDir::new().unwrap();
             let store = Store::open(folder.path()).unwrap();
             pulled.store(&store).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -341,7 +341,7 @@ async fn images_without_a_clear_module_are_refused_with_the_reason() {
                 image["size"] = json!(7);
                 l.index(&[image])
             }),
-            "and what leads to it says 7",
+            "but its descriptor says 7",
         ),
         (
             ("an image that is not there", |l, _| {
@@ -364,7 +364,7 @@ async fn images_without_a_clear_module_are_refused_with_the_reason() {
 #[tokio::test(start_paused = true)]
 async fn a_signature_of_any_of_the_indexes_counts_while_it_is_pulled() {
     let wasm = module("1.0.0");
-    // The image, the index in the index, and that one.
+    // The image, the nested index, and the outer index.
     for signed in 0..3 {
         let layout = Layout::new();
         let image = layout.image(&[layout.packed(&wasm)]);
@@ -380,14 +380,14 @@ async fn a_signature_of_any_of_the_indexes_counts_while_it_is_pulled() {
             let pulled = pulled.unwrap();
             assert_eq!(pulled.verified(&[signer(1)].into()).signers, [signer(1)].into());
             assert_eq!(pulled.image, digest);
-            // It is about the archive or the index, and so not about what is kept.
+            // The signature is about the archive or the index, so not about the stored image.
             assert!(!pulled.keeps_signatures() && pulled.own_signatures().is_empty());
         }
     }
 }
 
 #[test]
-fn the_images_of_a_directory_are_told_apart_by_their_names() {
+fn images_of_a_directory_are_distinguished_by_name() {
     let layout = Layout::new();
     let named = |version: &str, name: &str| {
         let mut image = layout.image(&[layout.packed(&module(version))]);
@@ -403,7 +403,7 @@ fn the_images_of_a_directory_are_told_apart_by_their_names() {
     assert_eq!(read("a:2").unwrap(), Digest::of(&module("2.0.0")));
     assert_eq!(read(&digest).unwrap(), Digest::of(&module("1.0.0")), "by the image's digest");
     assert_eq!(read(&digest[7..19]).unwrap(), Digest::of(&module("1.0.0")));
-    assert!(says("a").contains("'a' is not one module: the store has a:1, a:2"), "{}", says("a"));
+    assert!(says("a").contains("'a' matches several modules: a:1, a:2"), "{}", says("a"));
     assert!(says("").contains("has several modules: a:1, a:2"), "{}", says(""));
     assert!(says("b").contains("there is no module 'b'"), "{}", says("b"));
     layout.entries(&[]);

@@ -1,5 +1,5 @@
-//! Registries that lie, are slow, or are down: nothing wrong is accepted, and the time they cost is
-//! bounded.
+//! Malicious, slow and unavailable registries: wrong content is never accepted, and the time they
+//! cost is bounded.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use oci_client::{Client, Pulled, Reference, RepositoryError, Settings, pull};
 use testbase::Chance;
 use tokio::time::Instant;
 
-use super::world::{Made, Reply, Way, World, made, signer};
+use super::world::{Delivery, Made, Reply, World, made, signer};
 
-/// Pulls `one.test/monitor`, at the place that is named, from a registry of these answers.
-async fn ask(answers: HashMap<String, Reply>, place: &str) -> Result<Pulled, RepositoryError> {
+/// Pulls `one.test/monitor` at the given tag or digest from a registry with these responses.
+async fn ask(answers: HashMap<String, Reply>, suffix: &str) -> Result<Pulled, RepositoryError> {
     let world = Arc::new(World::default());
     world.answers("one.test", answers);
-    ask_world(&world, place).await
+    ask_world(&world, suffix).await
 }
 
-async fn ask_world(world: &Arc<World>, place: &str) -> Result<Pulled, RepositoryError> {
-    let reference: Reference = format!("one.test/monitor{place}").parse().unwrap();
+async fn ask_world(world: &Arc<World>, suffix: &str) -> Result<Pulled, RepositoryError> {
+    let reference: Reference = format!("one.test/monitor{suffix}").parse().unwrap();
     let client = Client::new(world.clone(), &reference.registry, Settings::default());
     let begin = Instant::now();
     let result = pull(&client, &reference, None).await;
@@ -30,7 +30,8 @@ async fn ask_world(world: &Arc<World>, place: &str) -> Result<Pulled, Repository
     result
 }
 
-/// Every answer in turn is changed; gives the errors, none of which may be missing.
+/// Pulls once for each response, which is changed; returns the errors, of which none may be
+/// missing.
 async fn each(
     made: &Made,
     is_changed: impl Fn(&str) -> bool,
@@ -52,8 +53,9 @@ async fn each(
     errors
 }
 
-/// What a pull by tag asks for: all but the configs, and the image by its digest.
-fn is_asked(made: &Made) -> impl Fn(&str) -> bool {
+/// Returns a filter of the paths that a pull by tag requests: all except the configs and the image
+/// by its digest.
+fn is_requested(made: &Made) -> impl Fn(&str) -> bool {
     let config = Digest::of(&made.documents.config).to_string();
     let other = Digest::of(&made.signature.config).to_string();
     let image = format!("manifests/{}", made.image());
@@ -64,7 +66,9 @@ fn is_asked(made: &Made) -> impl Fn(&str) -> bool {
 async fn one_byte_a_second_is_too_slow() {
     let made = made("1.0.0");
     let begin = Instant::now();
-    for (path, error) in each(&made, is_asked(&made), |reply| reply.clone().by(Way::Drip)).await {
+    for (path, error) in
+        each(&made, is_requested(&made), |reply| reply.clone().by(Delivery::Drip)).await
+    {
         assert!(matches!(error, RepositoryError::TooSlow { .. }), "{path}: {error}");
     }
     assert!(begin.elapsed() < TIME_MAX * 4, "{:?}", begin.elapsed());
@@ -73,7 +77,9 @@ async fn one_byte_a_second_is_too_slow() {
 #[tokio::test(start_paused = true)]
 async fn nothing_after_the_head_is_too_slow() {
     let made = made("1.0.0");
-    for (path, error) in each(&made, is_asked(&made), |reply| reply.clone().by(Way::Never)).await {
+    for (path, error) in
+        each(&made, is_requested(&made), |reply| reply.clone().by(Delivery::Never)).await
+    {
         assert!(matches!(error, RepositoryError::TooSlow { .. }), "{path}: {error}");
     }
 }
@@ -81,7 +87,9 @@ async fn nothing_after_the_head_is_too_slow() {
 #[tokio::test(start_paused = true)]
 async fn half_of_it_again_and_again_is_no_module() {
     let made = made("1.0.0");
-    for (path, error) in each(&made, is_asked(&made), |reply| reply.clone().by(Way::Half)).await {
+    for (path, error) in
+        each(&made, is_requested(&made), |reply| reply.clone().by(Delivery::Half)).await
+    {
         assert!(matches!(error, RepositoryError::Broken { .. }), "{path}: {error}");
     }
 }
@@ -93,7 +101,7 @@ async fn half_of_it_as_if_it_were_all_is_no_module() {
         body: reply.body[..reply.body.len() / 2].to_vec(),
         ..reply.clone()
     };
-    let is_blob = |path: &str| is_asked(&made)(path) && path.starts_with("blobs/");
+    let is_blob = |path: &str| is_requested(&made)(path) && path.starts_with("blobs/");
     for (path, error) in each(&made, is_blob, half).await {
         assert!(matches!(error, RepositoryError::Broken { .. }), "{path}: {error}");
     }
@@ -102,7 +110,8 @@ async fn half_of_it_as_if_it_were_all_is_no_module() {
 #[tokio::test(start_paused = true)]
 async fn an_endless_answer_ends_at_the_limit() {
     let made = made("1.0.0");
-    for (path, error) in each(&made, is_asked(&made), |reply| reply.clone().by(Way::Endless)).await
+    for (path, error) in
+        each(&made, is_requested(&made), |reply| reply.clone().by(Delivery::Endless)).await
     {
         let is_limit =
             matches!(error, RepositoryError::TooLarge { .. } | RepositoryError::Longer { .. });
@@ -115,11 +124,11 @@ async fn a_head_that_does_not_end_and_one_that_never_comes_are_given_up() {
     let made = made("1.0.0");
     let long = "x".repeat(1 << 20);
     let huge = |reply: &Reply| reply.clone().with("X-Long", &long);
-    for (path, error) in each(&made, is_asked(&made), huge).await {
+    for (path, error) in each(&made, is_requested(&made), huge).await {
         assert!(matches!(error, RepositoryError::Broken { .. }), "{path}: {error}");
     }
     let many = |reply: &Reply| (0..1000).fold(reply.clone(), |reply, _| reply.with("X-Many", "1"));
-    each(&made, is_asked(&made), many).await;
+    each(&made, is_requested(&made), many).await;
 
     let world = Arc::new(World::default());
     let error = ask_world(&world, "").await.unwrap_err();
@@ -156,21 +165,21 @@ async fn redirects_in_a_loop_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_bytes_under_a_digest_are_refused_whatever_the_header_says() {
+async fn other_bytes_under_a_digest_are_refused_despite_any_header() {
     let (made, other) = (made("1.0.0"), made_other());
     let image = made.image().to_string();
-    for place in [format!("@{image}"), String::new()] {
-        // The other version's image, said to be this one.
+    for suffix in [format!("@{image}"), String::new()] {
+        // Image of the other version, stated to be this one.
         let mut answers = made.answers();
         for path in [format!("manifests/{image}"), "manifests/latest".into()] {
             let lie = Reply::ok(&other.documents.image).with("Docker-Content-Digest", &image);
             answers.insert(path, lie.with("Content-Type", MANIFEST_TYPE));
         }
         answers.insert(format!("blobs/{}", other.digest), Reply::ok(&other.wasm));
-        let error = ask(answers, &place).await.unwrap_err();
+        let error = ask(answers, &suffix).await.unwrap_err();
         assert!(matches!(error, RepositoryError::OtherBytes { .. }), "{error}");
     }
-    // A layer with the right digest in the manifest and other bytes of the same length.
+    // Layer with the right digest in the manifest, and other bytes of the same length.
     let mut answers = made.answers();
     answers.insert(format!("blobs/{}", made.digest), Reply::ok(&other.wasm));
     assert_eq!(made.wasm.len(), other.wasm.len());
@@ -183,9 +192,9 @@ fn made_other() -> Made {
 }
 
 #[tokio::test(start_paused = true)]
-async fn signatures_of_another_module_are_none_of_this_one() {
+async fn signatures_of_another_module_do_not_count() {
     let (made, other) = (made("1.0.0"), made_other());
-    // The tag leads to the other module, and its signatures are this one's.
+    // The tag points at the other module, with the signatures of this one.
     let mut answers = other.answers();
     for (path, reply) in made.answers() {
         answers.entry(path).or_insert(reply);
@@ -210,7 +219,7 @@ async fn manifests_that_lead_nowhere_or_round_and_round_are_refused() {
             r#"{{"schemaVersion":2,"manifests":[{{"mediaType":"{kind}","digest":"{digest}","size":{size}}}]}}"#
         )
     };
-    // Indexes in indexes, one more than are followed.
+    // Indexes nested one level deeper than is followed.
     let mut nested = vec![index(&made.image(), made.documents.image.len())];
     for _ in 0..INDEX_DEPTH_MAX {
         let last = nested.last().unwrap();
@@ -223,8 +232,8 @@ async fn manifests_that_lead_nowhere_or_round_and_round_are_refused() {
     let big = r#"{"schemaVersion":2,"config":{"mediaType":"x","digest":"D","size":1},"layers":[{"mediaType":"application/wasm","digest":"D","size":18446744073709551615}]}"#;
     let big = big.replace('D', &made.digest.to_string());
     for (manifest, says) in [
-        (deepest.as_str(), "leads to more than is looked at"),
-        (&lying, "and what leads to it says"),
+        (deepest.as_str(), "leads to too many manifests"),
+        (&lying, "but its descriptor says"),
         (&deep, "cannot be read"),
         (&huge, "longer than"),
         (&big, "longer than"),
@@ -249,8 +258,8 @@ async fn a_token_server_that_lies_gives_no_token() {
     };
     for (answer, says) in [
         (Reply::ok(b"{}"), "no token"),
-        (Reply::ok(b"{}").by(Way::Never), "too slow"),
-        (Reply::ok(b"").by(Way::Endless), "longer than"),
+        (Reply::ok(b"{}").by(Delivery::Never), "too slow"),
+        (Reply::ok(b"").by(Delivery::Endless), "longer than"),
         (Reply::status(500), "answered 500"),
         (Reply::status(302).with("Location", "https://auth.test/token"), "answered 302"),
     ] {
@@ -267,7 +276,7 @@ async fn a_token_server_that_lies_gives_no_token() {
     assert!(error.to_string().contains("not encrypted"), "{error}");
 }
 
-/// One lie: bytes changed, cut, doubled, of another answer, another status, another header.
+/// Applies a random lie: bytes changed, truncated or doubled, another response, status or header.
 fn lie(chance: &mut Chance, reply: &mut Reply, others: &[Reply]) {
     let length = reply.body.len();
     match chance.index(9) {
@@ -285,15 +294,14 @@ fn lie(chance: &mut Chance, reply: &mut Reply, others: &[Reply]) {
             let values = [MANIFEST_TYPE, "bytes 0-1/2", "sha256:00", "/v2/", "text/html"];
             *reply = reply.clone().with(headers[chance.index(4)], values[chance.index(5)]);
         }
-        _ => reply.way = [Way::Half, Way::Drip, Way::Never][chance.index(3)],
+        _ => reply.delivery = [Delivery::Half, Delivery::Drip, Delivery::Never][chance.index(3)],
     }
 }
 
-/// 10,000 registries that lie in one to three of their answers; 1,000,000 under `TAM_SOAK`. One
-/// may serve another module under the tag, which is what a tag is; with the digest or the
-/// signature it may not.
+/// Tests 10,000 registries that lie in one to three responses; 1,000,000 under `TAM_SOAK`. A tag
+/// may point at another module, as its definition allows; a digest or a signature may not.
 #[tokio::test(start_paused = true)]
-async fn of_ten_thousand_lies_none_is_accepted() {
+async fn no_lie_of_ten_thousand_registries_is_accepted() {
     let count = if std::env::var_os("TAM_SOAK").is_some() { 1_000_000 } else { 10_000 };
     let (good, other) = (made("1.0.0"), made_other());
     let mut chance = Chance(1);
@@ -310,13 +318,13 @@ async fn of_ten_thousand_lies_none_is_accepted() {
             let path = &paths[chance.index(paths.len())];
             lie(&mut chance, answers.get_mut(path).unwrap(), &others);
         }
-        let place = if number % 2 == 0 { format!("@{}", good.image()) } else { String::new() };
-        match ask(answers, &place).await {
+        let suffix = if number % 2 == 0 { format!("@{}", good.image()) } else { String::new() };
+        match ask(answers, &suffix).await {
             Err(_) => refused += 1,
             Ok(pulled) => {
                 let is_known = [&good, &other].iter().any(|made| made.digest == pulled.digest);
                 assert!(is_known && Digest::of(&pulled.wasm) == pulled.digest, "lie {number}");
-                assert!(place.is_empty() || pulled.digest == good.digest, "lie {number}");
+                assert!(suffix.is_empty() || pulled.digest == good.digest, "lie {number}");
                 let signers = pulled.verified(&known).signers;
                 let image = if pulled.digest == good.digest { good.image() } else { other.image() };
                 assert!(signers.is_empty() || pulled.image == image, "lie {number}");
@@ -332,10 +340,10 @@ async fn of_ten_thousand_lies_none_is_accepted() {
 async fn a_registry_that_is_slow_everywhere_costs_no_more_than_the_time_there_is() {
     let (world, made) = (Arc::new(World::default()), made("1.0.0"));
     let answers = made.answers();
-    // Each answer comes at the last moment that is allowed, and is too short.
+    // Each response arrives at the last permitted moment, and is too short.
     world.host("one.test", move |asked| {
         let reply = answers.get(asked.rest()).cloned().unwrap_or_else(|| Reply::status(404));
-        reply.by(Way::Drip)
+        reply.by(Delivery::Drip)
     });
     let reference: Reference = "one.test/monitor".parse().unwrap();
     let settings = Settings { time_max: Duration::from_secs(15), ..Settings::default() };

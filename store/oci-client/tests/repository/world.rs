@@ -1,4 +1,4 @@
-//! Registries in memory: one host each, a function that answers, and bodies that misbehave.
+//! Simulated registries in memory: one function per host that responds, and bodies that misbehave.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,7 +12,7 @@ use oci_client::http::{Connected, Connecting, Forbidden, Reach, Target, Transpor
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use trust::{ImageDigest, SecretKey, Seed, Signature, Signer};
 
-/// A module that is valid, of this version.
+/// Returns a valid module of this version.
 pub fn module(version: &str) -> Vec<u8> {
     let manifest = format!("abi = 1\nname = \"monitor\"\nversion = \"{version}\"\nwindow = 64\n");
     let text = r#"(module (memory (export "memory") 1 1)
@@ -41,7 +41,7 @@ pub fn signer(byte: u8) -> Signer {
     key(byte).public().into()
 }
 
-/// A module with its documents and one signature.
+/// Module with its documents and one signature.
 pub struct Made {
     pub wasm: Vec<u8>,
     pub digest: Digest,
@@ -65,7 +65,7 @@ impl Made {
         self.documents.entry.digest
     }
 
-    /// What a registry answers to each path under `/v2/monitor/`.
+    /// Returns a registry's responses to each path under `/v2/monitor/`.
     pub fn answers(&self) -> HashMap<String, Reply> {
         let mut answers = HashMap::new();
         let manifest = |bytes: &[u8]| Reply::ok(bytes).with("Content-Type", MANIFEST_TYPE);
@@ -87,15 +87,15 @@ impl Made {
     }
 }
 
-/// How a body comes.
+/// Delivery of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Delivery {
     Whole,
-    /// The connection ends after half of it.
+    /// Connection closed after half of it.
     Half,
-    /// One byte a second.
+    /// Slow delivery: one byte a second.
     Drip,
-    /// Again and again.
+    /// Repeated endlessly.
     Endless,
     /// Nothing after the head.
     Never,
@@ -106,12 +106,12 @@ pub struct Reply {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
-    pub way: Way,
+    pub delivery: Delivery,
 }
 
 impl Reply {
     pub fn ok(body: &[u8]) -> Self {
-        Self { status: 200, headers: Vec::new(), body: body.to_vec(), way: Way::Whole }
+        Self { status: 200, headers: Vec::new(), body: body.to_vec(), delivery: Delivery::Whole }
     }
 
     pub fn status(status: u16) -> Self {
@@ -123,59 +123,59 @@ impl Reply {
         self
     }
 
-    pub fn by(self, way: Way) -> Self {
-        Self { way, ..self }
+    pub fn by(self, delivery: Delivery) -> Self {
+        Self { delivery, ..self }
     }
 }
 
-/// A request as it came.
+/// Request as received.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct Received {
     pub method: String,
     pub path: String,
     pub headers: HashMap<String, String>,
 }
 
-impl Asked {
-    /// The path behind `/v2/monitor/`.
+impl Received {
+    /// Returns the path after `/v2/monitor/`.
     pub fn rest(&self) -> &str {
         self.path.strip_prefix("/v2/monitor/").unwrap_or(&self.path)
     }
 
-    /// The first byte that is wanted.
+    /// Returns the first byte of the requested range.
     pub fn from(&self) -> usize {
         let range = self.headers.get("range").and_then(|range| range.strip_prefix("bytes="));
         range.and_then(|range| range.trim_end_matches('-').parse().ok()).unwrap_or(0)
     }
 }
 
-type Handler = Box<dyn FnMut(&Asked) -> Reply + Send>;
+type Handler = Box<dyn FnMut(&Received) -> Reply + Send>;
 
-/// Hosts by name. Whoever is not there is down.
+/// Hosts by name. Names without a host do not respond.
 #[derive(Default)]
 pub struct World {
     hosts: Mutex<HashMap<String, Arc<Mutex<Handler>>>>,
-    pub asked: Arc<Mutex<Vec<(String, Asked)>>>,
+    pub asked: Arc<Mutex<Vec<(String, Received)>>>,
     pub reaches: Arc<Mutex<Vec<(String, Reach)>>>,
-    /// Hosts that are not beyond this machine.
+    /// Hosts on this machine or its network; all others are remote.
     near: Mutex<HashMap<String, Peer>>,
 }
 
 impl World {
-    pub fn host(&self, name: &str, handler: impl FnMut(&Asked) -> Reply + Send + 'static) {
+    pub fn host(&self, name: &str, handler: impl FnMut(&Received) -> Reply + Send + 'static) {
         let handler: Handler = Box::new(handler);
         self.hosts.lock().unwrap().insert(name.to_owned(), Arc::new(Mutex::new(handler)));
     }
 
-    /// A host that answers these, and 404 to all else.
+    /// Adds a host with these responses, and 404 for all other paths.
     pub fn answers(&self, name: &str, answers: HashMap<String, Reply>) {
         self.host(name, move |asked| {
             answers.get(asked.rest()).cloned().unwrap_or_else(|| Reply::status(404))
         });
     }
 
-    /// From now on a host's name leads to this machine, its link, or beyond.
-    pub fn lies(&self, name: &str, at: Peer) {
+    /// Changes the network distance of a host from now on.
+    pub fn move_host(&self, name: &str, at: Peer) {
         self.near.lock().unwrap().insert(name.to_owned(), at);
     }
 
@@ -207,20 +207,20 @@ impl Transport for World {
 async fn serve(
     mut stream: DuplexStream,
     handler: Arc<Mutex<Handler>>,
-    log: Arc<Mutex<Vec<(String, Asked)>>>,
+    log: Arc<Mutex<Vec<(String, Received)>>>,
     host: String,
 ) {
     while let Some(asked) = read(&mut stream).await {
         log.lock().unwrap().push((host.clone(), asked.clone()));
         let reply = handler.lock().unwrap()(&asked);
-        // A client that has heard enough goes away.
+        // The client may close the connection early.
         if answer(&mut stream, &asked, reply).await.is_err() {
             return;
         }
     }
 }
 
-async fn read(stream: &mut DuplexStream) -> Option<Asked> {
+async fn read(stream: &mut DuplexStream) -> Option<Received> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
@@ -237,16 +237,16 @@ async fn read(stream: &mut DuplexStream) -> Option<Asked> {
     let length = headers.get("content-length").map_or(0, |text| text.parse().unwrap());
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.ok()?;
-    Some(Asked { method, path, headers })
+    Some(Received { method, path, headers })
 }
 
-async fn answer(stream: &mut DuplexStream, asked: &Asked, reply: Reply) -> io::Result<()> {
+async fn answer(stream: &mut DuplexStream, asked: &Received, reply: Reply) -> io::Result<()> {
     let mut head = format!("HTTP/1.1 {} X\r\n", reply.status);
     let has_length = reply.headers.iter().any(|(name, _)| name == "Content-Length");
     for (name, value) in &reply.headers {
         head += &format!("{name}: {value}\r\n");
     }
-    if reply.way == Way::Endless {
+    if reply.delivery == Delivery::Endless {
         head += "Transfer-Encoding: chunked\r\n";
     } else if !has_length {
         head += &format!("Content-Length: {}\r\n", reply.body.len());
@@ -256,24 +256,24 @@ async fn answer(stream: &mut DuplexStream, asked: &Asked, reply: Reply) -> io::R
     if asked.method == "HEAD" {
         return Ok(());
     }
-    match reply.way {
-        Way::Whole => stream.write_all(&reply.body).await,
-        Way::Half => {
+    match reply.delivery {
+        Delivery::Whole => stream.write_all(&reply.body).await,
+        Delivery::Half => {
             stream.write_all(&reply.body[..reply.body.len() / 2]).await?;
             Err(io::ErrorKind::BrokenPipe.into())
         }
-        Way::Drip => {
+        Delivery::Drip => {
             for byte in reply.body {
                 stream.write_all(&[byte]).await?;
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             Ok(())
         }
-        Way::Endless => loop {
+        Delivery::Endless => loop {
             stream.write_all(format!("{:x}\r\n", 4096).as_bytes()).await?;
             stream.write_all(&[b' '; 4096]).await?;
             stream.write_all(b"\r\n").await?;
         },
-        Way::Never => std::future::pending().await,
+        Delivery::Never => std::future::pending().await,
     }
 }

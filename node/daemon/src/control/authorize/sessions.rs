@@ -17,8 +17,8 @@ use crate::control::sessions::{Promise, no_session, port_rate, to_create, to_set
 use api::{ErrorCode, SessionChange, SessionRequest};
 use node::{Owner, Session};
 use session::Reservation;
-use trust::ask::Amounts;
-use trust::{Ask, Operation};
+use trust::request::Amounts;
+use trust::{AccessRequest, Operation};
 use units::Name;
 
 /// Checks a request for a new session.
@@ -48,7 +48,7 @@ pub(super) fn remove_session(asker: &Asker<'_>, name: &str, cascade: bool) -> An
 /// Returns a session that is there and that the client may change.
 fn session<'a>(asker: &'a Asker<'_>, name: &str) -> Answer<&'a Session> {
     let operation = Operation::Session;
-    asker.check(&Ask::to(operation))?;
+    asker.check(&AccessRequest::to(operation))?;
     let named = Name::new(name).ok();
     let found = named.and_then(|name| asker.state.node.session(&name));
     match found {
@@ -97,7 +97,7 @@ fn all_in(asker: &Asker<'_>, session: &Name) -> Answer<()> {
 fn check_promise(asker: &Asker<'_>, promise: &Promise) -> Answer<()> {
     let session = Some(promise.session.to_string());
     let amounts = reserved_with(asker, promise);
-    asker.check(&Ask { session, amounts, ..Ask::to(Operation::Session) })
+    asker.check(&AccessRequest { session, amounts, ..AccessRequest::to(Operation::Session) })
 }
 
 fn reserved_with(asker: &Asker<'_>, promise: &Promise) -> Amounts {

@@ -11,7 +11,7 @@ use ::node::state::CellState;
 use api::{NodeInfo, PortInfo, SCHEMA_VERSION, SessionInfo};
 use session::PERIOD_MIN;
 use session::admission::ONE_CORE_PERIOD_MIN;
-use session::below::Speed;
+use session::in_kernel::Speed;
 use units::Nanos;
 
 /// Returns what a client may see of the node.

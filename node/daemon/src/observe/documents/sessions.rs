@@ -8,7 +8,7 @@ use crate::observe::view::View;
 use crate::sessions::Usage;
 use ::node::Session;
 use ::session::admission::Left;
-use ::session::below::Speed;
+use ::session::in_kernel::Speed;
 use ::session::memory::{Account, Use};
 use api::{
     LeftInfo, MemoryUse, SCHEMA_VERSION, SendUse, SessionCounts, SessionDetails, SessionList,

@@ -1,4 +1,4 @@
-//! Signatures in a store: found with their module, kept, damaged, removed.
+//! Tests of signatures in a store: found with their module, stored, damaged, removed.
 
 use std::fs;
 
@@ -22,7 +22,7 @@ fn manifest(name: &str) -> Manifest {
         .unwrap()
 }
 
-/// A store with one module, the module, and its image.
+/// Makes a store with one module; returns the module's digest and its image's.
 fn store() -> (TempDir, Store, Digest, Digest) {
     let directory = TempDir::new().unwrap();
     let store = Store::open(directory.path()).unwrap();
@@ -49,7 +49,7 @@ fn a_module_is_read_with_all_its_signers() {
     assert_eq!(read.verified.signers, known);
     assert_eq!(read.verified.strangers, [signer(3)].into());
     assert_eq!(store.signatures(&image).unwrap().len(), 3);
-    // A signature is no module, and no module is missing.
+    // Signatures are not listed as modules.
     let listing = store.list().unwrap();
     assert_eq!((listing.modules.len(), listing.refused.len()), (1, 0));
     assert_eq!(store.resolve("monitor").unwrap(), module);
@@ -77,7 +77,7 @@ fn every_flipped_byte_of_a_signed_module_and_its_documents_is_refused() {
     for file in fs::read_dir(directory.path().join("blobs/sha256")).unwrap() {
         let path = file.unwrap().path();
         let bytes = fs::read(&path).unwrap();
-        // A config says nothing that is signed, and nothing that is run.
+        // The config is neither signed nor run.
         let is_config = String::from_utf8_lossy(&bytes).starts_with("{\"architecture\"");
         for at in (0..bytes.len()).filter(|_| !is_config) {
             let mut changed = bytes.clone();
@@ -95,7 +95,7 @@ fn every_flipped_byte_of_a_signed_module_and_its_documents_is_refused() {
 }
 
 #[test]
-fn what_is_run_are_the_bytes_that_were_hashed() {
+fn the_bytes_returned_are_those_that_were_hashed() {
     let (directory, store, module, image) = store();
     sign(&store, &image, 1);
     let read = store.verified(&module, &[signer(1)].into()).unwrap();
@@ -117,7 +117,7 @@ fn signatures_go_with_their_module() {
 }
 
 #[test]
-fn what_other_tools_wrote_beside_their_signature_stays() {
+fn fields_of_other_tools_beside_a_signature_are_preserved() {
     let (_directory, store, _, image) = store();
     sign(&store, &image, 1);
     let mut there = signature_image(&store.directory, &image).unwrap().unwrap();
@@ -151,7 +151,7 @@ fn an_image_of_another_tool_keeps_its_digest_and_its_signatures() {
 }
 
 #[test]
-fn a_catalogue_says_which_module_each_blob_belongs_to() {
+fn a_catalogue_maps_each_blob_to_its_module() {
     let (_directory, store, module, image) = store();
     let before = store.directory.stamp().unwrap();
     sign(&store, &image, 1);
@@ -176,16 +176,16 @@ fn one_more_module_does_not_have_the_others_read_again() {
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, b"{}").unwrap();
     let second = store.put(b"\0asm second", &manifest("second")).unwrap();
-    // What the digest stands for cannot have changed.
+    // Immutable: a digest names the same content for ever.
     let catalogue = store.catalogue().unwrap();
     assert!([module, second].iter().all(|it| catalogue.blob(it).is_some()));
     assert_eq!(store.images_of(&module).unwrap(), [image].into());
-    // Who reads everything sees what lies there.
+    // Full reads see the files on disk.
     assert_eq!(store.list().unwrap().refused.len(), 1);
     let anew = Store::open(directory.path()).unwrap();
     assert!(anew.catalogue().unwrap().blob(&module).is_none(), "a damaged image is left out");
     std::fs::write(&file, bytes).unwrap();
-    // What another process writes is there, too.
+    // Changes by another process are visible as well.
     anew.remove(&second).unwrap();
     let catalogue = store.catalogue().unwrap();
     assert!(catalogue.blob(&module).is_some() && catalogue.blob(&second).is_none());

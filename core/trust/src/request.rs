@@ -1,4 +1,4 @@
-//! What somebody wants to do, in the dimensions in which a grant can be narrow.
+//! Access requests: the rights that one API request needs, in the dimensions of a grant.
 
 use crate::dimension::{Dimension, Kind};
 use crate::signer::Signer;
@@ -7,33 +7,34 @@ use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What is done, by the API's endpoints.
+/// Operation of the API, by groups of endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
-    /// See: services, rules, counters, events, why.
+    /// Read services, rules, counters, events and explanations.
     Read,
-    /// Put a module in the node's store.
+    /// Upload a module to the node's store.
     Store,
-    /// Start a service, or another version of it.
+    /// Start a service, or replace its version.
     Deploy,
     /// Stop a service.
     Remove,
     /// Have a service run at another level.
     Move,
-    /// Give a service a control message.
+    /// Send a control message to a service.
     Message,
     /// Add and remove rules.
     Rule,
-    /// Have copies of packets.
+    /// Receive copies of packets.
     Capture,
-    /// Make, change and remove sessions.
+    /// Create, change and remove sessions.
     Session,
-    /// What concerns everybody: the desired state, the BPF switch, the daemon's place, tokens.
+    /// Change what concerns all principals: the desired state, the BPF switch, the daemon itself,
+    /// tokens.
     Administer,
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 10] = [
         Self::Read,
         Self::Store,
@@ -47,7 +48,7 @@ impl Operation {
         Self::Administer,
     ];
 
-    /// As it stands in tokens and on the command line.
+    /// Returns the name in tokens and on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -64,7 +65,7 @@ impl Operation {
         }
     }
 
-    /// By its name.
+    /// Returns the operation of a name.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|operation| operation.name() == name)
@@ -77,41 +78,41 @@ impl fmt::Display for Operation {
     }
 }
 
-/// The module of a request, as a node has verified it.
+/// Module of a request, as the node has verified it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModuleAsk {
-    /// SHA-256 of its bytes.
+pub struct RequestedModule {
+    /// SHA-256 of the module's bytes.
     pub digest: [u8; 32],
-    /// By its manifest.
+    /// Name in its manifest.
     pub name: String,
-    /// Whose signature of it is good.
+    /// Signers whose signatures of it are valid.
     pub signers: BTreeSet<Signer>,
-    /// What it is to be; `None` where it is read and does not run.
+    /// Kind of service it is to become; `None` if it is read and not run.
     pub kind: Option<Kind>,
 }
 
-/// Everything that one request wants. What it does not touch is empty.
+/// Rights that one request needs. A dimension that the request does not touch is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
-    /// What is done.
+pub struct AccessRequest {
+    /// Operation requested.
     pub operation: Operation,
-    /// To whose services and rules.
+    /// Session that owns the services and rules.
     pub session: Option<String>,
-    /// With which module.
-    pub module: Option<ModuleAsk>,
-    /// At all of these.
+    /// Module to be used.
+    pub module: Option<RequestedModule>,
+    /// Levels requested; all of them have to be granted.
     pub levels: BTreeSet<Level>,
     /// Host functions that the module imports.
     pub functions: BTreeSet<String>,
-    /// Traffic that rules match: all of these prefixes. A rule without any is about `0.0.0.0/0`
-    /// and `::/0`.
+    /// Prefixes that rules match; all of them have to be granted. A rule without prefixes needs
+    /// `0.0.0.0/0` and `::/0`.
     pub traffic: BTreeSet<IpNet>,
-    /// What the session would have afterwards, of each resource that the request changes.
+    /// Amounts that the session would have afterwards, of each resource that the request changes.
     pub amounts: Amounts,
 }
 
-impl Ask {
-    /// One that touches nothing.
+impl AccessRequest {
+    /// Makes a request for an operation that touches no other dimension.
     #[must_use]
     pub const fn to(operation: Operation) -> Self {
         Self {
@@ -126,16 +127,16 @@ impl Ask {
     }
 }
 
-/// Resources that have a ceiling, in the order of [`RESOURCES`].
+/// Amounts of the resources that have a ceiling, in the order of [`RESOURCES`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amounts(pub [Option<u64>; RESOURCES.len()]);
 
 impl Amounts {
-    /// None.
+    /// No amounts.
     pub const NONE: Self = Self([None; RESOURCES.len()]);
 }
 
-/// Resource and unit.
+/// Resources that have a ceiling, with their units.
 pub const RESOURCES: [(&str, &str); 4] = [
     ("services", "services"),
     ("cpu", "parts of a million of one core"),
@@ -143,12 +144,12 @@ pub const RESOURCES: [(&str, &str); 4] = [
     ("bandwidth", "bits per second"),
 ];
 
-/// A right that a request would need.
+/// Right that a request needs and a grant lacks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Missing {
-    /// In which dimension.
+    /// Dimension of the right.
     pub dimension: Dimension,
-    /// What of it.
+    /// Missing value in that dimension.
     pub what: String,
 }
 

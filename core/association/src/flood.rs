@@ -1,49 +1,50 @@
-//! What strangers may cost: computations per second, and places per address prefix.
+//! Limits of the load that unauthenticated senders can cause: computations per second, and entries
+//! per address prefix.
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use units::Nanos;
 
-/// Diffie-Hellman computations per second, for all handshakes together.
+/// Budget of Diffie-Hellman computations per second for all handshakes together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget(pub u32);
 
 const SECOND: u64 = 1_000_000_000;
 
-/// How a handshake's messages count, in computations of X25519 or what takes as long: an
-/// ephemeral key, two shared secrets, and a signature for message 1; two secrets and a signature
-/// to verify for message 2, then one secret and a signature to make; one secret and a signature
-/// to verify for message 3.
+/// Cost of handling a handshake message, in computations of X25519 or of equal time: for message 1
+/// an ephemeral key, two shared secrets and a signature; for message 2 two shared secrets and a
+/// signature to verify, then one secret and a signature to make; for message 3 one secret and a
+/// signature to verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Work {
-    /// Message 1 was received.
+    /// Message 1, handled by the responder.
     Initiation = 4,
-    /// Message 2 was.
+    /// Message 2, handled by the initiator.
     Answer = 5,
-    /// Message 3 was.
+    /// Message 3, handled by the responder.
     Finish = 2,
 }
 
-/// A bucket of computations that fills by time and holds one second's.
+/// Token bucket of computations that holds one second's budget.
 #[derive(Debug)]
 pub struct Bucket {
     budget: u64,
-    /// In billionths of a computation.
+    /// Tokens, in billionths of a computation.
     level: u64,
     filled: Nanos,
 }
 
 impl Bucket {
     pub fn new(now: Nanos, budget: Budget) -> Self {
-        // One handshake must fit, whatever somebody says.
+        // One whole handshake has to fit, whatever the configuration says.
         let budget = u64::from(budget.0.max(4 * Work::Answer as u32));
         Self { budget, level: budget * SECOND, filled: now }
     }
 
-    /// Takes what this work takes, if it is there. A quarter of the bucket is kept for
-    /// handshakes that have begun, so that new ones never keep those from their end.
+    /// Takes the tokens for this work if they are there. A quarter of the bucket is reserved for
+    /// handshakes in progress, so that new ones cannot prevent their completion.
     pub fn take(&mut self, now: Nanos, work: Work) -> bool {
         self.fill(now);
         let cost = u64::from(work as u32) * SECOND;
@@ -55,7 +56,7 @@ impl Bucket {
         is_there
     }
 
-    /// Whether more than half of it was taken.
+    /// Returns true if less than half of the tokens are left.
     pub fn is_low(&mut self, now: Nanos) -> bool {
         self.fill(now);
         self.level < self.full() / 2
@@ -72,37 +73,38 @@ impl Bucket {
     }
 }
 
-/// Half-open handshakes of one prefix whose sender has not shown that he receives there: a
-/// second of a small office's. Beyond, a cookie is asked for.
+/// Largest number of half-open handshakes per prefix without proof of the source address: one
+/// second's load of a small office. Beyond it cookies are required.
 pub const UNPROVEN_PER_PREFIX_MAX: usize = 8;
-/// Half-open handshakes of one prefix in all. Those who can be asked for cookies have a share
-/// that those who forge addresses cannot take.
+/// Largest number of half-open handshakes per prefix in all. Initiators with cookies have a part of
+/// it that forged addresses cannot take.
 pub const HALF_OPEN_PER_PREFIX_MAX: usize = 32;
-/// Associations that one prefix asked for: clients behind one address, or one customer's site.
+/// Largest number of associations initiated from one prefix: clients behind one address, or one
+/// customer's site.
 pub const ASSOCIATIONS_PER_PREFIX_MAX: usize = 256;
 
-/// What the senders of one prefix have.
+/// Number of entries of one prefix, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct PrefixCounts {
     pub unproven: usize,
     pub half_open: usize,
     pub associations: usize,
 }
 
-/// Of each prefix that has something.
+/// Entry counts of each prefix with at least one entry.
 #[derive(Debug, Default)]
-pub struct Prefixes(BTreeMap<IpNet, Places>);
+pub struct Prefixes(BTreeMap<IpNet, PrefixCounts>);
 
 impl Prefixes {
-    pub fn of(&self, address: IpAddr) -> Places {
+    pub fn of(&self, address: IpAddr) -> PrefixCounts {
         self.0.get(&prefix(address)).copied().unwrap_or_default()
     }
 
-    pub fn change(&mut self, address: IpAddr, change: impl FnOnce(&mut Places)) {
+    pub fn change(&mut self, address: IpAddr, change: impl FnOnce(&mut PrefixCounts)) {
         let prefix = prefix(address);
-        let places = self.0.entry(prefix).or_default();
-        change(places);
-        if *places == Places::default() {
+        let counts = self.0.entry(prefix).or_default();
+        change(counts);
+        if *counts == PrefixCounts::default() {
             self.0.remove(&prefix);
         }
     }
@@ -113,8 +115,9 @@ impl Prefixes {
     }
 }
 
-/// Whom an address counts for: an IPv4 /24, the smallest that is routed in the Internet, an
-/// IPv6 /56, what a customer is usually given (RFC 6177): one customer's addresses count once.
+/// Returns the prefix that an address counts for: an IPv4 /24, the longest prefix routed in the
+/// Internet, or an IPv6 /56, a customer's usual assignment (RFC 6177), so that all addresses of a
+/// customer count together.
 fn prefix(address: IpAddr) -> IpNet {
     match address.to_canonical() {
         IpAddr::V4(address) => Ipv4Net::new_assert(address, 24).trunc().into(),
@@ -127,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_handshakes_leave_a_quarter_for_those_that_have_begun() {
+    fn new_handshakes_leave_a_quarter_for_those_in_progress() {
         let mut bucket = Bucket::new(Nanos(0), Budget(100));
         let mut initiations = 0;
         while bucket.take(Nanos(0), Work::Initiation) {
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn in_any_second_no_more_is_taken_than_was_allowed_and_a_burst_of_one_second() {
+    fn the_budget_is_kept_with_a_burst_of_one_second() {
         let mut bucket = Bucket::new(Nanos(0), Budget(1000));
         let taken = (0..10_000u64)
             .filter(|step| bucket.take(Nanos(step * 1_000_000), Work::Finish))
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_fills_nothing() {
+    fn a_clock_that_goes_back_adds_no_tokens() {
         let mut bucket = Bucket::new(Nanos(SECOND), Budget(20));
         while bucket.take(Nanos(SECOND), Work::Finish) {}
         assert!(!bucket.take(Nanos(0), Work::Finish));
@@ -160,14 +163,14 @@ mod tests {
     fn addresses_of_one_customer_count_together_and_leave_nothing() {
         let mut prefixes = Prefixes::default();
         for address in ["10.0.0.1", "10.0.0.255", "::ffff:10.0.0.9"] {
-            prefixes.change(address.parse().unwrap(), |places| places.half_open += 1);
+            prefixes.change(address.parse().unwrap(), |counts| counts.half_open += 1);
         }
         assert_eq!(prefixes.of("10.0.0.7".parse().unwrap()).half_open, 3);
-        assert_eq!(prefixes.of("10.0.1.7".parse().unwrap()), Places::default());
-        prefixes.change("2001:db8:0:ff::1".parse().unwrap(), |places| places.unproven += 1);
+        assert_eq!(prefixes.of("10.0.1.7".parse().unwrap()), PrefixCounts::default());
+        prefixes.change("2001:db8:0:ff::1".parse().unwrap(), |counts| counts.unproven += 1);
         assert_eq!(prefixes.of("2001:db8:0:1::2".parse().unwrap()).unproven, 1);
-        prefixes.change("2001:db8:0:2::".parse().unwrap(), |places| places.unproven -= 1);
-        prefixes.change("10.0.0.3".parse().unwrap(), |places| places.half_open = 0);
+        prefixes.change("2001:db8:0:2::".parse().unwrap(), |counts| counts.unproven -= 1);
+        prefixes.change("10.0.0.3".parse().unwrap(), |counts| counts.half_open = 0);
         assert_eq!(prefixes.len(), 0);
     }
 }

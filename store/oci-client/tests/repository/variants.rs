@@ -1,5 +1,5 @@
-//! Registries that keep to the rules in ways of their own (OCI distribution specification 1.1,
-//! RFC 9110, RFC 6749), and where they may send us on to.
+//! Variants that the specifications permit (OCI distribution specification 1.1, RFC 9110, RFC
+//! 6749), and the permitted targets of redirects.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use oci_client::http::Reach;
 use oci_client::{Client, Peer, Pulled, Reference, RepositoryError, Settings, pull};
 use tokio::time::Instant;
 
-use super::world::{Asked, Made, Reply, World, made};
+use super::world::{Made, Received, Reply, World, made};
 
 async fn ask(world: &Arc<World>) -> Result<Pulled, RepositoryError> {
     let reference: Reference = "one.test/monitor".parse().unwrap();
@@ -17,10 +17,10 @@ async fn ask(world: &Arc<World>) -> Result<Pulled, RepositoryError> {
     pull(&client, &reference, None).await
 }
 
-/// Pulls from a registry whose every answer is changed.
+/// Pulls from a registry whose every response is changed.
 async fn changed(
     made: &Made,
-    mut change: impl FnMut(&Asked, Reply) -> Reply + Send + 'static,
+    mut change: impl FnMut(&Received, Reply) -> Reply + Send + 'static,
 ) -> Result<Pulled, RepositoryError> {
     let world = Arc::new(World::default());
     let answers = made.answers();
@@ -36,7 +36,7 @@ fn of(headers: &[(&str, &str)]) -> HashMap<String, String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_rules_leave_open_is_taken_either_way() {
+async fn optional_features_are_accepted_in_any_form() {
     let made = made("1.0.0");
     let with_type = |reply: Reply, media_type: &str| {
         let headers = reply.headers.into_iter().filter(|(name, _)| name != "Content-Type");
@@ -48,13 +48,13 @@ async fn what_the_rules_leave_open_is_taken_either_way() {
         "APPLICATION/OCTET-STREAM",
         "text/plain",
     ] {
-        let change = move |_: &Asked, reply: Reply| match reply.status {
+        let change = move |_: &Received, reply: Reply| match reply.status {
             200 => with_type(reply, media_type),
             _ => reply,
         };
         assert_eq!(changed(&made, change).await.unwrap().digest, made.digest, "{media_type}");
     }
-    // Nothing but the word of an absent thing, in plain text.
+    // A missing object is stated in plain text only.
     let error = changed(&made, |_, _| Reply { body: b"404 page".to_vec(), ..Reply::status(404) });
     assert!(error.await.unwrap_err().is_not_found());
 }
@@ -75,7 +75,7 @@ async fn redirects_are_followed_to_where_they_lead_seen_from_the_request() {
     ] {
         let (bytes, moved) = (made.wasm.clone(), blob.clone());
         let (to, there) = (location.to_owned(), path.to_owned());
-        let change = move |asked: &Asked, reply: Reply| {
+        let change = move |asked: &Received, reply: Reply| {
             if asked.path == there {
                 Reply::ok(&bytes)
             } else if asked.rest() == moved {
@@ -91,7 +91,7 @@ async fn redirects_are_followed_to_where_they_lead_seen_from_the_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_registry_that_wants_us_to_wait_says_so_in_seconds_or_by_a_date() {
+async fn a_retry_delay_is_accepted_in_seconds_or_as_a_date() {
     let made = made("1.0.0");
     for (headers, waits) in [
         (of(&[("Retry-After", "3")]), 3),
@@ -103,14 +103,14 @@ async fn a_registry_that_wants_us_to_wait_says_so_in_seconds_or_by_a_date() {
             ]),
             4,
         ),
-        // Of the past, of the far future, and nothing that is understood.
+        // Dates in the past and in the far future, and invalid values.
         (of(&[("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT")]), 0),
         (of(&[("Retry-After", "Tue, 31 Dec 2999 23:59:59 GMT")]), 8),
         (of(&[("Retry-After", "later")]), 0),
     ] {
         let mut is_first = true;
         let answer = headers.clone();
-        let change = move |_: &Asked, reply: Reply| {
+        let change = move |_: &Received, reply: Reply| {
             if std::mem::take(&mut is_first) {
                 let slow = Reply::status(429);
                 return answer.iter().fold(slow, |slow, (name, value)| slow.with(name, value));
@@ -124,21 +124,21 @@ async fn a_registry_that_wants_us_to_wait_says_so_in_seconds_or_by_a_date() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_coding_that_nobody_asked_for_is_named_and_never_called_damage() {
+async fn an_unrequested_coding_is_named_and_not_reported_as_damage() {
     let made = made("1.0.0");
-    let change = |asked: &Asked, reply: Reply| {
+    let change = |asked: &Received, reply: Reply| {
         assert_eq!(asked.headers["accept-encoding"], "identity");
         reply.with("Content-Encoding", "identity")
     };
     assert_eq!(changed(&made, change).await.unwrap().digest, made.digest);
     for part in ["manifests/", "blobs/"] {
-        let change = move |asked: &Asked, reply: Reply| match asked.rest().starts_with(part) {
+        let change = move |asked: &Received, reply: Reply| match asked.rest().starts_with(part) {
             true => reply.with("Content-Encoding", "gzip"),
             false => reply,
         };
         let error = changed(&made, change).await.unwrap_err();
         assert!(matches!(error, RepositoryError::Malformed { .. }), "{error}");
-        assert!(error.to_string().contains("coded as gzip"), "{error}");
+        assert!(error.to_string().contains("content coding is gzip"), "{error}");
     }
 }
 
@@ -150,7 +150,7 @@ async fn a_token_is_had_without_a_password_where_a_password_would_do_as_well() {
         r#"Basic realm="a \"b\"", Bearer realm="https://one.test/token""#,
     ];
     for challenge in challenges {
-        let change = move |asked: &Asked, reply: Reply| {
+        let change = move |asked: &Received, reply: Reply| {
             if asked.path.starts_with("/token?") {
                 return Reply::ok(br#"{"access_token":"t0k"}"#);
             }
@@ -164,7 +164,7 @@ async fn a_token_is_had_without_a_password_where_a_password_would_do_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_else_asks_who_we_are_is_not_told() {
+async fn credentials_are_not_sent_to_other_hosts() {
     let (world, made) = (Arc::new(World::default()), made("1.0.0"));
     let (answers, moved) = (made.answers(), format!("blobs/{}", made.digest));
     world.host("one.test", move |asked| {
@@ -182,10 +182,11 @@ async fn who_else_asks_who_we_are_is_not_told() {
     assert!(world.asked.lock().unwrap().iter().all(|(host, _)| host != "thief.test"));
 }
 
-/// A registry whose blobs are where `location` leads, and a host of each nearness that has them.
+/// Makes a registry whose blobs are at `location`, with a host at each network distance that has
+/// them.
 fn sending_to(made: &Made, registry: Peer, location: &str) -> Arc<World> {
     let world = Arc::new(World::default());
-    world.lies("one.test", registry);
+    world.move_host("one.test", registry);
     let (answers, location) = (made.answers(), location.to_owned());
     let moved = format!("blobs/{}", made.digest);
     world.host("one.test", move |asked| {
@@ -198,7 +199,7 @@ fn sending_to(made: &Made, registry: Peer, location: &str) -> Arc<World> {
     for (host, peer) in
         [("here.test", Peer::Machine), ("link.test", Peer::Link), ("far.test", Peer::Beyond)]
     {
-        world.lies(host, peer);
+        world.move_host(host, peer);
         let blob = blob.clone();
         world.host(host, move |asked| match asked.path.as_str() {
             "/on" => Reply::status(302).with("Location", "https://here.test/blob"),
@@ -209,13 +210,13 @@ fn sending_to(made: &Made, registry: Peer, location: &str) -> Arc<World> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_registry_sends_us_to_this_machine_only_when_it_is_on_it() {
+async fn only_a_registry_on_this_machine_may_redirect_to_it() {
     let made = made("1.0.0");
     for (registry, location, goes) in [
         (Peer::Beyond, "https://far.test/blob", true),
         (Peer::Beyond, "https://here.test/blob", false),
         (Peer::Beyond, "https://link.test/blob", false),
-        // In a second step.
+        // Through a second redirect.
         (Peer::Beyond, "https://far.test/on", false),
         (Peer::Link, "https://here.test/blob", false),
         (Peer::Link, "https://link.test/blob", false),
@@ -232,7 +233,7 @@ async fn a_registry_sends_us_to_this_machine_only_when_it_is_on_it() {
                 assert!(!goes, "{registry:?} {location}: {error}");
                 assert!(matches!(error, RepositoryError::Redirected { .. }), "{error}");
                 let text = error.to_string();
-                assert!(text.contains("sends us on to") && text.contains(".test/"), "{text}");
+                assert!(text.contains("redirects to") && text.contains(".test/"), "{text}");
                 assert_eq!(begin.elapsed(), Duration::ZERO, "it is not tried again");
                 let asked = world.asked.lock().unwrap();
                 assert!(asked.iter().all(|(host, _)| host != "here.test" && host != "link.test"));
@@ -242,7 +243,7 @@ async fn a_registry_sends_us_to_this_machine_only_when_it_is_on_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_server_and_an_uploads_place_are_no_way_to_this_machine_either() {
+async fn token_servers_and_upload_locations_cannot_lead_to_this_machine() {
     let made = made("1.0.0");
     let world = sending_to(&made, Peer::Beyond, "https://far.test/blob");
     world.host("one.test", |_| {
@@ -264,14 +265,14 @@ async fn a_token_server_and_an_uploads_place_are_no_way_to_this_machine_either()
 }
 
 #[tokio::test]
-async fn a_name_that_leads_here_by_now_and_a_connection_that_is_open_are_no_way_either() {
+async fn rebound_names_and_open_connections_cannot_lead_to_this_machine() {
     let made = made("1.0.0");
-    // The registry sends us to itself, and its name leads to this machine from then on.
+    // The registry redirects to itself, and its name resolves to this machine from then on.
     let world = Arc::new(World::default());
     let (answers, moved, name) = (made.answers(), format!("blobs/{}", made.digest), world.clone());
     world.host("one.test", move |asked| {
         if asked.rest() == moved {
-            name.lies("one.test", Peer::Machine);
+            name.move_host("one.test", Peer::Machine);
             return Reply::status(307)
                 .with("Location", "https://one.test/moved")
                 .with("Connection", "close");
@@ -281,7 +282,7 @@ async fn a_name_that_leads_here_by_now_and_a_connection_that_is_open_are_no_way_
     let error = ask(&world).await.unwrap_err();
     assert!(matches!(error, RepositoryError::Redirected { .. }), "{error}");
 
-    // Somebody else's pull has a connection to a service here, which the operator named.
+    // Idle connection of another pull to a service on this machine, which the operator named.
     let world = sending_to(&made, Peer::Beyond, "https://here.test/v2/monitor/blob");
     world.answers("here.test", made.answers());
     let settings = Settings::default();
@@ -293,7 +294,7 @@ async fn a_name_that_leads_here_by_now_and_a_connection_that_is_open_are_no_way_
     let client = Client::new(world.clone(), &theirs.registry, settings);
     let error = pull(&client, &theirs, None).await.unwrap_err();
     assert!(matches!(error, RepositoryError::Redirected { .. }), "{error}");
-    let here = |(host, _): &&(String, Asked)| host == "here.test";
+    let here = |(host, _): &&(String, Received)| host == "here.test";
     assert_eq!(world.asked.lock().unwrap().iter().skip(asked).filter(here).count(), 0);
     let reaches = world.reaches.lock().unwrap();
     assert!(reaches.contains(&("here.test".into(), Reach::OtherMachines)));

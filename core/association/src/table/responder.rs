@@ -1,111 +1,111 @@
-//! The side that answers: message 1 in, a cookie or message 2 out; message 3 in, an association.
+//! Responder's side: answers message 1 with a cookie or message 2; message 3 makes an association.
 
-use super::slots::{Entry, HalfOpen, Met, New, Slots};
+use super::slots::{Agreement, Entry, HalfOpen, New, Slots};
 use super::{
-    ASSOCIATIONS_MAX, Effect, FORGED_MAX, HALF_OPEN_MAX, HALF_OPEN_TIME, Refusal, Taken,
+    ASSOCIATIONS_MAX, Effect, FORGED_MAX, HALF_OPEN_MAX, HALF_OPEN_TIME, Handled, Refusal,
     UNPROVEN_MAX, refuse,
 };
 use crate::Random;
 use crate::cookie::Cookies;
-use crate::handshake::{Me, Responder};
-use crate::load::{
-    ASSOCIATIONS_PER_PREFIX_MAX, Bucket, HALF_OPEN_PER_PREFIX_MAX, Places, UNPROVEN_PER_PREFIX_MAX,
-    Work,
+use crate::flood::{
+    ASSOCIATIONS_PER_PREFIX_MAX, Bucket, HALF_OPEN_PER_PREFIX_MAX, PrefixCounts,
+    UNPROVEN_PER_PREFIX_MAX, Work,
 };
+use crate::handshake::{LocalIdentity, Responder};
 use crate::secret::TAG_LENGTH;
 use crate::wire::{self, AssociationId, COOKIE_LENGTH, EPHEMERAL_LENGTH, INITIATION_LENGTH};
 use std::net::SocketAddr;
 use units::Nanos;
 
-/// Message 1.
-pub(super) struct Question<'d> {
+/// Message 1 with its source address.
+pub(super) struct Initiation<'d> {
     pub from: SocketAddr,
     pub cookie: &'d [u8; COOKIE_LENGTH],
     pub ephemeral: &'d [u8; EPHEMERAL_LENGTH],
     pub noise: &'d [u8],
 }
 
-/// How an asker stands.
-enum Standing {
-    /// He receives where he sends from, or nothing depends on it now.
-    Welcome { is_proven: bool },
-    /// He has to show it.
+/// Decision about an initiator before any computation.
+enum Screening {
+    /// The handshake proceeds; `is_proven` if the source address is proven.
+    Accepted { is_proven: bool },
+    /// The source address has to be proven by a cookie.
     Unproven,
-    /// No.
+    /// The handshake is refused.
     Refused(Refusal),
 }
 
-/// The side that answers.
-pub(super) struct Answering<'t> {
-    pub(super) me: &'t Me,
+/// View of the table for the responder's side.
+pub(super) struct ResponderSide<'t> {
+    pub(super) local: &'t LocalIdentity,
     pub(super) slots: &'t mut Slots,
     pub(super) bucket: &'t mut Bucket,
     pub(super) cookies: &'t Cookies,
 }
 
-impl Answering<'_> {
+impl ResponderSide<'_> {
     pub(super) fn initiation(
         &mut self,
         now: Nanos,
-        question: &Question<'_>,
+        initiation: &Initiation<'_>,
         random: &mut Random,
-    ) -> Taken {
-        let is_proven = match self.standing(now, question) {
-            Standing::Welcome { is_proven } => is_proven,
-            Standing::Unproven => return self.ask_for_cookie(question),
-            Standing::Refused(refusal) => return refuse(refusal),
+    ) -> Handled {
+        let is_proven = match self.screen(now, initiation) {
+            Screening::Accepted { is_proven } => is_proven,
+            Screening::Unproven => return self.require_cookie(initiation),
+            Screening::Refused(refusal) => return refuse(refusal),
         };
         if !self.bucket.take(now, Work::Initiation) {
             return refuse(Refusal::BudgetSpent);
         }
         let id = self.slots.free_id(random);
-        let Ok((responder, answer)) = Responder::new(self.me, id, question.noise, random) else {
+        let Ok((responder, answer)) = Responder::new(self.local, id, initiation.noise, random)
+        else {
             return refuse(Refusal::Forged);
         };
-        let Question { from, ephemeral, .. } = *question;
+        let Initiation { from, ephemeral, .. } = *initiation;
         let datagram = wire::write_answer(responder.peer(), &answer);
-        let half = HalfOpen { from, question: *ephemeral, is_proven, forged: 0, responder };
+        let half = HalfOpen { from, ephemeral: *ephemeral, is_proven, forged: 0, responder };
         self.slots.insert(id, now + HALF_OPEN_TIME, Entry::HalfOpen(Box::new(half)));
         Ok(vec![Effect::Send { to: from, datagram }])
     }
 
-    /// Whether to compute anything for him. All of this costs two keyed hashes at most.
-    fn standing(&mut self, now: Nanos, question: &Question<'_>) -> Standing {
-        let &Question { from, cookie, ephemeral, .. } = question;
-        if self.slots.has_question(from, ephemeral) {
-            return Standing::Refused(Refusal::Duplicate);
+    /// Decides whether to compute anything for this initiator. Costs two keyed hashes at most.
+    fn screen(&mut self, now: Nanos, initiation: &Initiation<'_>) -> Screening {
+        let &Initiation { from, cookie, ephemeral, .. } = initiation;
+        if self.slots.has_ephemeral(from, ephemeral) {
+            return Screening::Refused(Refusal::Duplicate);
         }
         let has_cookie = *cookie != [0; COOKIE_LENGTH];
-        let is_proven = has_cookie && self.cookies.has_made(cookie, from, ephemeral);
-        let places = self.slots.places_of(from.ip());
-        if !is_proven && (has_cookie || self.needs_proof(now, places)) {
-            return Standing::Unproven;
+        let is_proven = has_cookie && self.cookies.verify(cookie, from, ephemeral);
+        let counts = self.slots.prefix_counts(from.ip());
+        if !is_proven && (has_cookie || self.needs_proof(now, counts)) {
+            return Screening::Unproven;
         }
-        if places.half_open >= HALF_OPEN_PER_PREFIX_MAX
-            || places.associations >= ASSOCIATIONS_PER_PREFIX_MAX
+        if counts.half_open >= HALF_OPEN_PER_PREFIX_MAX
+            || counts.associations >= ASSOCIATIONS_PER_PREFIX_MAX
         {
-            return Standing::Refused(Refusal::PrefixFull);
+            return Screening::Refused(Refusal::PrefixFull);
         }
         if self.slots.counts().half_open >= HALF_OPEN_MAX
             || self.slots.counts().live >= ASSOCIATIONS_MAX
         {
-            return Standing::Refused(Refusal::Full);
+            return Screening::Refused(Refusal::Full);
         }
-        Standing::Welcome { is_proven }
+        Screening::Accepted { is_proven }
     }
 
-    /// Whether whoever asks has to show that he receives where he sends from: when there are
-    /// many who have not, when little of the budget is left, or when the answer is longer than
-    /// the question.
-    fn needs_proof(&mut self, now: Nanos, places: Places) -> bool {
+    /// Returns true if the source address has to be proven: when many handshakes are unproven, when
+    /// little of the budget is left, or when message 2 would be longer than message 1.
+    fn needs_proof(&mut self, now: Nanos, counts: PrefixCounts) -> bool {
         self.slots.counts().unproven >= UNPROVEN_MAX
-            || places.unproven >= UNPROVEN_PER_PREFIX_MAX
-            || self.me.answer_length() > INITIATION_LENGTH
+            || counts.unproven >= UNPROVEN_PER_PREFIX_MAX
+            || self.local.answer_length() > INITIATION_LENGTH
             || self.bucket.is_low(now)
     }
 
-    fn ask_for_cookie(&self, question: &Question<'_>) -> Taken {
-        let &Question { from, ephemeral, noise, .. } = question;
+    fn require_cookie(&self, initiation: &Initiation<'_>) -> Handled {
+        let &Initiation { from, ephemeral, noise, .. } = initiation;
         let Some(to) = wire::initiator_of(&noise[EPHEMERAL_LENGTH..]) else {
             return refuse(Refusal::Malformed);
         };
@@ -120,12 +120,12 @@ impl Answering<'_> {
         from: SocketAddr,
         id: AssociationId,
         noise: &[u8],
-    ) -> Taken {
+    ) -> Handled {
         let tag = *noise.last_chunk::<TAG_LENGTH>().unwrap_or(&[0; TAG_LENGTH]);
         let half = match self.slots.get_mut(id) {
             Some(Entry::HalfOpen(half)) if half.from == from => half,
             Some(Entry::Live(live)) if live.address == from => {
-                // The answer to message 3 was lost.
+                // The confirmation of message 3 was lost.
                 let Some((of, mac)) = &live.confirm else { return refuse(Refusal::Unexpected) };
                 if *of != tag {
                     return refuse(Refusal::Forged);
@@ -157,9 +157,9 @@ impl Answering<'_> {
         let mac = roots.ours.derive("confirm").mac(&peer_id.to_bytes());
         let datagram = wire::write_confirm(peer_id, &mac);
         let mut effects = vec![Effect::Send { to: from, datagram }];
-        let met = Met { peer_id, identity, roots };
+        let agreement = Agreement { peer_id, identity, roots };
         let confirm = Some((tag, mac));
-        let new = New { address: from, met, replaces: None, renew: None, confirm };
+        let new = New { address: from, agreement, replaces: None, renew: None, confirm };
         effects.extend(self.slots.establish(now, id, new));
         Ok(effects)
     }

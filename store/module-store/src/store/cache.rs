@@ -1,8 +1,8 @@
-//! What has been read of a store and is still true, so that a store of thousands of modules is
-//! not read again for each of them.
+//! Cache of parsed documents, so that a store of thousands of modules is not parsed again for each
+//! of them.
 //!
-//! An image manifest is what its digest says, for ever. `index.json` is what it was as long as its
-//! file is the same one.
+//! An image manifest is immutable, since its digest names it. `index.json` is valid as long as the
+//! file has the same stamp.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,11 +11,11 @@ use std::time::SystemTime;
 use crate::digest::Digest;
 use crate::layout::Image;
 
-/// Image manifests that are kept, of half a kilobyte each: as many as a full `index.json` names,
-/// with a signature for each.
+/// Largest number of cached image manifests, of half a kilobyte each: as many as a full
+/// `index.json` names, with a signature for each.
 const IMAGES_MAX: usize = 40_000;
 
-/// A state of `index.json`: each writing is a new file.
+/// Stamp of `index.json`: modification time, length and inode. Each write makes a new file.
 pub(super) type Stamp = (Option<SystemTime>, u64, u64);
 
 /// Value derived from the latest state of `index.json`.
@@ -29,19 +29,19 @@ impl<T> Default for Latest<T> {
 }
 
 impl<T> Latest<T> {
-    /// Returns the value, if it was made of this state.
+    /// Returns the value if it was derived from this state.
     pub(super) fn of(&self, stamp: &Stamp) -> Option<Arc<T>> {
         let kept = locked(&self.0);
         kept.as_ref().filter(|(of, _)| of == stamp).map(|(_, kept)| Arc::clone(kept))
     }
 
-    /// Keeps a value in place of that of another state.
+    /// Replaces the value by that of a new state.
     pub(super) fn put(&self, stamp: Stamp, made: &Arc<T>) {
         *locked(&self.0) = Some((stamp, Arc::clone(made)));
     }
 }
 
-/// Image manifests that have been read.
+/// Cache of image manifests.
 #[derive(Debug, Default)]
 pub(super) struct Images(Mutex<BTreeMap<Digest, Arc<Image>>>);
 
