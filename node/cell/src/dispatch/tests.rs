@@ -88,7 +88,7 @@ impl Rig {
 
     pub(crate) fn start(&mut self, facts: ServiceFacts, body: &str) {
         let ready = self.ready(facts, body);
-        self.dispatcher.start(ready, NOW, &mut self.link);
+        self.dispatcher.start(ready, &mut round(&mut self.link));
     }
 
     /// Makes a packet whose payload is this word, and which goes to that service.
@@ -113,17 +113,17 @@ impl Rig {
 
     fn give_word(&mut self, entry: EntryId, word: u32) {
         let (packet, way) = self.packet(entry, word);
-        self.dispatcher.on_packet(packet, way, NOW, &mut self.link);
+        self.dispatcher.on_packet(packet, way, &mut round(&mut self.link));
     }
 
     fn ask(&mut self, control: Control) -> bool {
-        self.dispatcher.ask(ENTRY, control, NOW, &mut self.link)
+        self.dispatcher.ask(ENTRY, control, &mut round(&mut self.link))
     }
 
     /// Runs rounds of turns until nobody has one.
     fn run_turns(&mut self) {
         let Self { dispatcher, streams, link, .. } = self;
-        while dispatcher.run_turns(streams, NOW, link) {}
+        while dispatcher.run_turns(streams, &mut round(link)) {}
     }
 
     /// Adds another session: from now on all take turns.
@@ -157,6 +157,11 @@ impl Rig {
     fn words(&self) -> Vec<String> {
         self.told().iter().map(|message| format!("{message:?}")).collect()
     }
+}
+
+/// Lends a link for a round of the loop, at the time of the tests.
+pub(crate) fn round(link: &mut Link) -> Round<'_> {
+    Round { now: NOW, link }
 }
 
 /// Returns facts of a service of best effort.
@@ -246,7 +251,7 @@ fn a_packet_whose_service_is_gone_goes_where_it_was_going() {
     // Payload of an active packet has no other way.
     let (packet, mut way) = rig.packet(ENTRY, 0);
     way.meta.flags |= META_DATA;
-    rig.dispatcher.on_packet(packet, way, NOW, &mut rig.link);
+    rig.dispatcher.on_packet(packet, way, &mut round(&mut rig.link));
     let report = rig.cell();
     assert_eq!((report.no_service, report.no_service_dropped), (2, 2));
     assert_eq!(report.frames_free, report.frames_total);
@@ -273,7 +278,7 @@ fn messages_of_the_daemon_are_answered_by_every_lane() {
     assert!(rig.ask(Control::Message(Letter::of_daemon([1, 2].into()))));
     let told = rig.words();
     assert_eq!(told, ["Started(EntryId(3))", "Answered(EntryId(3), [Some(2), Some(2), Some(2)])"]);
-    assert!(!rig.dispatcher.ask(NEXT, Control::Timer, NOW, &mut rig.link), "there is none");
+    assert!(!rig.dispatcher.ask(NEXT, Control::Timer, &mut round(&mut rig.link)), "there is none");
 }
 
 #[test]
@@ -291,13 +296,13 @@ fn a_module_gets_messages_of_those_behind_it_and_each_is_counted() {
     rig.start(facts(NEXT), SENDS);
     rig.give(NEXT, Verdict::PASS);
     assert!(rig.dispatcher.has_messages());
-    rig.dispatcher.deliver_messages(NOW, &mut rig.link);
+    rig.dispatcher.deliver_messages(&mut round(&mut rig.link));
     assert_eq!(rig.cell().messages_unheard, 1, "nobody is before it");
     let mut edges = [Edge::Out; abi::layout::EDGES_MAX];
     edges[0] = Edge::To(NEXT);
     rig.dispatcher.services_mut().get_mut(ENTRY).unwrap().set_edges(edges);
     rig.give(NEXT, Verdict::PASS);
-    rig.dispatcher.deliver_messages(NOW, &mut rig.link);
+    rig.dispatcher.deliver_messages(&mut round(&mut rig.link));
     let report = rig.cell();
     assert_eq!((report.messages_delivered, report.messages_unheard), (1, 1));
     assert!(!rig.dispatcher.has_messages());
@@ -307,7 +312,7 @@ fn a_module_gets_messages_of_those_behind_it_and_each_is_counted() {
 fn a_timer_is_due_by_the_exact_clock_and_its_events_are_told() {
     let mut rig = Rig::new();
     rig.start(ServiceFacts { timer_ms: Some(1), ..facts(ENTRY) }, TICKS);
-    rig.dispatcher.tick(NOW, &mut rig.link);
+    rig.dispatcher.tick(&mut round(&mut rig.link));
     let told = rig.words();
     assert_eq!(told, ["Started(EntryId(3))", "Event(EntryId(3), 9, [0, 0])"]);
     assert!(rig.dispatcher.services().poll_timeout() < CoarseInstant::NEVER);
@@ -347,7 +352,7 @@ fn a_full_queue_drops_and_counts_and_what_waits_goes_past_when_its_service_stops
         rig.give(ENTRY, Verdict::PASS);
     }
     assert_eq!((rig.report(ENTRY).drop_queue, rig.session(2).dropped), (2, 2));
-    let report = rig.dispatcher.stop(ENTRY, NOW, &mut rig.link);
+    let report = rig.dispatcher.stop(ENTRY, &mut round(&mut rig.link));
     assert_eq!((report.packets, report.drop_queue), (2, 2), "the others never came to it");
     assert_eq!((rig.cell().no_service, rig.session(2).queue), (4, Bytes::ZERO));
     rig.run_turns();
@@ -412,7 +417,7 @@ fn a_version_with_other_lanes_cannot_have_the_state_and_the_old_one_goes_on() {
 fn what_a_service_cannot_have_is_forwarded_plainly_unless_it_is_closed() {
     let mut rig = Rig::new();
     rig.start(facts(ENTRY), OBEYS);
-    assert!(!rig.dispatcher.set_level(ENTRY, 1, NOW, &mut rig.link).unwrap());
+    assert!(!rig.dispatcher.set_level(ENTRY, 1, &mut round(&mut rig.link)).unwrap());
     assert_eq!(rig.words()[1..], ["TargetFailed(EntryId(3))"], "it cannot leave user level");
     let (_, way) = rig.packet(ENTRY, 0);
     let services = rig.dispatcher.services_mut();
@@ -516,9 +521,9 @@ fn who_watches_its_sessions_queue_hears_of_it() {
     for _ in 0..3 {
         rig.give(ENTRY, Verdict::PASS);
     }
-    rig.dispatcher.report_queues(NOW, &mut rig.link);
+    rig.dispatcher.report_queues(&mut round(&mut rig.link));
     rig.run_turns();
-    rig.dispatcher.report_queues(NOW, &mut rig.link);
+    rig.dispatcher.report_queues(&mut round(&mut rig.link));
     rig.run_turns();
     let told = rig.words();
     assert_eq!(told.len(), 3, "its start, that it was long, and that it is short again: {told:?}");

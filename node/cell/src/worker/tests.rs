@@ -1,10 +1,12 @@
 //! The root of a cell's process: each message of its daemon goes to the owner of what it is about.
 
 use super::*;
+use crate::PROTOCOL_VERSION;
 use crate::control::link::tests::received;
 use crate::dispatch::tests::{ENTRY, NEXT, OBEYS, Rig, facts};
 use crate::protocol::{SessionFacts, StateWay, encode};
 use crate::sched::tests::Noted;
+use rustix::fd::AsFd;
 use units::{Bytes, Edge, SessionId};
 
 const NOW: CoarseInstant = CoarseInstant::from_millis(1_000);
@@ -234,4 +236,16 @@ fn the_cell_stays_awake_while_somebody_is_expected() {
     assert_eq!(pair.cell.awake_until, NOW + EXPECT, "never for less");
     pair.cell.run_deferred(NOW).unwrap();
     assert_eq!(pair.told(), [""; 0]);
+}
+
+#[test]
+fn eight_busy_rounds_at_most_go_by_without_a_look_at_the_daemon() {
+    for (busy, rounds, asked) in [(0, 0, 1), (3, 3, 4), (7, 7, 8), (8, 8, 8), (100, 8, 8)] {
+        let mut calls = 0;
+        let seen = busy_rounds(|| {
+            calls += 1;
+            calls <= busy
+        });
+        assert_eq!((seen, calls), (rounds, asked), "{busy}");
+    }
 }

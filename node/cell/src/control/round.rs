@@ -1,0 +1,12 @@
+//! One round of the loop, lent to whoever handles something in it.
+
+use crate::control::link::Link;
+use units::CoarseInstant;
+
+/// Time of the loop and the link to the daemon, borrowed for one call.
+pub(crate) struct Round<'a> {
+    /// Coarse time, read once a round: packets and hooks of a round have the same.
+    pub(crate) now: CoarseInstant,
+    /// Connection by which the daemon is told.
+    pub(crate) link: &'a mut Link,
+}
