@@ -331,10 +331,9 @@ impl<T: Timer> Dispatcher<T> {
         let entry = EntryId(way.meta.entry);
         let sessions = self.scheduler.sessions_mut();
         let Some(service) = self.services.get_mut(entry) else {
-            let counted_by = way.counted_by;
             self.release_credit(&way);
             self.bypass(packet, way.meta, round);
-            return self.services.leave_epochs(counted_by.map(|entry| (entry, way.meta.epoch())));
+            return self.leave_lane(&way);
         };
         let session = service.session();
         let memory = Bytes(packet.memory_length() as u64);
@@ -414,14 +413,32 @@ impl<T: Timer> Dispatcher<T> {
         let Some(mut service) = self.services.take(entry) else { return ServiceReport::default() };
         self.scheduler.sessions_mut().watch(entry, service.watches_in(), None);
         let session = service.session();
-        for (packet, way) in service.dissolve(self.path.pool()) {
+        let (waiting, given_up) = service.dissolve(self.path.pool());
+        for way in given_up {
+            self.scheduler.sessions_mut().release(session, way.room);
+            self.leave_lane(&way);
+        }
+        for (packet, way) in waiting {
             self.scheduler.sessions_mut().release(session, way.room);
             self.bypass(packet, way.meta, round);
-            let counted_by = way.counted_by;
-            self.services.leave_epochs(counted_by.map(|entry| (entry, way.meta.epoch())));
+            self.leave_lane(&way);
         }
         self.scheduler.sessions_mut().sent(session, service.bytes_out());
         service.report()
+    }
+
+    /// Takes every service away but these, as [`Self::stop`] does.
+    pub(crate) fn retain(&mut self, keep: impl Fn(EntryId) -> bool, round: &mut Round<'_>) {
+        let all = self.services.iter().map(Service::entry);
+        let gone: Vec<EntryId> = all.filter(|&entry| !keep(entry)).collect();
+        for entry in gone {
+            self.stop(entry, round);
+        }
+    }
+
+    /// Notes that a packet is through with its graph, for the lane that has counted it.
+    fn leave_lane(&mut self, way: &Way) {
+        self.services.leave_epochs(way.counted_by.map(|entry| (entry, way.meta.epoch())));
     }
 
     /// Counts anew, or settles, what a service's lane has sent up.

@@ -1,7 +1,10 @@
 //! A cell's services without its process: modules, a daemon's end of the link, no port.
 
+mod graph;
+mod histories;
 mod maps;
-mod shared;
+mod ports;
+pub(crate) mod shared;
 
 use super::*;
 use crate::control::link::tests::received;
@@ -13,6 +16,7 @@ use crate::service::loader::Loader;
 use abi::Verdict;
 use sandbox::fd_passing;
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use units::Edge;
 use wire::FrameBuilder;
 use xsk::Umem;
@@ -30,7 +34,7 @@ const ANSWERS: &str = r#"
     (func (export "on_packet") (result i32) (i32.load (i32.const 0x812c)))
     (func (export "on_message") (param i32) (result i32) (local.get 0))"#;
 /// A module that tells the event stream of each timer.
-const TICKS: &str = r#"
+pub(crate) const TICKS: &str = r#"
     (import "tam" "event" (func $event (param i32 i32 i32) (result i32)))
     (func (export "on_packet") (result i32) (i32.const 0))
     (func (export "on_timer") (drop (call $event (i32.const 9) (i32.const 0) (i32.const 2))))"#;
@@ -46,6 +50,7 @@ const REFUSES: &str = r#"
 
 /// A dispatcher, and what it is given by the cell's root.
 pub(crate) struct Rig {
+    pub(crate) engine: Engine,
     pub(crate) dispatcher: Dispatcher<Noted>,
     pub(crate) loader: Loader,
     pub(crate) streams: StreamTurns,
@@ -66,22 +71,29 @@ impl Rig {
         Self {
             dispatcher: Dispatcher::new(engine.clone(), Datapath::new(umem, pool), scheduler),
             streams: StreamTurns::new(streams, accounts.clone()).unwrap(),
-            loader: Loader::new(engine, accounts),
+            loader: Loader::new(engine.clone(), accounts),
+            engine,
             link: Link::new(cell, directory.path()).unwrap(),
             daemon,
             directory,
         }
     }
 
-    /// Compiles a module; returns its code in sealed memory.
+    /// Compiles a module, once for all tests of a process; returns its code in sealed memory.
     pub(crate) fn code_of(facts: &ServiceFacts, body: &str) -> OwnedFd {
+        static COMPILED: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
         let text = format!(r#"(module {body} (memory (export "memory") 1 1))"#);
-        let wasm = wat::parse_str(text).unwrap();
-        let code = Engine::new().unwrap().compile(&wasm, facts.kind()).unwrap();
-        fd_passing::sealed_memory("code", &code).unwrap()
+        let name = format!("{:?} {text}", facts.kind());
+        let mut compiled = COMPILED.lock().unwrap();
+        let code = compiled.entry(name).or_insert_with(|| {
+            let wasm = wat::parse_str(text).unwrap();
+            Engine::new().unwrap().compile(&wasm, facts.kind()).unwrap()
+        });
+        fd_passing::sealed_memory("code", code).unwrap()
     }
 
-    fn ready(&mut self, facts: ServiceFacts, body: &str) -> Ready {
+    /// Prepares a service that only has to start.
+    pub(crate) fn ready(&mut self, facts: ServiceFacts, body: &str) -> Ready {
         let code = Self::code_of(&facts, body);
         self.loader.prepare(facts, (&code, &[]), BTreeMap::new(), None, true).unwrap()
     }
@@ -131,6 +143,25 @@ impl Rig {
         let facts =
             SessionFacts { id: SessionId(id), reservation: serde_json::from_str(json).unwrap() };
         self.dispatcher.set_session(pacer::now(), &facts);
+    }
+
+    /// Connects a service's edges to others: the first to the first, and so on.
+    fn connect(&mut self, entry: EntryId, to: &[Edge]) {
+        let mut edges = [Edge::Out; abi::layout::EDGES_MAX];
+        edges[..to.len()].copy_from_slice(to);
+        self.dispatcher.services_mut().get_mut(entry).unwrap().set_edges(edges);
+    }
+
+    /// Gives one service a turn that is over as soon as it has begun: a call that loops stands
+    /// still. Returns whether it was anybody's.
+    fn run_short_turn(&mut self) -> bool {
+        let Self { dispatcher, streams, link, .. } = self;
+        let begin = pacer::now();
+        dispatcher.work((begin, begin), streams, &mut round(link)).is_some()
+    }
+
+    fn stop(&mut self, entry: EntryId) -> ServiceReport {
+        self.dispatcher.stop(entry, &mut round(&mut self.link))
     }
 
     fn session(&mut self, place: usize) -> SessionReport {
@@ -414,19 +445,18 @@ fn a_version_with_other_lanes_cannot_have_the_state_and_the_old_one_goes_on() {
 }
 
 #[test]
-fn what_a_service_cannot_have_is_forwarded_plainly_unless_it_is_closed() {
+fn the_front_door_asks_for_room_of_the_session_whose_service_a_packet_is_for() {
     let mut rig = Rig::new();
     rig.start(facts(ENTRY), OBEYS);
     assert!(!rig.dispatcher.set_level(ENTRY, 1, &mut round(&mut rig.link)).unwrap());
     assert_eq!(rig.words()[1..], ["TargetFailed(EntryId(3))"], "it cannot leave user level");
     let (_, way) = rig.packet(ENTRY, 0);
-    let services = rig.dispatcher.services_mut();
-    services.get_mut(ENTRY).unwrap().set_closed(true);
+    let services = rig.dispatcher.services();
     assert_eq!(services.of_session(SessionId::BEST_EFFORT), [ENTRY]);
     assert_eq!(services.payer(&way), SessionId::BEST_EFFORT);
-    services.retain(|entry| entry == NEXT);
-    assert!(services.is_empty());
-    assert_eq!(services.payer(&way), SessionId::SYSTEM, "nobody knows");
+    rig.dispatcher.retain(|entry| entry == NEXT, &mut round(&mut rig.link));
+    assert!(rig.dispatcher.services().is_empty());
+    assert_eq!(rig.dispatcher.services().payer(&way), SessionId::SYSTEM, "nobody knows");
 }
 
 #[test]

@@ -2,19 +2,24 @@
 
 use super::Cell;
 use crate::PROTOCOL_VERSION;
+use crate::control::round::Round;
 use crate::protocol::{Adopted, FromCell, Given};
 use crate::sched::Timer;
 use anyhow::Result;
 use rustix::fd::AsFd;
 use std::collections::BTreeSet;
-use units::EntryId;
+use units::{CoarseInstant, EntryId};
 
 /// Begins to serve another daemon: all services but those that it knows go, and it gets what it
 /// cannot have otherwise.
 ///
 /// # Errors
 /// When the process has no descriptor left, or the daemon cannot be told.
-pub(super) fn adopt<T: Timer>(cell: &mut Cell<T>, keep: &[EntryId]) -> Result<()> {
+pub(super) fn adopt<T: Timer>(
+    cell: &mut Cell<T>,
+    keep: &[EntryId],
+    now: CoarseInstant,
+) -> Result<()> {
     let keep: BTreeSet<EntryId> = keep.iter().copied().collect();
     let Cell { link, reports, intake, dispatcher, streams, .. } = cell;
     // Captures end with the daemon that was asked for them, and so do reports.
@@ -23,7 +28,7 @@ pub(super) fn adopt<T: Timer>(cell: &mut Cell<T>, keep: &[EntryId]) -> Result<()
     dispatcher.scheduler_mut().sessions_mut().forget_told();
     // The next daemon does not know whose they are.
     dispatcher.path_mut().end_associations();
-    dispatcher.services_mut().retain(|entry| keep.contains(&entry));
+    dispatcher.retain(|entry| keep.contains(&entry), &mut Round { now, link });
     streams.retain(|entry| keep.contains(&entry));
     let mut given = dispatcher.path().given()?;
     if let Some(tap) = intake.tap() {

@@ -153,7 +153,7 @@ pub(super) fn run<T: Timer>(
             dispatcher.recount(entry, Shared::settle);
             round.link.send(&FromCell::Settled(entry))?;
         }
-        ToCell::Adopt(keep) => adoption::adopt(cell, &keep)?,
+        ToCell::Adopt(keep) => adoption::adopt(cell, &keep, now)?,
         ToCell::Associate(keys) => {
             let id = dispatcher.path_mut().associate(&keys)?;
             round.link.send(&FromCell::Associated(id))?;

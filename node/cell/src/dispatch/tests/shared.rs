@@ -14,20 +14,20 @@ const RING_LENGTH: u32 = 4096;
 /// Pages of 4 KiB of one page of linear memory.
 const ARENA_PAGES: u64 = 16;
 
-pub(super) fn memory(length: usize) -> OwnedFd {
+pub(crate) fn memory(length: usize) -> OwnedFd {
     let fd = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&fd, length as u64).unwrap();
     fd
 }
 
 /// Reads a word.
-pub(super) fn read(fd: &OwnedFd, at: usize) -> u32 {
+pub(crate) fn read(fd: &OwnedFd, at: usize) -> u32 {
     let mut bytes = [0; 4];
     rustix::io::pread(fd, &mut bytes, at as u64).unwrap();
     u32::from_le_bytes(bytes)
 }
 
-pub(super) fn write(fd: &OwnedFd, at: usize, bytes: &[u8]) {
+pub(crate) fn write(fd: &OwnedFd, at: usize, bytes: &[u8]) {
     assert_eq!(rustix::io::pwrite(fd, bytes, at as u64).unwrap(), bytes.len());
 }
 
