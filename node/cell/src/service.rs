@@ -21,6 +21,8 @@ mod programs;
 mod replace;
 pub(crate) mod shared;
 pub(crate) mod table;
+#[cfg(test)]
+mod tests;
 mod turns;
 mod version;
 mod watch;
