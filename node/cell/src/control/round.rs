@@ -1,4 +1,4 @@
-//! One round of the loop, lent to whoever handles something in it.
+//! Time of the loop and link to the daemon, lent together to whoever handles something.
 
 use crate::control::link::Link;
 use units::CoarseInstant;

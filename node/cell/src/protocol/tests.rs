@@ -195,7 +195,7 @@ fn stream_facts() -> impl Strategy<Value = StreamFacts> {
     )
 }
 
-/// What can be promised: shares between nothing and all of it, in periods that a node has.
+/// Reservations: shares between nothing and all of it, in periods that a node has.
 fn session_facts() -> impl Strategy<Value = SessionFacts> {
     let share = (1..=10u32, 1..=4u32).prop_map(|(tenths, ms)| {
         // Slices of 100 µs at least.

@@ -1,4 +1,4 @@
-//! One service without its dispatcher, at times of the test's choice: timers, restarts, versions,
+//! Service without its dispatcher, at times of the test's choice: timers, restarts, versions,
 //! lanes.
 
 use super::*;

@@ -16,7 +16,7 @@ const PERIOD: Nanos = Nanos::from_millis(4);
 const LENGTH: u64 = 500;
 const SLOW: BitsPerSecond = BitsPerSecond(8_000_000);
 
-/// One port, and what of its packets has come to its other end.
+/// Port with shares, and packets that have come to its other end.
 struct Bench {
     egress: Egress,
     ports: Ports,
