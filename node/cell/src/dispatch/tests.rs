@@ -5,6 +5,7 @@ mod histories;
 mod maps;
 mod ports;
 pub(crate) mod shared;
+mod verdicts;
 
 use super::*;
 use crate::control::link::tests::received;

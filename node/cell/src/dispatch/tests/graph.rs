@@ -8,25 +8,25 @@ use std::thread::{self, JoinHandle};
 
 const LAST: EntryId = EntryId(7);
 /// A module that passes everything on.
-const PASSES: &str = r#"(func (export "on_packet") (result i32) (i32.const 0))"#;
+pub(super) const PASSES: &str = r#"(func (export "on_packet") (result i32) (i32.const 0))"#;
 /// A module that drops everything, as reason 0.
 const DROPS: &str = r#"(func (export "on_packet") (result i32) (i32.const 1))"#;
 /// A module that hangs on [`HANG`], falls on [`FALL`], and passes everything else on.
-const FRAIL: &str = r#"(func (export "on_packet") (result i32)
+pub(super) const FRAIL: &str = r#"(func (export "on_packet") (result i32)
     (if (i32.eq (i32.load (i32.const 0x812c)) (i32.const 1)) (then (loop (br 0))))
     (if (i32.eq (i32.load (i32.const 0x812c)) (i32.const 2)) (then unreachable))
     (i32.const 0))"#;
-const HANG: u32 = 1;
+pub(super) const HANG: u32 = 1;
 const FALL: u32 = 2;
 
 /// Interrupts what runs again and again, as the timer of a process does, until it is dropped.
-struct Interrupts {
+pub(super) struct Interrupts {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Interrupts {
-    fn of(engine: &Engine) -> Self {
+    pub(super) fn of(engine: &Engine) -> Self {
         let (engine, is_over) = (engine.clone(), Arc::new(AtomicBool::new(false)));
         let seen = Arc::clone(&is_over);
         let interrupt = move || {
@@ -63,7 +63,7 @@ fn chain(turns: bool) -> Rig {
 }
 
 /// Returns whether a call of a service stands still.
-fn stands(rig: &Rig, entry: EntryId) -> bool {
+pub(super) fn stands(rig: &Rig, entry: EntryId) -> bool {
     rig.dispatcher.services().get(entry).unwrap().stands()
 }
 

@@ -1,6 +1,7 @@
 //! Services that can leave user level, with memory of this process in place of the kernel's maps:
 //! the test is the front door, and the programs below.
 
+use super::graph::{FRAIL, HANG, Interrupts, PASSES, stands};
 use super::*;
 use crate::protocol::SharedFacts;
 use bpf::Lanes;
@@ -244,6 +245,25 @@ fn packets_of_before_a_recount_are_known_while_they_wait() {
     below.rig.run_turns();
     assert!(!below.rig.dispatcher.services().has_of_before(ENTRY));
     assert!(below.rig.dispatcher.services().is_leaving());
+    below.rig.dispatcher.flush();
+    assert_eq!(below.counts(), (1, 1));
+}
+
+#[test]
+fn a_lanes_packet_is_gone_when_the_next_service_stops_with_it_in_hand() {
+    let mut below = Below::start(PASSES);
+    below.rig.add_session(2, "{}");
+    below.rig.start(facts(NEXT), FRAIL);
+    below.rig.connect(ENTRY, &[Edge::To(NEXT)]);
+    below.rig.run_turns();
+    let _interrupts = Interrupts::of(&below.rig.engine);
+    below.send_up(HANG);
+    while !stands(&below.rig, NEXT) {
+        assert!(below.rig.run_short_turn());
+    }
+    below.rig.dispatcher.flush();
+    assert_eq!(below.counts(), (1, 0), "the lane may not go below: it would overtake it");
+    below.rig.stop(NEXT);
     below.rig.dispatcher.flush();
     assert_eq!(below.counts(), (1, 1));
 }
