@@ -3,3 +3,4 @@
 pub(crate) mod deferred;
 pub(crate) mod link;
 pub(crate) mod reports;
+pub(crate) mod round;

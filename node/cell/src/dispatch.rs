@@ -16,6 +16,7 @@ mod prefetch;
 pub(crate) mod tests;
 
 use crate::control::link::Link;
+use crate::control::round::Round;
 use crate::datapath::associations::Taken;
 use crate::datapath::{Datapath, Next, checksum, source};
 use crate::memory::Memory;
@@ -188,28 +189,20 @@ impl<T: Timer> Dispatcher<T> {
 
     /// Takes a packet through the services of its graph, or has it wait for its turn.
     #[inline]
-    pub(crate) fn on_packet(
-        &mut self,
-        mut packet: Packet,
-        mut way: Way,
-        now: CoarseInstant,
-        link: &mut Link,
-    ) {
+    pub(crate) fn on_packet(&mut self, mut packet: Packet, mut way: Way, round: &mut Round<'_>) {
         self.count_arrival(&packet, &mut way);
         checksum::complete(&mut packet, &way.meta);
         source::keep(&mut packet, &mut way.meta);
         let meta = way.meta;
         if meta.entry == node::ASSOCIATIONS.0 {
             self.release_credit(&way);
-            return self.on_active_packet(packet, meta, now, link);
+            return self.on_active_packet(packet, meta, round);
         }
         if self.must_wait(EntryId(meta.entry)) {
-            return self.enqueue(packet, way, now, link);
+            return self.enqueue(packet, way, round);
         }
         self.release_credit(&way);
-        if self.visit(packet, &way, now, link)
-            && self.continue_graph(EntryId(meta.entry), now, link)
-        {
+        if self.visit(packet, &way, round) && self.continue_graph(EntryId(meta.entry), round) {
             let first = self.services.get_mut(EntryId(meta.entry));
             let leaves = first.is_some_and(|service| service.leave(meta.epoch()));
             self.services.leaves(leaves);
@@ -218,41 +211,29 @@ impl<T: Timer> Dispatcher<T> {
 
     /// Handles a frame for the node's associations.
     #[inline(never)]
-    fn on_active_packet(
-        &mut self,
-        mut packet: Packet,
-        meta: PacketMeta,
-        now: CoarseInstant,
-        link: &mut Link,
-    ) {
-        match self.path.open(&mut packet, &meta, now) {
-            Taken::Call(entry) => self.call(packet, meta, entry, now, link),
+    fn on_active_packet(&mut self, mut packet: Packet, meta: PacketMeta, round: &mut Round<'_>) {
+        match self.path.open(&mut packet, &meta, round.now) {
+            Taken::Call(entry) => self.call(packet, meta, entry, round),
             Taken::End => packet.recycle(self.path.pool()),
             Taken::Kernel => self.path.hand_back(packet, &meta, self.scheduler.sessions_mut()),
             Taken::Wait(question) => {
-                self.path.keep(packet, meta, now);
+                self.path.keep(packet, meta, round.now);
                 // A daemon that is busy, or not there, is asked again by a later packet.
                 if let Some(question) = question
-                    && !link.try_send(&FromCell::Calls(question)).unwrap_or(false)
+                    && !round.link.try_send(&FromCell::Calls(question)).unwrap_or(false)
                 {
-                    self.path.handle_answer(question, Answer::Refused { for_ms: 0 }, now);
+                    self.path.handle_answer(question, Answer::Refused { for_ms: 0 }, round.now);
                 }
             }
         }
     }
 
     /// Takes the daemon's word whom packets call; those that waited for it go on.
-    pub(crate) fn on_answer(
-        &mut self,
-        question: Question,
-        answer: Answer,
-        now: CoarseInstant,
-        link: &mut Link,
-    ) {
-        self.path.handle_answer(question, answer, now);
+    pub(crate) fn on_answer(&mut self, question: Question, answer: Answer, round: &mut Round<'_>) {
+        self.path.handle_answer(question, answer, round.now);
         self.scheduler.arm();
         while let Some((packet, meta, entry)) = self.path.poll_call() {
-            self.call(packet, meta, entry, now, link);
+            self.call(packet, meta, entry, round);
         }
     }
 
@@ -262,30 +243,22 @@ impl<T: Timer> Dispatcher<T> {
         packet: Packet,
         mut meta: PacketMeta,
         entry: EntryId,
-        now: CoarseInstant,
-        link: &mut Link,
+        round: &mut Round<'_>,
     ) {
         meta.entry = entry.0;
         meta.flags |= META_DATA;
         meta.then = [RULE_NONE; 2];
-        self.hand_on(packet, meta, entry, now, link);
+        self.hand_on(packet, meta, entry, round);
     }
 
     /// Gives a packet to a service that nobody counts for: at once, or when its turn has come.
-    fn hand_on(
-        &mut self,
-        packet: Packet,
-        meta: PacketMeta,
-        entry: EntryId,
-        now: CoarseInstant,
-        link: &mut Link,
-    ) {
+    fn hand_on(&mut self, packet: Packet, meta: PacketMeta, entry: EntryId, round: &mut Round<'_>) {
         let mark = [0; MARK_LENGTH];
         let way = Way { meta, mark, batch: None, counted_by: None, room: Bytes::ZERO };
         if self.must_wait(entry) {
-            self.enqueue(packet, way, now, link);
-        } else if self.visit(packet, &way, now, link) {
-            self.continue_graph(entry, now, link);
+            self.enqueue(packet, way, round);
+        } else if self.visit(packet, &way, round) {
+            self.continue_graph(entry, round);
         }
     }
 
@@ -298,15 +271,15 @@ impl<T: Timer> Dispatcher<T> {
     /// Takes what a service passed on through the others of its graph. Returns false when it waits
     /// in one of them, which then says when it is through.
     #[cold]
-    fn continue_graph(&mut self, mut entry: EntryId, now: CoarseInstant, link: &mut Link) -> bool {
+    fn continue_graph(&mut self, mut entry: EntryId, round: &mut Round<'_>) -> bool {
         while let Some((packet, way)) = self.services.get_mut(entry).and_then(Service::take_onward)
         {
             entry = EntryId(way.meta.entry);
             if self.must_wait(entry) {
-                self.enqueue(packet, way, now, link);
+                self.enqueue(packet, way, round);
                 return false;
             }
-            if !self.visit(packet, &way, now, link) {
+            if !self.visit(packet, &way, round) {
                 return true;
             }
         }
@@ -315,31 +288,25 @@ impl<T: Timer> Dispatcher<T> {
 
     /// Gives a packet to its service; returns true when it goes on to another.
     #[inline]
-    fn visit(&mut self, packet: Packet, way: &Way, now: CoarseInstant, link: &mut Link) -> bool {
+    fn visit(&mut self, packet: Packet, way: &Way, round: &mut Round<'_>) -> bool {
         let entry = EntryId(way.meta.entry);
         let Some(service) = self.services.get_mut(entry) else {
-            self.bypass(packet, way.meta, now, link);
+            self.bypass(packet, way.meta, round);
             return false;
         };
         let session = service.session();
         self.scheduler.run_for(session);
         let mut exits = self.path.exits(self.scheduler.sessions_mut(), session);
-        let after = service.handle(&self.engine, packet, way, now, &mut exits);
+        let after = service.handle(&self.engine, packet, way, round.now, &mut exits);
         service.count_sent(exits.sent());
-        self.on_aftermath(entry, &after, link);
+        self.on_aftermath(entry, &after, round.link);
         after.passed_on
     }
 
     /// Sends a packet on whose service is not there, since its rule is on its way out: it goes
     /// where it was going.
     #[cold]
-    fn bypass(
-        &mut self,
-        packet: Packet,
-        mut meta: PacketMeta,
-        now: CoarseInstant,
-        link: &mut Link,
-    ) {
+    fn bypass(&mut self, packet: Packet, mut meta: PacketMeta, round: &mut Round<'_>) {
         let [no_service, dropped] = &mut self.unserved;
         *no_service += 1;
         if meta.flags & META_DATA != 0 {
@@ -348,7 +315,7 @@ impl<T: Timer> Dispatcher<T> {
         }
         let mut exits = self.path.exits(self.scheduler.sessions_mut(), SessionId::BEST_EFFORT);
         let is_lost = match exits.next_stage(&mut meta) {
-            Next::Service(entry) => return self.hand_on(packet, meta, entry, now, link),
+            Next::Service(entry) => return self.hand_on(packet, meta, entry, round),
             Next::Out => exits.forward(packet, &meta).is_lost(),
             Next::By(port, session) => exits.leave_by(packet, &meta, (port, session)).is_lost(),
             Next::Down | Next::Drop => {
@@ -360,14 +327,13 @@ impl<T: Timer> Dispatcher<T> {
     }
 
     /// Has a packet wait for its session's turn, if there is room.
-    fn enqueue(&mut self, packet: Packet, mut way: Way, now: CoarseInstant, link: &mut Link) {
+    fn enqueue(&mut self, packet: Packet, mut way: Way, round: &mut Round<'_>) {
         let entry = EntryId(way.meta.entry);
         let sessions = self.scheduler.sessions_mut();
         let Some(service) = self.services.get_mut(entry) else {
-            let counted_by = way.counted_by;
             self.release_credit(&way);
-            self.bypass(packet, way.meta, now, link);
-            return self.services.leave_epochs(counted_by.map(|entry| (entry, way.meta.epoch())));
+            self.bypass(packet, way.meta, round);
+            return self.leave_lane(&way);
         };
         let session = service.session();
         let memory = Bytes(packet.memory_length() as u64);
@@ -435,31 +401,44 @@ impl<T: Timer> Dispatcher<T> {
     }
 
     /// Begins a service that has been prepared.
-    pub(crate) fn start(&mut self, ready: Ready, now: CoarseInstant, link: &mut Link) {
-        let service = Service::begin(ready, self.scheduler.pacer(), Vec::new(), now);
+    pub(crate) fn start(&mut self, ready: Ready, round: &mut Round<'_>) {
+        let service = Service::begin(ready, self.scheduler.pacer(), Vec::new(), round.now);
         let entry = service.entry();
         self.services.insert(service);
-        self.attend(entry, now, link);
+        self.attend(entry, round);
     }
 
     /// Takes a service away; what waited for it goes where it was going.
-    pub(crate) fn stop(
-        &mut self,
-        entry: EntryId,
-        now: CoarseInstant,
-        link: &mut Link,
-    ) -> ServiceReport {
+    pub(crate) fn stop(&mut self, entry: EntryId, round: &mut Round<'_>) -> ServiceReport {
         let Some(mut service) = self.services.take(entry) else { return ServiceReport::default() };
         self.scheduler.sessions_mut().watch(entry, service.watches_in(), None);
         let session = service.session();
-        for (packet, way) in service.dissolve(self.path.pool()) {
+        let (waiting, given_up) = service.dissolve(self.path.pool());
+        for way in given_up {
             self.scheduler.sessions_mut().release(session, way.room);
-            self.bypass(packet, way.meta, now, link);
-            let counted_by = way.counted_by;
-            self.services.leave_epochs(counted_by.map(|entry| (entry, way.meta.epoch())));
+            self.leave_lane(&way);
+        }
+        for (packet, way) in waiting {
+            self.scheduler.sessions_mut().release(session, way.room);
+            self.bypass(packet, way.meta, round);
+            self.leave_lane(&way);
         }
         self.scheduler.sessions_mut().sent(session, service.bytes_out());
         service.report()
+    }
+
+    /// Takes every service away but these, as [`Self::stop`] does.
+    pub(crate) fn retain(&mut self, keep: impl Fn(EntryId) -> bool, round: &mut Round<'_>) {
+        let all = self.services.iter().map(Service::entry);
+        let gone: Vec<EntryId> = all.filter(|&entry| !keep(entry)).collect();
+        for entry in gone {
+            self.stop(entry, round);
+        }
+    }
+
+    /// Notes that a packet is through with its graph, for the lane that has counted it.
+    fn leave_lane(&mut self, way: &Way) {
+        self.services.leave_epochs(way.counted_by.map(|entry| (entry, way.meta.epoch())));
     }
 
     /// Counts anew, or settles, what a service's lane has sent up.
@@ -478,38 +457,32 @@ impl<T: Timer> Dispatcher<T> {
         &mut self,
         entry: EntryId,
         level: u32,
-        now: CoarseInstant,
-        link: &mut Link,
+        round: &mut Round<'_>,
     ) -> Result<bool> {
         let service = self.services.get_mut(entry);
         if service.as_ref().is_some_and(|service| service.is_unknown()) {
             // It was meant for the version before; the daemon has forgotten it when it hears.
             return Ok(false);
         }
-        let is_set = service.is_some_and(|service| service.set_level(level, now));
+        let is_set = service.is_some_and(|service| service.set_level(level, round.now));
         // The lane is looked at from now on.
         self.services.look_at(entry, CoarseInstant::ZERO);
-        self.report_traps(entry, link);
+        self.report_traps(entry, round.link);
         let answer = if is_set { FromCell::Targeted } else { FromCell::TargetFailed };
-        link.send(&answer(entry))?;
+        round.link.send(&answer(entry))?;
         Ok(is_set)
     }
 
     /// Lets services work whose turn it is, and sends what they left. Returns false when it is
     /// nobody's.
-    pub(crate) fn run_turns(
-        &mut self,
-        streams: &mut StreamTurns,
-        now: CoarseInstant,
-        link: &mut Link,
-    ) -> bool {
+    pub(crate) fn run_turns(&mut self, streams: &mut StreamTurns, round: &mut Round<'_>) -> bool {
         let begin = pacer::now();
         let until = begin + TURN_MAX;
         self.scheduler.handle_turns(begin);
         let mut end = begin;
         loop {
             self.prefetch.handle_turn(&self.services, self.scheduler.sessions());
-            let Some(ended) = self.work((end, until), streams, now, link) else { break };
+            let Some(ended) = self.work((end, until), streams, round) else { break };
             self.prefetch.turn_taken();
             end = ended;
             if self.scheduler.must_send() {
@@ -539,8 +512,7 @@ impl<T: Timer> Dispatcher<T> {
         &mut self,
         (begin, until): (Nanos, Nanos),
         streams: &mut StreamTurns,
-        now: CoarseInstant,
-        link: &mut Link,
+        round: &mut Round<'_>,
     ) -> Option<Nanos> {
         let next = self.scheduler.next(begin)?;
         let (entry, pool) = (next.task.entry, usize::from(next.task.pool));
@@ -558,7 +530,7 @@ impl<T: Timer> Dispatcher<T> {
                 service.fit(slice, sending)
             });
         let mut exits = self.path.exits(self.scheduler.sessions_mut(), session);
-        let turn = service.work(&self.engine, pool, portion, now, &mut exits);
+        let turn = service.work(&self.engine, pool, portion, round.now, &mut exits);
         let bytes = exits.sent();
         service.count_sent(bytes);
         self.scheduler.handle_ran(begin);
@@ -568,14 +540,14 @@ impl<T: Timer> Dispatcher<T> {
         let is_through = !(after.trapped || after.emitted || after.passed_on) && told.is_none();
         let through_at = through_at.filter(|_| is_through);
         self.scheduler.sessions_mut().release(session, handled_room);
-        self.on_aftermath(entry, &after, link);
+        self.on_aftermath(entry, &after, round.link);
         self.services.leave_epochs(departed);
         if let Some(told) = told {
-            self.report_told(entry, told, now, link);
+            self.report_told(entry, told, round);
         }
         while let Some((packet, way)) = self.services.get_mut(entry).and_then(Service::take_onward)
         {
-            self.enqueue(packet, way, now, link);
+            self.enqueue(packet, way, round);
         }
         let end = through_at.unwrap_or_else(pacer::now);
         let service = self.services.get(entry);
@@ -588,21 +560,15 @@ impl<T: Timer> Dispatcher<T> {
     }
 
     /// Asks a service for something; returns false when too much waits for it already.
-    pub(crate) fn ask(
-        &mut self,
-        entry: EntryId,
-        control: Control,
-        now: CoarseInstant,
-        link: &mut Link,
-    ) -> bool {
+    pub(crate) fn ask(&mut self, entry: EntryId, control: Control, round: &mut Round<'_>) -> bool {
         let is_taken = self.services.get_mut(entry).is_some_and(|service| service.ask(control));
-        self.attend(entry, now, link);
+        self.attend(entry, round);
         is_taken
     }
 
     /// Has a service do what it is asked for: in its session's turns, or at once where nobody
     /// takes turns.
-    fn attend(&mut self, entry: EntryId, now: CoarseInstant, link: &mut Link) {
+    fn attend(&mut self, entry: EntryId, round: &mut Round<'_>) {
         let Some(service) = self.services.get_mut(entry) else { return };
         let Some(task) = service.asked_task() else { return };
         let session = service.session();
@@ -613,19 +579,19 @@ impl<T: Timer> Dispatcher<T> {
         while let Some(service) =
             self.services.get_mut(entry).filter(|service| service.may_answer())
         {
-            let turn = service.answer(&self.engine, Nanos(u64::MAX), now);
+            let turn = service.answer(&self.engine, Nanos(u64::MAX), round.now);
             let Turn { after, told, .. } = turn;
-            self.on_aftermath(entry, &after, link);
+            self.on_aftermath(entry, &after, round.link);
             if let Some(told) = told {
-                self.report_told(entry, told, now, link);
+                self.report_told(entry, told, round);
             }
         }
         self.scheduler.stop();
     }
 
     /// Looks at those services whose time has come by the exact clock. Their hooks are told the
-    /// time of the loop, `now`, which packets have, too: it never goes back.
-    pub(crate) fn tick(&mut self, now: CoarseInstant, link: &mut Link) {
+    /// time of the loop, `round.now`, which packets have, too: it never goes back.
+    pub(crate) fn tick(&mut self, round: &mut Round<'_>) {
         let exact = CoarseInstant::from_nanos(pacer::now());
         if exact < self.services.poll_timeout() {
             return;
@@ -640,22 +606,17 @@ impl<T: Timer> Dispatcher<T> {
         }
         self.scheduler.stop();
         for entry in due {
-            self.attend(entry, now, link);
-            self.report_traps(entry, link);
-            self.emit(entry, link);
+            self.attend(entry, round);
+            self.report_traps(entry, round.link);
+            self.emit(entry, round.link);
         }
     }
 
     /// Tells services whose sessions have little memory left.
-    pub(crate) fn report_low_memory(
-        &mut self,
-        accounts: &Memory,
-        now: CoarseInstant,
-        link: &mut Link,
-    ) {
+    pub(crate) fn report_low_memory(&mut self, accounts: &Memory, round: &mut Round<'_>) {
         while let Some(low) = accounts.poll_low() {
             for entry in self.services.of_session(low.session) {
-                self.ask(entry, Control::MemoryLow(low), now, link);
+                self.ask(entry, Control::MemoryLow(low), round);
             }
         }
     }
@@ -672,22 +633,22 @@ impl<T: Timer> Dispatcher<T> {
     }
 
     /// Tells services that watch their sessions' queues what happened there.
-    pub(crate) fn report_queues(&mut self, now: CoarseInstant, link: &mut Link) {
+    pub(crate) fn report_queues(&mut self, round: &mut Round<'_>) {
         while let Some((entry, event)) = self.scheduler.sessions_mut().poll_event() {
-            self.ask(entry, Control::Queue(event), now, link);
+            self.ask(entry, Control::Queue(event), round);
         }
     }
 
     /// Gives modules what those after them sent; at most as many as there are now, for who
     /// gets one may send another.
-    pub(crate) fn deliver_messages(&mut self, now: CoarseInstant, link: &mut Link) {
+    pub(crate) fn deliver_messages(&mut self, round: &mut Round<'_>) {
         for _ in 0..self.mailbox.waiting() {
             let services = &self.services;
             let Some(letters) = self.mailbox.poll_letter(|from| services.before(from)) else {
                 return;
             };
             for (entry, letter) in letters {
-                self.ask(entry, Control::Message(letter), now, link);
+                self.ask(entry, Control::Message(letter), round);
             }
         }
     }
@@ -771,12 +732,12 @@ impl<T: Timer> Dispatcher<T> {
 
     /// Tells the daemon what it waits for. One that does not hear it is gone, which is noticed
     /// elsewhere.
-    fn report_told(&mut self, entry: EntryId, told: Told, now: CoarseInstant, link: &mut Link) {
+    fn report_told(&mut self, entry: EntryId, told: Told, round: &mut Round<'_>) {
         self.services.look_soon(entry);
         let message = match told {
             Told::Started(Ok(())) => FromCell::Started(entry),
             Told::Started(Err(error)) => {
-                self.stop(entry, now, link);
+                self.stop(entry, round);
                 FromCell::StartFailed(entry, Failure::of(&error.into()))
             }
             Told::Answered(answers) => FromCell::Answered(entry, answers),
@@ -785,6 +746,6 @@ impl<T: Timer> Dispatcher<T> {
                 FromCell::ReplaceFailed(entry, Failure::of(&error.into()))
             }
         };
-        let _ = link.send(&message);
+        let _ = round.link.send(&message);
     }
 }

@@ -16,7 +16,7 @@ mod tap_reader;
 #[cfg(test)]
 mod tests;
 
-use crate::control::link::Link;
+use crate::control::round::Round;
 use crate::datapath::Facts;
 use crate::dispatch::{BATCH, Dispatcher};
 use crate::packet_memory::WAITING_MAX;
@@ -30,7 +30,6 @@ use packet_ports::PacketPorts;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::collections::VecDeque;
 use tap_reader::{MARKED_LENGTH, TapReader, mark_of};
-use units::CoarseInstant;
 use xsk::Packet;
 
 /// Packets whose headers are on their way to this CPU while one is handled: as
@@ -117,8 +116,7 @@ impl Intake {
     pub(crate) fn receive(
         &mut self,
         to: &mut Dispatcher<impl Timer>,
-        now: CoarseInstant,
-        link: &mut Link,
+        round: &mut Round<'_>,
     ) -> bool {
         let mut is_busy = false;
         let sockets = to.path_mut().sockets();
@@ -134,7 +132,7 @@ impl Intake {
                     if let Some(later) = self.batch.get(AHEAD - 1) {
                         later.load_ahead();
                     }
-                    self.handle(packet, to, now, link);
+                    self.handle(packet, to, round);
                 }
                 to.end_batch();
             }
@@ -149,35 +147,24 @@ impl Intake {
         &mut self,
         most: usize,
         to: &mut Dispatcher<impl Timer>,
-        now: CoarseInstant,
-        link: &mut Link,
+        round: &mut Round<'_>,
     ) -> bool {
-        let has_come_up = self.receive_up(most, to, now, link);
-        self.receive_frames(most, to, now, link) || has_come_up
+        let has_come_up = self.receive_up(most, to, round);
+        self.receive_frames(most, to, round) || has_come_up
     }
 
     /// Handles what is in the receive rings, and in packet sockets, at this moment.
-    pub(crate) fn drain_ports(
-        &mut self,
-        to: &mut Dispatcher<impl Timer>,
-        now: CoarseInstant,
-        link: &mut Link,
-    ) {
+    pub(crate) fn drain_ports(&mut self, to: &mut Dispatcher<impl Timer>, round: &mut Round<'_>) {
         let rounds = WAITING_MAX as usize / BATCH;
-        let _ = (0..rounds).all(|_| self.receive(to, now, link));
-        self.receive_frames(WAITING_MAX as usize, to, now, link);
+        let _ = (0..rounds).all(|_| self.receive(to, round));
+        self.receive_frames(WAITING_MAX as usize, to, round);
     }
 
     /// Handles what is in the receive rings, in packet sockets and in the TAP device at this
     /// moment.
-    pub(crate) fn drain(
-        &mut self,
-        to: &mut Dispatcher<impl Timer>,
-        now: CoarseInstant,
-        link: &mut Link,
-    ) {
-        self.drain_ports(to, now, link);
-        self.receive_up(WAITING_MAX as usize, to, now, link);
+    pub(crate) fn drain(&mut self, to: &mut Dispatcher<impl Timer>, round: &mut Round<'_>) {
+        self.drain_ports(to, round);
+        self.receive_up(WAITING_MAX as usize, to, round);
     }
 
     /// Looks after a burst whether more comes; returns true when it did.
@@ -196,8 +183,7 @@ impl Intake {
         &mut self,
         most: usize,
         to: &mut Dispatcher<impl Timer>,
-        now: CoarseInstant,
-        link: &mut Link,
+        round: &mut Round<'_>,
     ) -> bool {
         let Self { packet_ports, batches, up_dropped, .. } = self;
         packet_ports.receive(most, to, |to, bytes, meta| {
@@ -209,7 +195,7 @@ impl Intake {
             // Each is a batch of its own: it is read when it is handled.
             *batches += 1;
             let way = Way::from_door(meta, [0; MARK_LENGTH], *batches);
-            to.on_packet(packet, way, now, link);
+            to.on_packet(packet, way, round);
         })
     }
 
@@ -217,8 +203,7 @@ impl Intake {
         &mut self,
         most: usize,
         to: &mut Dispatcher<impl Timer>,
-        now: CoarseInstant,
-        link: &mut Link,
+        round: &mut Round<'_>,
     ) -> bool {
         let Some(tap) = &mut self.tap else { return false };
         let mut count = 0;
@@ -233,7 +218,7 @@ impl Intake {
                 Some(packet) => {
                     // Each is a batch of its own: it is read when it is handled.
                     self.batches += 1;
-                    to.on_packet(packet, Way::from_door(meta, mark, self.batches), now, link);
+                    to.on_packet(packet, Way::from_door(meta, mark, self.batches), round);
                 }
                 // Its service has counted that one already.
                 None if leaves => to.path_mut().lose_from_below(),
@@ -244,13 +229,7 @@ impl Intake {
     }
 
     #[inline]
-    fn handle(
-        &mut self,
-        packet: Packet,
-        to: &mut Dispatcher<impl Timer>,
-        now: CoarseInstant,
-        link: &mut Link,
-    ) {
+    fn handle(&mut self, packet: Packet, to: &mut Dispatcher<impl Timer>, round: &mut Round<'_>) {
         let Some(meta) = packet.metadata::<{ size_of::<PacketMeta>() }>() else {
             packet.recycle(to.path_mut().pool());
             self.no_metadata += 1;
@@ -262,6 +241,6 @@ impl Intake {
             // The front door wrote both, the mark in front.
             _ => packet.metadata::<MARKED_LENGTH>().map_or([0; MARK_LENGTH], mark_of),
         };
-        to.on_packet(packet, Way::from_door(meta, mark, self.batches), now, link);
+        to.on_packet(packet, Way::from_door(meta, mark, self.batches), round);
     }
 }

@@ -3,6 +3,8 @@
 mod associations;
 mod sessions;
 mod streams;
+#[cfg(test)]
+mod tests;
 
 pub use associations::{Answer, AssociationReport, Question};
 pub use sessions::{
@@ -636,26 +638,5 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ProtocolErro
         Ok((message, [])) => Ok(message),
         Ok((_, rest)) => Err(ProtocolError(format!("{} bytes too many", rest.len()))),
         Err(error) => Err(ProtocolError(error.to_string())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_survives_its_encoding_and_nothing_may_follow() {
-        let mut bytes = encode(&ToCell::Stop(EntryId(7))).unwrap();
-        assert!(matches!(decode(&bytes), Ok(ToCell::Stop(EntryId(7)))));
-        bytes.push(0);
-        assert!(decode::<ToCell>(&bytes).is_err());
-        assert!(decode::<ToCell>(&[0xff; 3]).is_err());
-    }
-
-    #[test]
-    fn each_packet_has_one_end() {
-        let mut report = ServiceReport { forwarded: 1, drop_trap: 2, ..Default::default() };
-        report.drop_module.insert(7, 3);
-        assert_eq!((report.dropped(), report.ended()), (5, 6));
     }
 }

@@ -21,6 +21,8 @@ mod programs;
 mod replace;
 pub(crate) mod shared;
 pub(crate) mod table;
+#[cfg(test)]
+mod tests;
 mod turns;
 mod version;
 mod watch;
@@ -541,8 +543,8 @@ impl Service {
         self.instances.depart();
     }
 
-    /// Ends every lane; returns what waited for them.
-    pub(crate) fn dissolve(&mut self, pool: &mut FramePool) -> Vec<(Packet, Way)> {
+    /// Ends every lane; returns what waited for them, and how those came that were given up.
+    pub(crate) fn dissolve(&mut self, pool: &mut FramePool) -> (Vec<(Packet, Way)>, Vec<Way>) {
         self.instances.dissolve(pool)
     }
 

@@ -13,6 +13,8 @@
 //! before they are needed.
 
 pub(crate) mod codecs;
+#[cfg(test)]
+mod tests;
 pub(crate) mod turns;
 
 use crate::memory::Charge;
@@ -559,46 +561,5 @@ fn metrics(shared: &Rc<RefCell<Shared>>) -> BTreeMap<String, u64> {
 impl AsFd for StreamServices {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.streams.as_fd()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn socket() -> OwnedFd {
-        std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into()
-    }
-
-    #[test]
-    fn how_busy_the_thread_is_is_measured_now_and_then() {
-        let mut busy = Busy::default();
-        let at = |ms| Nanos::from_millis(ms);
-        busy.look(at(1000), || at(500));
-        assert_eq!(busy.permille.get(), None, "from now on");
-        busy.look(at(1050), || unreachable!("too soon"));
-        busy.look(at(1100), || at(525));
-        assert_eq!(busy.permille.get(), Some(250));
-        busy.look(at(1200), || at(900));
-        assert_eq!(busy.permille.get(), Some(1000), "clocks differ a little");
-    }
-
-    #[test]
-    fn sockets_are_asked_for_before_they_are_needed_and_again_when_they_do_not_come() {
-        let mut pool = Pool::default();
-        let at = Nanos::from_millis;
-        assert_eq!(pool.wants(at(5000)), Some([READY_MAX; 2]));
-        assert_eq!(pool.wants(at(5999)), None, "they are on their way");
-        assert_eq!(pool.wants(at(6000)), Some([READY_MAX; 2]), "they did not come");
-        pool.asked = [0; 2];
-        pool.ready = [(0..READY_MAX).map(|_| socket()).collect(), Vec::new()];
-        pool.asked[1] = READY_MAX;
-        for _ in 1..ASKED_MIN {
-            assert!(pool.take(false).is_some());
-        }
-        assert_eq!(pool.wants(at(6500)), None);
-        assert!(pool.take(false).is_some() && !pool.is_short);
-        assert_eq!(pool.wants(at(6500)), Some([ASKED_MIN, 0]));
-        assert!(pool.take(true).is_none() && pool.is_short);
     }
 }

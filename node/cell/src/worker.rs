@@ -5,31 +5,28 @@
 //!   daemon ─▶ Link ─▶ Deferred ─▶ the owner of what a message is about
 //! ```
 
+mod adoption;
+mod commands;
 mod setup;
 #[cfg(test)]
 mod tests;
 
-use crate::PROTOCOL_VERSION;
 use crate::control::deferred::{Deferred, Until};
 use crate::control::link::Link;
 use crate::control::reports::{Reports, Sources};
+use crate::control::round::Round;
 use crate::dispatch::{BATCH, Dispatcher};
 use crate::intake::Intake;
-use crate::protocol::{Adopted, FromCell, Given, ToCell, decode};
+use crate::protocol::{ToCell, decode};
 use crate::sched::{Timer, pacer};
-use crate::service::letter::Letter;
+use crate::service::Service;
 use crate::service::loader::Loader;
-use crate::service::shared::Shared;
 use crate::service::table::Services;
-use crate::service::{Control, Service};
 use crate::streams::turns::StreamTurns;
-use anyhow::{Context, Result, anyhow, bail};
-use bpf::{Answers, Lanes, Lines, Rooms, RuleFacts};
-use bpf_maps::LEVEL_USER;
+use anyhow::{Context, Result};
 use executor::Slicer;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use sandbox::fd_passing::{self, Received};
-use std::collections::BTreeSet;
 use std::path::Path;
 use units::{CoarseInstant, EntryId, Millis};
 use zeroize::Zeroize;
@@ -80,14 +77,14 @@ fn coarse_now() -> CoarseInstant {
     CoarseInstant::from_millis(now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000)
 }
 
-/// Takes a message's last descriptor.
-fn descriptor(fds: &mut Vec<OwnedFd>, missing: &'static str) -> Result<OwnedFd> {
-    fds.pop().context(missing)
-}
-
-/// Takes the map that a message brought.
-fn map_of(message: &ToCell, fds: &mut Vec<OwnedFd>) -> Result<OwnedFd> {
-    fds.pop().with_context(|| format!("{message:?} came without its map"))
+/// Receives until a round brings nothing, at most [`BUSY_ROUNDS_MAX`] times; returns how many
+/// rounds brought something.
+fn busy_rounds(mut receive: impl FnMut() -> bool) -> u32 {
+    let mut rounds = 0;
+    while rounds < BUSY_ROUNDS_MAX && receive() {
+        rounds += 1;
+    }
+    rounds
 }
 
 /// Returns whether a command for a service has to wait.
@@ -105,35 +102,34 @@ impl<T: Timer> Cell<T> {
             self.link.handle_round();
             let now = coarse_now();
             let Self { intake, dispatcher, streams, link, .. } = self;
+            let round = &mut Round { now, link };
             dispatcher.path_mut().set_time(now);
-            let mut busy_rounds = 0;
-            while intake.receive(dispatcher, now, link) && busy_rounds < BUSY_ROUNDS_MAX {
-                busy_rounds += 1;
-            }
+            let busy_rounds = busy_rounds(|| intake.receive(dispatcher, round));
             let leaves = dispatcher.send_waiting();
             let looks = streams.poll_beside();
-            let came_up = looks && intake.receive_beside(BATCH, dispatcher, now, link);
+            let came_up = looks && intake.receive_beside(BATCH, dispatcher, round);
             // Before the packets that made a queue long.
-            dispatcher.report_queues(now, link);
-            streams.look(dispatcher.scheduler_mut(), link)?;
-            let worked = dispatcher.run_turns(streams, now, link);
-            dispatcher.take_records(link);
-            dispatcher.deliver_messages(now, link);
+            dispatcher.report_queues(round);
+            streams.look(dispatcher.scheduler_mut(), round.link)?;
+            let worked = dispatcher.run_turns(streams, round);
+            dispatcher.take_records(round.link);
+            dispatcher.deliver_messages(round);
             dispatcher.path_mut().handle_timeout(now);
             if dispatcher.scheduler().sessions().is_epoch_over(now) {
                 // A cell that stood still may find in the rings what seems lost.
                 if dispatcher.scheduler().takes_turns() {
-                    intake.drain(dispatcher, now, link);
+                    intake.drain(dispatcher, round);
                 }
                 dispatcher.end_epoch(now);
             }
             self.run_deferred(now)?;
             self.dispatcher.send_tapped(&mut self.link);
             if now + CLOCK_STEP >= self.dispatcher.services().poll_timeout() {
-                self.dispatcher.tick(now, &mut self.link);
+                self.dispatcher.tick(&mut Round { now, link: &mut self.link });
             }
             let accounts = self.loader.accounts();
-            self.dispatcher.report_low_memory(accounts, now, &mut self.link);
+            let round = &mut Round { now, link: &mut self.link };
+            self.dispatcher.report_low_memory(accounts, round);
             self.send_reports()?;
             let may_wait = now >= self.awake_until
                 && !self.dispatcher.has_messages()
@@ -199,11 +195,12 @@ impl<T: Timer> Cell<T> {
     fn on_message(&mut self, message: ToCell, fds: Vec<OwnedFd>, now: CoarseInstant) -> Result<()> {
         if let ToCell::Settle(_) = message {
             // What is in rings is in queues then, or handled.
-            self.intake.drain(&mut self.dispatcher, now, &mut self.link);
+            let round = &mut Round { now, link: &mut self.link };
+            self.intake.drain(&mut self.dispatcher, round);
         }
         let must_wait = must_wait(self.dispatcher.services());
         match self.deferred.handle((message, fds), must_wait) {
-            Some((message, fds)) => self.command(message, fds, now),
+            Some((message, fds)) => commands::run(self, message, fds, now),
             None => Ok(()),
         }
     }
@@ -213,214 +210,8 @@ impl<T: Timer> Cell<T> {
         for command in self.deferred.take() {
             let must_wait = must_wait(self.dispatcher.services());
             if let Some((message, fds)) = self.deferred.handle(command, must_wait) {
-                self.command(message, fds, now)?;
+                commands::run(self, message, fds, now)?;
             }
-        }
-        Ok(())
-    }
-
-    /// Routes a command to the owner of what it is about.
-    fn command(
-        &mut self,
-        message: ToCell,
-        mut fds: Vec<OwnedFd>,
-        now: CoarseInstant,
-    ) -> Result<()> {
-        let Self { link, loader, intake, dispatcher, streams, .. } = self;
-        match message {
-            ToCell::Kernel => dispatcher.path_mut().set_kernel(fds.pop()),
-            ToCell::KernelFrames => dispatcher.path_mut().set_kernel_frames(fds.pop()),
-            ToCell::AddPort(facts) => {
-                let fd = descriptor(&mut fds, "AddPort came without its socket")?;
-                link.send(&dispatcher.add_port(&facts, fd))?;
-            }
-            ToCell::AddFrames(facts, bridge) => {
-                let sockets = fds.try_into();
-                let sockets = sockets.map_err(|_| anyhow!("AddFrames came without its sockets"))?;
-                let (path, sessions) = dispatcher.path_and_sessions();
-                path.add_frames(&facts, bridge, sockets, sessions);
-                link.send(&FromCell::PortReady(facts.port, facts.queue))?;
-            }
-            ToCell::Taken(port) => {
-                let fd = descriptor(&mut fds, "Taken came without its descriptor")?;
-                dispatcher.path_mut().hold_taken(port, fd);
-            }
-            ToCell::Rules(number) => {
-                let fd = descriptor(&mut fds, "Rules came without their memory")?;
-                dispatcher.path_mut().set_own_rules(intake.install(number, &fd)?);
-            }
-            ToCell::Counts => {
-                intake.count_in(descriptor(&mut fds, "Counts came without their memory")?)?;
-            }
-            ToCell::ChangePort(facts) => {
-                let (path, sessions) = dispatcher.path_and_sessions();
-                path.change_port(&facts, sessions);
-            }
-            ToCell::RemovePort(port) => {
-                intake.drain_ports(dispatcher, now, link);
-                let (path, sessions) = dispatcher.path_and_sessions();
-                path.remove_port(port, sessions);
-            }
-            ToCell::Tap(facts) => dispatcher.path_mut().set_tap(facts),
-            ToCell::Up => intake.set_tap(fds.pop()),
-            // Maps stay for as long as the process: each service has its own in hand, and each
-            // session.
-            ToCell::Lanes => {
-                let lanes = Lanes::given(&map_of(&message, &mut fds)?);
-                let lanes = lanes.context("mapping the lanes")?;
-                dispatcher.services_mut().set_lanes(Box::leak(Box::new(lanes)));
-            }
-            ToCell::Rooms => {
-                let rooms = Rooms::given(&map_of(&message, &mut fds)?);
-                let rooms = rooms.context("mapping what may wait for sessions")?;
-                let sessions = dispatcher.scheduler_mut().sessions_mut();
-                sessions.share(pacer::now(), Box::leak(Box::new(rooms)));
-            }
-            ToCell::Lines => {
-                let accounts = Lines::given(&map_of(&message, &mut fds)?);
-                let accounts = accounts.context("mapping the accounts of ports' shares")?;
-                dispatcher.path_mut().set_port_shares(accounts);
-            }
-            ToCell::Answers => {
-                let map = map_of(&message, &mut fds)?;
-                let device = descriptor(&mut fds, "Answers came without its device")?;
-                let answers = Answers::given(&map).context("mapping the answers")?;
-                dispatcher.path_mut().set_answers(answers, device);
-            }
-            ToCell::RuleFacts => {
-                let facts = RuleFacts::given(&map_of(&message, &mut fds)?);
-                dispatcher.path_mut().set_rules(facts.context("mapping what rules say")?);
-            }
-            ToCell::Memory(total) => loader.accounts().set_total(total),
-            ToCell::Line(port, session, account) => {
-                dispatcher.path_mut().set_payer(port, session, account);
-            }
-            ToCell::Session(facts) => {
-                streams.set_session(&facts);
-                dispatcher.set_session(pacer::now(), &facts);
-            }
-            ToCell::MemoryOf(session) => {
-                let account = |id| (id, Box::new(loader.accounts().account(id)));
-                link.send(&FromCell::MemoryOf(loader.accounts().rest(), session.map(account)))?;
-            }
-            ToCell::ForgetSession(id) => {
-                dispatcher.forget_session(pacer::now(), id);
-                streams.forget_session(id);
-            }
-            ToCell::Expect => self.stay_awake(now + EXPECT),
-            ToCell::Start(facts) => {
-                if fds.is_empty() {
-                    bail!("Start came without its code");
-                }
-                loader.start(*facts, &fds, dispatcher, now, link)?;
-                self.stay_awake(now + EXPECT);
-            }
-            ToCell::StartStreams(facts) => {
-                streams.start(*facts, fds, dispatcher.scheduler_mut(), link)?;
-            }
-            ToCell::ReplaceStreams(facts) => {
-                streams.replace(*facts, fds, dispatcher.scheduler_mut(), link)?;
-            }
-            ToCell::Codecs(facts) => streams.codecs().set_facts(facts),
-            ToCell::CodecStarted(number, pid) => {
-                // The first: it has one.
-                let socket = fds.into_iter().next();
-                let socket = socket.context("CodecStarted came without its socket")?;
-                streams.codecs().started(number, pid, socket);
-            }
-            ToCell::CodecEnded(number, why, cpu) => streams.codecs().ended(number, why, cpu),
-            ToCell::Sockets { v6 } => streams.provide(v6, fds),
-            ToCell::Replace(facts, way) => {
-                if fds.is_empty() {
-                    bail!("Replace came without its code");
-                }
-                loader.replace((*facts, way), &fds, dispatcher, now, link)?;
-                self.stay_awake(now + EXPECT);
-            }
-            ToCell::Edges(entry, edges) => {
-                if let Some(service) = dispatcher.services_mut().get_mut(entry) {
-                    service.set_edges(edges);
-                }
-            }
-            ToCell::Closed(entry, closed) => match dispatcher.services_mut().get_mut(entry) {
-                Some(service) => service.set_closed(closed),
-                None => streams.set_closed(entry, closed),
-            },
-            ToCell::VersionKnown(entry) => {
-                if let Some(service) = dispatcher.services_mut().get_mut(entry) {
-                    service.become_known();
-                }
-            }
-            ToCell::Target(entry, level) => {
-                if dispatcher.set_level(entry, level, now, link)? && level != LEVEL_USER {
-                    self.stay_awake(now + AWAKE);
-                }
-            }
-            ToCell::Recount(entry) => {
-                dispatcher.recount(entry, Shared::begin_recount);
-                link.send(&FromCell::Recounting(entry))?;
-            }
-            ToCell::Settle(entry) => {
-                // Nothing of before the recount is anywhere.
-                dispatcher.flush();
-                dispatcher.recount(entry, Shared::settle);
-                link.send(&FromCell::Settled(entry))?;
-            }
-            ToCell::Adopt(keep) => self.adopted(&keep)?,
-            ToCell::Associate(keys) => {
-                let id = dispatcher.path_mut().associate(&keys)?;
-                link.send(&FromCell::Associated(id))?;
-            }
-            ToCell::Disassociate(id) => dispatcher.path_mut().disassociate(id),
-            ToCell::Called(question, answer) => dispatcher.on_answer(question, answer, now, link),
-            ToCell::Stop(entry) => {
-                dispatcher.path_mut().forget_service(entry);
-                let of_streams = streams.stop(entry);
-                let report = of_streams.unwrap_or_else(|| dispatcher.stop(entry, now, link));
-                link.send(&FromCell::Stopped(entry, Box::new(report)))?;
-            }
-            ToCell::Message(entry, message) => {
-                let service = dispatcher.services().get(entry);
-                let lanes = service.map_or(0, Service::lane_count);
-                let control = Control::Message(Letter::of_daemon(message.into()));
-                if !dispatcher.ask(entry, control, now, link) {
-                    let _ = link.send(&FromCell::Answered(entry, vec![None; lanes]));
-                }
-            }
-            ToCell::Report => self.reports.handle_request(),
-            ToCell::ReportSessions => self.reports.handle_request_for_sessions(),
-        }
-        Ok(())
-    }
-
-    /// Begins to serve another daemon: all services but those that it knows go, and it gets what it
-    /// cannot have otherwise.
-    fn adopted(&mut self, keep: &[EntryId]) -> Result<()> {
-        let keep: BTreeSet<EntryId> = keep.iter().copied().collect();
-        let Self { link, reports, intake, dispatcher, streams, .. } = self;
-        // Captures end with the daemon that was asked for them, and so do reports.
-        dispatcher.path_mut().set_tap(None);
-        reports.forget();
-        dispatcher.scheduler_mut().sessions_mut().forget_told();
-        // The next daemon does not know whose they are.
-        dispatcher.path_mut().end_associations();
-        dispatcher.services_mut().retain(|entry| keep.contains(&entry));
-        streams.retain(|entry| keep.contains(&entry));
-        let mut given = dispatcher.path().given()?;
-        if let Some(tap) = intake.tap() {
-            given.push((Given::Up, tap.try_clone_to_owned()?));
-        }
-        let services = dispatcher.services().iter();
-        link.send(&FromCell::Adopted(Adopted {
-            protocol: PROTOCOL_VERSION,
-            services: services
-                .map(|service| (service.entry(), service.home()))
-                .chain(streams.all().map(|(entry, _)| (entry, None)))
-                .collect(),
-            given: given.len() as u32,
-        }))?;
-        for (what, fd) in given {
-            link.send_with(&FromCell::Given(what), &[fd.as_fd()])?;
         }
         Ok(())
     }

@@ -533,3 +533,6 @@ impl Waiting {
         self.departing
     }
 }
+
+#[cfg(test)]
+mod tests;

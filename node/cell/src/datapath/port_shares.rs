@@ -212,3 +212,6 @@ impl Lines {
         (packets, bytes)
     }
 }
+
+#[cfg(test)]
+mod tests;

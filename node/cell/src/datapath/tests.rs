@@ -22,19 +22,25 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
+    /// Makes the other end of a packet port; returns it with the port's own sockets.
+    pub(crate) fn new() -> (Self, [OwnedFd; 2]) {
+        let pairs = [(); 2].map(|()| UnixDatagram::pair().unwrap());
+        let [(sent, own), (back, own_back)] = pairs;
+        for socket in [&own, &own_back, &sent, &back] {
+            socket.set_nonblocking(true).unwrap();
+        }
+        (Self { sent, back }, [own.into(), own_back.into()])
+    }
+
     /// Adds a packet port, and returns its other end.
     pub(crate) fn add(
         path: &mut Datapath,
         sessions: &mut Sessions,
         (port, bridge): (PortId, Option<PortId>),
     ) -> Self {
-        let pairs = [(); 2].map(|()| UnixDatagram::pair().unwrap());
-        let [(sent, own), (back, own_back)] = pairs;
-        for socket in [&own, &own_back, &sent, &back] {
-            socket.set_nonblocking(true).unwrap();
-        }
-        path.add_frames(&facts(port), bridge, [own.into(), own_back.into()], sessions);
-        Self { sent, back }
+        let (wire, sockets) = Self::new();
+        path.add_frames(&facts(port), bridge, sockets, sessions);
+        wire
     }
 
     /// Has a frame come by the port.
@@ -52,7 +58,8 @@ impl Wire {
         .collect()
     }
 
-    fn sent(&self) -> Vec<Vec<u8>> {
+    /// Returns the frames that the port has sent.
+    pub(crate) fn sent(&self) -> Vec<Vec<u8>> {
         Self::frames(&self.sent)
     }
 

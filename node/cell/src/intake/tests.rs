@@ -2,15 +2,13 @@
 
 use super::*;
 use crate::datapath::tests::{Wire, facts as port_facts};
-use crate::dispatch::tests::{ENTRY, NEXT, Rig, facts};
+use crate::dispatch::tests::{ENTRY, NEXT, Rig, facts, round};
 use crate::intake::counts::DoorCounts;
 use abi::Verdict;
 use node::door::rules;
 use rustix::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use units::{EntryId, PortId};
-
-const NOW: CoarseInstant = CoarseInstant::from_millis(1_000);
 
 /// Makes an intake; returns it with the kernel's end of its TAP device.
 fn intake() -> (Intake, UnixDatagram) {
@@ -48,7 +46,7 @@ fn serving() -> Rig {
 }
 
 fn receive(intake: &mut Intake, rig: &mut Rig, most: usize) -> bool {
-    intake.receive_beside(most, &mut rig.dispatcher, NOW, &mut rig.link)
+    intake.receive_beside(most, &mut rig.dispatcher, &mut round(&mut rig.link))
 }
 
 #[test]
@@ -70,7 +68,7 @@ fn no_more_comes_at_a_time_than_has_its_turn() {
     }
     receive(&mut intake, &mut rig, 2);
     assert_eq!(rig.report(ENTRY).packets, 2);
-    intake.drain(&mut rig.dispatcher, NOW, &mut rig.link);
+    intake.drain(&mut rig.dispatcher, &mut round(&mut rig.link));
     assert_eq!(rig.report(ENTRY).packets, 3);
 }
 
@@ -116,7 +114,7 @@ fn packets_for_no_service_go_past_and_no_socket_has_any() {
     kernel.send(&frame(&mut rig, NEXT, 0, Verdict::PASS)).unwrap();
     receive(&mut intake, &mut rig, BATCH);
     assert_eq!(report(&intake, &rig).no_service, 1);
-    assert!(!intake.receive(&mut rig.dispatcher, NOW, &mut rig.link));
+    assert!(!intake.receive(&mut rig.dispatcher, &mut round(&mut rig.link)));
     assert!(!intake.linger(&mut rig.dispatcher), "there was no burst");
 }
 
@@ -160,7 +158,7 @@ fn what_leaves_by_a_bridge_whose_other_end_is_away_is_lost_and_counted() {
     intake.count_in(counts.as_fd().try_clone_to_owned().unwrap()).unwrap();
     let frame = wire::FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2], 9).udp(1, 2).build();
     wire.come(&frame);
-    intake.drain_ports(&mut rig.dispatcher, NOW, &mut rig.link);
+    intake.drain_ports(&mut rig.dispatcher, &mut round(&mut rig.link));
     assert_eq!(counted(&counts, "drop_egress_gone"), (1, frame.len() as u64, 1));
 }
 

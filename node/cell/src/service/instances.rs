@@ -383,8 +383,11 @@ impl Instances {
         self.lanes.iter_mut().flat_map(Lane::take_all_waiting).collect()
     }
 
-    /// Ends every lane; returns what waited for them.
-    pub(super) fn dissolve(&mut self, pool: &mut FramePool) -> Vec<(Packet, Way)> {
-        self.lanes.iter_mut().flat_map(|lane| lane.dissolve(pool)).collect()
+    /// Ends every lane; returns what waited for them, and how those came that were given up.
+    pub(super) fn dissolve(&mut self, pool: &mut FramePool) -> (Vec<(Packet, Way)>, Vec<Way>) {
+        let mut given_up = Vec::new();
+        let lanes = self.lanes.iter_mut();
+        let waiting = lanes.flat_map(|lane| lane.dissolve(pool, &mut given_up)).collect();
+        (waiting, given_up)
     }
 }

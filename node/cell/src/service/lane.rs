@@ -299,15 +299,21 @@ impl Lane {
     }
 
     /// Ends it: the call that stands still ends here. Its packet is given up with those that
-    /// were handled and not looked at; those that wait are the caller's.
-    pub(super) fn dissolve(&mut self, pool: &mut FramePool) -> Fifo<(Packet, Way)> {
+    /// were handled and not looked at, and `given_up` gets how they came; those that wait are the
+    /// caller's.
+    pub(super) fn dissolve(
+        &mut self,
+        pool: &mut FramePool,
+        given_up: &mut Vec<Way>,
+    ) -> Fifo<(Packet, Way)> {
         if let Slot::Stands(suspended) = std::mem::take(&mut self.slot) {
             let ran = suspended.stop();
             self.settle(ran);
         }
         self.take_back();
-        while let Some((handled, _)) = self.next_handled() {
+        while let Some((handled, way)) = self.next_handled() {
             handled.packet.recycle(pool);
+            given_up.push(way);
         }
         self.slot = Slot::Empty;
         std::mem::take(&mut self.waiting)

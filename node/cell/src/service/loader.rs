@@ -1,6 +1,6 @@
 //! Preparation of services before they start: code is loaded, memory mapped and charged.
 
-use crate::control::link::Link;
+use crate::control::round::Round;
 use crate::dispatch::Dispatcher;
 use crate::memory::Memory;
 use crate::protocol::{Failure, FromCell, ServiceFacts, StateWay};
@@ -14,7 +14,6 @@ use bpf::Lane;
 use engine::Engine;
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
-use units::CoarseInstant;
 
 /// Owner of loaded programs and mapped memory, and of the account that services are charged to.
 pub(crate) struct Loader {
@@ -46,16 +45,15 @@ impl Loader {
         facts: ServiceFacts,
         fds: &[OwnedFd],
         dispatcher: &mut Dispatcher<impl Timer>,
-        now: CoarseInstant,
-        link: &mut Link,
+        round: &mut Round<'_>,
     ) -> Result<()> {
         let entry = facts.entry;
         match self.prepare_for(facts, fds, dispatcher, true) {
             Ok(ready) => {
-                dispatcher.start(ready, now, link);
+                dispatcher.start(ready, round);
                 Ok(())
             }
-            Err(error) => link.send(&FromCell::StartFailed(entry, Failure::of(&error))),
+            Err(error) => round.link.send(&FromCell::StartFailed(entry, Failure::of(&error))),
         }
     }
 
@@ -69,8 +67,7 @@ impl Loader {
         (facts, way): (ServiceFacts, StateWay),
         fds: &[OwnedFd],
         dispatcher: &mut Dispatcher<impl Timer>,
-        now: CoarseInstant,
-        link: &mut Link,
+        round: &mut Round<'_>,
     ) -> Result<()> {
         let entry = facts.entry;
         let service = dispatcher.services().get(entry);
@@ -78,13 +75,13 @@ impl Loader {
         let refused = match self.prepare_for(facts, fds, dispatcher, is_new) {
             Ok(ready) => {
                 let control = Control::Replace(Box::new(ready), way);
-                let is_taken = dispatcher.ask(entry, control, now, link);
+                let is_taken = dispatcher.ask(entry, control, round);
                 (!is_taken).then(|| anyhow!("the service is not there, or has too much to do"))
             }
             Err(error) => Some(error),
         };
         let failed = |error| FromCell::ReplaceFailed(entry, Failure::of(&error));
-        refused.map_or(Ok(()), |error| link.send(&failed(error)))
+        refused.map_or(Ok(()), |error| round.link.send(&failed(error)))
     }
 
     fn prepare_for(

@@ -136,15 +136,6 @@ impl Services {
         Some(service)
     }
 
-    /// Removes every service but these.
-    pub(crate) fn retain(&mut self, keep: impl Fn(EntryId) -> bool) {
-        for slot in &mut self.all {
-            if let Some(service) = slot.take_if(|service| !keep(service.entry())) {
-                self.watch.forget(service.entry());
-            }
-        }
-    }
-
     /// Has a service looked at in the next round, and its lane, if it has one, from now on.
     pub(crate) fn look_soon(&mut self, entry: EntryId) {
         self.watch.set(entry, CoarseInstant::ZERO);

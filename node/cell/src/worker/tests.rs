@@ -1,11 +1,16 @@
 //! The root of a cell's process: each message of its daemon goes to the owner of what it is about.
 
 use super::*;
+use crate::PROTOCOL_VERSION;
 use crate::control::link::tests::received;
+use crate::datapath::tests::{Wire, facts as port_facts};
 use crate::dispatch::tests::{ENTRY, NEXT, OBEYS, Rig, facts};
-use crate::protocol::{SessionFacts, StateWay, encode};
+use crate::protocol::{FromCell, SessionFacts, StateWay, encode};
 use crate::sched::tests::Noted;
-use units::{Bytes, Edge, SessionId};
+use rustix::fd::AsFd;
+use std::collections::BTreeMap;
+use units::{Bytes, Edge, PortId, SessionId};
+use wire::FrameBuilder;
 
 const NOW: CoarseInstant = CoarseInstant::from_millis(1_000);
 
@@ -234,4 +239,164 @@ fn the_cell_stays_awake_while_somebody_is_expected() {
     assert_eq!(pair.cell.awake_until, NOW + EXPECT, "never for less");
     pair.cell.run_deferred(NOW).unwrap();
     assert_eq!(pair.told(), [""; 0]);
+}
+
+#[test]
+fn eight_busy_rounds_at_most_go_by_without_a_look_at_the_daemon() {
+    for (busy, rounds, asked) in [(0, 0, 1), (3, 3, 4), (7, 7, 8), (8, 8, 8), (100, 8, 8)] {
+        let mut calls = 0;
+        let seen = busy_rounds(|| {
+            calls += 1;
+            calls <= busy
+        });
+        assert_eq!((seen, calls), (rounds, asked), "{busy}");
+    }
+}
+
+/// Sends everything that a life of the cell consists of; its daemon is gone behind it.
+fn live(mut pair: Pair, messages: &[(ToCell, Vec<OwnedFd>)]) -> (Vec<FromCell>, Result<()>) {
+    for (message, fds) in messages {
+        pair.send(message, &fds.iter().collect::<Vec<_>>());
+    }
+    // What the cell tells can be read after its daemon has stopped talking.
+    rustix::net::shutdown(&pair.daemon, rustix::net::Shutdown::Write).unwrap();
+    let ended = pair.cell.serve();
+    (received(&pair.daemon), ended)
+}
+
+#[test]
+fn the_loop_takes_frames_of_a_port_through_a_service_and_ends_with_its_daemon() {
+    let pair = Pair::new();
+    let ports = [PortId(0), PortId(1)].map(|port| (port, Wire::new()));
+    let [(left, (left_wire, left_sockets)), (right, (right_wire, right_sockets))] = ports;
+    let frame = FrameBuilder::new()
+        .ethernet([2; 6], port_facts(left).mac)
+        .ipv4([10, 0, 0, 1], [10, 0, 1, 2], 64)
+        .udp(1, 53)
+        .payload(&abi::Verdict::Redirect { port: right.0 }.to_value().to_le_bytes())
+        .build();
+    (0..5).for_each(|_| left_wire.come(&frame));
+    let rules = node::door::rules::encode(&to_service(ENTRY), &Default::default());
+    let rules = fd_passing::sealed_memory("rules", &rules).unwrap();
+    let counts = crate::DoorCounts::create().unwrap();
+    let code = Rig::code_of(&facts(ENTRY), OBEYS);
+    let start = ToCell::Start(Box::new(facts(ENTRY)));
+    let (told, ended) = live(
+        pair,
+        &[
+            (ToCell::AddFrames(port_facts(left), None), left_sockets.into()),
+            (ToCell::AddFrames(port_facts(right), None), right_sockets.into()),
+            (ToCell::Counts, vec![counts.as_fd().try_clone_to_owned().unwrap()]),
+            (ToCell::Rules(3), vec![rules]),
+            (start, vec![code]),
+            // All that has come by it is handled before it goes.
+            (ToCell::RemovePort(left), Vec::new()),
+            (ToCell::Stop(ENTRY), Vec::new()),
+        ],
+    );
+    ended.unwrap();
+    let [
+        FromCell::PortReady(PortId(0), 0),
+        FromCell::PortReady(PortId(1), 0),
+        FromCell::Started(ENTRY),
+        FromCell::Stopped(ENTRY, report),
+    ] = &told[..]
+    else {
+        panic!("{told:?}");
+    };
+    assert_eq!((report.packets, report.redirected), (5, 5));
+    assert_eq!(right_wire.sent(), vec![frame.clone(); 5]);
+    let stats = counts.port(left);
+    assert_eq!((stats.rx_packets, stats.rx_bytes), (5, 5 * frame.len() as u64));
+    assert_eq!((counts.rules(), counts.rule(units::RuleId(0)).packets), (3, 5));
+}
+
+/// Returns rules that send UDP to port 53 to this service.
+fn to_service(entry: EntryId) -> node::classifier::RuleSet {
+    use node::classifier::{Destination, Lookup, Way, compile};
+    use node::rule::{Rule, RuleSpec};
+    let [echo, best_effort] = ["echo", "best-effort"].map(|name| units::Name::new(name).unwrap());
+    let destination = Destination { entry, way: Way::Cell, kind: abi::check::Kind::Packets };
+    let lookup = Lookup {
+        ports: BTreeMap::new(),
+        services: [(echo, destination)].into(),
+        sessions: std::sync::Arc::new([(best_effort, SessionId::BEST_EFFORT)].into()),
+        at_tc: Default::default(),
+        down: Default::default(),
+    };
+    let spec =
+        RuleSpec::new("proto udp dport 53".parse().unwrap(), "service echo".parse().unwrap());
+    compile(&[Rule { id: units::RuleId(0), spec }], &lookup).unwrap()
+}
+
+#[test]
+fn the_loop_ends_with_what_keeps_it_from_going_on() {
+    let (told, ended) =
+        live(Pair::new(), &[(ToCell::Report, Vec::new()), (ToCell::Up, Vec::new())]);
+    ended.unwrap();
+    assert!(told.is_empty(), "a report has its turn behind the daemon's messages: {told:?}");
+    let (_, ended) = live(Pair::new(), &[(ToCell::Lanes, Vec::new())]);
+    assert_eq!(ended.unwrap_err().to_string(), "Lanes came without its map");
+}
+
+#[test]
+fn maps_that_are_none_are_named() {
+    for (message, what) in [
+        (ToCell::Lanes, "mapping the lanes"),
+        (ToCell::Rooms, "mapping what may wait for sessions"),
+        (ToCell::Lines, "mapping the accounts of ports' shares"),
+        (ToCell::RuleFacts, "mapping what rules say"),
+    ] {
+        let mut pair = Pair::new();
+        // A socket is no memory.
+        let (other, _) = fd_passing::pair().unwrap();
+        pair.send(&message, &[&other]);
+        assert_eq!(pair.drain().unwrap_err().to_string(), what);
+        for message in [message, ToCell::Answers] {
+            let mut pair = Pair::new();
+            pair.send(&message, &[]);
+            let error = pair.drain().unwrap_err().to_string();
+            assert_eq!(error, format!("{message:?} came without its map"));
+        }
+    }
+}
+
+#[test]
+fn another_daemon_finds_no_packets_memory_and_no_watch_of_services_that_are_gone() {
+    let mut pair = Pair::new();
+    let hook = r#"
+        (import "tam" "queue_watch" (func $watch (param i32 i32) (result i32)))
+        (func (export "on_start") (result i32) (drop (call $watch (i32.const 50) (i32.const 25)))
+          (i32.const 0))
+        (func (export "on_packet") (result i32) (i32.const 1))
+        (func (export "on_queue") (param i32 i32))"#;
+    let code = Rig::code_of(&facts(ENTRY), hook);
+    pair.ask(&ToCell::Start(Box::new(facts(ENTRY))), &[&code]);
+    let session = SessionFacts { id: SessionId(2), reservation: Default::default() };
+    pair.ask(&ToCell::Session(Box::new(session)), &[]);
+    // Some wait for their turn.
+    for _ in 0..3 {
+        let dispatcher = &mut pair.cell.dispatcher;
+        let packet = dispatcher.path_mut().packet_of(&[0; 60]).unwrap();
+        let meta = bpf_maps::PacketMeta {
+            entry: ENTRY.0,
+            then: [bpf_maps::RULE_NONE; 2],
+            ..Default::default()
+        };
+        let way = crate::service::Way::from_door(meta, Default::default(), 1);
+        dispatcher.on_packet(packet, way, &mut Round { now: NOW, link: &mut pair.cell.link });
+    }
+    let report = |pair: &mut Pair| {
+        let sessions = pair.cell.dispatcher.scheduler_mut().sessions_mut();
+        let queue = sessions.tell(1, Bytes::ZERO, true).unwrap().queue;
+        let mut report = crate::protocol::CellReport::default();
+        pair.cell.dispatcher.report(&mut report);
+        (queue, report.frames_total - report.frames_free)
+    };
+    assert_eq!(report(&mut pair), (Bytes(3 * 4096), 3));
+    pair.ask(&ToCell::Adopt(Vec::new()), &[]);
+    assert_eq!(report(&mut pair), (Bytes::ZERO, 0));
+    let sessions = pair.cell.dispatcher.scheduler_mut().sessions_mut();
+    assert!((0..300).any(|_| !sessions.admit(SessionId::BEST_EFFORT, Bytes(4096))), "it is full");
+    assert_eq!(sessions.poll_event(), None, "nobody is told");
 }

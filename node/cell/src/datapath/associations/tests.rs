@@ -293,3 +293,125 @@ fn packets_wait_for_their_service_in_order_and_within_bounds() {
     // Asked at first, after the service had gone, and after the refusal had ended.
     assert_eq!(questions, vec![question; 3]);
 }
+
+/// A datagram that nobody vouches for, which calls this digest.
+fn from_anyone(digest: [u8; 32]) -> Vec<u8> {
+    [&FromAnyone::head(Role::Call, &digest)[..], b"payload"].concat()
+}
+
+#[test]
+fn each_frame_is_counted_where_it_ended_whatever_it_is() {
+    let whole = carried(&from_anyone(DIGEST), false);
+    let mut handshake = from_anyone(DIGEST);
+    handshake[0] = handshake[0] & 0xf0 | 1;
+    let mut later_version = from_anyone(DIGEST);
+    later_version[0] ^= 0x10;
+    let mut unknown = from_anyone(DIGEST);
+    unknown[0] |= 0x0f;
+    let cut = from_anyone(DIGEST)[..PAYLOAD_AT - 1].to_vec();
+    let fragment = |flags: u32| move |meta: &mut PacketMeta| meta.flags |= flags;
+    let as_it_is = |_: &mut PacketMeta| {};
+    type Change = Box<dyn Fn(&mut PacketMeta)>;
+    let cases: Vec<(Vec<u8>, Change, [u64; 2])> = vec![
+        (carried(&handshake, false).build(), Box::new(as_it_is), [1, 0]),
+        (carried(&handshake, true).build(), Box::new(as_it_is), [1, 0]),
+        (whole.build(), Box::new(fragment(bpf_maps::META_FRAGMENT)), [1, 0]),
+        (whole.build(), Box::new(fragment(bpf_maps::META_LATER_FRAGMENT)), [1, 0]),
+        // IP options, or no UDP: the kernel makes something of it.
+        (whole.build(), Box::new(|meta| meta.l4_offset += 4), [1, 0]),
+        (whole.build(), Box::new(|meta| meta.flags = meta.flags & 0xffff | 6 << 16), [1, 0]),
+        (carried(&later_version, false).build(), Box::new(as_it_is), [0, 1]),
+        (carried(&unknown, false).build(), Box::new(as_it_is), [0, 1]),
+        (carried(&cut, false).build(), Box::new(as_it_is), [0, 1]),
+        (carried(b"1234567", true).build(), Box::new(as_it_is), [0, 1]),
+        (carried(b"", false).build(), Box::new(as_it_is), [0, 1]),
+    ];
+    for (number, (frame, change, [to_kernel, malformed])) in cases.into_iter().enumerate() {
+        let mut associations = Associations::default();
+        let mut memory = Memory::new();
+        let (mut packet, mut meta, _) = memory.packet(&frame);
+        change(&mut meta);
+        let taken = taken(&mut associations, &mut packet, &meta);
+        let AssociationReport { received, .. } = associations.report;
+        let ends = [associations.report.to_kernel, associations.report.malformed];
+        assert_eq!((received, ends), (1, [to_kernel, malformed]), "case {number}");
+        assert_eq!(matches!(taken, Taken::Kernel), to_kernel == 1, "case {number}");
+        packet.recycle(&mut memory.pool);
+    }
+}
+
+#[test]
+fn a_udp_length_that_is_not_true_is_malformed_and_what_is_behind_the_datagram_is_taken_off() {
+    let frame = carried(&from_anyone(DIGEST), false).build();
+    let length = frame.len() - 34;
+    for (said, is_taken) in [(length, true), (length + 1, false), (8, false), (0, false)] {
+        let mut frame = frame.clone();
+        frame[38..40].copy_from_slice(&(said as u16).to_be_bytes());
+        // Over IPv4 the checksum may be left out.
+        frame[40..42].fill(0);
+        frame.extend([0; 3]);
+        let (mut associations, mut memory) = (Associations::default(), Memory::new());
+        let (mut packet, meta, _) = memory.packet(&frame);
+        // Three bytes behind it, and one more that it says it has.
+        let taken = taken(&mut associations, &mut packet, &meta);
+        let is_call = matches!(taken, Taken::Call(SERVICE));
+        if said == length + 1 {
+            assert!(is_call, "it is there, if not the sender's");
+            assert_eq!(bytes(&packet), b"payload\0");
+        } else {
+            assert_eq!(is_call, is_taken, "{said}");
+            assert_eq!(associations.report.malformed, u64::from(!is_taken), "{said}");
+        }
+    }
+}
+
+#[test]
+fn no_more_is_asked_in_a_second_than_the_daemon_can_answer() {
+    let mut associations = Associations::default();
+    let mut memory = Memory::new();
+    let mut ask = |associations: &mut Associations, number: u16, now: CoarseInstant| {
+        let mut digest = [0; 32];
+        digest[..2].copy_from_slice(&number.to_be_bytes());
+        let (mut packet, meta, _) = memory.packet(&carried(&from_anyone(digest), false).build());
+        let taken = associations.take(&mut packet, &meta, now);
+        packet.recycle(&mut memory.pool);
+        matches!(taken, Taken::Wait(Some(Question { association: None, digest: asked })) if asked == digest)
+    };
+    let second = |number: u64| CoarseInstant::from_millis(10_000 + number * 1_000);
+    let mut asked = [0; 2];
+    for number in 0..100 {
+        asked[0] += u32::from(ask(&mut associations, number, second(0)));
+    }
+    for number in 100..200 {
+        asked[1] += u32::from(ask(&mut associations, number, second(1)));
+    }
+    assert_eq!(asked, [ASKED_BY_ANYONE_MAX; 2]);
+    assert_eq!(associations.report.not_asked, 2 * (100 - u64::from(ASKED_BY_ANYONE_MAX)));
+    // One that was asked is not asked again while the answer may come.
+    assert!(!ask(&mut associations, 163, second(2)));
+    assert_eq!(associations.report.not_asked, 2 * (100 - u64::from(ASKED_BY_ANYONE_MAX)));
+}
+
+#[test]
+fn one_association_that_has_too_much_waiting_takes_no_room_of_another() {
+    let (mut associations, _, _, mut sealer) = associated();
+    let (umem, pool) = Umem::new(4096).unwrap();
+    let mut memory = Memory { umem: Rc::new(umem), pool };
+    let now = CoarseInstant::ZERO;
+    let mut give = |associations: &mut Associations, datagram: &[u8]| {
+        let (mut packet, meta, _) = memory.packet(&carried(datagram, false).build());
+        assert!(matches!(associations.take(&mut packet, &meta, now), Taken::Wait(_)));
+        associations.keep(packet, meta, now, &mut memory.pool);
+    };
+    for _ in 0..WAITING_EACH_MAX + 5 {
+        give(&mut associations, &sealed(&mut sealer, Protection::Encrypted, b"waits"));
+    }
+    assert_eq!(associations.report.waiting_full, 5);
+    for _ in 0..WAITING_EACH_MAX + 1 {
+        give(&mut associations, &from_anyone(DIGEST));
+    }
+    assert_eq!((associations.report.waiting_full, associations.report.waiting), (6, 256));
+    associations.end_all(&mut memory.pool);
+    assert_eq!((associations.report.gone, associations.report.waiting), (256, 0));
+    assert_eq!(memory.pool.free(), memory.pool.total());
+}

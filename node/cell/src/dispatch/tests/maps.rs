@@ -29,7 +29,7 @@ fn staged(action: u8, entry: u16) -> Rig {
 fn give_staged(rig: &mut Rig, entry: EntryId) {
     let (packet, mut way) = rig.packet(entry, Verdict::PASS.to_value());
     way.meta.then = [RULE, RULE_NONE];
-    rig.dispatcher.on_packet(packet, way, NOW, &mut rig.link);
+    rig.dispatcher.on_packet(packet, way, &mut round(&mut rig.link));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn what_waits_is_counted_where_the_front_door_looks() {
     write(&map, sent, &4096u64.to_le_bytes());
     let (packet, mut way) = rig.packet(ENTRY, Verdict::Drop { reason: 1 }.to_value());
     way.meta.flags |= META_COUNTED;
-    rig.dispatcher.on_packet(packet, way, NOW, &mut rig.link);
+    rig.dispatcher.on_packet(packet, way, &mut round(&mut rig.link));
     assert_eq!(rig.session(2).queue, Bytes(4096));
     rig.run_turns();
     assert_eq!(rig.session(2).queue, Bytes::ZERO);

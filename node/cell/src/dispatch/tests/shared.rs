@@ -1,6 +1,7 @@
 //! Services that can leave user level, with memory of this process in place of the kernel's maps:
 //! the test is the front door, and the programs below.
 
+use super::graph::{FRAIL, HANG, Interrupts, PASSES, stands};
 use super::*;
 use crate::protocol::SharedFacts;
 use bpf::Lanes;
@@ -14,20 +15,20 @@ const RING_LENGTH: u32 = 4096;
 /// Pages of 4 KiB of one page of linear memory.
 const ARENA_PAGES: u64 = 16;
 
-pub(super) fn memory(length: usize) -> OwnedFd {
+pub(crate) fn memory(length: usize) -> OwnedFd {
     let fd = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&fd, length as u64).unwrap();
     fd
 }
 
 /// Reads a word.
-pub(super) fn read(fd: &OwnedFd, at: usize) -> u32 {
+pub(crate) fn read(fd: &OwnedFd, at: usize) -> u32 {
     let mut bytes = [0; 4];
     rustix::io::pread(fd, &mut bytes, at as u64).unwrap();
     u32::from_le_bytes(bytes)
 }
 
-pub(super) fn write(fd: &OwnedFd, at: usize, bytes: &[u8]) {
+pub(crate) fn write(fd: &OwnedFd, at: usize, bytes: &[u8]) {
     assert_eq!(rustix::io::pwrite(fd, bytes, at as u64).unwrap(), bytes.len());
 }
 
@@ -72,7 +73,7 @@ impl Below {
         let facts = sharing(address);
         let code = Rig::code_of(&facts, body);
         let fds = [code, arena, block.try_clone().unwrap(), ring.try_clone().unwrap()];
-        rig.loader.start(facts, &fds, &mut rig.dispatcher, NOW, &mut rig.link).unwrap();
+        rig.loader.start(facts, &fds, &mut rig.dispatcher, &mut round(&mut rig.link)).unwrap();
         assert_eq!(rig.words(), ["Started(EntryId(3))"]);
         Self { rig, lanes, block, ring, written: 0 }
     }
@@ -104,7 +105,7 @@ impl Below {
         write(&self.lanes, Self::at(offset_of!(Lane, sent_up)), &(sent + 1).to_le_bytes());
         let (packet, mut way) = self.rig.packet(ENTRY, word);
         way.meta.flags |= epoch << bpf_maps::META_EPOCH_SHIFT;
-        self.rig.dispatcher.on_packet(packet, way, NOW, &mut self.rig.link);
+        self.rig.dispatcher.on_packet(packet, way, &mut round(&mut self.rig.link));
     }
 
     /// Notes that the module has run below, and how that ended.
@@ -129,7 +130,7 @@ impl Below {
 
     fn set_level(&mut self, level: u32) -> bool {
         let Rig { dispatcher, link, .. } = &mut self.rig;
-        dispatcher.set_level(ENTRY, level, NOW, link).unwrap()
+        dispatcher.set_level(ENTRY, level, &mut round(link)).unwrap()
     }
 }
 
@@ -168,7 +169,7 @@ fn a_packet_of_another_service_takes_the_lane_up_and_is_not_counted_there() {
     below.set_level(LEVEL_NIC);
     let (packet, way) = below.rig.packet(ENTRY, Verdict::Drop { reason: 2 }.to_value());
     let way = Way { batch: None, counted_by: None, ..way };
-    below.rig.dispatcher.on_packet(packet, way, NOW, &mut below.rig.link);
+    below.rig.dispatcher.on_packet(packet, way, &mut round(&mut below.rig.link));
     assert_eq!(below.rig.report(ENTRY).drop_module[&2], 1);
     assert_eq!((below.counts(), below.target()), ((0, 0), LEVEL_NIC));
 }
@@ -194,7 +195,7 @@ fn a_trap_below_is_found_without_a_packet_when_it_is_looked_at() {
     below.set_level(LEVEL_NIC);
     below.rig.told();
     below.run_below(1);
-    below.rig.dispatcher.tick(NOW, &mut below.rig.link);
+    below.rig.dispatcher.tick(&mut round(&mut below.rig.link));
     let told = below.rig.told();
     assert!(matches!(told[..], [FromCell::Trapped(ENTRY, 0, _, 1)]), "{told:?}");
     assert_eq!(below.rig.report(ENTRY).lanes_running, 1);
@@ -249,10 +250,29 @@ fn packets_of_before_a_recount_are_known_while_they_wait() {
 }
 
 #[test]
+fn a_lanes_packet_is_gone_when_the_next_service_stops_with_it_in_hand() {
+    let mut below = Below::start(PASSES);
+    below.rig.add_session(2, "{}");
+    below.rig.start(facts(NEXT), FRAIL);
+    below.rig.connect(ENTRY, &[Edge::To(NEXT)]);
+    below.rig.run_turns();
+    let _interrupts = Interrupts::of(&below.rig.engine);
+    below.send_up(HANG);
+    while !stands(&below.rig, NEXT) {
+        assert!(below.rig.run_short_turn());
+    }
+    below.rig.dispatcher.flush();
+    assert_eq!(below.counts(), (1, 0), "the lane may not go below: it would overtake it");
+    below.rig.stop(NEXT);
+    below.rig.dispatcher.flush();
+    assert_eq!(below.counts(), (1, 1));
+}
+
+#[test]
 fn a_service_that_stops_leaves_its_lane_up() {
     let mut below = Below::start(OBEYS);
     below.set_level(LEVEL_NIC);
-    below.rig.dispatcher.stop(ENTRY, NOW, &mut below.rig.link);
+    below.rig.dispatcher.stop(ENTRY, &mut round(&mut below.rig.link));
     assert_eq!(below.target(), LEVEL_USER);
     assert!(below.rig.dispatcher.services().with_lanes().is_empty());
     assert_eq!(read(&below.block, layout::TRAP_CODE as usize), 0);
@@ -266,7 +286,9 @@ fn what_a_service_shares_has_to_be_complete() {
     let lanes = memory(ENTRIES_MAX * size_of::<Lane>());
     for missing in ["its lane is missing", "a descriptor is missing"] {
         let code = code.try_clone().unwrap();
-        rig.loader.start(facts.clone(), &[code], &mut rig.dispatcher, NOW, &mut rig.link).unwrap();
+        rig.loader
+            .start(facts.clone(), &[code], &mut rig.dispatcher, &mut round(&mut rig.link))
+            .unwrap();
         let told = rig.words();
         assert!(told[0].starts_with("StartFailed") && told[0].contains(missing), "{told:?}");
         let given = Box::leak(Box::new(Lanes::given(&lanes).unwrap()));

@@ -1,0 +1,50 @@
+//! Adoption: another daemon takes over a cell that has outlived the one before.
+
+use super::Cell;
+use crate::PROTOCOL_VERSION;
+use crate::control::round::Round;
+use crate::protocol::{Adopted, FromCell, Given};
+use crate::sched::Timer;
+use anyhow::Result;
+use rustix::fd::AsFd;
+use std::collections::BTreeSet;
+use units::{CoarseInstant, EntryId};
+
+/// Begins to serve another daemon: all services but those that it knows go, and it gets what it
+/// cannot have otherwise.
+///
+/// # Errors
+/// When the process has no descriptor left, or the daemon cannot be told.
+pub(super) fn adopt<T: Timer>(
+    cell: &mut Cell<T>,
+    keep: &[EntryId],
+    now: CoarseInstant,
+) -> Result<()> {
+    let keep: BTreeSet<EntryId> = keep.iter().copied().collect();
+    let Cell { link, reports, intake, dispatcher, streams, .. } = cell;
+    // Captures end with the daemon that was asked for them, and so do reports.
+    dispatcher.path_mut().set_tap(None);
+    reports.forget();
+    dispatcher.scheduler_mut().sessions_mut().forget_told();
+    // The next daemon does not know whose they are.
+    dispatcher.path_mut().end_associations();
+    dispatcher.retain(|entry| keep.contains(&entry), &mut Round { now, link });
+    streams.retain(|entry| keep.contains(&entry));
+    let mut given = dispatcher.path().given()?;
+    if let Some(tap) = intake.tap() {
+        given.push((Given::Up, tap.try_clone_to_owned()?));
+    }
+    let services = dispatcher.services().iter();
+    link.send(&FromCell::Adopted(Adopted {
+        protocol: PROTOCOL_VERSION,
+        services: services
+            .map(|service| (service.entry(), service.home()))
+            .chain(streams.all().map(|(entry, _)| (entry, None)))
+            .collect(),
+        given: given.len() as u32,
+    }))?;
+    for (what, fd) in given {
+        link.send_with(&FromCell::Given(what), &[fd.as_fd()])?;
+    }
+    Ok(())
+}
