@@ -18,17 +18,13 @@ const CHECK: &str = "comments";
 const SHARE_MAX: usize = 5;
 
 /// Crates above [`SHARE_MAX`], with the comments that open without their subject today.
-const ABOVE: [(&str, usize); 54] = [
+const ABOVE: [(&str, usize); 47] = [
     ("base/abi", 177),
     ("base/bpf-maps", 27),
     ("base/units", 15),
     ("base/wire", 33),
     ("cli", 270),
-    ("core/association", 156),
-    ("core/ledger", 115),
     ("core/node", 483),
-    ("core/session", 347),
-    ("core/trust", 133),
     ("host/namespaces", 14),
     ("host/netlink", 72),
     ("host/sandbox", 31),
@@ -70,9 +66,6 @@ const ABOVE: [(&str, usize); 54] = [
     ("services/reflector", 4),
     ("services/touch", 4),
     ("services/transcode", 128),
-    ("store/association-client", 21),
-    ("store/module-store", 44),
-    ("store/oci-client", 175),
 ];
 
 /// Words that open a comment without its subject.
