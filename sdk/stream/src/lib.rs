@@ -1,10 +1,11 @@
-//! Code that services of streams share beside the public SDK for proxy-wasm, which they are written
-//! with. It knows no service and asks the node for nothing but counters, a configuration and a log.
+//! Shared code of stream services, besides the public SDK for proxy-wasm with which they are
+//! written. Knows no particular service, and uses only counters, the configuration and the log of
+//! the node.
 //!
 //! ```text
-//!  configuration ─▶ service::Root ─▶ settings ─▶ the service ◀─ places: is this request its own?
-//!                        │                          │
-//!                        └─▶ a context each stream ─┴─▶ service::Counter
+//!   configuration ─▶ service::Root ─▶ settings ─▶ service ◀─ places: is the request for it?
+//!                         │                         │
+//!                         └─▶ a context per stream ─┴─▶ service::Counter
 //! ```
 
 #![forbid(unsafe_code)]
