@@ -122,7 +122,9 @@ impl Chunk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http1::{Asked, AskedBy, Framing, Headers, ResponseDecoder, ResponseEvent, Version};
+    use http1::{
+        Framing, Headers, MethodClass, RequestTraits, ResponseDecoder, ResponseEvent, Version,
+    };
     use proptest::prelude::*;
 
     #[test]
@@ -134,7 +136,7 @@ mod tests {
 
     fn decode(body: &[u8]) -> Vec<u8> {
         let mut decoder = ResponseDecoder::new();
-        decoder.expect(Asked { method: AskedBy::Other, upgrade: false });
+        decoder.expect(RequestTraits { method: MethodClass::Other, upgrade: false });
         let mut headers = Headers::new();
         headers.add(b"Transfer-Encoding", b"chunked").unwrap();
         let head = http1::ResponseHead::new(Version::Http11, 200, b"OK", headers).unwrap();

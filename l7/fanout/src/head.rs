@@ -1,11 +1,14 @@
 //! Heads as they go out.
 
 use crate::limits::RETRY_AFTER_SECONDS;
-use http1::{Asked, AskedBy, Body, EncodeError, Encoder, Framing, Headers, RequestHead};
+use http1::{
+    Body, EncodeError, Encoder, Framing, Headers, MethodClass, RequestHead, RequestTraits,
+};
 use http1::{ResponseHead, Version};
 
 /// Every request that comes here is GET, and switches nothing.
-pub(crate) const ASKED: Asked = Asked { method: AskedBy::Other, upgrade: false };
+pub(crate) const ASKED: RequestTraits =
+    RequestTraits { method: MethodClass::Other, upgrade: false };
 
 /// A request as it goes to an origin. Its framing fields are those that it came with.
 pub(crate) fn request(head: &RequestHead) -> Vec<u8> {

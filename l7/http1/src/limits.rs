@@ -1,8 +1,8 @@
-//! What there is at most of everything that a stranger can send. Each is enforced while bytes
-//! come in: no more is ever held than the limit, and a line's end.
+//! Limits of everything that an unauthenticated peer can send. Each is enforced while bytes come
+//! in: no more is ever held than the limit, and a line's end.
 
-/// Empty lines in front of a first line that are dropped: RFC 9112, section 2.2, wants one at
-/// least, old clients and servers write one or two behind a body.
+/// Empty lines before a first line that are dropped: RFC 9112, section 2.2, wants at least one, old
+/// clients and servers write one or two after a body.
 pub const EMPTY_LINES_MAX: u8 = 8;
 /// Bytes of a method. The longest registered one, `BASELINE-CONTROL`, has 16.
 pub const METHOD_LENGTH_MAX: usize = 32;

@@ -201,7 +201,7 @@ impl StatusLine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http1::{Asked, AskedBy, Framing, ResponseDecoder, ResponseEvent};
+    use http1::{Framing, MethodClass, RequestTraits, ResponseDecoder, ResponseEvent};
 
     #[test]
     fn blocks_have_a_length_byte_and_are_filled_up() {
@@ -246,7 +246,7 @@ mod tests {
                 bytes.extend_from_slice(second);
             }
             let mut decoder = ResponseDecoder::new();
-            decoder.expect(Asked { method: AskedBy::Other, upgrade: false });
+            decoder.expect(RequestTraits { method: MethodClass::Other, upgrade: false });
             let step = decoder.decode(&bytes).unwrap();
             let Some(ResponseEvent::Head(head, framing)) = step.event else { panic!("no head") };
             assert_eq!((head.status(), framing), (200, Framing::UntilClose));

@@ -13,7 +13,8 @@ use crate::limits::{
 use crate::outgoing::Outgoing;
 use foldhash::HashMap;
 use http1::{
-    Asked, Body, Encoder, Framing, Headers, RequestHead, ResponseDecoder, ResponseEvent, Version,
+    Body, Encoder, Framing, Headers, RequestHead, RequestTraits, ResponseDecoder, ResponseEvent,
+    Version,
 };
 use proxy_wasm::{HeaderMap, HttpRequest, HttpResponse};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,7 +37,7 @@ struct Upstream {
 struct Call {
     upstream: String,
     request: Vec<u8>,
-    asked: Asked,
+    asked: RequestTraits,
     may_repeat: bool,
     due: Nanos,
     end: Option<End>,
@@ -88,7 +89,7 @@ pub(crate) struct Calls {
 }
 
 /// The whole request as bytes, and what it asks.
-fn written(request: &HttpRequest) -> Option<(Vec<u8>, Asked, bool)> {
+fn written(request: &HttpRequest) -> Option<(Vec<u8>, RequestTraits, bool)> {
     let of = |name: &[u8]| request.headers.get(name);
     let (method, path, authority) = (of(b":method")?, of(b":path")?, of(b":authority")?);
     let mut headers = Headers::new();
@@ -117,7 +118,7 @@ fn written(request: &HttpRequest) -> Option<(Vec<u8>, Asked, bool)> {
     // RFC 9110, section 9.2.2.
     let may_repeat =
         matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE");
-    let asked = Asked::by(&head);
+    let asked = RequestTraits::by(&head);
     (!asked.may_switch()).then_some((out, asked, may_repeat))
 }
 

@@ -2,7 +2,7 @@
 //! responses coded: what goes on is read without a fault, and as the messages that came.
 
 use ::content_coding::Coding;
-use ::http1::{Asked, AskedBy, RequestDecoder, RequestEvent, ResponseDecoder, Switch};
+use ::http1::{MethodClass, RequestDecoder, RequestEvent, RequestTraits, ResponseDecoder, Switch};
 use stream_services::{Side, Through};
 
 /// Bytes of one turn that the first byte of it says; the highest bit says whose they are.
@@ -53,17 +53,17 @@ fn run(mut bytes: &[u8], size: usize, mut through: Through) -> Through {
 }
 
 /// What each request asks; none of them is refused by whoever reads them.
-fn requests(bytes: &[u8]) -> Vec<Asked> {
+fn requests(bytes: &[u8]) -> Vec<RequestTraits> {
     requests_by(&mut RequestDecoder::new(), bytes)
 }
 
-fn requests_by(decoder: &mut RequestDecoder, mut bytes: &[u8]) -> Vec<Asked> {
+fn requests_by(decoder: &mut RequestDecoder, mut bytes: &[u8]) -> Vec<RequestTraits> {
     let mut asked = Vec::new();
     loop {
         let step = decoder.decode(bytes).expect("what goes to a server is valid");
         bytes = &bytes[step.consumed..];
         match step.event {
-            Some(RequestEvent::Head(head, _)) => asked.push(Asked::by(&head)),
+            Some(RequestEvent::Head(head, _)) => asked.push(RequestTraits::by(&head)),
             Some(_) => {}
             // Behind a tunnel are bytes of another protocol.
             None if decoder.awaits_switch() => decoder.switch(Switch::Tunnel),
@@ -73,9 +73,9 @@ fn requests_by(decoder: &mut RequestDecoder, mut bytes: &[u8]) -> Vec<Asked> {
 }
 
 /// The client can read all responses, to the last one behind which the connection ends.
-fn responses(mut bytes: &[u8], asked: Vec<Asked>, is_over: bool) {
+fn responses(mut bytes: &[u8], asked: Vec<RequestTraits>, is_over: bool) {
     let mut decoder = ResponseDecoder::new();
-    let other = Asked { method: AskedBy::Other, upgrade: false };
+    let other = RequestTraits { method: MethodClass::Other, upgrade: false };
     let mut asked = asked.into_iter();
     while !bytes.is_empty() {
         if decoder.awaits_request() {

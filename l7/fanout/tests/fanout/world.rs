@@ -264,7 +264,7 @@ impl Client {
     pub fn response(&mut self) -> Option<Response> {
         self.read();
         let mut decoder = ResponseDecoder::new();
-        decoder.expect(http1::Asked { method: http1::AskedBy::Other, upgrade: false });
+        decoder.expect(http1::RequestTraits { method: http1::MethodClass::Other, upgrade: false });
         let (mut rest, mut response) = (self.wire.as_slice(), None);
         while !decoder.awaits_request() {
             let step = decoder.decode(rest).unwrap();

@@ -19,8 +19,9 @@ use crate::module::{Last, Module};
 use fanout::Key;
 use http1::connection::{authenticates_connection, set_close, unset_close};
 use http1::{
-    Asked, AskedBy, Body, Encoder, Error, Exchange, Framing, Headers, Next, RequestDecoder,
-    RequestEvent, RequestHead, ResponseDecoder, ResponseEvent, ResponseHead, Step, Version,
+    Body, Encoder, Error, Exchange, Framing, Headers, MethodClass, Next, RequestDecoder,
+    RequestEvent, RequestHead, RequestTraits, ResponseDecoder, ResponseEvent, ResponseHead, Step,
+    Version,
 };
 use std::collections::VecDeque;
 
@@ -269,7 +270,7 @@ impl Relay {
         let Some(message) = self.messages.get_mut(index) else { return false };
         let Some(mut head) = message.take_request_head() else { return false };
         let body = message.request().body(&head.headers, whole);
-        if self.exchange.must_unsay_close() && unset_close(&mut head.headers).is_err() {
+        if self.exchange.must_remove_close() && unset_close(&mut head.headers).is_err() {
             self.origin.claim();
         }
         // Nobody can say in HTTP/1.0 that a body's length is not known: it stays what it was.
@@ -308,7 +309,7 @@ impl Relay {
         let Some(mut head) = message.take_response_head() else { return false };
         let Some((asked, version)) = self.exchange.client() else { return false };
         let framing = Framing::for_response(&head, asked, version, body);
-        let closes = self.exchange.must_say_close();
+        let closes = self.exchange.must_announce_close();
         let said = if closes { set_close(&mut head.headers) } else { Ok(()) };
         let written = said.map_err(|error| error.to_string()).and_then(|()| {
             let out = self.wire.out(Side::Downstream).end();
@@ -506,7 +507,7 @@ impl Relay {
 
     /// Writes a response outside the exchange: both connections end behind it.
     fn write_alone(&mut self, head: &ResponseHead, body: &[u8], module: &mut dyn Module) {
-        let asked = Asked { method: AskedBy::Other, upgrade: false };
+        let asked = RequestTraits { method: MethodClass::Other, upgrade: false };
         let framing = Framing::Length(body.len() as u64);
         let out = self.wire.out(Side::Downstream).end();
         let written = Encoder::response(head, asked, framing, out)
@@ -562,7 +563,8 @@ impl Relay {
     pub(super) fn close(&mut self, module: &mut dyn Module) {
         if self.fate == Fate::Open {
             self.fate = Fate::Closing;
-            let is_clean = self.exchange.leaves_server() && !self.wire.has_received(Side::Upstream);
+            let is_clean =
+                self.exchange.is_server_reusable() && !self.wire.has_received(Side::Upstream);
             self.origin.close(is_clean);
         }
         self.forget(module);

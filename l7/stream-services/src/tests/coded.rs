@@ -6,7 +6,7 @@ use super::{Side, Through};
 use crate::{Capabilities, FLUSH_TIME};
 use content_coding::Coding;
 use engine::{Part, Room};
-use http1::{Asked, Framing, RequestDecoder, RequestEvent, ResponseDecoder, ResponseEvent};
+use http1::{Framing, RequestDecoder, RequestEvent, RequestTraits, ResponseDecoder, ResponseEvent};
 use l7_testkit::{decoded, readable};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -49,10 +49,10 @@ struct Response {
     is_whole: bool,
 }
 
-fn asked(request: &str) -> Asked {
+fn asked(request: &str) -> RequestTraits {
     let mut decoder = RequestDecoder::new();
     match decoder.decode(request.as_bytes()).unwrap().event {
-        Some(RequestEvent::Head(head, _)) => Asked::by(&head),
+        Some(RequestEvent::Head(head, _)) => RequestTraits::by(&head),
         other => panic!("{other:?}"),
     }
 }

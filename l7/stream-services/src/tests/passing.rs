@@ -1,7 +1,9 @@
 //! Whatever both ends send and wherever it is cut: the same messages come out.
 
 use super::{Side, Through};
-use http1::{Asked, Error, RequestDecoder, RequestEvent, ResponseDecoder, ResponseEvent, Switch};
+use http1::{
+    Error, RequestDecoder, RequestEvent, RequestTraits, ResponseDecoder, ResponseEvent, Switch,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -16,7 +18,7 @@ fn push(all: &mut Vec<String>, kind: char, bytes: &[u8]) {
     }
 }
 
-fn requests(mut bytes: &[u8]) -> (Said, Vec<Asked>) {
+fn requests(mut bytes: &[u8]) -> (Said, Vec<RequestTraits>) {
     let (mut decoder, mut all, mut asked) = (RequestDecoder::new(), Vec::new(), Vec::new());
     loop {
         let step = match decoder.decode(bytes) {
@@ -26,7 +28,7 @@ fn requests(mut bytes: &[u8]) -> (Said, Vec<Asked>) {
         bytes = &bytes[step.consumed..];
         match step.event {
             Some(RequestEvent::Head(head, _)) => {
-                asked.push(Asked::by(&head));
+                asked.push(RequestTraits::by(&head));
                 all.push(format!("{head:?}"));
             }
             Some(RequestEvent::Body(part)) => push(&mut all, 'b', part),
@@ -39,7 +41,7 @@ fn requests(mut bytes: &[u8]) -> (Said, Vec<Asked>) {
     }
 }
 
-fn responses(mut bytes: &[u8], asked: &[Asked]) -> Said {
+fn responses(mut bytes: &[u8], asked: &[RequestTraits]) -> Said {
     let (mut decoder, mut all) = (ResponseDecoder::new(), Vec::new());
     let mut asked = asked.iter();
     loop {
@@ -180,7 +182,7 @@ proptest! {
         prop_assert!(said.is_ok(), "{said:?}");
         // Answers of ours may be to requests that never went on.
         let mut decoder = asked;
-        decoder.extend([Asked { method: http1::AskedBy::Other, upgrade: false }; 8]);
+        decoder.extend([RequestTraits { method: http1::MethodClass::Other, upgrade: false }; 8]);
         let (_, said) = responses(through.sent(Side::Downstream), &decoder);
         prop_assert!(said.is_ok() || through.is_over(), "{said:?}");
         through.handle_end(Side::Upstream);
