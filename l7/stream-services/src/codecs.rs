@@ -5,7 +5,7 @@
 //!                    poll ◀─ News::Started: a socket; News::Ended: why
 //! ```
 
-use mpeg2::Wish;
+use mpeg2::TranscodeParams;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -59,7 +59,7 @@ pub trait Codecs {
 /// What one stream has of the processor: dropped, it is another's, and its codecs end.
 pub trait Share {
     /// Starts a codec, whose number is given to no other one of this filter.
-    fn start(&self, wish: &Wish) -> u64;
+    fn start(&self, wish: &TranscodeParams) -> u64;
 
     /// It is of no use any more.
     fn stop(&self, codec: u64);

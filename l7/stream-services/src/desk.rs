@@ -14,7 +14,7 @@ use crate::report::Reports;
 use content_coding::{Coding, Level, Wish, memory_bytes};
 use engine::{Part, Room};
 use fanout::Key;
-use mpeg2::Wish as Picture;
+use mpeg2::TranscodeParams as Picture;
 use proxy_wasm::ForeignFunction;
 use proxy_wasm::abi::Status;
 use std::cell::RefCell;

@@ -2,7 +2,7 @@
 //! wherever they are cut, and memory is bounded.
 
 use mpeg2::limits::{AHEAD_LENGTH_MAX, KEPT_LENGTH_MAX, PROBE_LENGTH_MAX};
-use mpeg2::{CodecId, Cut, Demuxer, Feed, Format, Header, Splitter, Transcoding, Wish};
+use mpeg2::{CodecId, Cut, Demuxer, Feed, Format, Header, Splitter, TranscodeParams, Transcoding};
 use units::Nanos;
 
 /// What was found in a stream.
@@ -50,7 +50,7 @@ fn found(bytes: &[u8], part: usize) -> Found {
 
 /// A transcoding whose codec gives back what it is fed.
 fn play(bytes: &[u8], part: usize) {
-    let wish = |text: &str| Wish::parse(text.as_bytes()).expect("it is one");
+    let wish = |text: &str| TranscodeParams::parse(text.as_bytes()).expect("it is one");
     let mut transcoding = Transcoding::new(wish("width=16 height=16 rate=25 pixels=gray8"));
     let now = Nanos::from_millis(1);
     let (mut body, mut codecs) = (Vec::new(), vec![CodecId(0)]);
@@ -84,18 +84,18 @@ pub fn pictures(bytes: &[u8]) {
         "width=16 height=16 rate=1 pixels=rgb24",
         "width=16 height=16 rate=1 pixels=mjpeg quality=2",
     ] {
-        let wish = Wish::parse(wish.as_bytes()).expect("it is one");
+        let wish = TranscodeParams::parse(wish.as_bytes()).expect("it is one");
         let whole = split(&wish, rest, rest.len().max(1));
         let parts = split(&wish, rest, usize::from(first).max(1));
         assert_eq!(whole, parts);
     }
-    if let Ok(wish) = Wish::parse(bytes) {
-        assert_eq!(Wish::parse(wish.to_string().as_bytes()), Ok(wish));
+    if let Ok(wish) = TranscodeParams::parse(bytes) {
+        assert_eq!(TranscodeParams::parse(wish.to_string().as_bytes()), Ok(wish));
         assert!(wish.arguments().iter().all(|argument| !argument.contains(char::is_whitespace)));
     }
 }
 
-fn split(wish: &Wish, bytes: &[u8], part: usize) -> Vec<Vec<u8>> {
+fn split(wish: &TranscodeParams, bytes: &[u8], part: usize) -> Vec<Vec<u8>> {
     let (mut splitter, mut all) = (Splitter::new(wish), Vec::new());
     for part in bytes.chunks(part) {
         let mut result = splitter.push(part);

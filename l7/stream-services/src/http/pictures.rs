@@ -16,7 +16,7 @@ use crate::connection::Side;
 use crate::desk::{Commission, PictureOrder};
 use crate::limits::READ_LENGTH;
 use crate::module::Module;
-use mpeg2::Ended;
+use mpeg2::End;
 use units::Nanos;
 
 /// Begins to turn the body of a response into pictures.
@@ -123,15 +123,15 @@ pub(super) fn take(relay: &mut Relay, module: &mut dyn Module) -> bool {
 }
 
 /// Ends a response that has no more pictures.
-fn end(relay: &mut Relay, ended: Ended, module: &mut dyn Module) {
+fn end(relay: &mut Relay, ended: End, module: &mut dyn Module) {
     let Some(front) = relay.front_mut() else { return };
     let has_begun = front.end_pictures().is_some_and(|it| it.transcoding.has_begun());
     if let Context::Made(context) = front.context() {
         module.desk().end_pictures(context);
     }
     let why = match ended {
-        Ended::Whole if has_begun => return front.direction_mut(false).handle_end(),
-        Ended::Whole => "the codec has found no picture".to_owned(),
+        End::Whole if has_begun => return front.direction_mut(false).handle_end(),
+        End::Whole => "the codec has found no picture".to_owned(),
         ended => ended.to_string(),
     };
     let is_gone = front.response().head() == Head::Gone;

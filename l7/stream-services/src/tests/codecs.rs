@@ -2,7 +2,7 @@
 
 use crate::CODEC_BUFFER;
 use crate::codecs::{Codecs, News, Refusal, Share};
-use mpeg2::{Header, Splitter, Wish};
+use mpeg2::{Header, Splitter, TranscodeParams};
 use rustix::net::sockopt::set_socket_send_buffer_size_force;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -75,7 +75,7 @@ pub(crate) fn source(kind: Source, rate: &str, seconds: u32) -> Vec<u8> {
 }
 
 /// What ffmpeg makes of a film by itself: its own demuxer, the same conversion.
-pub(crate) fn ffmpeg(kind: Source, film: &[u8], wish: &Wish) -> Vec<Vec<u8>> {
+pub(crate) fn ffmpeg(kind: Source, film: &[u8], wish: &TranscodeParams) -> Vec<Vec<u8>> {
     let mut arguments = wish.arguments();
     let place = arguments.iter().position(|it| it == "mpegvideo").unwrap();
     arguments[place] = kind.names().1.to_owned();
@@ -170,7 +170,7 @@ impl Codecs for Ffmpeg {
 }
 
 impl Share for Stream {
-    fn start(&self, wish: &Wish) -> u64 {
+    fn start(&self, wish: &TranscodeParams) -> u64 {
         let Self(codecs, own) = self;
         let codec = codecs.last.get() + 1;
         codecs.last.set(codec);

@@ -4,7 +4,7 @@
 use super::codecs::{Ffmpeg, Source, ffmpeg, has_ffmpeg, source};
 use super::lab::{Lab, Peer, transcode, vm_spec};
 use super::transcoded::body;
-use mpeg2::Wish;
+use mpeg2::TranscodeParams;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ fn frames_are_what_ffmpeg_gives_packed_for_the_display() {
         let text = client.text();
         assert_eq!(field(&text, "content-type"), "application/x-tamandua-frames");
         assert_eq!(field(&text, "tamandua-stream").len(), 32);
-        let wish = Wish::parse(b"width=98 height=61 rate=25 pixels=gray8").unwrap();
+        let wish = TranscodeParams::parse(b"width=98 height=61 rate=25 pixels=gray8").unwrap();
         let expected = ffmpeg(kind, &film, &wish);
         let frames = frames(&client.came);
         assert_eq!(frames.len(), expected.len(), "{kind:?}: {:?}", lab.events);

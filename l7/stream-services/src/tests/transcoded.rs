@@ -4,7 +4,7 @@
 use super::codecs::{Ffmpeg, Source, ffmpeg, has_ffmpeg, pictures, source};
 use super::lab::{Lab, Peer, module, vm_spec};
 use crate::TRANSCODE;
-use mpeg2::{Header, LEFT_OUT, Wish};
+use mpeg2::{Header, LEFT_OUT, TranscodeParams};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -146,7 +146,7 @@ fn every_picture_of_each_kind_of_stream_is_what_ffmpeg_gives() {
     ] {
         let film = source(kind, "25", 4);
         let (came, lab, _) = whole(wish, &film);
-        let wanted = Wish::parse(wish.as_bytes()).unwrap();
+        let wanted = TranscodeParams::parse(wish.as_bytes()).unwrap();
         // The file itself, with the demuxer that ffmpeg finds by its name.
         let expected = ffmpeg(kind, &film, &wanted);
         let came = pictures(&came);
@@ -226,7 +226,7 @@ fn a_change_while_it_plays_leaves_no_gap() {
         assert!(header.time_ms >= before.1, "{header:?} behind {before:?}");
         assert!(header.time_ms - before.1 <= 200, "a gap: {header:?} behind {before:?}");
         before = (header.change, header.time_ms);
-        let wish = Wish::parse(wishes[usize::from(header.change)].as_bytes()).unwrap();
+        let wish = TranscodeParams::parse(wishes[usize::from(header.change)].as_bytes()).unwrap();
         assert_eq!((header.width, header.height), (wish.width, wish.height));
         assert_eq!(header.pixels, Header::number_of(wish.pixels));
         assert_eq!(pixels.len(), wish.picture_length().unwrap_or(pixels.len()));
@@ -236,7 +236,7 @@ fn a_change_while_it_plays_leaves_no_gap() {
     assert!(before.1 >= 7_500, "the film to its end: {before:?}");
     // They show what they say: the pictures of the codec that came second are those of one that
     // has seen all of the film, at the same time.
-    let gray = Wish::parse(GRAY.as_bytes()).unwrap();
+    let gray = TranscodeParams::parse(GRAY.as_bytes()).unwrap();
     let expected = ffmpeg(Source::Transport, &film, &gray);
     let seconds: Vec<_> = all.iter().filter(|(header, _)| header.change == 1).collect();
     assert!(seconds.len() >= 10, "{}", seconds.len());

@@ -10,7 +10,7 @@
 //! is fed in: who has used what it was promised, and gets no more, feeds none.
 
 use crate::protocol::CodecFacts;
-use mpeg2::Wish;
+use mpeg2::TranscodeParams;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -268,7 +268,7 @@ struct OfStream {
 }
 
 impl Share for OfStream {
-    fn start(&self, wish: &Wish) -> u64 {
+    fn start(&self, wish: &TranscodeParams) -> u64 {
         let mut all = self.all.0.borrow_mut();
         all.last += 1;
         let number = all.last;
@@ -321,8 +321,8 @@ mod tests {
         std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into()
     }
 
-    fn wish() -> Wish {
-        Wish::parse(b"width=160 height=120 rate=10 pixels=rgb24").unwrap()
+    fn wish() -> TranscodeParams {
+        TranscodeParams::parse(b"width=160 height=120 rate=10 pixels=rgb24").unwrap()
     }
 
     fn is_busy(refused: Result<Rc<dyn Share>, Refusal>) -> bool {

@@ -14,7 +14,7 @@ use super::number::CellNumber;
 use crate::completion::Completion;
 use crate::deploy::PROGRAM;
 use cell::protocol::{CodecFacts, ToCell};
-use mpeg2::Wish;
+use mpeg2::TranscodeParams;
 use rustix::net::sockopt::set_socket_send_buffer_size_force;
 use sandbox::process::Stranger;
 use std::collections::BTreeMap;
@@ -110,7 +110,7 @@ impl Codecs {
         if self.running.len() >= CODECS_MAX || self.running.contains_key(&(cell, number)) {
             return Err(refused("there are too many codecs"));
         }
-        let wish = Wish::parse(wish.as_bytes());
+        let wish = TranscodeParams::parse(wish.as_bytes());
         let wish = wish.map_err(|_| refused("what it is to do means nothing"))?;
         self.running.insert((cell, number), None);
         let (core, news) = (self.guest_core, self.news.clone());
@@ -182,7 +182,7 @@ fn is_program(path: &PathBuf) -> bool {
 fn run(
     program: &Path,
     guest_core: usize,
-    wish: &Wish,
+    wish: &TranscodeParams,
     started: impl FnOnce(CodecNews),
 ) -> io::Result<(String, Duration)> {
     let (ours, theirs) = UnixStream::pair()?;
