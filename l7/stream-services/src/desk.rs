@@ -11,7 +11,7 @@
 use crate::codecs::{Codecs, Refusal, Share};
 use crate::limits::TRANSCODING_MEMORY;
 use crate::report::Reports;
-use content_coding::{Coding, Level, Wish, memory_bytes};
+use content_coding::{Coding, CodingRequest, Level, memory_bytes};
 use engine::{Part, Room};
 use fanout::Key;
 use mpeg2::TranscodeParams as Picture;
@@ -147,13 +147,13 @@ impl Desk {
         arguments: &[u8],
         room: Option<&Rc<dyn Account>>,
     ) -> Result<(), Status> {
-        let wish = Wish::parse(arguments).map_err(|_| Status::BadArgument)?;
+        let wish = CodingRequest::parse(arguments).map_err(|_| Status::BadArgument)?;
         if !self.allowed(context).codes {
             return Err(Status::BadArgument);
         }
         let order = match wish {
-            Wish::Identity => None,
-            Wish::Code { coding, level } => {
+            CodingRequest::Identity => None,
+            CodingRequest::Code { coding, level } => {
                 let bytes = memory_bytes(coding, level.unwrap_or(Level::DEFAULT));
                 let memory = Held::take(room.cloned(), bytes).ok_or(Status::InternalFailure)?;
                 Some(Order { coding, level, memory })

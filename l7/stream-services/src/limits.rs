@@ -30,7 +30,7 @@ pub const LINGER_LENGTH_MAX: usize = 256 * 1024;
 /// come within it are coded together, which nobody notices who reads.
 pub const FLUSH_TIME: Nanos = Nanos(10_000_000);
 /// Bytes of a body behind which its level is chosen again: as many as an encoder gathers.
-pub const LEVEL_LENGTH: usize = content_coding::GATHER_MAX;
+pub const LEVEL_LENGTH: usize = content_coding::BUFFERED_MAX;
 /// How long the speed of a client's link is measured at least: some round trips.
 pub const METER_PERIOD: Nanos = Nanos(250_000_000);
 /// And at most, and for how long the last speed counts: a slow link is full again within seconds.

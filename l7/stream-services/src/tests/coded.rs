@@ -142,7 +142,7 @@ fn every_coding_is_what_the_server_has_sent_for_small_bodies_and_large_ones() {
                 let length = Framing::Length(response.body.len() as u64);
                 let is_whole = response.framing == Some(length);
                 assert!(is_whole || response.framing == Some(Framing::Chunked), "{what}");
-                assert!(is_whole || size > content_coding::GATHER_MAX, "{what}");
+                assert!(is_whole || size > content_coding::BUFFERED_MAX, "{what}");
                 assert!(!is_whole || size < 1_000_000 || coding == Coding::Brotli, "{what}");
                 taken += size as u64;
             }
