@@ -308,7 +308,7 @@ impl Runner {
                 self.state = State::Idle(vm);
                 return Reply::Answered(Answer::Nothing, effects);
             }
-            Err(error @ (CallError::Trapped(_) | CallError::Fallen)) => error.to_string(),
+            Err(error @ (CallError::Trapped(_) | CallError::AlreadyTrapped)) => error.to_string(),
         };
         self.fall(*vm, trap, caller);
         Reply::Fallen

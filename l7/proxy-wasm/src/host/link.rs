@@ -1,4 +1,4 @@
-//! Every function of the ABI, by its name.
+//! Linker: registers every function of the ABI by its name.
 
 use crate::abi::{ENV, WASI, WASI_REFUSED};
 use crate::host::effects::{HttpCall, Response};
@@ -6,7 +6,7 @@ use crate::host::memory::{number, with};
 use crate::host::{Host, data, effects, maps, wasi};
 use wasmtime::{Caller, FuncType, Linker, Val, ValType};
 
-/// Host functions that answer at once: with memory and host, then the parameters.
+/// Registers host functions that return at once: with memory and host, then the parameters.
 macro_rules! at_once {
     ($linker:ident: $($name:literal($($argument:ident: $ty:ty),*) => $act:expr;)*) => {$(
         $linker.func_wrap(
@@ -19,7 +19,7 @@ macro_rules! at_once {
     )*};
 }
 
-/// Host functions that ask the module for a place first.
+/// Registers host functions that first allocate memory in the module.
 macro_rules! with_place {
     ($linker:ident: $($name:literal($($argument:ident),*) => $act:expr;)*) => {$(
         $linker.func_wrap_async(
@@ -33,7 +33,7 @@ macro_rules! with_place {
     (@word $argument:ident) => { u32 };
 }
 
-/// Functions of WASI.
+/// Registers functions of WASI.
 macro_rules! of_wasi {
     ($linker:ident: $($name:ident($($argument:ident: $ty:ty),*);)*) => {$(
         $linker.func_wrap(
@@ -48,14 +48,14 @@ macro_rules! of_wasi {
     )*};
 }
 
-/// Links all of them: a module may import any.
+/// Links all functions: a module may import any of them.
 pub(crate) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     link_effects(linker)?;
     link_maps(linker)?;
     link_data(linker)?;
     link_grpc(linker)?;
     link_wasi(linker)?;
-    // Growth is asked about by the limiter, and needs no word.
+    // The store's limiter handles memory growth.
     linker.func_wrap(ENV, "emscripten_notify_memory_growth", |_: u32| {})?;
     Ok(())
 }
@@ -93,7 +93,7 @@ fn link_effects(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
             timeout_ms,
             call_at,
         });
-        // Routes are chosen behind the filters: none is cached.
+        // Routes are chosen after the filters: no route is cached.
         "clear_route_cache"() => |_, _| Ok(());
     );
     with_place!(linker:

@@ -152,7 +152,7 @@ pub(crate) fn edited_response(
 }
 
 fn map<'h>(fields: impl Iterator<Item = (&'h [u8], &'h [u8])>) -> Result<HeaderMap, MapError> {
-    let mut map = HeaderMap::with_room(FIELDS_USUAL, FIELD_BYTES_USUAL);
+    let mut map = HeaderMap::with_capacity(FIELDS_USUAL, FIELD_BYTES_USUAL);
     for (name, value) in fields {
         map.add(name, value)?;
     }
