@@ -32,7 +32,7 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use tcp_intercept::{Application, Closed, End, GATHERED_MAX, Io, Received, State, Talk};
+use tcp_intercept::{Application, BATCH_MAX, Closed, End, Io, Received, State, Talk};
 use units::Nanos;
 
 /// A client connection with its sockets.
@@ -382,7 +382,7 @@ impl Filter {
         live.is_server_silent &= side != Side::Upstream;
         while !live.has_ended[side as usize] && live.protocol.wants(side) {
             if *left == 0 {
-                io.again(end);
+                io.requeue(end);
                 return false;
             }
             match io.receive(end, &mut self.buffer) {
@@ -529,7 +529,7 @@ impl Filter {
         let join = Join { key, client, server, request, received };
         fanout.borrow_mut().join(io, live.down, join);
         // It is told of what came meanwhile.
-        io.again(live.down);
+        io.requeue(live.down);
         true
     }
 
@@ -728,7 +728,7 @@ impl Application for Filter {
             None => self.ready_elsewhere(io, end),
         }
         self.take_turns(io);
-        if self.gathered.len() >= GATHERED_MAX {
+        if self.gathered.len() >= BATCH_MAX {
             self.flush(io);
         }
     }

@@ -60,7 +60,7 @@ impl Joining {
 impl Application for Joining {
     fn accepted(&mut self, io: &mut Io<'_>, end: End, client: SocketAddr, _: SocketAddr) {
         self.reading.insert(end, (RequestDecoder::new(), client));
-        io.again(end);
+        io.requeue(end);
     }
 
     fn ready(&mut self, io: &mut Io<'_>, end: End) {
@@ -121,7 +121,7 @@ impl World {
 
     /// Does all that can be done at this time; whether there was something.
     pub fn work(&mut self) -> bool {
-        self.streams.look(self.now).unwrap();
+        self.streams.poll(self.now).unwrap();
         let mut has_worked = false;
         while self.streams.ready(self.now).next().is_some() {
             self.streams.work(self.number, &mut Plain, self.now, self.now);

@@ -175,7 +175,7 @@ fn read(
     let mut moved = false;
     while video.wants_output(io.now(), line.id) {
         if *left == 0 {
-            io.again(end);
+            io.requeue(end);
             return false;
         }
         match io.receive(end, buffer) {

@@ -287,7 +287,7 @@ impl Lab {
 
     /// Hears what has happened, and does nothing.
     pub(crate) fn look(&mut self) {
-        self.streams.look(self.now).unwrap();
+        self.streams.poll(self.now).unwrap();
     }
 
     /// Does one thing; whether there is more to do.
