@@ -1,4 +1,4 @@
-//! Clients and origins that do anything, in any order: nothing is left of them.
+//! Property test: clients and origins act in any order, and nothing is left of them.
 
 use crate::media::frames;
 use crate::world::{CHUNKED, Client, LIVE, Served, Server, World, chunk};
@@ -158,7 +158,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn whatever_happens_nothing_is_left(acts in proptest::collection::vec(act(), 1..80)) {
+    fn nothing_is_left_after_any_sequence_of_acts(acts in proptest::collection::vec(act(), 1..80)) {
         let mut scene = Scene::new();
         for act in acts {
             scene.act(act);
@@ -166,7 +166,7 @@ proptest! {
             prop_assert!(stats.channels <= 3 && stats.listeners <= 18);
             prop_assert!(stats.memory.payload.0 <= stats.channels * (64 + 3 * 64 + 8) * 1024);
         }
-        // What listeners of a stream have can be read, whatever the origin has made of it.
+        // The bytes that listeners have received can be decoded, whatever the origin did.
         for client in &mut scene.clients {
             client.read();
             let is_shared = |head: &[u8]| {
@@ -179,7 +179,7 @@ proptest! {
         }
         let Scene { mut world, server, clients, served, .. } = scene;
         drop((server, clients, served));
-        // An origin is given up after 30 s, who is leaving after 10 s.
+        // An origin is given up after 30 s, a departing end after 10 s.
         world.pass(45_000);
         world.until("nobody", |world| (world.open() == 0).then_some(()));
         let stats = world.stats();
