@@ -3,18 +3,18 @@
 
 use ::content_coding::Coding;
 use ::http1::{MethodClass, RequestDecoder, RequestEvent, RequestTraits, ResponseDecoder, Switch};
-use stream_services::{Side, Through};
+use stream_services::{Harness, Side};
 
 /// Bytes of one turn that the first byte of it says; the highest bit says whose they are.
 const TURN_LENGTH_MASK: u8 = 0x7f;
 
 /// Gives each turn's bytes to its side.
 pub fn pass(bytes: &[u8]) {
-    let whole = run(bytes, usize::MAX, Through::new(looks(bytes)));
-    let parts = run(bytes, 3, Through::new(looks(bytes)));
-    let coded = run(bytes, 100, Through::coding(Coding::Gzip));
-    let kept = run(bytes, usize::MAX, Through::keeping(looks(bytes)));
-    if kept.leaves_server() {
+    let whole = run(bytes, usize::MAX, Harness::new(looks(bytes)));
+    let parts = run(bytes, 3, Harness::new(looks(bytes)));
+    let coded = run(bytes, 100, Harness::coding(Coding::Gzip));
+    let kept = run(bytes, usize::MAX, Harness::keeping(looks(bytes)));
+    if kept.is_server_reusable() {
         let mut decoder = RequestDecoder::new();
         requests_by(&mut decoder, kept.sent(Side::Upstream));
         assert!(decoder.eof().is_ok(), "the next client begins where a request may");
@@ -31,7 +31,7 @@ fn looks(bytes: &[u8]) -> bool {
     bytes.first().is_none_or(|first| first % 2 == 0)
 }
 
-fn run(mut bytes: &[u8], size: usize, mut through: Through) -> Through {
+fn run(mut bytes: &[u8], size: usize, mut through: Harness) -> Harness {
     let (first, rest) = bytes.split_first().map_or((0, bytes), |(first, rest)| (*first, rest));
     bytes = rest;
     while let Some((turn, rest)) = bytes.split_first() {

@@ -1,13 +1,13 @@
-//! Whatever both ends send and wherever it is cut: the same messages come out.
+//! Property tests: the messages pass unchanged, whatever both ends send and wherever it is cut.
 
-use super::{Side, Through};
+use super::{Harness, Side};
 use http1::{
     Error, RequestDecoder, RequestEvent, RequestTraits, ResponseDecoder, ResponseEvent, Switch,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Messages as text, without where bodies were cut.
+/// Messages as text, independent of where bodies were cut.
 type Said = (Vec<String>, Result<(), Error>);
 
 fn push(all: &mut Vec<String>, kind: char, bytes: &[u8]) {
@@ -87,7 +87,7 @@ fn framed(head: &str, body: &[u8], size: Option<usize>) -> Vec<u8> {
     [format!("{head}{field}\r\n\r\n").as_bytes(), &body].concat()
 }
 
-/// A request with its answer.
+/// Generates a request with its response.
 fn pair() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     let body = || (vec(any::<u8>(), 0..400), proptest::option::of(1_usize..90));
     (0_u8..5, body(), body(), 0_usize..3).prop_map(|(kind, asks, answers, interim)| {
@@ -107,8 +107,8 @@ fn pair() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     })
 }
 
-/// Gives a side bytes in pieces of these sizes, in turns with the other one.
-fn run(through: &mut Through, asks: &[u8], answers: &[Vec<u8>], sizes: &[usize]) {
+/// Passes bytes of both sides in pieces of these sizes, alternating.
+fn run(through: &mut Harness, asks: &[u8], answers: &[Vec<u8>], sizes: &[usize]) {
     let (mut from, mut answered, mut waiting) = (0, 0, Vec::new());
     for round in 0..100_000 {
         let size = sizes[round % sizes.len()];
@@ -117,7 +117,7 @@ fn run(through: &mut Through, asks: &[u8], answers: &[Vec<u8>], sizes: &[usize])
         if from < to && through.handle_bytes(Side::Downstream, &asks[from..to]) {
             (from, moved) = (to, true);
         }
-        // Each request that has come whole is answered.
+        // Each complete request is answered.
         let (said, _) = requests(through.sent(Side::Upstream)).0;
         let whole = said.iter().filter(|it| *it == "end").count();
         while answered < whole.min(answers.len()) {
@@ -147,26 +147,26 @@ proptest! {
     ) {
         let asks: Vec<u8> = pairs.iter().flat_map(|pair| pair.0.clone()).collect();
         let answers: Vec<Vec<u8>> = pairs.iter().map(|pair| pair.1.clone()).collect();
-        let mut through = Through::new(looks);
+        let mut through = Harness::new(looks);
         run(&mut through, &asks, &answers, &sizes);
-        let (came, asked) = requests(&asks);
-        prop_assert_eq!(came, requests(through.sent(Side::Upstream)).0);
-        let came = responses(&answers.concat(), &asked);
-        prop_assert_eq!(came, responses(through.sent(Side::Downstream), &asked));
+        let (received_bytes, asked) = requests(&asks);
+        prop_assert_eq!(received_bytes, requests(through.sent(Side::Upstream)).0);
+        let received_bytes = responses(&answers.concat(), &asked);
+        prop_assert_eq!(received_bytes, responses(through.sent(Side::Downstream), &asked));
         prop_assert!(!through.is_over());
         prop_assert_eq!(through.contexts(), 0, "all of them have ended");
         through.handle_end(Side::Downstream);
         prop_assert!(through.is_over() && !through.is_reset());
     }
 
-    /// Bytes of a message in any order: no panic, and what goes on can be read.
+    /// Parts of messages in any order: no panic, and the output is valid.
     #[test]
     fn whatever_both_ends_send_what_goes_on_is_valid(
         turns in vec((any::<bool>(), pair(), vec((any::<prop::sample::Index>(), any::<u8>()), 0..2)), 1..6),
         size in 1_usize..80,
         looks: bool,
     ) {
-        let mut through = Through::new(looks);
+        let mut through = Harness::new(looks);
         for (is_client, (request, answer), changes) in turns {
             let mut bytes = if is_client { request } else { answer };
             for (at, byte) in changes {
@@ -180,7 +180,7 @@ proptest! {
         }
         let ((_, said), asked) = requests(through.sent(Side::Upstream));
         prop_assert!(said.is_ok(), "{said:?}");
-        // Answers of ours may be to requests that never went on.
+        // The node's own responses may be to requests that were not forwarded.
         let mut decoder = asked;
         decoder.extend([RequestTraits { method: http1::MethodClass::Other, upgrade: false }; 8]);
         let (_, said) = responses(through.sent(Side::Downstream), &decoder);
