@@ -11,7 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod places;
-// It has nobody to talk to elsewhere.
+// Needs the node's host functions.
 #[cfg(target_arch = "wasm32")]
 pub mod service;
 pub mod settings;
