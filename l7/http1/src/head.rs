@@ -164,8 +164,8 @@ impl StartLine for RequestLine {
     const EMPTY_LINES: u8 = EMPTY_LINES_MAX;
 
     /// Refuses input that does not begin with a method at once: TLS, for example, or a flood.
-    fn check_start(begun: &[u8]) -> Result<(), Flaw> {
-        let head = &begun[..begun.len().min(METHOD_LENGTH_MAX + 1)];
+    fn check_start(start: &[u8]) -> Result<(), Flaw> {
+        let head = &start[..start.len().min(METHOD_LENGTH_MAX + 1)];
         match head.iter().position(|&byte| !is_tchar(byte)) {
             None if head.len() > METHOD_LENGTH_MAX => {
                 Err((METHOD_LENGTH_MAX, Reason::MethodTooLong))
@@ -310,10 +310,10 @@ impl StartLine for StatusLine {
     const EMPTY_LINES: u8 = EMPTY_LINES_MAX;
 
     /// Refuses input that does not begin with a version at once: HTTP/0.9, or another protocol.
-    fn check_start(begun: &[u8]) -> Result<(), Flaw> {
-        let wrong = begun.iter().zip(b"HTTP/").position(|(has, wants)| has != wants);
+    fn check_start(start: &[u8]) -> Result<(), Flaw> {
+        let wrong = start.iter().zip(b"HTTP/").position(|(has, wants)| has != wants);
         match wrong {
-            Some(0) if matches!(begun[0], b'\r' | b'\n') => Ok(()),
+            Some(0) if matches!(start[0], b'\r' | b'\n') => Ok(()),
             Some(at) => Err((at, Reason::Version)),
             None => Ok(()),
         }

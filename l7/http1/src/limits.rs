@@ -30,7 +30,7 @@ pub const CHUNK_SIZE_DIGITS_MAX: usize = 16;
 /// Bytes of a chunk's line, size and extensions, without CRLF. No extension is in common use.
 pub const CHUNK_LINE_LENGTH_MAX: usize = 512;
 /// Bytes of all chunk extensions of a message: one byte of body must not cost 500 of line for
-/// as long as somebody sends (CVE-2023-39326).
+/// as long as the peer sends (CVE-2023-39326).
 pub const CHUNK_EXTENSIONS_LENGTH_MAX: usize = 16 * 1024;
 /// A length or a chunk's size: what is more is negative to those who count with a sign.
 pub const BODY_LENGTH_MAX: u64 = i64::MAX as u64;

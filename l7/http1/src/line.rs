@@ -22,7 +22,7 @@ pub(crate) trait StartLine: Sized {
     const EMPTY_LINES: u8;
 
     /// Checks the part of the line that has been received, before its end.
-    fn check_start(begun: &[u8]) -> Result<(), Flaw>;
+    fn check_start(start: &[u8]) -> Result<(), Flaw>;
 
     /// Parses the line, without its CRLF; it is not empty.
     fn parse(line: &[u8]) -> Result<Self, Flaw>;
@@ -141,8 +141,8 @@ impl<S: StartLine> Reader<S> {
             Some(_) => FIELD_LINE_LENGTH_MAX,
         };
         // Limit with CRLF; a line that does not end within it is too long.
-        let room = (limit + 2).saturating_sub(self.bytes.len() - self.line);
-        let input = &input[..input.len().min(room)];
+        let space = (limit + 2).saturating_sub(self.bytes.len() - self.line);
+        let input = &input[..input.len().min(space)];
         let end = input.iter().position(|&byte| byte == b'\n');
         let taken = end.map_or(input.len(), |end| end + 1);
         self.bytes.extend_from_slice(&input[..taken]);

@@ -26,7 +26,7 @@ pub enum Reason {
     #[error("a chunk's line ends with LF alone, it has to end with CRLF")]
     BareLf,
     /// A CR is not followed by LF.
-    #[error("a CR has no LF behind it")]
+    #[error("a CR is not followed by LF")]
     BareCr,
     /// Too many empty lines precede a message.
     #[error("there are more than {EMPTY_LINES_MAX} empty lines where a message has to begin")]
@@ -56,13 +56,13 @@ pub enum Reason {
     #[error("the target's authority has a user in it")]
     TargetUser,
     /// The request line has no version: HTTP/0.9.
-    #[error("HTTP/0.9 is not spoken here")]
+    #[error("HTTP/0.9 is not supported")]
     Http09,
     /// The first line is the preface of HTTP/2.
-    #[error("this is HTTP/2, which is not spoken here")]
+    #[error("this is HTTP/2; only HTTP/1.1 and HTTP/1.0 are supported")]
     Http2Preface,
     /// The version is neither 1.0 nor 1.1.
-    #[error("this version is not spoken here, HTTP/1.1 and HTTP/1.0 are")]
+    #[error("this version is not supported; only HTTP/1.1 and HTTP/1.0 are")]
     VersionUnknown,
     /// The last part of the line is not a version.
     #[error("this is not an HTTP version")]
@@ -74,7 +74,7 @@ pub enum Reason {
     #[error("the status line has more than {START_LINE_LENGTH_MAX} bytes")]
     StatusLineTooLong,
     /// A field of a request is folded: it continues in the next line.
-    #[error("a field line begins with a space: folded fields are not taken in requests")]
+    #[error("a field line begins with a space: folded fields are not allowed in requests")]
     ObsFold,
     /// The line after the first line begins with whitespace.
     #[error("there is a space in front of the first field")]
@@ -178,7 +178,7 @@ pub enum Reason {
     #[error("there is a response, but no request that it could belong to")]
     Unsolicited,
     /// A response with 101 has no Upgrade, or the client did not ask for one.
-    #[error("the server switches protocols, which nobody asked it for")]
+    #[error("the server switches protocols, which the client did not ask for")]
     SwitchUnasked,
     /// One request has too many interim responses.
     #[error("there are more than {INTERIM_COUNT_MAX} interim responses to one request")]

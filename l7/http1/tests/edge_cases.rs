@@ -66,12 +66,12 @@ fn what_is_tolerated_goes_on_in_one_reading() {
             "A: b      c      d\r\nB: e\r\nContent-Length: 1\r\n",
         ),
     ];
-    for (came, goes) in rows {
-        let came = format!("{HEAD}{came}\r\nx");
-        let passed = relay::response(&[came.as_bytes()], GET, Version::Http11);
+    for (received, forwarded) in rows {
+        let received = format!("{HEAD}{received}\r\nx");
+        let passed = relay::response(&[received.as_bytes()], GET, Version::Http11);
         assert_eq!(
             passed.escape_ascii().to_string(),
-            format!("{HEAD}{goes}\r\nx").escape_default().to_string()
+            format!("{HEAD}{forwarded}\r\nx").escape_default().to_string()
         );
     }
     let passed = relay::requests(&[b"GET /\xe9 HTTP/1.7\nHost:a\n\n"]);

@@ -102,13 +102,13 @@ proptest! {
             }
         }
         prop_assert!(node.error.is_none() && !node.closes && node.exchange.is_idle());
-        let (came, _) = requests(&[&asks], Switch::Refused);
-        let (goes, end) = requests(&[&node.to_server], Switch::Refused);
-        prop_assert_eq!((came, Ok(())), (goes, end));
+        let (received, _) = requests(&[&asks], Switch::Refused);
+        let (forwarded, end) = requests(&[&node.to_server], Switch::Refused);
+        prop_assert_eq!((received, Ok(())), (forwarded, end));
         let traits: Vec<RequestTraits> = pairs.iter().map(|pair| pair.traits).collect();
-        let (came, _) = responses(&[&answers], &traits);
-        let (goes, end) = responses(&[&node.to_client], &traits);
-        prop_assert_eq!((came, Ok(())), (goes, end));
+        let (received, _) = responses(&[&answers], &traits);
+        let (forwarded, end) = responses(&[&node.to_client], &traits);
+        prop_assert_eq!((received, Ok(())), (forwarded, end));
     }
 
     /// Both ends send arbitrary bytes: no panic, and nothing is consumed once the connections end.

@@ -122,9 +122,9 @@ proptest! {
     #[test]
     fn what_is_passed_on_is_what_came(bytes in any_bytes()) {
         let passed = relay::requests(&[&bytes]);
-        let (came, _) = requests(&[&bytes], Switch::Refused);
-        let (goes, _) = requests(&[&passed], Switch::Refused);
-        prop_assert_eq!(whole(&came), whole(&goes));
+        let (received, _) = requests(&[&bytes], Switch::Refused);
+        let (forwarded, _) = requests(&[&passed], Switch::Refused);
+        prop_assert_eq!(whole(&received), whole(&forwarded));
         let again = relay::requests(&[&passed]);
         prop_assert!(again == passed, "{} then {}", passed.escape_ascii(), again.escape_ascii());
     }
@@ -221,14 +221,14 @@ proptest! {
 fn every_response_of_the_table_is_passed_on_as_the_same_response() {
     for row in rows() {
         let Sender::Server(traits) = row.sender else { continue };
-        let (came, end) = responses(&[&row.bytes], &[traits]);
+        let (received, end) = responses(&[&row.bytes], &[traits]);
         if end.is_err() {
             continue;
         }
         let passed = relay::response(&[&row.bytes], traits, Version::Http11);
-        let (goes, end) = responses(&[&passed], &[traits]);
+        let (forwarded, end) = responses(&[&passed], &[traits]);
         assert_eq!(end, Ok(()), "{row}");
-        assert_eq!(bodies(&goes), bodies(&came), "{row}");
-        assert_eq!(goes.len(), came.len(), "{row}");
+        assert_eq!(bodies(&forwarded), bodies(&received), "{row}");
+        assert_eq!(forwarded.len(), received.len(), "{row}");
     }
 }
