@@ -25,7 +25,7 @@ pub enum NotVideo {
     Format,
     /// The transport stream has video of other codings only.
     #[error(
-        "the transport stream has {coding} video; what can be taken is MPEG-1 and MPEG-2 video"
+        "the transport stream has {coding} video; only MPEG-1 and MPEG-2 video can be transcoded"
     )]
     Coding {
         /// Name of the first coding that is known.

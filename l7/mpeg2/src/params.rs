@@ -70,10 +70,10 @@ pub struct TranscodeParams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParamsError {
     /// The text is no list of `key=value`, or has a key twice.
-    #[error("it is no list of key=value with single spaces in between, each key once")]
+    #[error("the text is not a list of key=value separated by single spaces, each key once")]
     Form,
     /// A key is unknown.
-    #[error("it has a key that means nothing: width, height, rate, pixels and quality do")]
+    #[error("a key is unknown: the keys are width, height, rate, pixels and quality")]
     Key,
     /// A key is missing.
     #[error("{0} is missing")]

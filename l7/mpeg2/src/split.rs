@@ -7,7 +7,7 @@ use crate::params::TranscodeParams;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutputError {
     /// A JPEG does not begin where expected, or violates T.81.
-    #[error("what the codec writes are no JPEG pictures")]
+    #[error("the codec's output is no JPEG picture")]
     Jpeg,
     /// A picture is longer than the limit.
     #[error("the codec writes a picture of more than {PICTURE_LENGTH_MAX} bytes")]
@@ -79,10 +79,10 @@ impl Splitter {
         match self.length {
             Some(length) => self.rest().len() >= 2 * length,
             None => {
-                let behind = self.jpeg.length.and_then(|length| self.rest().get(length..));
-                behind.is_some_and(|behind| {
+                let tail = self.jpeg.length.and_then(|length| self.rest().get(length..));
+                tail.is_some_and(|tail| {
                     let mut next = Jpeg::default();
-                    matches!(next.read(behind), Ok(())) && next.length.is_some()
+                    matches!(next.read(tail), Ok(())) && next.length.is_some()
                 })
             }
         }
@@ -186,8 +186,8 @@ mod tests {
         let (mut rest, mut pictures) = (bytes, Vec::new());
         let mut parts = parts.iter().cycle();
         while !rest.is_empty() {
-            let (part, behind) = rest.split_at((*parts.next().unwrap_or(&1)).clamp(1, rest.len()));
-            rest = behind;
+            let (part, tail) = rest.split_at((*parts.next().unwrap_or(&1)).clamp(1, rest.len()));
+            rest = tail;
             splitter.push(part)?;
             while let Some(picture) = splitter.first() {
                 pictures.push(picture.to_vec());

@@ -242,11 +242,11 @@ impl Transcoding {
     #[must_use]
     pub fn wants_bytes(&self) -> bool {
         let end = self.feed.end();
-        let behind = |codec: &Codec| codec.cursor.map_or(0, |cursor| end - cursor);
-        let next = self.next.as_ref().map_or(0, behind);
+        let lag = |codec: &Codec| codec.cursor.map_or(0, |cursor| end - cursor);
+        let next = self.next.as_ref().map_or(0, lag);
         !self.has_server_ended
             && self.ended.is_none()
-            && behind(&self.current) < AHEAD_LENGTH_MAX as u64
+            && lag(&self.current) < AHEAD_LENGTH_MAX as u64
             && next < (KEPT_LENGTH_MAX + AHEAD_LENGTH_MAX) as u64
     }
 

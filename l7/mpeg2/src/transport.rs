@@ -27,9 +27,9 @@ const OTHERS: [(u8, &str); 6] = [
 
 /// Returns true if a transport stream begins here; `None` if more bytes are needed.
 pub(crate) fn is_transport(bytes: &[u8], is_all: bool) -> Option<bool> {
-    let places = (0..SYNCS).map(|count| count * PACKET);
+    let offsets = (0..SYNCS).map(|count| count * PACKET);
     let mut seen = 0;
-    for offset in places {
+    for offset in offsets {
         match bytes.get(offset) {
             Some(&SYNC) => seen += 1,
             Some(_) => return Some(false),
@@ -170,8 +170,8 @@ impl Section {
         if !self.has_begun {
             return None;
         }
-        let room = SECTION_MAX + PACKET - self.bytes.len().min(SECTION_MAX);
-        self.bytes.extend_from_slice(&part[..part.len().min(room)]);
+        let space = SECTION_MAX + PACKET - self.bytes.len().min(SECTION_MAX);
+        self.bytes.extend_from_slice(&part[..part.len().min(space)]);
         let length = self.bytes.get(1..3)?;
         let length = 3 + (usize::from(length[0] & 0x0f) << 8 | usize::from(length[1]));
         if self.bytes.len() < length {
@@ -204,10 +204,10 @@ fn streams(section: &[u8]) -> Option<Vec<(u8, u16)>> {
     let mut rest = section.get(12..section.len().checked_sub(SUM)?)?;
     rest = rest.get(usize::from(u16::from_be_bytes([high & 0x0f, low]))..)?;
     let mut found = Vec::new();
-    while let [kind, high, low, info_high, info_low, behind @ ..] = rest {
+    while let [kind, high, low, info_high, info_low, tail @ ..] = rest {
         found.push((*kind, u16::from_be_bytes([high & 0x1f, *low])));
         let info = usize::from(u16::from_be_bytes([info_high & 0x0f, *info_low]));
-        rest = behind.get(info..).unwrap_or_default();
+        rest = tail.get(info..).unwrap_or_default();
     }
     Some(found)
 }

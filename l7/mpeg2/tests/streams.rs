@@ -118,13 +118,13 @@ fn program_stream(video: &[u8], length: usize, mpeg1: bool) -> Vec<u8> {
 fn packet(pid: u16, is_start: bool, counter: u8, payload: &[u8]) -> Vec<u8> {
     let start = if is_start { 0x40 } else { 0 };
     let mut bytes = vec![0x47, start | (pid >> 8) as u8, pid as u8, 0x10 | counter & 0x0f];
-    let room = 184 - payload.len();
-    if room > 0 {
+    let space = 184 - payload.len();
+    if space > 0 {
         bytes[3] |= 0x20;
-        bytes.push((room - 1) as u8);
-        if room > 1 {
+        bytes.push((space - 1) as u8);
+        if space > 1 {
             bytes.push(0);
-            bytes.resize(bytes.len() + room - 2, 0xff);
+            bytes.resize(bytes.len() + space - 2, 0xff);
         }
     }
     bytes.extend(payload);
@@ -171,9 +171,9 @@ fn parts<'bytes>(bytes: &'bytes [u8], lengths: &[usize]) -> Vec<&'bytes [u8]> {
         if rest.is_empty() {
             break;
         }
-        let (part, behind) = rest.split_at((*length).clamp(1, rest.len()));
+        let (part, tail) = rest.split_at((*length).clamp(1, rest.len()));
         all.push(part);
-        rest = behind;
+        rest = tail;
     }
     all
 }
@@ -461,9 +461,9 @@ proptest! {
             let mut body = Vec::new();
             while transcoding.take(now, &mut body) {}
             let mut rest = &body[..];
-            while let Some((header, behind)) = Header::parse(rest) {
+            while let Some((header, tail)) = Header::parse(rest) {
                 pictures.push(header);
-                rest = &behind[header.length as usize..];
+                rest = &tail[header.length as usize..];
             }
         }
         prop_assert_eq!(transcoding.ended(), Some(End::Whole));
