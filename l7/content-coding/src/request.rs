@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn every_pair_of_bytes_is_a_request_or_an_error() {
-        let mut wishes = 0;
+        let mut requests = 0;
         for coding in 0..=255 {
             for level in 0..=255 {
                 let is_level = (1..=9).contains(&level) || level == 255;
@@ -94,10 +94,10 @@ mod tests {
                     _ => Err(CodingRequestError::Coding { found: coding }),
                 };
                 assert_eq!(CodingRequest::parse(&[coding, level]), expected);
-                wishes += usize::from(expected.is_ok());
+                requests += usize::from(expected.is_ok());
             }
         }
-        assert_eq!(wishes, 5 * 10);
+        assert_eq!(requests, 5 * 10);
         for bytes in [&[][..], &[2], &[2, 1, 0]] {
             assert_eq!(
                 CodingRequest::parse(bytes),
