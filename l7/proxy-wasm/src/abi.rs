@@ -98,7 +98,7 @@ numbers! {
         GrpcCallMessage = 5,
         /// The VM's configuration.
         VmConfiguration = 6,
-        /// Configuration of the plugin.
+        /// Configuration of the module.
         PluginConfiguration = 7,
         /// Arguments of a foreign callback.
         ForeignFunctionArguments = 8,

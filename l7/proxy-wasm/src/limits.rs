@@ -66,7 +66,7 @@ pub const SHARED_BYTES_MAX: usize = 8 << 20;
 pub const QUEUES_MAX: usize = 64;
 /// Items in one queue: a faster producer gets an error.
 pub const QUEUE_ITEMS_MAX: usize = 1_024;
-/// Metrics of a service: each is a time series for whoever collects them.
+/// Metrics of a service: each is a time series for a collector.
 pub const METRICS_MAX: usize = 1_024;
 /// Buckets of a histogram: bucket `n` counts values of `n` bits.
 pub const BUCKETS: usize = 65;

@@ -13,7 +13,7 @@ use std::rc::Rc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The name or number is unknown.
-    #[error("there is none of this name or number")]
+    #[error("the name or number is unknown")]
     NotFound,
     /// Another writer has changed the value.
     #[error("the value is another one than was compared with")]

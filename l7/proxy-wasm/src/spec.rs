@@ -34,7 +34,7 @@ pub struct VmSpec {
     pub number: u64,
     /// The property `plugin_name`.
     pub plugin_name: String,
-    /// Property `plugin_root_id`: identifies a plugin among those of a module.
+    /// Property `plugin_root_id`: identifies a root context among those of a module.
     pub root_id: String,
     /// Property `plugin_vm_id`: VMs with the same id share data and queues.
     pub vm_id: String,

@@ -29,11 +29,11 @@ impl StartFailure {
     /// Returns the reason, with the last error that the module has logged, if any.
     #[must_use]
     pub fn reason(&self) -> String {
-        let said = self.effects.iter().rev().find_map(|effect| match effect {
+        let logged = self.effects.iter().rev().find_map(|effect| match effect {
             Effect::Log { level, text } if *level >= LogLevel::Error => Some(text.as_str()),
             _ => None,
         });
-        said.map_or_else(|| self.error.to_string(), |said| format!("{}: {said}", self.error))
+        logged.map_or_else(|| self.error.to_string(), |logged| format!("{}: {logged}", self.error))
     }
 }
 

@@ -403,7 +403,7 @@ impl Vm {
         let has_responded = host
             .effects
             .iter()
-            .any(|it| matches!(it, Effect::Respond { context: whose, .. } if *whose == context));
+            .any(|it| matches!(it, Effect::Respond { context: to, .. } if *to == context));
         // A local response stops the data of the callback, as in Envoy.
         let action = match ran {
             _ if has_responded => Action::Pause,

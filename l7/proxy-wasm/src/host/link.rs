@@ -20,12 +20,12 @@ macro_rules! at_once {
 }
 
 /// Registers host functions that first allocate memory in the module.
-macro_rules! with_place {
+macro_rules! with_allocation {
     ($linker:ident: $($name:literal($($argument:ident),*) => $act:expr;)*) => {$(
         $linker.func_wrap_async(
             ENV,
             concat!("proxy_", $name),
-            |mut caller: Caller<'_, Host>, ($($argument,)*): ($(with_place!(@word $argument),)*)| {
+            |mut caller: Caller<'_, Host>, ($($argument,)*): ($(with_allocation!(@word $argument),)*)| {
                 Box::new(async move { $act(&mut caller).await })
             },
         )?;
@@ -96,7 +96,7 @@ fn link_effects(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         // Routes are chosen after the filters: no route is cached.
         "clear_route_cache"() => |_, _| Ok(());
     );
-    with_place!(linker:
+    with_allocation!(linker:
         "get_status"(code_at, data_at, size_at) =>
             async |c| effects::status(c, code_at, data_at, size_at).await;
     );
@@ -119,7 +119,7 @@ fn link_maps(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         "get_buffer_status"(buffer: u32, size_at: u32, unused_at: u32) =>
             |m, h| maps::buffer_status(m, h, buffer, size_at, unused_at);
     );
-    with_place!(linker:
+    with_allocation!(linker:
         "get_header_map_pairs"(map, data_at, size_at) =>
             async |c| maps::pairs(c, map, data_at, size_at).await;
         "get_header_map_value"(map, key, key_size, data_at, size_at) =>
@@ -150,7 +150,7 @@ fn link_data(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         "set_property"(path: u32, path_size: u32, value: u32, value_size: u32) =>
             |m, h| data::set_property(m, h, (path, path_size), (value, value_size));
     );
-    with_place!(linker:
+    with_allocation!(linker:
         "get_shared_data"(key, key_size, data_at, size_at, cas_at) =>
             async |c| data::shared(c, (key, key_size), data_at, size_at, cas_at).await;
         "dequeue_shared_queue"(queue, data_at, size_at) =>

@@ -137,8 +137,8 @@ fn an_unknown_configuration_is_refused_with_its_line() {
     let spec = Service::spec("level 1\nlevle 2", BTreeMap::new());
     let failure = Tried::start(module(), spec).err().unwrap();
     assert_eq!(failure.error, StartError::Refused("proxy_on_configure"));
-    let said = failure.reason();
-    assert!(said.contains("configuration, line 2: there is no levle"), "{said}");
+    let reason = failure.reason();
+    assert!(reason.contains("configuration, line 2: there is no levle"), "{reason}");
 }
 
 #[test]
