@@ -263,7 +263,7 @@ impl Io<'_> {
 
     /// Reads received bytes.
     pub fn receive(&mut self, end: End, buffer: &mut [u8]) -> Received {
-        let room = buffer.len();
+        let capacity = buffer.len();
         let Some(socket) = self.readable(end) else { return Received::Nothing };
         while socket.may_read {
             match recv(&socket.fd, &mut *buffer, RecvFlags::DONTWAIT) {
@@ -274,7 +274,7 @@ impl Io<'_> {
                 Ok((0, _)) => return Received::Ended,
                 Ok((count, _)) => {
                     // A short read empties the socket: an event announces later bytes.
-                    socket.may_read &= count == room || socket.may_end;
+                    socket.may_read &= count == capacity || socket.may_end;
                     return Received::Bytes(count);
                 }
                 Err(Errno::AGAIN) => socket.may_read = false,

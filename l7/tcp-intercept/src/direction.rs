@@ -197,7 +197,7 @@ impl Direction {
         );
         self.pipe = Some(pipe);
         match taken {
-            // End of stream, or an urgent byte, in front of which a splice stops for good: a read
+            // End of stream, or an urgent byte, before which a splice stops for good: a read
             // tells which, once the pipe is empty.
             Ok(0) => {
                 self.medium.is_pipe = false;
@@ -232,14 +232,14 @@ impl Direction {
     /// Reads from the sender into a buffer; returns true on progress.
     fn copy(&mut self, pipes: &mut Pipes, from: &mut End<'_>) -> bool {
         let mut buffer = pipes.buffer();
-        let room = buffer.capacity();
+        let capacity = buffer.capacity();
         let taken = recv(from.socket, spare_capacity(&mut buffer), RecvFlags::DONTWAIT);
         match taken {
             Ok((0, _)) if from.is_aborted => self.is_aborted = true,
             Ok((0, _)) => self.has_ended = true,
             Ok((bytes, _)) => {
                 self.buffered = bytes;
-                let is_full = bytes == room;
+                let is_full = bytes == capacity;
                 self.medium.copied(is_full);
                 self.copied = buffer;
                 // A short read empties the socket: an event announces later bytes.
