@@ -312,9 +312,9 @@ impl Channel {
     #[must_use]
     pub fn wants_more(&self) -> bool {
         let (edge, half) = (self.store.edge(), (self.store.limit() / 2) as u64);
-        let is_behind = |cursor: &Cursor| edge.saturating_sub(cursor.position()) > half;
+        let lags = |cursor: &Cursor| edge.saturating_sub(cursor.position()) > half;
         let mut cursors = self.listeners.cursors();
-        self.phase != Phase::Live || !cursors.all(|cursor| cursor.is_some_and(is_behind))
+        self.phase != Phase::Live || !cursors.all(|cursor| cursor.is_some_and(lags))
     }
 
     /// Returns the upper limit of the payload kept. Known from the origin's head on.

@@ -86,7 +86,7 @@ impl Segment {
     }
 
     /// Returns the rest after `length` more bytes.
-    fn behind(self, length: usize) -> Option<Self> {
+    fn after(self, length: usize) -> Option<Self> {
         let at = self.at.saturating_add(length);
         (at < self.bytes.len()).then_some(Self { at, ..self })
     }
@@ -155,11 +155,11 @@ impl Cursor {
         if let Some(titles) = &mut self.titles
             && let Some(block) = titles.block.take()
         {
-            titles.block = block.behind(length);
+            titles.block = block.after(length);
             return;
         }
         match self.lead.take() {
-            Some(lead) => self.lead = lead.behind(length),
+            Some(lead) => self.lead = lead.after(length),
             None => self.position = self.position.saturating_add(length as u64),
         }
         let Some(titles) = &mut self.titles else { return };

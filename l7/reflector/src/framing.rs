@@ -165,8 +165,8 @@ impl Framer {
                     self.state = Self::after_tag(left - taken, kind);
                 }
                 (State::Search { .. } | State::Synced { .. }, Some(format)) => {
-                    let room = UNFRAMED_LENGTH_MAX.saturating_sub(self.pending.len());
-                    let (now, later) = input.split_at(input.len().min(STEP).min(room));
+                    let space = UNFRAMED_LENGTH_MAX.saturating_sub(self.pending.len());
+                    let (now, later) = input.split_at(input.len().min(STEP).min(space));
                     self.pending.extend_from_slice(now);
                     input = later;
                     self.scan(format, give);

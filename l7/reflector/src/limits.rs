@@ -27,7 +27,7 @@ pub const BURST_LENGTH: usize = 64 * 1024;
 /// Bytes without a frame after which a stream is treated as raw. More than eight of the longest
 /// frames (ADTS: 8,191 bytes).
 pub const UNFRAMED_LENGTH_MAX: usize = 64 * 1024;
-/// An ID3v2 tag within a stream that is skipped as a whole: room for a picture.
+/// Length of an ID3v2 tag within a stream that is skipped as a whole: enough for a picture.
 pub const ID3_LENGTH_MAX: usize = 4 * 1024 * 1024;
 
 /// Payload between two blocks of metadata for a listener: what Icecast sends, 1 s at 128 kbit/s.

@@ -201,10 +201,10 @@ impl Store {
         let first = self.marks.partition_point(|mark| mark.position < least);
         let mark = self.marks.get(wanted.saturating_sub(1).max(first));
         let wanted = mark.map_or(self.edge, |mark| mark.position);
-        let behind = self.entries.partition_point(|&position| position <= wanted);
-        let before = behind.checked_sub(1).and_then(|index| self.entries.get(index));
+        let next = self.entries.partition_point(|&position| position <= wanted);
+        let before = next.checked_sub(1).and_then(|index| self.entries.get(index));
         let before = before.filter(|&&position| position >= least);
-        before.or_else(|| self.entries.get(behind)).copied().unwrap_or(wanted)
+        before.or_else(|| self.entries.get(next)).copied().unwrap_or(wanted)
     }
 
     /// Sets the title from the edge on. Returns false if it is the current one.
@@ -225,8 +225,8 @@ impl Store {
 
     /// Returns the title at a position, and its number.
     pub(crate) fn title(&self, position: u64) -> Option<(u64, &Block)> {
-        let behind = self.titles.partition_point(|title| title.position <= position);
-        self.titles.get(behind.checked_sub(1)?).map(|title| (title.id, &title.block))
+        let next = self.titles.partition_point(|title| title.position <= position);
+        self.titles.get(next.checked_sub(1)?).map(|title| (title.id, &title.block))
     }
 
     /// Returns the title at the edge.

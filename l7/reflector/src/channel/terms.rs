@@ -60,7 +60,7 @@ pub enum JoinError {
     #[error("the stream is ending; a new channel has to be opened")]
     Ending,
     /// The channel has [`LISTENERS_COUNT_MAX`](crate::limits::LISTENERS_COUNT_MAX) listeners.
-    #[error("the stream has as many listeners as it may")]
+    #[error("the stream has reached its limit of listeners")]
     Full,
     /// The number is in use: a fault of the caller.
     #[error("there is a listener with this number")]

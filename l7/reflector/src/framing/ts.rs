@@ -191,7 +191,7 @@ mod tests {
         packet
     }
 
-    /// ISO/IEC 13818-1, table 2-30: program 1 in PID 0x1000, behind the network's table.
+    /// ISO/IEC 13818-1, table 2-30: program 1 in PID 0x1000, after the network's table.
     const PAT_SECTION: [u8; 21] =
         [0, 0x00, 0xb0, 17, 0, 1, 0xc1, 0, 0, 0, 0, 0xe0, 0x10, 0, 1, 0xf0, 0x00, 1, 2, 3, 4];
     /// Table 2-33: PCR in 0x101; AAC with a descriptor in 0x102, AVC in 0x101.
