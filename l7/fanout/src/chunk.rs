@@ -23,8 +23,8 @@ impl SizeLine {
     fn of(size: u32) -> Self {
         let mut before = Self::default();
         let digits = (u32::BITS - size.leading_zeros()).div_ceil(4).max(1);
-        for place in (0..digits).rev() {
-            before.push(b"0123456789abcdef"[(size >> (4 * place) & 15) as usize]);
+        for digit in (0..digits).rev() {
+            before.push(b"0123456789abcdef"[(size >> (4 * digit) & 15) as usize]);
         }
         before.push(b'\r');
         before.push(b'\n');
@@ -37,7 +37,7 @@ impl SizeLine {
     }
 
     /// Returns the rest after `sent` bytes.
-    fn behind(&self, sent: usize) -> &[u8] {
+    fn after(&self, sent: usize) -> &[u8] {
         &self.bytes[sent.min(self.length)..self.length]
     }
 }
@@ -67,7 +67,7 @@ pub(crate) struct Delimiters {
 
 impl Delimiters {
     pub(crate) fn before(&self) -> &[u8] {
-        self.before.behind(self.sent)
+        self.before.after(self.sent)
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_size_is_hexadecimal() {
         for size in [1, 9, 10, 15, 16, 255, 256, 4_095, 65_536, u32::MAX] {
-            assert_eq!(SizeLine::of(size).behind(0), format!("{size:x}\r\n").as_bytes());
+            assert_eq!(SizeLine::of(size).after(0), format!("{size:x}\r\n").as_bytes());
         }
     }
 

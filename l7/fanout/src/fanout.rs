@@ -102,10 +102,10 @@ impl Fanout {
         };
         let version = waiting.request.version();
         let name = Name { server, key };
-        let has_room = self.listeners.may_wait(&waiting);
+        let fits = self.listeners.may_wait(&waiting);
         let (stations, numbers) = (&mut self.stations, &mut self.numbers);
         let station_id =
-            has_room.then(|| stations.find_or_open(&name, &ask, client, numbers)).flatten();
+            fits.then(|| stations.find_or_open(&name, &ask, client, numbers)).flatten();
         let Some(station_id) = station_id else {
             return self.refuse(io, end, Refused::Busy, version);
         };

@@ -97,8 +97,8 @@ impl Stations {
         }
         let channel = Channel::new(self.settings.channel, ask);
         let payload_max = channel.payload_max();
-        let has_room = self.payload + payload_max <= self.settings.payload_max;
-        if !has_room || self.all.len() >= self.settings.channels_max {
+        let fits = self.payload + payload_max <= self.settings.payload_max;
+        if !fits || self.all.len() >= self.settings.channels_max {
             return None;
         }
         let share = Held::take(self.account.clone(), payload_max)?;

@@ -226,9 +226,9 @@ proptest! {
         if is_chunked {
             wire.extend_from_slice(CHUNKED.as_bytes());
             while !rest.is_empty() {
-                let (part, behind) = rest.split_at((*lengths.next().unwrap()).min(rest.len()));
+                let (part, tail) = rest.split_at((*lengths.next().unwrap()).min(rest.len()));
                 wire.extend(chunk(part));
-                rest = behind;
+                rest = tail;
             }
             wire.extend_from_slice(b"0\r\n\r\n");
         } else {
@@ -244,10 +244,10 @@ proptest! {
                 others.push(world.ask(&origin.get("/live", version, "")));
                 world.pass(50);
             }
-            let (part, behind) = rest.split_at((*lengths.next().unwrap()).min(rest.len()));
+            let (part, tail) = rest.split_at((*lengths.next().unwrap()).min(rest.len()));
             served.send(&mut world, part);
             world.pass(50);
-            (rest, sends) = (behind, sends + 1);
+            (rest, sends) = (tail, sends + 1);
         }
         drop(served);
         let response = world.until("all of it", |_| first.whole());

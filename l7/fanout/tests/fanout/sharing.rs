@@ -130,8 +130,8 @@ fn with_titles(payload: &[u8], interval: usize, titles: &[(usize, &str)]) -> Vec
         if part.len() < interval {
             break;
         }
-        let place = (at + 1) * interval;
-        let title = titles.iter().rev().find(|(from, _)| *from <= place).map_or("", |it| it.1);
+        let position = (at + 1) * interval;
+        let title = titles.iter().rev().find(|(from, _)| *from <= position).map_or("", |it| it.1);
         let text = if title == last { "" } else { title };
         last = title;
         let units = text.len().div_ceil(16);
