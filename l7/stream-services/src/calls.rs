@@ -37,7 +37,7 @@ struct Upstream {
 struct Call {
     upstream: String,
     request: Vec<u8>,
-    asked: RequestTraits,
+    traits: RequestTraits,
     may_repeat: bool,
     due: Nanos,
     end: Option<End>,
@@ -118,8 +118,8 @@ fn written(request: &HttpRequest) -> Option<(Vec<u8>, RequestTraits, bool)> {
     // RFC 9110, section 9.2.2: idempotent methods.
     let may_repeat =
         matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE");
-    let asked = RequestTraits::by(&head);
-    (!asked.may_switch()).then_some((out, asked, may_repeat))
+    let traits = RequestTraits::by(&head);
+    (!traits.may_switch()).then_some((out, traits, may_repeat))
 }
 
 impl Calls {
@@ -154,13 +154,13 @@ impl Calls {
 
     pub(crate) fn begin(&mut self, io: &mut Io<'_>, number: u32, request: &HttpRequest) {
         let is_known = self.upstreams.contains_key(&request.upstream);
-        let Some((bytes, asked, may_repeat)) = written(request).filter(|_| is_known) else {
+        let Some((bytes, traits, may_repeat)) = written(request).filter(|_| is_known) else {
             return self.fail(number);
         };
         let wait = Nanos::from_millis(u64::from(request.timeout_ms)).min(CALL_TIME_MAX);
         let due = io.now() + wait;
         let upstream = request.upstream.clone();
-        let call = Call { upstream, request: bytes, asked, may_repeat, due, end: None };
+        let call = Call { upstream, request: bytes, traits, may_repeat, due, end: None };
         self.due.insert((due, number));
         self.calls.insert(number, call);
         self.send(io, number);
@@ -185,7 +185,7 @@ impl Calls {
         connection.call = Some(number);
         connection.has_begun = false;
         connection.response = HttpResponse { call: number, ..HttpResponse::default() };
-        connection.decoder.expect(call.asked);
+        connection.decoder.expect(call.traits);
         connection.out.end().extend_from_slice(&call.request);
         self.ready(io, end);
     }

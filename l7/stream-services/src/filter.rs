@@ -170,8 +170,8 @@ impl Filter {
                 foreign_calls.transcoder(Rc::clone(codecs), account.clone(), reports.clone());
             foreign.insert(TRANSCODE.to_owned(), function);
         }
-        let told = (foreign_calls, reports);
-        let runner = Runner::new(program, vm, spec.real_offset_ns, told, spec.busy_permille);
+        let outputs = (foreign_calls, reports);
+        let runner = Runner::new(program, vm, spec.real_offset_ns, outputs, spec.busy_permille);
         Self {
             kind,
             failure: Rc::new(Cell::new(failure)),
@@ -239,7 +239,7 @@ impl Filter {
     fn read_in(&mut self, io: &mut Io<'_>, live: &mut Live) -> After {
         let mut left = READ_BURST_MAX;
         loop {
-            self.look(io, live);
+            self.check_ends(io, live);
             if live.protocol.fate() == Fate::Open {
                 let read = Side::BOTH.map(|side| self.read(io, live, side, &mut left));
                 if read.contains(&true) {
@@ -259,7 +259,7 @@ impl Filter {
     fn drive(&mut self, io: &mut Io<'_>, live: &mut Live) -> After {
         let mut left = READ_BURST_MAX;
         loop {
-            self.look(io, live);
+            self.check_ends(io, live);
             let moved = match live.protocol.fate() {
                 Fate::Reset => return self.reset(io, live),
                 Fate::Closing => return self.end(io, live),
@@ -283,7 +283,7 @@ impl Filter {
     }
 
     /// Notifies a connection of the loss of one of its ends.
-    fn look(&mut self, io: &mut Io<'_>, live: &mut Live) {
+    fn check_ends(&mut self, io: &mut Io<'_>, live: &mut Live) {
         if let Some(up) = live.up {
             let state = io.state(up);
             // Bytes received before a reset are read first.
@@ -340,9 +340,9 @@ impl Filter {
             let Addresses { client, server } = live.addresses;
             let idle_servers =
                 self.idle_servers.as_mut().filter(|_| live.protocol.may_share_server());
-            let spare = idle_servers.and_then(|idle_servers| idle_servers.take(io, live.addresses));
-            live.protocol.handle_server(spare.is_some(), &mut self.runner);
-            let end = spare.unwrap_or_else(|| io.connect(Some(client), server, self.talk()));
+            let idle = idle_servers.and_then(|idle_servers| idle_servers.take(io, live.addresses));
+            live.protocol.handle_server(idle.is_some(), &mut self.runner);
+            let end = idle.unwrap_or_else(|| io.connect(Some(client), server, self.talk()));
             self.ends.insert(end, live.number);
             live.up = Some(end);
         }
@@ -749,10 +749,10 @@ impl Application for Filter {
 
     fn poll_timeout(&self) -> Option<Nanos> {
         let fanout = self.fanout.as_ref().and_then(|fanout| fanout.borrow().poll_timeout());
-        let spare = self.idle_servers.as_ref().and_then(IdleServers::poll_timeout);
+        let idle = self.idle_servers.as_ref().and_then(IdleServers::poll_timeout);
         let (runner, calls) = (self.runner.poll_timeout(), self.calls.poll_timeout());
         let own = [runner, calls, self.codecs.poll_timeout(), self.deadlines.poll_timeout()];
-        own.into_iter().chain([fanout, spare]).flatten().min()
+        own.into_iter().chain([fanout, idle]).flatten().min()
     }
 
     fn work(&mut self, io: &mut Io<'_>) {

@@ -55,14 +55,14 @@ pub(crate) struct Requested {
 
 /// Order to transcode a response's body into pictures.
 pub(crate) struct TranscodingOrder {
-    pub wish: TranscodeParams,
+    pub params: TranscodeParams,
     pub share: Rc<dyn Share>,
     pub memory: Held,
 }
 
 impl fmt::Debug for TranscodingOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Commission").field(&self.wish).finish()
+        f.debug_tuple("TranscodingOrder").field(&self.params).finish()
     }
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn state_of(room: &Rc<dyn Room>) -> Rc<dyn Account> {
 struct CurrentCall {
     context: u32,
     allowed: Allowed,
-    asked: Requested,
+    requested: Requested,
 }
 
 /// Contexts of streams with pictures.
@@ -127,18 +127,18 @@ pub(crate) struct ForeignCalls(Rc<RefCell<CurrentCall>>, Rc<RefCell<Pictures>>);
 impl ForeignCalls {
     /// Begins a call; unclaimed requests of the previous one are dropped.
     pub(crate) fn begin(&self, context: u32, allowed: Allowed) {
-        *self.0.borrow_mut() = CurrentCall { context, allowed, asked: Requested::default() };
+        *self.0.borrow_mut() = CurrentCall { context, allowed, requested: Requested::default() };
     }
 
     /// Takes the requests of the call that has ended.
     pub(crate) fn take(&self) -> Requested {
-        std::mem::take(&mut *self.0.borrow_mut()).asked
+        std::mem::take(&mut *self.0.borrow_mut()).requested
     }
 
     /// Returns what is allowed to a context in this call.
     fn allowed(&self, context: u32) -> Allowed {
-        let turn = self.0.borrow();
-        if turn.context == context { turn.allowed } else { Allowed::default() }
+        let call = self.0.borrow();
+        if call.context == context { call.allowed } else { Allowed::default() }
     }
 
     fn code(
@@ -147,11 +147,11 @@ impl ForeignCalls {
         arguments: &[u8],
         room: Option<&Rc<dyn Account>>,
     ) -> Result<(), Status> {
-        let wish = CodingRequest::parse(arguments).map_err(|_| Status::BadArgument)?;
+        let request = CodingRequest::parse(arguments).map_err(|_| Status::BadArgument)?;
         if !self.allowed(context).codes {
             return Err(Status::BadArgument);
         }
-        let order = match wish {
+        let order = match request {
             CodingRequest::Identity => None,
             CodingRequest::Code { coding, level } => {
                 let bytes = memory_bytes(coding, level.unwrap_or(Level::DEFAULT));
@@ -159,7 +159,7 @@ impl ForeignCalls {
                 Some(CodingOrder { coding, level, memory })
             }
         };
-        self.0.borrow_mut().asked.order = Some(order);
+        self.0.borrow_mut().requested.order = Some(order);
         Ok(())
     }
 
@@ -168,7 +168,7 @@ impl ForeignCalls {
         if !self.allowed(context).reflects {
             return Err(Status::BadArgument);
         }
-        self.0.borrow_mut().asked.key = Some(key);
+        self.0.borrow_mut().requested.key = Some(key);
         Ok(())
     }
 
@@ -213,20 +213,20 @@ impl ForeignCalls {
         codecs: &Rc<dyn Codecs>,
         room: Option<&Rc<dyn Account>>,
     ) -> Result<String, Status> {
-        let wish = TranscodeParams::parse(arguments).map_err(|_| Status::BadArgument)?;
+        let params = TranscodeParams::parse(arguments).map_err(|_| Status::BadArgument)?;
         let (changed, started) = ("changed".to_owned(), "started".to_owned());
         let mut pictures = self.1.borrow_mut();
-        let mut turn = self.0.borrow_mut();
-        let is_own = turn.context == context;
-        let has_asked = is_own && turn.asked.transcoding_order.is_some();
+        let mut call = self.0.borrow_mut();
+        let is_own = call.context == context;
+        let has_requested = is_own && call.requested.transcoding_order.is_some();
         let has_ordered = pictures.orders.iter().any(|(of, _)| *of == context);
-        if has_asked || has_ordered || pictures.running.contains(&context) {
-            pictures.orders.push_back((context, PictureOrder::Change(wish)));
+        if has_requested || has_ordered || pictures.running.contains(&context) {
+            pictures.orders.push_back((context, PictureOrder::Change(params)));
             return Ok(changed);
         }
-        let begins = is_own && turn.allowed.transcodes;
+        let begins = is_own && call.allowed.transcodes;
         if !begins && !pictures.held.contains(&context) {
-            let is_bodiless = is_own && turn.allowed.is_bodiless;
+            let is_bodiless = is_own && call.allowed.is_bodiless;
             let none = "not-video the response has no body";
             return if is_bodiless {
                 Ok(format!("refused {none}"))
@@ -242,9 +242,9 @@ impl ForeignCalls {
             let why = "its session has not the memory that a codec may need";
             return Ok(format!("refused {}", Refusal::Limit(why.to_owned())));
         };
-        let transcoding_order = TranscodingOrder { wish, share, memory };
+        let transcoding_order = TranscodingOrder { params, share, memory };
         if begins {
-            turn.asked.transcoding_order = Some(transcoding_order);
+            call.requested.transcoding_order = Some(transcoding_order);
         } else {
             pictures.orders.push_back((context, PictureOrder::Begin(transcoding_order)));
         }

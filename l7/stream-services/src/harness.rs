@@ -108,19 +108,19 @@ pub struct Harness {
 }
 
 impl Harness {
-    /// Creates a connection; `looks` is true if the module has all callbacks, otherwise it has
+    /// Creates a connection; `has_callbacks` is true if the module has all callbacks, otherwise it has
     /// none.
     #[must_use]
-    pub fn new(looks: bool) -> Self {
+    pub fn new(has_callbacks: bool) -> Self {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let addresses = Addresses { client: any, server: any };
-        let all = Parts { headers: looks, body: looks, trailers: looks };
+        let all = Parts { headers: has_callbacks, body: has_callbacks, trailers: has_callbacks };
         let wants = Wants {
-            context: looks,
+            context: has_callbacks,
             request: all,
             response: all,
-            end: looks,
-            properties: looks,
+            end: has_callbacks,
+            properties: has_callbacks,
             ..Wants::default()
         };
         Self {
@@ -133,19 +133,19 @@ impl Harness {
 
     /// Creates a connection of a service that keeps server connections.
     #[must_use]
-    pub fn keeping(looks: bool) -> Self {
-        let mut through = Self::new(looks);
-        through.http.keep_server();
-        through
+    pub fn keeping(has_callbacks: bool) -> Self {
+        let mut harness = Self::new(has_callbacks);
+        harness.http.keep_server();
+        harness
     }
 
     /// Creates a connection with a module that has all responses coded, and does not edit their
     /// heads.
     #[must_use]
     pub fn coding(coding: Coding) -> Self {
-        let mut through = Self::new(true);
-        through.module.coding = Some(coding);
-        through
+        let mut harness = Self::new(true);
+        harness.module.coding = Some(coding);
+        harness
     }
 
     /// Returns true if another client may use the server connection now.

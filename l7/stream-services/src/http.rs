@@ -362,7 +362,7 @@ impl Http {
             Reply::Trapped => self.trapped_in = Some(calling.message),
             // The VM has no capacity for the message's context.
             Reply::Refused(stream) => {
-                if let Some(index) = self.relay.place_of(calling.message) {
+                if let Some(index) = self.relay.index_of_number(calling.message) {
                     let policy = self.failure.get();
                     recovery::fail(&mut self.relay, index, Some(stream), policy, module);
                 }
@@ -375,7 +375,7 @@ impl Http {
         let Calling { message: number, is_request, stage } = calling;
         let asked = module.take_requested();
         let relay = &mut self.relay;
-        let Some(index) = relay.place_of(number) else { return true };
+        let Some(index) = relay.index_of_number(number) else { return true };
         if let Some(order) = asked.order
             && let Some(message) = relay.message_mut(index)
         {
@@ -512,7 +512,7 @@ impl Protocol for Http {
             return;
         }
         match self.relay.message(0) {
-            Some(front) if front.response().head() < Head::Gone => {
+            Some(front) if front.response().head() < Head::Sent => {
                 let own = LocalAnswer::text(502, "the server cannot be reached");
                 self.relay.answer(0, own, module);
             }
@@ -567,8 +567,8 @@ impl Protocol for Http {
         let trap = Trap { fault, trapped_in: self.trapped_in, policy: self.failure.get() };
         let numbers: Vec<u64> = self.relay.messages().iter().map(|it| it.number()).collect();
         for number in numbers {
-            let place = self.relay.place_of(number);
-            let Some(index) = place.filter(|_| self.relay.is_open()) else { break };
+            let found = self.relay.index_of_number(number);
+            let Some(index) = found.filter(|_| self.relay.is_open()) else { break };
             recovery::on_trap(&mut self.relay, index, trap, streams, module);
         }
         self.trapped_in = None;

@@ -81,7 +81,7 @@ pub(crate) struct Runner {
     /// Period of the ticks in milliseconds, and the time of the next one.
     tick: Option<Ticks>,
     is_tick_waiting: bool,
-    turns: WaitQueue,
+    wait_queue: WaitQueue,
     /// Effects on streams that are not executed yet.
     effects: VecDeque<Effect>,
     http_calls: VecDeque<(u32, Box<HttpRequest>)>,
@@ -121,7 +121,7 @@ impl Runner {
             restart: Restart::default(),
             tick: None,
             is_tick_waiting: false,
-            turns: WaitQueue::new(),
+            wait_queue: WaitQueue::new(),
             effects: VecDeque::new(),
             http_calls: VecDeque::new(),
             asking: HashMap::new(),
@@ -152,7 +152,9 @@ impl Runner {
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
         let at = match &self.state {
             State::Unstarted | State::Starting(_) | State::Running(..) => Some(Nanos(0)),
-            State::Idle(_) if !self.turns.is_empty() || !self.effects.is_empty() => Some(Nanos(0)),
+            State::Idle(_) if !self.wait_queue.is_empty() || !self.effects.is_empty() => {
+                Some(Nanos(0))
+            }
             State::Down(again) => Some(*again),
             State::Idle(_) | State::Taken => None,
         };
@@ -251,13 +253,13 @@ impl Runner {
                     self.tick = Some(Ticks::start(self.now, period));
                 }
                 Effect::QueueReady { vm, queue } if vm == self.spec.number => {
-                    self.turns.push_queue(queue);
+                    self.wait_queue.push_queue(queue);
                 }
                 // Other VMs of the service do not exist.
                 Effect::QueueReady { .. } => {}
                 Effect::Done(context) => {
                     self.pending.retain(|(_, pending)| *pending != context);
-                    self.turns.push(Waiting::Job(Job::Finish(context)));
+                    self.wait_queue.push(Waiting::Job(Job::Finish(context)));
                 }
                 Effect::HttpCall { context, call, request } => {
                     self.asking.insert(call, context);
@@ -340,14 +342,14 @@ impl Runner {
     fn go_down(&mut self, again: Nanos) {
         self.drop_vm_work();
         self.state = State::Down(again);
-        self.turns.clear();
+        self.wait_queue.clear();
     }
 
     /// Prepares the start of another VM; connections keep their places in the wait queue.
     fn restart(&mut self) {
         self.drop_vm_work();
         self.state = State::Unstarted;
-        self.turns.clear_jobs();
+        self.wait_queue.clear_jobs();
     }
 
     /// Drops all pending work for a VM.
@@ -403,15 +405,15 @@ impl Runner {
     }
 
     pub(crate) fn wait(&mut self, connection: u64) {
-        self.turns.push(Waiting::Connection(connection));
+        self.wait_queue.push(Waiting::Connection(connection));
     }
 
     pub(crate) fn wait_for(&mut self, job: Job) {
-        self.turns.push(Waiting::Job(job));
+        self.wait_queue.push(Waiting::Job(job));
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.turns.len()
+        self.wait_queue.len()
     }
 
     /// Pops the next entry of the wait queue, if a call may begin. A connection's turn lasts until
@@ -420,12 +422,12 @@ impl Runner {
         if !self.may_begin() {
             return None;
         }
-        self.turns.pop()
+        self.wait_queue.pop()
     }
 
     /// Ends a connection's turn.
     pub(crate) const fn end_turn(&mut self) {
-        self.turns.end_turn();
+        self.wait_queue.end_turn();
     }
 
     /// Handles the deadlines that have passed.
@@ -467,7 +469,7 @@ impl Runner {
                 (0, Fault::Module, Call::Tick)
             }
             Job::Queue(queue) => {
-                self.turns.count_queue_call(queue);
+                self.wait_queue.count_queue_call(queue);
                 (0, Fault::Module, Call::QueueReady(queue))
             }
             Job::Response(response) => {
@@ -507,7 +509,7 @@ impl Module for Runner {
     }
 
     fn may_call(&mut self, connection: u64) -> bool {
-        self.turns.is_next(connection) && self.effects.is_empty() && self.may_begin()
+        self.wait_queue.is_next(connection) && self.effects.is_empty() && self.may_begin()
     }
 
     fn call(&mut self, connection: u64, context: u32, call: Call, allowed: Allowed) -> Reply {

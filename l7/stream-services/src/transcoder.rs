@@ -26,8 +26,8 @@ impl fmt::Debug for Transcoder {
 
 impl Transcoder {
     pub(crate) fn new(transcoding_order: TranscodingOrder) -> Self {
-        let TranscodingOrder { wish, share, memory } = transcoding_order;
-        Self { transcoding: Transcoding::new(wish), share, memory, written: (0, 0) }
+        let TranscodingOrder { params, share, memory } = transcoding_order;
+        Self { transcoding: Transcoding::new(params), share, memory, written: (0, 0) }
     }
 
     /// Counts pictures and their bytes for the client.

@@ -55,17 +55,17 @@ impl WaitQueue {
     /// Adds one call per item, at most as many as a queue can have items, so that a module that
     /// fills a queue while it is emptied is notified for each.
     pub(crate) fn push_queue(&mut self, queue: u32) {
-        let told = self.queues.entry(queue).or_default();
-        if *told < QUEUE_ITEMS_MAX {
-            *told += 1;
+        let waiting_calls = self.queues.entry(queue).or_default();
+        if *waiting_calls < QUEUE_ITEMS_MAX {
+            *waiting_calls += 1;
             self.waiting.push_back(Waiting::Job(Job::Queue(queue)));
         }
     }
 
     /// Records that a call for a queue is made.
     pub(crate) fn count_queue_call(&mut self, queue: u32) {
-        if let Some(told) = self.queues.get_mut(&queue) {
-            *told -= 1;
+        if let Some(waiting_calls) = self.queues.get_mut(&queue) {
+            *waiting_calls -= 1;
         }
     }
 

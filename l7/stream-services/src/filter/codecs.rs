@@ -95,8 +95,8 @@ impl CodecTable {
                     runner.report_codec("its session has not the memory for a change");
                     transcoder.transcoding.handle_codec_end(io.now(), id);
                 }
-                Effect::Start(id, wish) => {
-                    let codec = transcoder.share.start(&wish);
+                Effect::Start(id, params) => {
+                    let codec = transcoder.share.start(&params);
                     self.owners.insert(codec, *number);
                     lines.all.push(ConnectionCodec {
                         id,
@@ -107,8 +107,8 @@ impl CodecTable {
                     });
                 }
                 Effect::Stop(id) => {
-                    if let Some(place) = lines.all.iter().position(|line| line.id == id) {
-                        let line = lines.all.remove(place);
+                    if let Some(index) = lines.all.iter().position(|line| line.id == id) {
+                        let line = lines.all.remove(index);
                         self.drop_line(io, ends, &line);
                         transcoder.share.stop(line.codec);
                         transcoder.memory.shrink(memory_of(lines.all.len().max(1)));

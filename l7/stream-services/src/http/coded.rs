@@ -63,21 +63,21 @@ pub(super) fn write(relay: &mut Relay, bytes: &[u8], module: &mut dyn Module) {
 
 fn fail(relay: &mut Relay, error: &Failed, module: &mut dyn Module) {
     module.count(|it| it.codings_failed += 1);
-    module.warn(&format!("a coded response was broken off: {error}"));
+    module.warn(&format!("a coded response was truncated: {error}"));
     relay.reset(module);
 }
 
 /// Writes the coded bytes to the client, after the head; returns true if the response continues.
 fn send(relay: &mut Relay, body: Body, module: &mut dyn Module) -> bool {
     let Some(front) = relay.front_mut() else { return false };
-    let is_gone = front.response().head() == Head::Gone;
+    let is_sent = front.response().head() == Head::Sent;
     let Some(coder) = front.coder_mut() else { return false };
     if coder.unsent() == 0 {
         return true;
     }
     let mut coded = coder.take_out();
     module.count_coded(0, coded.len());
-    if !is_gone && !relay.write_response_head(body, module) {
+    if !is_sent && !relay.write_response_head(body, module) {
         return false;
     }
     relay.write_body(0, false, &coded, module);
@@ -123,12 +123,12 @@ pub(super) fn flush(relay: &mut Relay, module: &mut dyn Module) {
         return;
     }
     let Some(front) = relay.front_mut() else { return };
-    let is_gone = front.response().head() == Head::Gone;
+    let is_sent = front.response().head() == Head::Sent;
     let Some(coder) = front.coder_mut() else { return };
     if let Err(error) = coder.flush() {
         return fail(relay, &error, module);
     }
-    if is_gone || relay.write_response_head(Body::Unknown, module) {
+    if is_sent || relay.write_response_head(Body::Unknown, module) {
         send(relay, Body::Unknown, module);
     }
 }

@@ -31,13 +31,13 @@ pub(super) enum Head {
     /// Not received.
     Awaited,
     /// Received, not passed to the module.
-    Came,
+    Received,
     /// Held by the module.
     Held,
     /// Released, but waiting for the module's decision about the first part of the body.
     Ready,
     /// Sent.
-    Gone,
+    Sent,
 }
 
 /// State of one direction of a message.
@@ -159,7 +159,7 @@ impl Direction {
         if self.is_over || self.is_dropped || self.is_stopped() {
             return None;
         }
-        if self.head == Head::Came {
+        if self.head == Head::Received {
             return wants.headers.then_some(Stage::Head);
         }
         let is_last = self.has_ended && !self.has_trailers && self.has_body();
@@ -176,8 +176,8 @@ impl Direction {
             (Framing::Length(0), _) => Body::Unchanged(self.framing),
             (Framing::Length(_), Some(length)) if self.trailers.is_empty() => Body::Known(length),
             (Framing::Length(length), None) => match declared_length(headers) {
-                Some(said) if said == length => Body::Unchanged(self.framing),
-                Some(said) => Body::Known(said),
+                Some(declared) if declared == length => Body::Unchanged(self.framing),
+                Some(declared) => Body::Known(declared),
                 None => Body::Unknown,
             },
             (Framing::Length(_), Some(_)) => Body::Unknown,
@@ -188,7 +188,7 @@ impl Direction {
     /// Handles the receipt of the head.
     pub(super) const fn handle_head(&mut self, framing: Framing) {
         self.framing = framing;
-        self.head = Head::Came;
+        self.head = Head::Received;
     }
 
     /// Counts received bytes of the body.
@@ -239,7 +239,7 @@ impl Direction {
 
     /// Releases the head; returns false if it was released before.
     pub(super) fn resume_head(&mut self) -> bool {
-        let is_waiting = matches!(self.head, Head::Came | Head::Held);
+        let is_waiting = matches!(self.head, Head::Received | Head::Held);
         if is_waiting {
             self.head = Head::Ready;
         }
@@ -248,7 +248,7 @@ impl Direction {
 
     /// Releases a head that the module does not want to see.
     pub(super) fn skip_head(&mut self) {
-        if self.head == Head::Came {
+        if self.head == Head::Received {
             self.head = Head::Ready;
         }
     }
@@ -276,13 +276,13 @@ impl Direction {
 
     /// Handles that the head has been written; without an encoder there is no body.
     pub(super) fn handle_sent(&mut self, encoder: Option<Encoder>) {
-        self.head = Head::Gone;
+        self.head = Head::Sent;
         self.encoder = encoder;
     }
 
     /// Handles that another complete message was sent instead.
     pub(super) const fn handle_replaced(&mut self) {
-        self.head = Head::Gone;
+        self.head = Head::Sent;
         self.is_over = true;
     }
 
@@ -327,8 +327,8 @@ impl Direction {
         self.are_trailers_shown = false;
         match self.head {
             Head::Awaited => {}
-            Head::Came | Head::Held => self.head = Head::Came,
-            Head::Ready | Head::Gone => self.is_reshown = wants.headers,
+            Head::Received | Head::Held => self.head = Head::Received,
+            Head::Ready | Head::Sent => self.is_reshown = wants.headers,
         }
     }
 }

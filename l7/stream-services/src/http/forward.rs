@@ -162,7 +162,7 @@ pub(super) fn write_head(
     whole: Option<u64>,
     module: &mut dyn Module,
 ) -> bool {
-    if relay.message(index).is_some_and(|it| it.direction(is_request).head() == Head::Gone) {
+    if relay.message(index).is_some_and(|it| it.direction(is_request).head() == Head::Sent) {
         return true;
     }
     if is_request {

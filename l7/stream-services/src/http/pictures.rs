@@ -57,9 +57,9 @@ pub(super) fn order(relay: &mut Relay, context: u32, order: PictureOrder, module
                 begin(relay, index, transcoding_order, module);
             }
         }
-        PictureOrder::Change(wish) => {
+        PictureOrder::Change(params) => {
             if let Some(transcoder) = message.transcoder_mut() {
-                transcoder.transcoding.change(wish);
+                transcoder.transcoding.change(params);
             }
         }
     }
@@ -134,10 +134,10 @@ fn end(relay: &mut Relay, ended: VideoEnd, module: &mut dyn Module) {
         VideoEnd::Whole => "the codec has found no picture".to_owned(),
         ended => ended.to_string(),
     };
-    let is_gone = front.response().head() == Head::Gone;
+    let is_sent = front.response().head() == Head::Sent;
     module.count(|it| it.transcodings_failed += 1);
-    module.warn(&format!("a response could not be made into pictures: {why}"));
-    if is_gone {
+    module.warn(&format!("a response could not be transcoded into pictures: {why}"));
+    if is_sent {
         // The client must not take the response for complete.
         return relay.reset(module);
     }

@@ -42,7 +42,7 @@ pub(super) fn on_trap(
     let Trap { fault, trapped_in, policy } = trap;
     let Some(message) = relay.message_mut(index) else { return };
     let is_own = trapped_in == Some(message.number())
-        || matches!((message.context(), fault), (Context::Made(own), Fault::Stream(whose)) if own == whose);
+        || matches!((message.context(), fault), (Context::Made(own), Fault::Stream(culprit)) if own == culprit);
     let is_innocent = fault != Fault::Module && !is_own;
     let stream = match message.context() {
         Context::Unfiltered => return,

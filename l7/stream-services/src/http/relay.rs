@@ -134,7 +134,7 @@ impl Relay {
     }
 
     /// Returns the index of the message with a number.
-    pub(super) fn place_of(&self, number: u64) -> Option<usize> {
+    pub(super) fn index_of_number(&self, number: u64) -> Option<usize> {
         self.messages.iter().position(|it| it.number() == number)
     }
 
@@ -170,8 +170,8 @@ impl Relay {
 
     /// Makes the decoder await the response to the first request, if it has been sent.
     pub(super) fn await_response(&mut self) {
-        if let Some(asked) = self.exchange.awaited()
-            && self.responses.expect(asked)
+        if let Some(traits) = self.exchange.awaited()
+            && self.responses.expect(traits)
         {
             self.origin.await_response(self.responses.offset());
         }
@@ -220,11 +220,11 @@ impl Relay {
 
     /// Handles an interim response: forwards it to a client that supports it.
     pub(super) fn handle_interim(&mut self, head: &ResponseHead, module: &mut dyn Module) {
-        let Some((asked, _)) = self.exchange.client() else { return };
+        let Some((traits, _)) = self.exchange.client() else { return };
         match self.exchange.handle_interim(head) {
             Ok(true) => {
                 let out = self.wire.out(Side::Downstream).end();
-                if Encoder::response(head, asked, Framing::None, out).is_err() {
+                if Encoder::response(head, traits, Framing::None, out).is_err() {
                     self.reset(module);
                 }
             }
@@ -307,13 +307,13 @@ impl Relay {
     pub(super) fn write_response_head(&mut self, body: Body, module: &mut dyn Module) -> bool {
         let Some(message) = self.messages.front_mut() else { return false };
         let Some(mut head) = message.take_response_head() else { return false };
-        let Some((asked, version)) = self.exchange.client() else { return false };
-        let framing = Framing::for_response(&head, asked, version, body);
+        let Some((traits, version)) = self.exchange.client() else { return false };
+        let framing = Framing::for_response(&head, traits, version, body);
         let closes = self.exchange.must_announce_close();
-        let said = if closes { set_close(&mut head.headers) } else { Ok(()) };
-        let written = said.map_err(|error| error.to_string()).and_then(|()| {
+        let edited = if closes { set_close(&mut head.headers) } else { Ok(()) };
+        let written = edited.map_err(|error| error.to_string()).and_then(|()| {
             let out = self.wire.out(Side::Downstream).end();
-            Encoder::response(&head, asked, framing, out).map_err(|error| error.to_string())
+            Encoder::response(&head, traits, framing, out).map_err(|error| error.to_string())
         });
         let encoder = match written {
             Ok(encoder) => encoder,
@@ -404,7 +404,7 @@ impl Relay {
     /// Responds with 500: the module has made an invalid message.
     pub(super) fn refuse_edit(&mut self, index: usize, why: &str, module: &mut dyn Module) {
         module.count(|it| it.edits_refused += 1);
-        module.warn(&format!("what the filter has made is no message: {why}"));
+        module.warn(&format!("the filter has made an invalid message: {why}"));
         let own = LocalAnswer::text(500, "the service's filter has made no valid message");
         self.answer(index, own, module);
     }
@@ -413,7 +413,7 @@ impl Relay {
     /// reset.
     pub(super) fn answer(&mut self, index: usize, own: LocalAnswer, module: &mut dyn Module) {
         let Some(message) = self.messages.get_mut(index) else { return };
-        if message.response().head() == Head::Gone {
+        if message.response().head() == Head::Sent {
             return self.reset(module);
         }
         if message.has_answer() {
@@ -457,7 +457,7 @@ impl Relay {
         let Some(front) = self.messages.front_mut() else { return };
         let closes = !(may_stay && front.may_stay());
         let head = ResponseHead::new(Version::Http11, status, heads::reason(status), headers);
-        let (Ok(mut head), Some((asked, version))) = (head, self.exchange.client()) else {
+        let (Ok(mut head), Some((traits, version))) = (head, self.exchange.client()) else {
             return self.reset(module);
         };
         if closes && set_close(&mut head.headers).is_err() {
@@ -467,7 +467,7 @@ impl Relay {
             // The server has switched protocols, and the client must not.
             return self.write_alone(&head, body, module);
         }
-        let framing = Framing::for_response(&head, asked, version, Body::Known(body.len() as u64));
+        let framing = Framing::for_response(&head, traits, version, Body::Known(body.len() as u64));
         if framing == Framing::Tunnel {
             // 2xx to CONNECT, but there is no peer for the tunnel.
             return self.write_alone(&head, body, module);
@@ -479,7 +479,7 @@ impl Relay {
             }
         }
         let out = self.wire.out(Side::Downstream).end();
-        let written = Encoder::response(&head, asked, framing, out).and_then(|mut encoder| {
+        let written = Encoder::response(&head, traits, framing, out).and_then(|mut encoder| {
             if framing != Framing::None {
                 encoder.write_body(body, out)?;
             }
@@ -508,10 +508,10 @@ impl Relay {
 
     /// Writes a response outside the exchange: both connections end after it.
     fn write_alone(&mut self, head: &ResponseHead, body: &[u8], module: &mut dyn Module) {
-        let asked = RequestTraits { method: MethodClass::Other, upgrade: false };
+        let traits = RequestTraits { method: MethodClass::Other, upgrade: false };
         let framing = Framing::Length(body.len() as u64);
         let out = self.wire.out(Side::Downstream).end();
-        let written = Encoder::response(head, asked, framing, out)
+        let written = Encoder::response(head, traits, framing, out)
             .and_then(|mut encoder| encoder.write_body(body, out));
         match written {
             Ok(()) => self.close(module),
@@ -550,7 +550,7 @@ impl Relay {
     /// it has been sent.
     fn abort(&mut self, why: &str, module: &mut dyn Module) {
         module.count(|it| it.edits_refused += 1);
-        module.warn(&format!("a message was broken off: {why}"));
+        module.warn(&format!("a message was truncated: {why}"));
         self.reset(module);
     }
 

@@ -31,7 +31,7 @@ pub(super) fn refuse(relay: &mut Relay, error: Error, module: &mut dyn Module) {
     module.count(|it| it.refused += 1);
     let Some(front) = relay.message(0) else { return relay.close(module) };
     // A client that has the head gets the part received; any other still gets an error response.
-    if front.response().head() == Head::Gone {
+    if front.response().head() == Head::Sent {
         coded::flush(relay, module);
     }
     module.warn(&format!("a response of {} is refused: {error}", relay.addresses().server));
@@ -46,12 +46,12 @@ pub(super) fn handle_end(relay: &mut Relay, is_reset: bool, module: &mut dyn Mod
         relay.close(module);
         return true;
     };
-    let is_begun = front.response().head() >= Head::Came;
+    let has_begun = front.response().head() >= Head::Received;
     if front.is_response_whole() || front.has_answer() {
         // The response is complete; the server connection cannot be reused after it.
         return false;
     }
-    if !is_begun && is_awaited {
+    if !has_begun && is_awaited {
         let is_unsent = relay.wire().is_empty(Side::Upstream);
         let loss = relay.origin_mut().handle_lost(is_unsent);
         match loss {
@@ -74,7 +74,7 @@ pub(super) fn handle_end(relay: &mut Relay, is_reset: bool, module: &mut dyn Mod
             Loss::Unanswered => {}
         }
     }
-    if is_reset && is_begun {
+    if is_reset && has_begun {
         // The client gets the bytes received before the reset, and then the reset.
         coded::flush(relay, module);
         relay.reset(module);

@@ -44,7 +44,7 @@ fn a_request_waits_for_the_response_to_an_http_call() {
     lab.until(&mut [&mut server, &mut client], |peers| peers[0].text().ends_with("\r\n\r\n"));
     assert!(server.text().contains("x-authorized: yes\r\n"), "{}", server.text());
     server.send(OK);
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
 
     // The same connection is reused; this time the answer is negative.
     client.send(GET);
@@ -140,7 +140,7 @@ fn a_postponed_end_of_a_context_is_awaited() {
     client.send(GET);
     let mut server = lab.server();
     server.send(OK);
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
     lab.rest(&mut []);
     assert!(lab.log().is_empty());
     lab.skip(Duration::from_secs(11));
@@ -172,7 +172,7 @@ fn filters_of_the_public_sdk_run_unchanged() {
     let mut client = lab.client();
     client.send(GET);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GET.len());
+    lab.until_received(&mut server, &mut client, GET.len());
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\na secret i");
     server.send("s\r\n");
     lab.until(&mut [&mut client, &mut server], |peers| peers[0].text().contains("redacted"));

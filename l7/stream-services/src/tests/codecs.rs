@@ -74,12 +74,12 @@ pub(crate) fn source(kind: Source, rate: &str, seconds: u32) -> Vec<u8> {
 }
 
 /// Returns the pictures of ffmpeg alone: its own demuxer, the same conversion.
-pub(crate) fn ffmpeg(kind: Source, film: &[u8], wish: &TranscodeParams) -> Vec<Vec<u8>> {
-    let mut arguments = wish.arguments();
-    let place = arguments.iter().position(|it| it == "mpegvideo").unwrap();
-    arguments[place] = kind.names().1.to_owned();
+pub(crate) fn ffmpeg(kind: Source, film: &[u8], params: &TranscodeParams) -> Vec<Vec<u8>> {
+    let mut arguments = params.arguments();
+    let index = arguments.iter().position(|it| it == "mpegvideo").unwrap();
+    arguments[index] = kind.names().1.to_owned();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let mut splitter = Splitter::new(wish);
+    let mut splitter = Splitter::new(params);
     splitter.push(&run(&arguments, film.to_vec())).unwrap();
     let mut all = Vec::new();
     while let Some(picture) = splitter.first() {
@@ -135,7 +135,7 @@ impl Ffmpeg {
     }
 
     /// Queues events of codecs that have ended.
-    pub(crate) fn look(&self) {
+    pub(crate) fn reap(&self) {
         let mut children = self.children.borrow_mut();
         children.retain(|codec, child| match child.try_wait().unwrap() {
             None => true,
@@ -158,18 +158,18 @@ impl Codecs for Ffmpeg {
     }
 
     fn poll(&self) -> Option<CodecEvent> {
-        self.look();
+        self.reap();
         self.news.borrow_mut().pop_front()
     }
 
     fn has_events(&self) -> bool {
-        self.look();
+        self.reap();
         !self.news.borrow().is_empty()
     }
 }
 
 impl Share for Stream {
-    fn start(&self, wish: &TranscodeParams) -> u64 {
+    fn start(&self, params: &TranscodeParams) -> u64 {
         let Self(codecs, own) = self;
         let codec = codecs.last.get() + 1;
         codecs.last.set(codec);
@@ -178,7 +178,7 @@ impl Share for Stream {
         let _ = set_socket_send_buffer_size_force(&theirs, CODEC_BUFFER);
         let output: OwnedFd = theirs.try_clone().unwrap().into();
         let child = Command::new(&*codecs.program.borrow())
-            .args(wish.arguments())
+            .args(params.arguments())
             .stdin(OwnedFd::from(theirs))
             .stdout(output)
             .stderr(Stdio::null())

@@ -436,7 +436,7 @@ fn a_later_request_cancels_an_earlier_one() {
     let (mut client, mut server) = asking(&mut lab, &get("x"));
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody";
     server.send(answer);
-    lab.until_came(&mut client, &mut server, answer.len());
+    lab.until_received(&mut client, &mut server, answer.len());
     assert_eq!(client.text(), answer);
 }
 
@@ -455,7 +455,7 @@ fn a_response_whose_module_traps_before_its_head_is_not_coded() {
     let (mut client, mut server) = asking(&mut lab, &get("x"));
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody";
     server.send(answer);
-    lab.until_came(&mut client, &mut server, answer.len());
+    lab.until_received(&mut client, &mut server, answer.len());
     assert_eq!(client.text(), answer);
 }
 
@@ -543,12 +543,12 @@ proptest! {
         let (mut rest, mut pieces) = (&sent[..], pieces.iter().cycle());
         while !rest.is_empty() {
             let (length, pauses) = pieces.next().unwrap();
-            let (piece, behind) = rest.split_at((*length).min(rest.len()));
+            let (piece, tail) = rest.split_at((*length).min(rest.len()));
             prop_assert!(through.handle_bytes(Side::Upstream, piece));
             if *pauses {
                 through.handle_pause();
             }
-            rest = behind;
+            rest = tail;
         }
         through.handle_end(Side::Upstream);
         let response = read(through.sent(Side::Downstream), &request, true);

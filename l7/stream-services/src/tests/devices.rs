@@ -21,15 +21,15 @@ struct Head {
 fn frames(received_bytes: &[u8]) -> Vec<(Head, Vec<u8>)> {
     let (body, _) = body(received_bytes);
     let (mut rest, mut frames) = (&body[..], Vec::new());
-    while let Some((head, behind)) = rest.split_first_chunk::<20>() {
+    while let Some((head, tail)) = rest.split_first_chunk::<20>() {
         assert_eq!(head[..2], *b"TF");
         let two = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
         let four = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().unwrap());
-        let Some(pixels) = behind.get(..four(12) as usize) else { break };
+        let Some(pixels) = tail.get(..four(12) as usize) else { break };
         let size = (two(2), two(4));
         let head = Head { size, palette: head[6], time_ms: four(8), change: two(16) };
         frames.push((head, pixels.to_vec()));
-        rest = &behind[pixels.len()..];
+        rest = &tail[pixels.len()..];
     }
     frames
 }
@@ -83,8 +83,8 @@ fn frames_are_ffmpegs_output_packed_for_the_display() {
         let text = client.text();
         assert_eq!(field(&text, "content-type"), "application/x-tamandua-frames");
         assert_eq!(field(&text, "tamandua-stream").len(), 32);
-        let wish = TranscodeParams::parse(b"width=98 height=61 rate=25 pixels=gray8").unwrap();
-        let expected = ffmpeg(kind, &film, &wish);
+        let params = TranscodeParams::parse(b"width=98 height=61 rate=25 pixels=gray8").unwrap();
+        let expected = ffmpeg(kind, &film, &params);
         let frames = frames(&client.received_bytes);
         assert_eq!(frames.len(), expected.len(), "{kind:?}: {:?}", lab.events);
         for (count, ((head, packed), pixels)) in frames.iter().zip(&expected).enumerate() {

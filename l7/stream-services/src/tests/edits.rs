@@ -264,7 +264,7 @@ fn a_wrong_length_truncates_the_message() {
     let mut client = lab.client();
     client.send(GET);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GET.len());
+    lab.until_received(&mut server, &mut client, GET.len());
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n");
     lab.until_ends(&mut client, "\r\n\r\n");
     server.send("ok");
@@ -299,7 +299,7 @@ fn a_held_head_holds_its_body_until_resumed() {
     assert!(lab.is_alone(), "it is held");
     lab.skip(std::time::Duration::from_millis(60));
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, POST.len());
+    lab.until_received(&mut server, &mut client, POST.len());
     assert_eq!(server.text(), POST);
 }
 
@@ -311,12 +311,12 @@ fn a_held_body_continues_when_resumed() {
     let mut client = lab.client();
     client.send(GET);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GET.len());
+    lab.until_received(&mut server, &mut client, GET.len());
     server.send(OK);
     lab.rest(&mut [&mut client, &mut server]);
     assert!(!client.text().contains("ok"), "it is held");
     lab.skip(std::time::Duration::from_millis(60));
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
     assert_eq!(client.text(), OK);
 }
 
@@ -334,7 +334,7 @@ fn data_held_by_a_module_is_limited() {
     let mut client = tried.client();
     client.send(GET);
     let mut server = tried.server();
-    tried.until_came(&mut server, &mut client, GET.len());
+    tried.until_received(&mut server, &mut client, GET.len());
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n");
     server.send(vec![b'x'; 3_000_000]);
     tried.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
@@ -392,7 +392,7 @@ fn the_module_answers_in_place_of_the_servers_response_at_each_stage() {
         let mut client = lab.client();
         client.send(GET);
         let mut server = lab.server();
-        lab.until_came(&mut server, &mut client, GET.len());
+        lab.until_received(&mut server, &mut client, GET.len());
         server.send(chunked);
         lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
         let text = client.text();
@@ -411,7 +411,7 @@ fn answers_wait_for_earlier_responses() {
     let mut client = lab.client();
     client.send(format!("{GET}{POST}{GET}"));
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, 2 * GET.len());
+    lab.until_received(&mut server, &mut client, 2 * GET.len());
     lab.rest(&mut [&mut client]);
     assert_eq!(client.text(), "");
     server.send(OK);

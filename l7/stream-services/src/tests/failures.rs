@@ -25,10 +25,10 @@ fn asks(lab: &mut Lab, request: &str) -> (Peer, Peer) {
     let mut client = lab.client();
     client.send(request);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, request.len());
+    lab.until_received(&mut server, &mut client, request.len());
     assert_eq!(server.text(), request);
     server.send(OK);
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
     assert_eq!(client.text(), OK);
     (client, server)
 }
@@ -42,9 +42,9 @@ fn requests_of_a_closed_service_are_refused_when_its_module_traps() {
     for callback in ["proxy_on_request_headers", "proxy_on_request_body", "proxy_on_context_create"]
     {
         // The root context is created too.
-        let falls = "(if (i32.gt_u (local.get 0) (i32.const 1)) (then (unreachable)))\
+        let trap = "(if (i32.gt_u (local.get 0) (i32.const 1)) (then (unreachable)))\
                      (i32.const 0)";
-        let mut lab = lab(&[(callback, falls)], Kind::Http, Failure::Closed);
+        let mut lab = lab(&[(callback, trap)], Kind::Http, Failure::Closed);
         let mut client = lab.client();
         client.send(POST);
         lab.until(&mut [&mut client], |peers| !peers[0].received_bytes.is_empty());
@@ -61,9 +61,9 @@ fn requests_of_a_closed_service_are_refused_when_its_module_traps() {
 
 #[test]
 fn a_changed_policy_applies_to_later_traps() {
-    let falls = "(if (i32.gt_u (local.get 0) (i32.const 1)) (then (unreachable)))\
+    let trap = "(if (i32.gt_u (local.get 0) (i32.const 1)) (then (unreachable)))\
                  (i32.const 0)";
-    let mut lab = lab(&[("proxy_on_context_create", falls)], Kind::Http, Failure::Closed);
+    let mut lab = lab(&[("proxy_on_context_create", trap)], Kind::Http, Failure::Closed);
     let mut client = lab.client();
     client.send(GET);
     lab.until(&mut [&mut client], |peers| !peers[0].received_bytes.is_empty());
@@ -91,7 +91,7 @@ fn requests_of_an_open_service_continue_when_its_module_traps() {
         lab.rest(&mut [&mut client, &mut server]);
         assert_eq!(traps(&lab), 1, "{callback}");
         client.send(GET);
-        lab.until_came(&mut server, &mut client, POST.len() + GET.len());
+        lab.until_received(&mut server, &mut client, POST.len() + GET.len());
         // A request that has left before its module traps is not sent.
         let paid = u64::from(callback != "proxy_on_done");
         assert!(lab.reports.counters().unfiltered >= paid, "{callback}");
@@ -104,7 +104,7 @@ fn a_response_that_has_begun_is_reset_when_its_closed_module_traps() {
     let mut client = lab.client();
     client.send(GET);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GET.len());
+    lab.until_received(&mut server, &mut client, GET.len());
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n");
     lab.until_ends(&mut client, "\r\n\r\n");
     server.send("ok");
@@ -118,13 +118,13 @@ fn tcp_connections_pass_or_are_reset_when_their_module_traps() {
         let mut open = lab(&[(callback, FALLS)], Kind::Tcp, Failure::Open);
         let (mut client, mut server) = (open.client(), open.server());
         client.send("one");
-        open.until_came(&mut server, &mut client, 3);
+        open.until_received(&mut server, &mut client, 3);
         server.send("two");
-        open.until_came(&mut client, &mut server, 3);
+        open.until_received(&mut client, &mut server, 3);
         assert_eq!((client.text(), server.text()), ("two".to_owned(), "one".to_owned()));
         let (mut next, mut to) = (open.client(), open.server());
         next.send("plain");
-        open.until_came(&mut to, &mut next, 5);
+        open.until_received(&mut to, &mut next, 5);
 
         let mut closed = lab(&[(callback, FALLS)], Kind::Tcp, Failure::Closed);
         let mut client = closed.client();
@@ -165,9 +165,9 @@ fn a_failed_start_is_reported_and_retried_with_back_off() {
 
 /// Pace that suspends at every second check, `left` times; then it stops the call.
 #[derive(Debug)]
-struct WaitQueue(Cell<u32>);
+struct Suspender(Cell<u32>);
 
-impl Pace for WaitQueue {
+impl Pace for Suspender {
     fn over(&self, _: u64) -> Over {
         match self.0.get() {
             0 => Over::Stop,
@@ -206,7 +206,7 @@ impl Drop for Clock {
 }
 
 fn paced(callbacks: &[(&str, &str)], turns: u32) -> Lab {
-    let pace: Rc<dyn Pace> = Rc::new(WaitQueue(Cell::new(turns)));
+    let pace: Rc<dyn Pace> = Rc::new(Suspender(Cell::new(turns)));
     let vm = VmSpec { pace: Some(pace), ..vm_spec() };
     Lab::with(&module(callbacks, &[]), vm, Kind::Http, Failure::Closed, BTreeMap::new())
 }
@@ -267,7 +267,7 @@ fn requests_of_a_suspended_call_are_executed_at_its_end() {
             &[("proxy_on_request_headers", &body)],
             &[(0x100, function.as_bytes()), (0x180, &[2, 1])],
         );
-        let pace: Rc<dyn Pace> = Rc::new(WaitQueue(Cell::new(u32::MAX)));
+        let pace: Rc<dyn Pace> = Rc::new(Suspender(Cell::new(u32::MAX)));
         let vm = VmSpec { pace: Some(pace), ..vm_spec() };
         let reflects = Some(fanout::Settings::default());
         let mut lab = Lab::granted(

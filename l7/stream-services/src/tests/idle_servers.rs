@@ -28,8 +28,8 @@ fn ask(lab: &mut Lab, server: &mut Peer, request: &str) -> (Peer, String) {
     lab.until(&mut [server, &mut client], |peers| {
         peers[0].received_bytes[before..].ends_with(b"\r\n\r\n")
     });
-    let heard = String::from_utf8_lossy(&server.received_bytes[before..]).into_owned();
-    (client, heard)
+    let received = String::from_utf8_lossy(&server.received_bytes[before..]).into_owned();
+    (client, received)
 }
 
 /// Sends the server's response, and expects it and the end at the client.
@@ -44,7 +44,7 @@ fn used(lab: &mut Lab) -> Peer {
     let mut client = lab.client();
     client.send(LAST_GET);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GET.len());
+    lab.until_received(&mut server, &mut client, GET.len());
     assert_eq!(server.text(), GET, "the server is not told that the client ends");
     answer(lab, &mut server, &mut client, OK, LAST_OK);
     drop(client);
@@ -59,14 +59,14 @@ fn the_next_client_of_the_same_address_reuses_the_server_connection() {
         let mut lab = lab_of(&wasm);
         let mut server = used(&mut lab);
         for _ in 0..3 {
-            let (mut client, heard) = ask(&mut lab, &mut server, LAST_GET);
-            assert_eq!(heard, GET);
+            let (mut client, received) = ask(&mut lab, &mut server, LAST_GET);
+            assert_eq!(received, GET);
             answer(&mut lab, &mut server, &mut client, OK, LAST_OK);
         }
         // A client that keeps its connection, and leaves.
         let (mut client, _) = ask(&mut lab, &mut server, GET);
         server.send(OK);
-        lab.until_came(&mut client, &mut server, OK.len());
+        lab.until_received(&mut client, &mut server, OK.len());
         assert_eq!(client.text(), OK);
         client.finish();
         lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
@@ -84,13 +84,13 @@ fn concurrent_clients_and_other_addresses_have_their_own_connections() {
     let mut other = lab.client_of(Ipv4Addr::new(127, 0, 0, 2));
     other.send(GET);
     let mut second = lab.server();
-    lab.until_came(&mut second, &mut other, GET.len());
+    lab.until_received(&mut second, &mut other, GET.len());
     // Two connections of the first client.
     ask(&mut lab, &mut first, GET);
     let mut client = lab.client();
     client.send(GET);
     let mut third = lab.server();
-    lab.until_came(&mut third, &mut client, GET.len());
+    lab.until_received(&mut third, &mut client, GET.len());
     assert_eq!(lab.reports.counters().servers_shared, 1);
 }
 
@@ -128,7 +128,7 @@ fn a_request_on_a_connection_that_its_server_has_just_closed_is_repeated() {
             drop(server);
         }
         let mut next = lab.server();
-        lab.until_came(&mut next, &mut client, GET.len());
+        lab.until_received(&mut next, &mut client, GET.len());
         assert_eq!(next.text(), GET);
         answer(&mut lab, &mut next, &mut client, OK, LAST_OK);
         lab.skip(Duration::from_secs(5));
@@ -136,7 +136,7 @@ fn a_request_on_a_connection_that_its_server_has_just_closed_is_repeated() {
         let mut client = lab.client();
         client.send(GET);
         let mut server = lab.server();
-        lab.until_came(&mut server, &mut client, GET.len());
+        lab.until_received(&mut server, &mut client, GET.len());
         drop(server);
         lab.until(&mut [&mut client], |peers| peers[0].is_over());
         assert!(lab.is_alone(), "resets: {resets}");
@@ -156,7 +156,7 @@ fn a_request_that_must_not_be_repeated_has_a_connection_of_its_own() {
         let mut client = lab.client();
         client.send(request);
         let mut server = lab.server();
-        lab.until_came(&mut server, &mut client, request.len());
+        lab.until_received(&mut server, &mut client, request.len());
         assert_eq!(server.text(), request);
     }
     assert_eq!(lab.reports.counters().servers_shared, 0);
@@ -188,7 +188,7 @@ fn connections_with_unfinished_exchanges_or_authentication_are_not_kept() {
         let mut client = lab.client();
         client.send(&request);
         let mut server = lab.server();
-        lab.until_came(&mut server, &mut client, 10);
+        lab.until_received(&mut server, &mut client, 10);
         server.send(response);
         if response == until_close {
             server.finish();
@@ -222,7 +222,7 @@ fn a_connection_with_an_outstanding_response_is_not_kept() {
     let mut client = lab.client();
     client.send(LAST_GET);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GET.len());
+    lab.until_received(&mut server, &mut client, GET.len());
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no");
     lab.until(&mut [&mut client, &mut server], |peers| peers.iter().all(|peer| peer.is_over()));
     assert!(client.text().starts_with("HTTP/1.1 403"), "{}", client.text());

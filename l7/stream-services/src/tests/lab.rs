@@ -293,7 +293,7 @@ impl Lab {
     }
 
     /// Collects events without any work.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn poll(&mut self) {
         self.streams.poll(self.now).unwrap();
     }
 
@@ -308,7 +308,7 @@ impl Lab {
     }
 
     pub(crate) fn step(&mut self) {
-        self.look();
+        self.poll();
         for _ in 0..100 {
             if !self.work() {
                 break;
@@ -395,7 +395,7 @@ impl Lab {
     }
 
     /// Runs until a peer has received `length` bytes.
-    pub(crate) fn until_came(&mut self, peer: &mut Peer, other: &mut Peer, length: usize) {
+    pub(crate) fn until_received(&mut self, peer: &mut Peer, other: &mut Peer, length: usize) {
         self.until(&mut [peer, other], |peers| peers[0].received_bytes.len() >= length);
     }
 

@@ -13,21 +13,21 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 /// Callback that traps at a head of more than four fields, `:method`, `:path`, `:scheme` and
 /// `:authority`.
-const FALLS_AT_BAD: &str = "(if (i32.gt_u (local.get 1) (i32.const 4)) (then (unreachable)))";
+const TRAPS_AT_BAD: &str = "(if (i32.gt_u (local.get 1) (i32.const 4)) (then (unreachable)))";
 
 fn log(address: u32, length: u32) -> String {
     format!("(drop (call $proxy_log (i32.const 2) (i32.const {address}) (i32.const {length})))")
 }
 
 fn answer(lab: &mut Lab, client: &mut Peer, server: &mut Peer) {
-    lab.until_came(server, client, 1);
+    lab.until_received(server, client, 1);
     server.send(OK);
-    lab.until_came(client, server, OK.len());
+    lab.until_received(client, server, OK.len());
     assert_eq!(client.text(), OK);
 }
 
 /// Sends a request at which the module traps, and expects its response.
-fn falls(lab: &mut Lab, request: &str) {
+fn traps(lab: &mut Lab, request: &str) {
     let before = lab.reports.counters().traps;
     let mut client = lab.client();
     client.send(request);
@@ -38,11 +38,11 @@ fn falls(lab: &mut Lab, request: &str) {
 
 #[test]
 fn repeated_traps_of_one_client_do_not_affect_others() {
-    let callback = format!("{FALLS_AT_BAD} (i32.const 0)");
+    let callback = format!("{TRAPS_AT_BAD} (i32.const 0)");
     let wasm = module(&[("proxy_on_request_headers", &callback)], &[]);
     let mut lab = Lab::new(&wasm, Kind::Http, Failure::Closed);
     for _ in 0..20 {
-        falls(&mut lab, BAD);
+        traps(&mut lab, BAD);
         // The simulated time is constant: no VM waits for it.
         let mut client = lab.client();
         client.send(GOOD);
@@ -55,7 +55,7 @@ fn repeated_traps_of_one_client_do_not_affect_others() {
 
 #[test]
 fn a_response_continues_through_another_vm_that_has_seen_its_heads() {
-    let request = format!("{} {FALLS_AT_BAD} (i32.const 0)", log(0x100, 7));
+    let request = format!("{} {TRAPS_AT_BAD} (i32.const 0)", log(0x100, 7));
     let response = format!("{} (i32.const 0)", log(0x110, 8));
     let body = format!("{} (i32.const 0)", log(0x120, 4));
     let callbacks = [
@@ -68,10 +68,10 @@ fn a_response_continues_through_another_vm_that_has_seen_its_heads() {
     let mut client = lab.client();
     client.send(GOOD);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GOOD.len());
+    lab.until_received(&mut server, &mut client, GOOD.len());
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
     lab.until_ends(&mut client, "half");
-    falls(&mut lab, BAD);
+    traps(&mut lab, BAD);
     lab.rest(&mut [&mut client, &mut server]);
     let silent = lab.log();
     assert_eq!(silent, ["request", "response", "body", "request"], "nothing is shown meanwhile");
@@ -90,7 +90,7 @@ fn a_response_continues_through_another_vm_that_has_seen_its_heads() {
 fn a_held_request_is_passed_again_as_received() {
     // Adds a field, and holds the head: two fields would be one too many.
     let held = format!(
-        "{FALLS_AT_BAD} (drop (call $proxy_add_header_map_value (i32.const 0)
+        "{TRAPS_AT_BAD} (drop (call $proxy_add_header_map_value (i32.const 0)
             (i32.const 0x100) (i32.const 3) (i32.const 0x100) (i32.const 3))) {} (i32.const 1)",
         log(0x100, 3)
     );
@@ -102,7 +102,7 @@ fn a_held_request_is_passed_again_as_received() {
     lab.rest(&mut [&mut client]);
     for shown in 1..4 {
         assert_eq!(lab.log().len(), shown, "{:?}", lab.events);
-        falls(&mut lab, BAD);
+        traps(&mut lab, BAD);
         lab.rest(&mut [&mut client]);
     }
     assert!(!client.is_over() && client.received_bytes.is_empty() && lab.is_alone());
@@ -110,7 +110,7 @@ fn a_held_request_is_passed_again_as_received() {
 
 #[test]
 fn a_body_edited_by_a_trapped_module_ends_with_it() {
-    let request = format!("{FALLS_AT_BAD} (i32.const 0)");
+    let request = format!("{TRAPS_AT_BAD} (i32.const 0)");
     let edits = "(drop (call $proxy_set_buffer_bytes (i32.const 1) (i32.const 0) (i32.const 1)
             (i32.const 0x100) (i32.const 1))) (i32.const 0)";
     let callbacks = [("proxy_on_request_headers", &*request), ("proxy_on_response_body", edits)];
@@ -118,20 +118,20 @@ fn a_body_edited_by_a_trapped_module_ends_with_it() {
     let mut client = lab.client();
     client.send(GOOD);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GOOD.len());
+    lab.until_received(&mut server, &mut client, GOOD.len());
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
     lab.until_ends(&mut client, "Xalf");
-    falls(&mut lab, BAD);
+    traps(&mut lab, BAD);
     lab.until(&mut [&mut client, &mut server], |peers| peers.iter().all(|it| it.is_over()));
     assert!(client.was_reset, "nobody knows what the next VM would make of the rest");
 }
 
 #[test]
 fn a_tcp_connection_continues_through_another_vm_while_the_one_at_fault_is_reset() {
-    let falls = "(if (i32.eq (local.get 1) (i32.const 7)) (then (unreachable))) (i32.const 0)";
+    let trap = "(if (i32.eq (local.get 1) (i32.const 7)) (then (unreachable))) (i32.const 0)";
     let callbacks = [
         ("proxy_on_new_connection", "(i32.const 0)"),
-        ("proxy_on_downstream_data", falls),
+        ("proxy_on_downstream_data", trap),
         ("proxy_on_upstream_data", "(i32.const 0)"),
     ];
     let mut lab = Lab::new(&module(&callbacks, &[]), Kind::Tcp, Failure::Closed);

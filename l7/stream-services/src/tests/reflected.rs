@@ -163,7 +163,7 @@ fn a_later_request_is_handed_over_when_the_earlier_is_over() {
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody";
     server.send(answer);
     server.send(answer);
-    lab.until_came(&mut client, &mut server, 2 * answer.len());
+    lab.until_received(&mut client, &mut server, 2 * answer.len());
     assert!(server.text().ends_with(&get("/live")), "it went on plainly");
     // Answered: the server connection is not needed any more.
     client.send(get("/live"));
@@ -224,7 +224,7 @@ fn without_the_grant_the_function_is_not_there() {
         let mut client = lab.client();
         client.send(get("/"));
         let mut server = lab.server();
-        lab.until_came(&mut server, &mut client, get("/").len());
+        lab.until_received(&mut server, &mut client, get("/").len());
         assert_eq!(server.text(), get("/"));
         assert_eq!(lab.log(), [NOT_FOUND]);
         assert!(lab.reports.fanout().is_none());

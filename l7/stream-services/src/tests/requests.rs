@@ -18,7 +18,7 @@ fn asked(request: &str) -> (Lab, Peer, Peer) {
     let mut client = lab.client();
     client.send(request);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, request.len());
+    lab.until_received(&mut server, &mut client, request.len());
     assert_eq!(server.text(), request);
     (lab, client, server)
 }
@@ -37,16 +37,16 @@ fn requests_and_responses_pass_unchanged() {
         client.send(GET);
         let mut server = lab.server();
         for round in 1..4 {
-            lab.until_came(&mut server, &mut client, GET.len() * round);
+            lab.until_received(&mut server, &mut client, GET.len() * round);
             assert_eq!(server.text(), GET.repeat(round));
             server.send(OK);
-            lab.until_came(&mut client, &mut server, OK.len() * round);
+            lab.until_received(&mut client, &mut server, OK.len() * round);
             assert_eq!(client.text(), OK.repeat(round));
             client.send(GET);
         }
-        lab.until_came(&mut server, &mut client, GET.len() * 4);
+        lab.until_received(&mut server, &mut client, GET.len() * 4);
         server.send(OK);
-        lab.until_came(&mut client, &mut server, OK.len() * 4);
+        lab.until_received(&mut client, &mut server, OK.len() * 4);
         client.finish();
         lab.until(&mut [&mut client, &mut server], |peers| peers.iter().all(|it| it.has_ended));
         assert_eq!(lab.counts().ended, 1);
@@ -91,9 +91,9 @@ fn a_refused_response_is_logged() {
     lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
     let text = client.text();
     assert!(text.starts_with("HTTP/1.1 502 ") && text.contains("more than 128 fields"), "{text}");
-    let said =
+    let is_warning =
         |event: &Event| matches!(event, Event::Warning(text) if text.contains("more than 128"));
-    assert!(lab.events.iter().any(said), "{:?}", lab.events);
+    assert!(lab.events.iter().any(is_warning), "{:?}", lab.events);
     assert_eq!(lab.reports.counters().refused, 1);
 }
 
@@ -104,7 +104,7 @@ fn sends_of_connections_are_batched_until_the_turn_ends() {
         let mut client = lab.client();
         client.send(GET);
         let mut server = lab.server();
-        lab.until_came(&mut server, &mut client, GET.len());
+        lab.until_received(&mut server, &mut client, GET.len());
         (client, server)
     });
     let mut seen = [false; 2];
@@ -112,7 +112,7 @@ fn sends_of_connections_are_batched_until_the_turn_ends() {
         for (_, server) in &mut pairs {
             server.send(OK);
         }
-        lab.look();
+        lab.poll();
         // Responses that the kernel did not report together prove nothing.
         let ends_turn = round % 2 == 0;
         let has_more = lab.work() && lab.work();
@@ -138,9 +138,9 @@ fn sends_of_connections_are_batched_until_the_turn_ends() {
             seen[usize::from(ends_turn)] = true;
         }
         for (client, server) in &mut pairs {
-            lab.until_came(client, server, OK.len() * round);
+            lab.until_received(client, server, OK.len() * round);
             client.send(GET);
-            lab.until_came(server, client, GET.len() * (round + 1));
+            lab.until_received(server, client, GET.len() * (round + 1));
         }
         if seen == [true; 2] {
             return;
@@ -162,7 +162,7 @@ fn a_connection_that_is_idle_for_too_long_ends() {
     // Between two requests.
     let (mut lab, mut client, mut server) = asked(GET);
     server.send(OK);
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
     pass_time(&mut lab, 60, &mut client);
     assert!(!client.is_over());
     pass_time(&mut lab, 30, &mut client);
@@ -217,7 +217,7 @@ fn pipelined_requests_are_answered_in_order() {
     let (mut lab, mut client, mut server) = asked(pair);
     let answers = format!("{OK}HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
     server.send(&answers);
-    lab.until_came(&mut client, &mut server, answers.len());
+    lab.until_received(&mut client, &mut server, answers.len());
     assert_eq!(client.text(), answers);
 }
 
@@ -226,11 +226,11 @@ fn a_client_that_waits_for_100_gets_it() {
     let head = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
     let (mut lab, mut client, mut server) = asked(head);
     server.send("HTTP/1.1 100 Continue\r\n\r\n");
-    lab.until_came(&mut client, &mut server, 25);
+    lab.until_received(&mut client, &mut server, 25);
     client.send("body");
-    lab.until_came(&mut server, &mut client, head.len() + 4);
+    lab.until_received(&mut server, &mut client, head.len() + 4);
     server.send(OK);
-    lab.until_came(&mut client, &mut server, 25 + OK.len());
+    lab.until_received(&mut client, &mut server, 25 + OK.len());
     assert_eq!(client.text(), format!("HTTP/1.1 100 Continue\r\n\r\n{OK}"));
     assert!(!client.is_over());
 }
@@ -245,10 +245,10 @@ fn responses_without_a_body_pass() {
     ] {
         let (mut lab, mut client, mut server) = asked(request);
         server.send(answer);
-        lab.until_came(&mut client, &mut server, answer.len());
+        lab.until_received(&mut client, &mut server, answer.len());
         assert_eq!(client.text(), answer);
         client.send(GET);
-        lab.until_came(&mut server, &mut client, request.len() + GET.len());
+        lab.until_received(&mut server, &mut client, request.len() + GET.len());
     }
 }
 
@@ -259,9 +259,9 @@ fn an_upgraded_connection_is_passed_on() {
     client.send("early");
     let answer = "HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nhello";
     server.send(answer);
-    lab.until_came(&mut client, &mut server, answer.len());
+    lab.until_received(&mut client, &mut server, answer.len());
     assert_eq!(client.text(), answer);
-    lab.until_came(&mut server, &mut client, ask.len() + 5);
+    lab.until_received(&mut server, &mut client, ask.len() + 5);
     let more = vec![7; 1 << 20];
     client.send(&more);
     client.finish();
@@ -281,7 +281,7 @@ fn the_next_request_follows_a_refused_upgrade() {
     let (mut lab, mut client, mut server) = asked(ask);
     client.send(GET);
     server.send(OK);
-    lab.until_came(&mut server, &mut client, ask.len() + GET.len());
+    lab.until_received(&mut server, &mut client, ask.len() + GET.len());
     assert!(server.text().ends_with(GET));
 }
 
@@ -343,7 +343,7 @@ fn a_refusal_waits_for_earlier_answers() {
     let mut client = lab.client();
     client.send(format!("{GET}nonsense\0"));
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GET.len());
+    lab.until_received(&mut server, &mut client, GET.len());
     server.send(OK);
     lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
     let text = client.text();
@@ -377,9 +377,9 @@ fn a_response_during_an_upload_passes_and_the_upload_goes_on() {
     let part = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbo";
     let (mut lab, mut client, mut server) = asked(part);
     server.send(OK);
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
     client.send(format!("dy{GET}"));
-    lab.until_came(&mut server, &mut client, part.len() + 2 + GET.len());
+    lab.until_received(&mut server, &mut client, part.len() + 2 + GET.len());
     assert_eq!(server.text(), format!("{part}dy{GET}"));
 }
 
@@ -387,7 +387,7 @@ fn a_response_during_an_upload_passes_and_the_upload_goes_on() {
 fn a_server_that_ends_an_unused_connection_is_connected_to_again_or_the_client_ends_too() {
     let (mut lab, mut client, mut server) = asked(GET);
     server.send(OK);
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
     server.finish();
     lab.until(&mut [&mut client, &mut server], |peers| peers[0].has_ended);
     assert_eq!(client.text(), OK);
@@ -460,19 +460,19 @@ fn an_unsent_request_uses_another_connection() {
     let mut client = lab.client();
     client.send(GET);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GET.len());
+    lab.until_received(&mut server, &mut client, GET.len());
     server.send(OK);
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
     client.send(post);
     // The server closes its connection while the module holds the request.
     server.finish();
     lab.rest(&mut [&mut client, &mut server]);
     lab.skip(std::time::Duration::from_millis(60));
     let mut other = lab.server();
-    lab.until_came(&mut other, &mut client, post.len());
+    lab.until_received(&mut other, &mut client, post.len());
     assert_eq!(other.text(), post);
     other.send(OK);
-    lab.until_came(&mut client, &mut other, 2 * OK.len());
+    lab.until_received(&mut client, &mut other, 2 * OK.len());
     assert_eq!(client.text(), OK.repeat(2));
 }
 
@@ -480,9 +480,9 @@ fn an_unsent_request_uses_another_connection() {
 fn no_request_is_sent_twice() {
     let (mut lab, mut client, mut server) = asked(GET);
     server.send(OK);
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
     client.send(GET);
-    lab.until_came(&mut server, &mut client, 2 * GET.len());
+    lab.until_received(&mut server, &mut client, 2 * GET.len());
     // The server has seen the request, and sends nothing.
     server.finish();
     lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());

@@ -27,7 +27,7 @@ fn every_byte_passes_in_both_directions_and_each_ends_by_itself() {
         client.finish();
         lab.until(&mut [&mut server, &mut client], |peers| peers[0].has_ended);
         assert!(server.received_bytes == body);
-        lab.until_came(&mut client, &mut server, body.len());
+        lab.until_received(&mut client, &mut server, body.len());
         assert!(client.received_bytes == body && !client.is_over());
         server.send("more");
         server.finish();
@@ -97,7 +97,7 @@ fn a_held_connection_passes_no_data_until_resumed() {
     lab.rest(&mut [&mut client, &mut server]);
     assert_eq!(server.text(), "");
     lab.skip(std::time::Duration::from_millis(60));
-    lab.until_came(&mut server, &mut client, 3);
+    lab.until_received(&mut server, &mut client, 3);
 }
 
 #[test]

@@ -26,11 +26,11 @@ fn ask(place: u32, length: usize) -> String {
     ASK.replace("{place}", &place.to_string()).replace("{length}", &length.to_string())
 }
 
-/// Returns a module that transcodes every response's body with the parameters `wish`. A request
+/// Returns a module that transcodes every response's body with the parameters `params`. A request
 /// with a path of two bytes (`/` and the index of other parameters) changes the first stream, and
 /// is answered by the module.
-pub(crate) fn transcoding(wish: &str, others: &[&str]) -> Vec<u8> {
-    let response = format!("{} (i32.const 0)", ask(0x1000, wish.len()));
+pub(crate) fn transcoding(params: &str, others: &[&str]) -> Vec<u8> {
+    let response = format!("{} (i32.const 0)", ask(0x1000, params.len()));
     let mut changes = String::new();
     for (count, other) in others.iter().enumerate() {
         let place = 0x1100 + 0x100 * count as u32;
@@ -55,7 +55,7 @@ pub(crate) fn transcoding(wish: &str, others: &[&str]) -> Vec<u8> {
          (i32.const 0)"
     );
     let mut data: Vec<(u32, &[u8])> =
-        vec![(0x100, TRANSCODE.as_bytes()), (0x150, b":path"), (0x1000, wish.as_bytes())];
+        vec![(0x100, TRANSCODE.as_bytes()), (0x150, b":path"), (0x1000, params.as_bytes())];
     for (count, other) in others.iter().enumerate() {
         data.push((0x1100 + 0x100 * count as u32, other.as_bytes()));
     }
@@ -100,9 +100,9 @@ pub(crate) fn body(received_bytes: &[u8]) -> (Vec<u8>, bool) {
 }
 
 /// Returns a lab with a client that has sent a request, and the server that it reached.
-fn asked(wish: &str, others: &[&str], codecs: &Rc<Ffmpeg>) -> (Lab, Peer, Peer) {
+fn asked(params: &str, others: &[&str], codecs: &Rc<Ffmpeg>) -> (Lab, Peer, Peer) {
     let codecs = Rc::clone(codecs);
-    let mut lab = Lab::with_codecs(&transcoding(wish, others), vm_spec(), codecs);
+    let mut lab = Lab::with_codecs(&transcoding(params, others), vm_spec(), codecs);
     let mut client = lab.client();
     client.send("GET /film HTTP/1.1\r\nHost: a\r\n\r\n");
     let mut server = lab.server();
@@ -111,9 +111,9 @@ fn asked(wish: &str, others: &[&str], codecs: &Rc<Ffmpeg>) -> (Lab, Peer, Peer) 
 }
 
 /// Passes a complete film at once.
-fn whole(wish: &str, film: &[u8]) -> (Vec<u8>, Lab, Rc<Ffmpeg>) {
+fn whole(params: &str, film: &[u8]) -> (Vec<u8>, Lab, Rc<Ffmpeg>) {
     let codecs = Ffmpeg::new(4);
-    let (mut lab, mut client, mut server) = asked(wish, &[], &codecs);
+    let (mut lab, mut client, mut server) = asked(params, &[], &codecs);
     server.send(head(film.len()));
     server.send(film);
     lab.until(&mut [&mut client, &mut server], |peers| {
@@ -136,7 +136,7 @@ fn every_picture_of_each_format_is_ffmpegs() {
     if !has_ffmpeg() {
         return;
     }
-    for (kind, wish) in [
+    for (kind, params) in [
         (Source::Elementary, SMALL),
         (Source::Program, SMALL),
         (Source::Transport, SMALL),
@@ -146,20 +146,20 @@ fn every_picture_of_each_format_is_ffmpegs() {
         (Source::Transport, JPEG),
     ] {
         let film = source(kind, "25", 4);
-        let (received_bytes, lab, _) = whole(wish, &film);
-        let wanted = TranscodeParams::parse(wish.as_bytes()).unwrap();
+        let (received_bytes, lab, _) = whole(params, &film);
+        let wanted = TranscodeParams::parse(params.as_bytes()).unwrap();
         // The file itself, with the demuxer that ffmpeg finds by its extension.
         let expected = ffmpeg(kind, &film, &wanted);
         let received_bytes = pictures(&received_bytes);
-        assert_eq!(received_bytes.len(), expected.len(), "{kind:?} {wish}");
+        assert_eq!(received_bytes.len(), expected.len(), "{kind:?} {params}");
         for (count, ((header, pixels), expected)) in
             received_bytes.iter().zip(&expected).enumerate()
         {
-            assert_eq!(pixels, expected, "{kind:?} {wish}: picture {count}");
+            assert_eq!(pixels, expected, "{kind:?} {params}: picture {count}");
             let time = wanted.rate.time_of(count as u64).as_millis();
             let (width, height) = (wanted.width, wanted.height);
             let facts = (header.width, header.height, u64::from(header.time_ms));
-            assert_eq!(facts, (width, height, time), "{kind:?} {wish}: picture {count}");
+            assert_eq!(facts, (width, height, time), "{kind:?} {params}: picture {count}");
             assert_eq!((header.flags, header.change), (0, 0));
         }
         let counters = lab.reports.counters();
@@ -199,7 +199,7 @@ fn a_change_while_it_plays_leaves_no_gap() {
     if !has_ffmpeg() {
         return;
     }
-    let wishes = [SMALL, GRAY, JPEG];
+    let parameters = [SMALL, GRAY, JPEG];
     let codecs = Ffmpeg::new(1);
     let (mut lab, mut client, mut server) = asked(SMALL, &[GRAY, JPEG], &codecs);
     let film = source(Source::Transport, "25", 8);
@@ -232,10 +232,11 @@ fn a_change_while_it_plays_leaves_no_gap() {
         assert!(header.time_ms >= before.1, "{header:?} behind {before:?}");
         assert!(header.time_ms - before.1 <= 200, "a gap: {header:?} behind {before:?}");
         before = (header.change, header.time_ms);
-        let wish = TranscodeParams::parse(wishes[usize::from(header.change)].as_bytes()).unwrap();
-        assert_eq!((header.width, header.height), (wish.width, wish.height));
-        assert_eq!(header.pixels, Header::number_of(wish.pixels));
-        assert_eq!(pixels.len(), wish.picture_length().unwrap_or(pixels.len()));
+        let params =
+            TranscodeParams::parse(parameters[usize::from(header.change)].as_bytes()).unwrap();
+        assert_eq!((header.width, header.height), (params.width, params.height));
+        assert_eq!(header.pixels, Header::number_of(params.pixels));
+        assert_eq!(pixels.len(), params.picture_length().unwrap_or(pixels.len()));
         assert_eq!(header.flags, 0, "{header:?}");
     }
     assert_eq!(before.0, 2);
