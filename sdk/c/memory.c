@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Memory functions that clang calls by itself: for structures that are copied or cleared, and
- * loops that it knows. There is no C library for modules; `tam build` links this behind a
- * project's own files, which may have functions of these names in their place. What nobody calls
- * is not in the module.
+/* Memory functions that clang calls implicitly: to copy or clear structures, and for loops that it
+ * recognises. There is no C library for modules; `tam build` links this file after a project's
+ * own files, which may override these functions. Unused functions are not in the module.
  *
- * Compiled with -fno-builtin: else a loop here would become a call of itself.
+ * Compiled with -fno-builtin: otherwise a loop here would become a call of itself.
  */
 typedef __SIZE_TYPE__ size_t;
 typedef unsigned char byte;

@@ -30,7 +30,7 @@ typedef unsigned long long u64;
 typedef signed int i32;
 typedef signed long long i64;
 
-/* What the node says of the packet, at its fixed address.
+/* Metadata of the packet, written by the node at a fixed address.
  *
  *  0               4               8         10        12     13     14     15     16
  * +---------------+---------------+---------+---------+------+------+------+------+
@@ -59,7 +59,7 @@ struct tam_meta {
 	u32 flow_hash;
 	u32 lane;
 	u64 now_ms;
-	u8 mark[16]; /* of the module before; what is written goes to the next one */
+	u8 mark[16]; /* from the module before; changes go to the next one */
 	u8 level;    /* TAM_AT_USER, TAM_AT_NIC, TAM_AT_KERNEL */
 	u8 reserved[7];
 };
@@ -68,35 +68,34 @@ _Static_assert(sizeof(struct tam_meta) == 64, "the ABI says 64 bytes");
 #define TAM_META ((struct tam_meta *)0x8000)
 #define TAM_OFFSET_NONE 0xffff
 #define TAM_ETHERNET 1 /* an Ethernet header */
-#define TAM_DATA 2     /* a data unit that came in an active packet, without headers */
+#define TAM_DATA 2     /* a data unit of an active packet, without headers */
 #define TAM_FRAGMENT 1
 #define TAM_LATER_FRAGMENT 2
 #define TAM_AT_USER 0
 #define TAM_AT_NIC 1
 #define TAM_AT_KERNEL 2
 
-/* The head of the packet, as many bytes as the manifest's `window` says. Index it
- * with constants where you can: below user level such an access goes straight to
- * the packet. */
+/* Head of the packet, up to the length in the manifest's `window`. Index it with
+ * constants if possible: in the kernel such an access goes directly to the packet. */
 #define TAM_WINDOW ((u8 *)0x8102)
 #define TAM_WINDOW_MAX 2048
 
-/* Whether the window has so many bytes of the packet. */
+/* Returns true if the window has this many bytes of the packet. */
 static inline int tam_has(u32 bytes)
 {
 	return TAM_META->window_length >= bytes;
 }
 
-/* What becomes of the packet. */
+/* Verdicts: results of on_packet. */
 #define TAM_PASS 0u
-#define TAM_PASS_BY(edge) ((u32)(edge) << 16)	  /* to the graph's next module by that edge, 0 to 3 */
-#define TAM_PASS_REROUTE 0x100u			  /* re-addressed: its route is looked up again */
-#define TAM_DROP(reason) (1u | (u32)(reason) << 16) /* a number of the manifest's `reasons` */
-#define TAM_BOUNCE 2u				  /* back, MAC addresses swapped */
-#define TAM_REDIRECT(port) (3u | (u32)(port) << 16) /* by that port, from tam_port() */
-#define TAM_RAISE 4u				  /* to the same module at the next level up */
+#define TAM_PASS_BY(edge) ((u32)(edge) << 16)	  /* pass to the graph's next module by this edge, 0 to 3 */
+#define TAM_PASS_REROUTE 0x100u			  /* pass a re-addressed packet: look up its route again */
+#define TAM_DROP(reason) (1u | (u32)(reason) << 16) /* drop, with a number of the manifest's `reasons` */
+#define TAM_BOUNCE 2u				  /* send back, with MAC addresses swapped */
+#define TAM_REDIRECT(port) (3u | (u32)(port) << 16) /* send by this port, from TAM_PORT() */
+#define TAM_RAISE 4u				  /* pass to the same module at the next level up */
 
-/* What a host function answers when it did nothing. */
+/* Errors of host functions, which then have no effect. */
 #define TAM_OUT_OF_RANGE (-1)
 #define TAM_NOT_FOUND (-2)
 #define TAM_OVER_LIMIT (-3)
@@ -109,63 +108,65 @@ static inline int tam_has(u32 bytes)
 #define TAM_EXPORT(name) __attribute__((export_name(#name), used))
 #define TAM_HOST(name) __attribute__((import_module("tam"), import_name(#name)))
 
-/* The hooks; the first one must be there. Each is followed by its body. */
+/* Hooks; the first one is required. Each is followed by its body. */
 #define TAM_ON_PACKET TAM_EXPORT(on_packet) u32 tam_on_packet(void)
 #define TAM_ON_START TAM_EXPORT(on_start) i32 tam_on_start(void)	/* 0, or a reason to refuse */
 #define TAM_ON_TIMER TAM_EXPORT(on_timer) void tam_on_timer(void)	/* with `timer_ms` */
-#define TAM_ON_MESSAGE TAM_EXPORT(on_message) i32 tam_on_message(u32 length) /* it lies at TAM_WINDOW */
-/* Little of the session's memory is left: what it uses, of how much, in KiB. */
+#define TAM_ON_MESSAGE TAM_EXPORT(on_message) i32 tam_on_message(u32 length) /* message at TAM_WINDOW */
+/* The session's memory is nearly used up: used memory and its limit, in KiB. */
 #define TAM_ON_MEMORY_LOW TAM_EXPORT(on_memory_low) void tam_on_memory_low(u32 used, u32 most)
 
-/* What happened to the session's queue, behind tam_queue_watch(): TAM_QUEUE_SHORT or TAM_QUEUE_LONG
- * and how much waits, in KiB; or TAM_QUEUE_DROPPED and how many bytes of the packet's head lie at
- * TAM_WINDOW. */
+/* Event of the session's queue, enabled by tam_queue_watch(): TAM_QUEUE_SHORT or TAM_QUEUE_LONG
+ * and the queue's length in KiB; or TAM_QUEUE_DROPPED and the number of bytes of the packet's head
+ * at TAM_WINDOW. */
 #define TAM_ON_QUEUE TAM_EXPORT(on_queue) void tam_on_queue(u32 what, u32 value)
 #define TAM_QUEUE_SHORT 0
 #define TAM_QUEUE_LONG 1
 #define TAM_QUEUE_DROPPED 2
 
-/* The packet beyond the window: 0, or an error. */
+/* Access to the packet beyond the window, and its length; 0, or an error. */
 TAM_HOST(packet_load) i32 tam_packet_load(u32 offset, void *to, u32 length);
 TAM_HOST(packet_store) i32 tam_packet_store(u32 offset, const void *from, u32 length);
 TAM_HOST(packet_resize_head) i32 tam_packet_resize_head(i32 delta);
 TAM_HOST(packet_resize_tail) i32 tam_packet_resize_tail(i32 delta);
-/* A frame of one's own; the manifest's `needs` lists "send". By a port's number, or as an IP
- * packet, whose Ethernet header only has to say which version, where the node's routes lead. */
+/* Sends a frame of the module's own by a port's number, or an IP packet by the node's routes;
+ * then only the IP version in the Ethernet header matters. The manifest's `needs` lists "send". */
 #define TAM_SEND_BY_ROUTE 0xffff
 TAM_HOST(packet_send) i32 tam_packet_send(const void *frame, u32 length, u32 port);
-/* To the node's event stream; needs "events". */
+/* Adds an event to the node's event stream; needs "events". */
 TAM_HOST(event) i32 tam_event(u32 code, const void *data, u32 length);
-/* To the modules before this one in the graph; needs "messages". */
+/* Sends a message to the modules before this one in the graph; needs "messages". */
 TAM_HOST(message_send) i32 tam_message_send(const void *message, u32 length);
 TAM_HOST(now_ms) i64 tam_now_ms(void);
-/* In state_out and state_in only: some of the state to the next version, and from the one
- * before; tam_state_read returns how many bytes it read, 0 at the end. At most 65,536 a call. */
+/* Hand a part of the state over to the next version, and read it from the previous one; only in
+ * state_out and state_in. tam_state_read returns the number of bytes read, 0 at the end. At most
+ * 65,536 bytes per call. */
 TAM_HOST(state_write) i32 tam_state_write(const void *from, u32 length);
 TAM_HOST(state_read) i32 tam_state_read(void *to, u32 length);
-/* In on_start and on_message only; the macros below take a name in quotes. */
+/* Look up a parameter or a port; only in on_start and on_message. The macros below take a name in
+ * quotes. */
 TAM_HOST(param_load) i32 tam_param_load(const char *name, u32 name_length, void *to, u32 capacity);
 TAM_HOST(port_find) i32 tam_port_find(const char *name, u32 name_length);
 
-/* From now on on_queue is called when more waits for the session than so many hundredths of what
- * may, and when no more than `below` do again; the same hooks. Needs "queues". */
+/* Enables on_queue: called when more than `above` percent of the session's queue are in use, and
+ * when no more than `below` percent are in use again; only in the same hooks. Needs "queues". */
 TAM_HOST(queue_watch) i32 tam_queue_watch(u32 above, u32 below);
 
-/* A parameter's value into a variable of its type; whether it was there. */
+/* Loads a parameter into a variable of its type; true if the parameter exists. */
 #define TAM_PARAMETER(name, variable)                                                            \
 	(tam_param_load(name, sizeof(name) - 1, &(variable), sizeof(variable)) ==                \
 	 (i32)sizeof(variable))
-/* A port's number, or TAM_NOT_FOUND. */
+/* Returns a port's number, or TAM_NOT_FOUND. */
 #define TAM_PORT(name) tam_port_find(name, sizeof(name) - 1)
 
-/* A number that `tam stats` shows by its name. */
+/* Counter that `tam stats` shows by its name. */
 #define TAM_COUNTER(name) __attribute__((visibility("default"), used)) u64 tam_counter_##name;
 #define tam_count(name, by) ((void)(tam_counter_##name += (by)))
 
-/* What another version of the module takes over, as it lies in memory: once, the variables and
- * order: TAM_KEEP(TAM_KEPT(flows), TAM_KEPT(count)). A version whose variables have another
- * length in all does not take them. Without this, and with the same constants in both
- * versions, all of memory is taken over. */
+/* Declares, once, the variables that another version of the module takes over, as bytes and in
+ * this order: TAM_KEEP(TAM_KEPT(flows), TAM_KEPT(count)). A version whose variables have another
+ * total length does not take them. Without this, and with the same constants in both versions,
+ * the whole memory is taken over. */
 #define TAM_KEPT(variable) { &(variable), sizeof(variable) }
 struct tam_kept {
 	void *at;
@@ -202,8 +203,8 @@ static inline i32 tam_pass_state(const struct tam_kept *kept, u32 count, u32 out
 	return 0;
 }
 
-/* The Internet checksum (RFC 1071) in `sum`, as it lies in the packet, after a word of
- * 16 or 32 bits, as they lie there, has become another one (RFC 1624, equation 3). */
+/* Returns the Internet checksum (RFC 1071) after a word of 16 or 32 bits has changed (RFC 1624,
+ * equation 3); all numbers in the packet's byte order. */
 static inline u16 tam_sum_after16(u16 sum, u16 before, u16 after)
 {
 	u32 open = (u16)~sum + (u16)~before + (u32)after;
@@ -219,7 +220,7 @@ static inline u16 tam_sum_after32(u16 sum, u32 before, u32 after)
 			       (u16)(after >> 16));
 }
 
-/* IPv4 (RFC 791, section 3.1) and IPv6 (RFC 8200, section 3) as they lie in the packet. */
+/* IPv4 (RFC 791, section 3.1) and IPv6 (RFC 8200, section 3) in the packet's byte order. */
 struct tam_ipv4 {
 	u8 version_and_length;
 	u8 tos;
@@ -244,8 +245,8 @@ struct tam_ipv6 {
 } __attribute__((packed));
 _Static_assert(sizeof(struct tam_ipv6) == 40, "RFC 8200");
 
-/* The packet's header in the window, if it has one of that version and the window has
- * all of it; else 0. */
+/* Returns the IP header in the window, or 0 if the packet has none of this version or the window
+ * does not hold all of it. */
 static inline void *tam_l3(u32 version, u32 length)
 {
 	u32 at = TAM_META->l3_offset;
@@ -278,8 +279,8 @@ struct tam_icmp {
 	u32 rest;
 } __attribute__((packed));
 
-/* The header behind IP's, if the packet has one, of that protocol, and the window has so
- * many bytes of it; else 0. A fragment that is not the first has none. */
+/* Returns the L4 header, or 0 if the packet has none of this protocol or the window does not hold
+ * `length` bytes of it. A fragment other than the first has none. */
 static inline void *tam_l4(u32 protocol, u32 length)
 {
 	u32 at = TAM_META->l4_offset;
@@ -289,7 +290,7 @@ static inline void *tam_l4(u32 protocol, u32 length)
 		       : 0;
 }
 
-/* The manifest: the file as it is, beside the source; or line by line,
+/* Embeds the manifest: a file in the folder of the source, or line by line,
  * TAM_MANIFEST(name = "example"). */
 #define TAM_MANIFEST_FILE(path) \
 	__asm__(".section .custom_section.tamandua,\"\",@\n.incbin \"" path "\"\n.byte 10\n");

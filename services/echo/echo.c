@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* `echo`: answers pings (RFC 792, RFC 4443) and UDP datagrams to port 7 (RFC 862) in the
- * place of whoever they are for, and active packets that call it (`tam ping`). What it does not
- * answer goes on as it is.
+/* `echo`: answers pings (RFC 792, RFC 4443) and UDP datagrams to port 7 (RFC 862) in place of
+ * their destination, and active packets that call it (`tam ping`). Other packets are forwarded
+ * unchanged.
  *
- *   request ─▶ addresses and ports swapped, type changed, checksums brought along ─▶ back
+ *   request ─▶ addresses and ports swapped, type changed, checksums updated ─▶ back
  */
 #include "tam.h"
 
 TAM_MANIFEST_FILE("module.toml")
 
-TAM_COUNTER(pings)     /* that were answered */
-TAM_COUNTER(datagrams) /* that were answered */
-TAM_COUNTER(calls)     /* payloads of active packets, which go back as they are */
-TAM_COUNTER(others)    /* packets that went on */
+TAM_COUNTER(pings)     /* pings answered */
+TAM_COUNTER(datagrams) /* datagrams answered */
+TAM_COUNTER(calls)     /* payloads of active packets, sent back unchanged */
+TAM_COUNTER(others)    /* packets forwarded */
 
 #define PROTOCOL_ICMP 1
 #define PROTOCOL_UDP 17
@@ -27,11 +27,11 @@ TAM_ON_START
 	TAM_PARAMETER("hops", hops);
 	TAM_PARAMETER("pings", answer_pings);
 	TAM_PARAMETER("datagrams", answer_datagrams);
-	/* Nobody hears an answer that has no hop left. */
+	/* An answer without a hop left would not arrive. */
 	return hops ? 0 : 1;
 }
 
-/* Turns a request into its answer; the sum over both is taken anew for the type. */
+/* Turns a request into its answer, and updates the checksum for the changed type. */
 static int answer_ping(u32 protocol, u8 request, u8 answer)
 {
 	struct tam_icmp *icmp = tam_l4(protocol, sizeof(*icmp));
@@ -44,8 +44,8 @@ static int answer_ping(u32 protocol, u8 request, u8 answer)
 	return 1;
 }
 
-/* The checksum stays: it does not ask which port is whose. What comes from port 7 is an
- * answer itself, and two that answer each other would never end. */
+/* Turns a datagram into its answer. The checksum is unchanged: swapped ports have the same sum. A
+ * datagram from port 7 is an answer itself: two echo services would answer each other for ever. */
 static int answer_datagram(void)
 {
 	struct tam_udp *udp = tam_l4(PROTOCOL_UDP, sizeof(*udp));
@@ -60,7 +60,7 @@ static int answer_datagram(void)
 
 static int answer(u32 icmp, u8 request, u8 reply)
 {
-	/* All of a datagram's fragments would have to be turned around. */
+	/* All fragments of a datagram would have to be sent back. */
 	if (TAM_META->flags & TAM_FRAGMENT)
 		return 0;
 	return (answer_pings && answer_ping(icmp, request, reply)) ||
@@ -77,7 +77,8 @@ static void swap(u8 *one, u8 *other, u32 bytes)
 	}
 }
 
-/* An answer goes to one host, and comes from one (RFC 1122, section 3.2.2.6). */
+/* Returns true for a unicast address: an answer goes to one host, and comes from one (RFC 1122,
+ * section 3.2.2.6). */
 static int is_host_v4(const u8 *address)
 {
 	return address[0] != 0 && address[0] < 224;

@@ -1,4 +1,4 @@
-//! Keeps the packet's addresses free of the module's own data.
+//! Reserves the packet's addresses in linear memory.
 
 fn main() {
     tam::link::configure();

@@ -4,8 +4,8 @@
 //! cargo run --release -p coding --example speed -- FILE…
 //! ```
 //!
-//! Each file is coded a number of times, in turn with the others, so that no predictor learns a
-//! single one by heart; the fastest time of each counts.
+//! Each file is coded several times, in turn with the others, so that branch predictors do not learn
+//! a single one; the fastest time of each counts.
 
 #![forbid(unsafe_code)]
 

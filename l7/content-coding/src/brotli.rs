@@ -1,4 +1,4 @@
-//! br, by the codec in Rust: there is one way for small and for large bodies.
+//! br, by the codec in Rust: the same for small and large bodies.
 
 use crate::{Coding, Failed, Level};
 use brotli::enc::StandardAlloc;
@@ -6,34 +6,35 @@ use brotli::enc::encode::{
     BrotliEncoderOperation, BrotliEncoderParameter, BrotliEncoderStateStruct,
 };
 
-/// What the levels are to Brotli. Qualities 0 and 1 are left out: they are larger than 2 and
-/// hardly faster in this codec. 7, 8 and 9 take 8, 16 and 32 MiB of tables for 2 % less each,
-/// 10 and 11 are for files, not for who waits.
+/// Brotli qualities by level. Qualities 0 and 1 are left out: their output is larger than that of
+/// 2, and they are hardly faster in this codec. 7, 8 and 9 take 8, 16 and 32 MiB of tables for 2 %
+/// less each, 10 and 11 are too slow for a waiting client.
 const QUALITIES: [u32; Level::COUNT] = [2, 3, 4, 5, 6, 6, 6, 6, 6];
-/// The window for bodies whose length is not known: 512 KiB. From quality 5 on the codec wants
-/// this much to find what is far away; RFC 7932 allows 16 MiB.
+/// Window for bodies of unknown length: 512 KiB. From quality 5 on the codec needs this much to
+/// find distant matches; RFC 7932 allows 16 MiB.
 const WINDOW_BITS: u32 = 19;
-/// The smallest window that the format has.
+/// Smallest window of the format, in bits.
 const WINDOW_BITS_MIN: u32 = 10;
-/// The smallest one from quality 5 on: for less the codec takes other tables, which cost 8 ms to
-/// begin with.
+/// Smallest window from quality 5 on, in bits: for less the codec takes other tables, which cost 8
+/// ms to initialise.
 const WINDOW_BITS_MIN_SEARCHED: u32 = 17;
 const QUALITY_MIN_SEARCHED: u32 = 5;
 
-/// A body under way.
+/// Encoder of one body.
 pub(crate) struct Stream {
     state: Box<BrotliEncoderStateStruct<StandardAlloc>>,
 }
 
 impl Stream {
-    /// With a length, the window is no larger than it has to be, and so is the memory.
+    /// Creates an encoder. With a known length, the window is no larger than necessary, and so is
+    /// the memory.
     pub(crate) fn new(level: Level, length: Option<usize>) -> Self {
         let mut state = Box::new(BrotliEncoderStateStruct::new(StandardAlloc::default()));
         let quality = QUALITIES[level.index()];
         let window_min =
             if quality < QUALITY_MIN_SEARCHED { WINDOW_BITS_MIN } else { WINDOW_BITS_MIN_SEARCHED };
         let window = match length {
-            // What a window of so many bits reaches is 16 bytes less (RFC 7932, section 9.1).
+            // A window of n bits reaches 2^n - 16 bytes back (RFC 7932, section 9.1).
             Some(length) => {
                 (usize::BITS - (length + 16).leading_zeros()).clamp(window_min, WINDOW_BITS)
             }
@@ -68,7 +69,7 @@ impl Stream {
         let mut left = input.len();
         let mut at = 0;
         loop {
-            // It gets no room, so that it keeps its output where `take_output` finds it.
+            // Without output space the codec keeps its output for `take_output`.
             let is_done = self.state.compress_stream(
                 operation,
                 &mut left,

@@ -1,13 +1,13 @@
-//! The codings that there are, and how hard an encoder may try.
+//! Content codings, and the levels of an encoder.
 
 use std::fmt;
 
-/// A content coding that an encoder is here for.
+/// Content coding for which there is an encoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Coding {
-    /// The zlib format (RFC 1950) around DEFLATE, as RFC 9110, section 8.4.1.2, says; not DEFLATE
-    /// alone, which some call by this name.
+    /// zlib format (RFC 1950) around DEFLATE, as RFC 9110, section 8.4.1.2, says; not raw DEFLATE,
+    /// which some call by this name.
     Deflate = 1,
     /// gzip (RFC 1952).
     Gzip = 2,
@@ -18,22 +18,22 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// All of them, by number.
+    /// All codings, by number.
     pub const ALL: [Self; 4] = [Self::Deflate, Self::Gzip, Self::Brotli, Self::Zstd];
 
-    /// Its number where modules name it; 0 is no coding.
+    /// Returns the number of the coding in the module ABI; 0 means no coding.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// The coding of a number.
+    /// Returns the coding of a number.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|coding| coding.number() == number)
     }
 
-    /// Its name in Content-Encoding and Accept-Encoding.
+    /// Returns the name in Content-Encoding and Accept-Encoding.
     #[must_use]
     pub const fn token(self) -> &'static str {
         match self {
@@ -51,40 +51,40 @@ impl fmt::Display for Coding {
     }
 }
 
-/// How hard an encoder tries: 1 is the fastest, 9 the smallest that is worth its time while
-/// somebody waits. One scale for all codings; each codec has its own table of what it means.
+/// Effort of an encoder: 1 is the fastest, 9 the smallest output that is worth its time while a
+/// client waits. One scale for all codings; each codec maps it to its own levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Level(u8);
 
 impl Level {
-    /// The fastest.
+    /// Fastest level.
     pub const MIN: Self = Self(1);
-    /// The smallest.
+    /// Level with the smallest output.
     pub const MAX: Self = Self(9);
-    /// When nobody says anything: a proxy's processor is dearer than its link.
+    /// Default level: a proxy's processor time costs more than its link.
     pub const DEFAULT: Self = Self(1);
-    /// How many there are.
+    /// Number of levels.
     pub const COUNT: usize = 9;
 
-    /// A level from 1 to 9.
+    /// Creates a level from 1 to 9.
     #[must_use]
     pub const fn new(number: u8) -> Option<Self> {
         if number >= Self::MIN.0 && number <= Self::MAX.0 { Some(Self(number)) } else { None }
     }
 
-    /// Its number.
+    /// Returns the number of the level.
     #[must_use]
     pub const fn number(self) -> u8 {
         self.0
     }
 
-    /// Its place in a table of all levels.
+    /// Returns the index in a table of all levels.
     #[must_use]
     pub(crate) const fn index(self) -> usize {
         (self.0 - Self::MIN.0) as usize
     }
 
-    /// All levels, fastest first.
+    /// Returns all levels, fastest first.
     pub fn all() -> impl DoubleEndedIterator<Item = Self> {
         (Self::MIN.0..=Self::MAX.0).map(Self)
     }
@@ -96,14 +96,14 @@ impl fmt::Display for Level {
     }
 }
 
-/// A codec gave up: no memory for its state, or a fault of its own. What has been given out is
-/// no whole body, and nothing follows; the connection has to be reset.
+/// A codec failed: no memory for its state, or an internal error. The output so far is incomplete
+/// and nothing follows; the connection has to be reset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the encoder for {coding} gave up: {reason}")]
 pub struct Failed {
-    /// Which codec.
+    /// Codec that failed.
     pub coding: Coding,
-    /// What it said.
+    /// Error of the codec.
     pub reason: &'static str,
 }
 

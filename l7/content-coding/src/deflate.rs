@@ -1,4 +1,4 @@
-//! gzip and deflate: small bodies by libdeflate, which wants them whole and takes half the time;
+//! gzip and deflate: small bodies by libdeflate, which codes them as a whole in half the time;
 //! larger ones by zlib-rs.
 
 use crate::memory::WHOLE_DEFLATE;
@@ -8,33 +8,33 @@ use zlib_rs::adler32::adler32;
 use zlib_rs::crc32::crc32;
 use zlib_rs::{Deflate, DeflateConfig, DeflateFlush};
 
-/// What the levels are to zlib-rs. Its level 1 is left out: it is a third larger than zlib's, and
-/// level 2 is smaller than that in two thirds of its time. So is its 8, which is slower than 9.
+/// zlib-rs levels by level. Its level 1 is left out: its output is a third larger than zlib's, and
+/// level 2 has a smaller one in two thirds of the time. So is its 8, which is slower than 9.
 const STREAM_LEVELS: [i32; Level::COUNT] = [2, 3, 4, 5, 6, 6, 7, 9, 9];
-/// What they are to libdeflate, whose level 1 is smaller than zlib's level 2.
+/// libdeflate levels by level. Its level 1 has a smaller output than zlib's level 2.
 const WHOLE_LEVELS: [i32; Level::COUNT] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
-/// The window of DEFLATE, 32 KiB; negative is DEFLATE alone, without a format around it.
+/// Window of DEFLATE, 32 KiB; negative means raw DEFLATE, without a format around it.
 const WINDOW_BITS: i32 = -15;
-/// The head of gzip (RFC 1952, section 2.3): DEFLATE, no name, no time, of an unknown system.
+/// Header of gzip (RFC 1952, section 2.3): DEFLATE, no name, no time, unknown system.
 const GZIP_HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
-/// The head of zlib (RFC 1950, section 2.2): DEFLATE with a window of 32 KiB, the fastest level.
+/// Header of zlib (RFC 1950, section 2.2): DEFLATE with a window of 32 KiB, the fastest level.
 const ZLIB_HEAD: [u8; 2] = [0x78, 0x01];
-/// What Adler-32 begins with (RFC 1950, section 8.2).
+/// Initial value of Adler-32 (RFC 1950, section 8.2).
 const ADLER_START: u32 = 1;
-/// Room that a call gets for its output: what 64 KiB of text become, more or less.
+/// Output space of one call: roughly the coded size of 64 KiB of text.
 const OUT_STEP: usize = 8 * 1024;
 
-/// The codec that takes bodies as a whole: one for each level, of whoever wants it.
+/// Codec for bodies as a whole, with one compressor per level, shared by all encoders of a pool.
 #[derive(Default)]
 pub(crate) struct Whole {
     compressors: [Option<Compressor>; Level::COUNT],
-    /// Where it writes, so that `out` grows by what there is and not by what there might have been.
+    /// Output buffer, so that `out` grows by the actual size and not by the bound.
     scratch: Vec<u8>,
 }
 
 impl Whole {
-    /// Bytes that it needs beyond what it has, for a body of this level.
-    pub(crate) const fn wants(&self, level: Level) -> usize {
+    /// Returns the bytes of memory that a body of this level needs beyond those allocated.
+    pub(crate) const fn needed_bytes(&self, level: Level) -> usize {
         if self.compressors[level.index()].is_some() { 0 } else { WHOLE_DEFLATE }
     }
 
@@ -69,15 +69,15 @@ impl Whole {
     }
 }
 
-/// A stream of zlib-rs, which writes DEFLATE; the format around it is written here, so that a
-/// level can change in the middle: zlib-rs itself changes none between two of its algorithms.
+/// Stream of zlib-rs, which writes raw DEFLATE. The format around it is written here, so that the
+/// level can change in the middle: zlib-rs itself cannot switch between its algorithms.
 pub(crate) struct Stream {
     coding: Coding,
     level: Level,
     deflate: Deflate,
-    /// CRC-32 or Adler-32 of all that has come.
+    /// CRC-32 or Adler-32 of the input so far.
     sum: u32,
-    /// Bytes that have come, modulo 2^32: as gzip wants to know.
+    /// Length of the input so far, modulo 2^32: for gzip's trailer.
     length: u32,
     has_head: bool,
 }
@@ -121,8 +121,8 @@ impl Stream {
         Ok(())
     }
 
-    /// What was written ends at a byte; behind it the codec begins anew. What follows cannot refer
-    /// to what was before: some hundred bytes for each change.
+    /// Changes the level: ends the output at a byte boundary and restarts the codec. The later
+    /// output cannot refer to the earlier, which costs some hundred bytes per change.
     pub(crate) fn set_level(&mut self, level: Level, out: &mut Vec<u8>) -> Result<(), Failed> {
         if STREAM_LEVELS[level.index()] != STREAM_LEVELS[self.level.index()] {
             self.flush(out)?;
@@ -132,8 +132,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Ready for another body.
-    pub(crate) fn begin(&mut self, coding: Coding, level: Level) -> Result<(), Failed> {
+    /// Prepares the stream for another body.
+    pub(crate) fn restart(&mut self, coding: Coding, level: Level) -> Result<(), Failed> {
         self.coding = coding;
         (self.sum, self.length, self.has_head) = (start(coding), 0, false);
         self.apply(level)
@@ -160,16 +160,16 @@ impl Stream {
         loop {
             let before = out.len();
             out.resize(before + OUT_STEP, 0);
-            let room = out.get_mut(before..).unwrap_or_default();
+            let space = out.get_mut(before..).unwrap_or_default();
             let (read, written) = (self.deflate.total_in(), self.deflate.total_out());
-            let status = self.deflate.compress(rest, room, flush);
+            let status = self.deflate.compress(rest, space, flush);
             let read = (self.deflate.total_in() - read) as usize;
             let written = (self.deflate.total_out() - written) as usize;
             out.truncate(before + written);
             rest = rest.get(read..).unwrap_or_default();
             match status {
                 Ok(zlib_rs::Status::StreamEnd) => return Ok(()),
-                // Room was left over, so it has nothing more to say.
+                // Output space is left, so the codec has no more output.
                 Ok(_) if rest.is_empty() && written < OUT_STEP => return Ok(()),
                 Ok(_) if read == 0 && written == 0 => {
                     return Err(self.failed("zlib-rs does not go on"));
@@ -185,7 +185,7 @@ impl Stream {
     }
 }
 
-/// What a sum begins with.
+/// Returns the initial value of a checksum.
 const fn start(coding: Coding) -> u32 {
     if matches!(coding, Coding::Gzip) { 0 } else { ADLER_START }
 }

@@ -1,24 +1,24 @@
-//! One body under way: gathered while it is small, then a stream.
+//! Encoder of one body: buffered while it is small, then streamed.
 
 use crate::{Coding, Failed, Level, Pool, brotli, deflate, memory, zstd};
 use std::fmt;
 use std::mem;
 use units::Bytes;
 
-/// Bytes that are gathered before a body gets a stream of its own. zlib gives out its first block
-/// after 16,384 symbols, which are about as many bytes of text; so nobody waits longer.
-pub const GATHER_MAX: usize = 64 * 1024;
+/// Bytes that are buffered before a body gets a stream of its own. zlib outputs its first block
+/// after 16,384 symbols, about as many bytes of text; so buffering adds little delay.
+pub const BUFFERED_MAX: usize = 64 * 1024;
 
-/// The most that a body of so many bytes becomes, with so many flushes between, whatever is in
-/// it: what cannot be made smaller is stored, with a head for each block.
+/// Returns the largest coded length of a body of `body_length` bytes with `flushes` flushes,
+/// whatever its content: incompressible data is stored, with a header for each block.
 #[must_use]
 pub const fn coded_length_max(body_length: usize, flushes: usize) -> usize {
-    // Heads, sums and ends of a format: at most 18 bytes. A stored block has 5 bytes in front
-    // of at least 4 KiB; a flush or a change of level ends a block and adds another one.
+    // Headers, checksums and trailers of a format: at most 18 bytes. A stored block has 5 bytes
+    // before at least 4 KiB; a flush or a change of level ends a block and adds another one.
     64 + body_length + body_length / 512 + 32 * flushes
 }
 
-/// Codes one body. When it is dropped its parts go back to their pool, wherever it was.
+/// Encoder of one body. When dropped, its parts return to their pool, at any point of the body.
 pub struct Encoder {
     pool: Pool,
     coding: Coding,
@@ -27,78 +27,74 @@ pub struct Encoder {
 }
 
 enum Phase {
-    /// All that has come.
-    Gathering(Vec<u8>),
+    /// Buffering; the input so far.
+    Buffering(Vec<u8>),
     Streaming {
         stream: Stream,
-        /// Something has come since the last flush.
-        is_dirty: bool,
+        /// True if there was input since the last flush.
+        is_unflushed: bool,
     },
-    /// It has been finished, or has given up.
+    /// Finished or failed.
     Ended,
 }
 
 impl Encoder {
-    /// With a pool of its own: for a single body. [`Pool::encoder`] is for many.
+    /// Creates an encoder with a pool of its own: for a single body. [`Pool::encoder`] is for many.
     #[must_use]
     pub fn new(coding: Coding, level: Level) -> Self {
         Pool::new().encoder(coding, level)
     }
 
     pub(crate) const fn begin(pool: Pool, coding: Coding, level: Level, buffer: Vec<u8>) -> Self {
-        Self { pool, coding, level, phase: Phase::Gathering(buffer) }
+        Self { pool, coding, level, phase: Phase::Buffering(buffer) }
     }
 
-    /// Takes a part of the body; what is coded of it so far goes behind `out`.
+    /// Encodes a part of the body; appends the output so far to `out`.
     ///
     /// # Errors
-    /// When the codec gives up, or the body has been finished.
+    /// The codec failed, or the body has been finished.
     pub fn write(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), Failed> {
         if input.is_empty() {
             return Ok(());
         }
-        if let Phase::Gathering(buffer) = &mut self.phase
-            && buffer.len() + input.len() <= GATHER_MAX
+        if let Phase::Buffering(buffer) = &mut self.phase
+            && buffer.len() + input.len() <= BUFFERED_MAX
         {
-            // Vec doubles its room: what comes in many parts is moved a few times at most.
-            buffer.reserve_exact(room(buffer, input.len()));
+            // Vec doubles its capacity: a body in many parts is moved a few times at most.
+            buffer.reserve_exact(growth(buffer, input.len()));
             buffer.extend_from_slice(input);
             return Ok(());
         }
-        let written = self.stream(out).and_then(|(stream, is_dirty)| {
-            *is_dirty = true;
+        let written = self.stream(out).and_then(|(stream, is_unflushed)| {
+            *is_unflushed = true;
             stream.write(input, out)
         });
         self.or_end(written)
     }
 
-    /// Gives out everything that has come: its receiver can decode it before more follows. It is
-    /// for a body whose sender pauses; nothing of it is given out by itself before 64 KiB of it
-    /// have come, or it ends.
+    /// Outputs everything written so far: the receiver can decode it before more follows. For a
+    /// body whose sender pauses; otherwise there is no output before 64 KiB of input, or its end.
     ///
     /// # Errors
-    /// As [`Encoder::write`].
+    /// The same as of [`Encoder::write`].
     pub fn flush(&mut self, out: &mut Vec<u8>) -> Result<(), Failed> {
-        if matches!(&self.phase, Phase::Gathering(buffer) if buffer.is_empty()) {
+        if matches!(&self.phase, Phase::Buffering(buffer) if buffer.is_empty()) {
             return Ok(());
         }
-        let flushed =
-            self.stream(out).and_then(
-                |(stream, is_dirty)| {
-                    if mem::take(is_dirty) { stream.flush(out) } else { Ok(()) }
-                },
-            );
+        let flushed = self.stream(out).and_then(|(stream, is_unflushed)| {
+            if mem::take(is_unflushed) { stream.flush(out) } else { Ok(()) }
+        });
         self.or_end(flushed)
     }
 
-    /// Ends the body: what has been given out is whole then. An empty body is one, too, and has
-    /// some bytes in every coding.
+    /// Ends the body: the output is complete then. An empty body has some bytes of output in every
+    /// coding.
     ///
     /// # Errors
-    /// As [`Encoder::write`].
+    /// The same as of [`Encoder::write`].
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), Failed> {
         match mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::Gathering(buffer) => {
+            Phase::Buffering(buffer) => {
                 let coded = self.pool.code(self.coding, self.level, &buffer, out);
                 self.pool.keep_buffer(buffer);
                 coded
@@ -112,14 +108,14 @@ impl Encoder {
         }
     }
 
-    /// Changes the level from here on. A body that is still gathered takes any; of streams only
-    /// gzip and deflate can, the others keep theirs. Says which level it has now.
+    /// Changes the level from here on, and returns the level in effect. A buffered body takes any
+    /// level; of streams only gzip and deflate can change, others keep theirs.
     ///
     /// # Errors
-    /// As [`Encoder::write`].
+    /// The same as of [`Encoder::write`].
     pub fn set_level(&mut self, level: Level, out: &mut Vec<u8>) -> Result<Level, Failed> {
         let changed = match &mut self.phase {
-            Phase::Gathering(_) => Ok(true),
+            Phase::Buffering(_) => Ok(true),
             Phase::Streaming { stream: Stream::Deflate(stream), .. } => {
                 stream.set_level(level, out).map(|()| true)
             }
@@ -132,46 +128,47 @@ impl Encoder {
         Ok(self.level)
     }
 
-    /// Which coding it is.
+    /// Returns the coding.
     #[must_use]
     pub const fn coding(&self) -> Coding {
         self.coding
     }
 
-    /// Which level it has.
+    /// Returns the level.
     #[must_use]
     pub const fn level(&self) -> Level {
         self.level
     }
 
-    /// What it holds now: at most [`memory_bytes`](crate::memory_bytes) of its coding and level.
+    /// Returns the memory held now: at most [`memory_bytes`](crate::memory_bytes) of its coding and
+    /// level.
     #[must_use]
     pub fn memory_bytes(&self) -> Bytes {
         match &self.phase {
-            Phase::Gathering(buffer) => Bytes(buffer.capacity() as u64),
+            Phase::Buffering(buffer) => Bytes(buffer.capacity() as u64),
             Phase::Streaming { .. } => memory::memory_bytes(self.coding, self.level),
             Phase::Ended => Bytes::ZERO,
         }
     }
 
-    /// The stream, which begins with what has been gathered.
+    /// Returns the stream; creates it from the buffered input if there is none.
     fn stream(&mut self, out: &mut Vec<u8>) -> Result<(&mut Stream, &mut bool), Failed> {
-        if let Phase::Gathering(buffer) = &mut self.phase {
+        if let Phase::Buffering(buffer) = &mut self.phase {
             let buffer = mem::take(buffer);
             let mut stream = self.pool.stream(self.coding, self.level)?;
             stream.write(&buffer, out)?;
             self.pool.keep_buffer(buffer);
-            self.phase = Phase::Streaming { stream, is_dirty: true };
+            self.phase = Phase::Streaming { stream, is_unflushed: true };
         }
         match &mut self.phase {
-            Phase::Streaming { stream, is_dirty } => Ok((stream, is_dirty)),
-            Phase::Gathering(_) | Phase::Ended => {
+            Phase::Streaming { stream, is_unflushed } => Ok((stream, is_unflushed)),
+            Phase::Buffering(_) | Phase::Ended => {
                 Err(Failed { coding: self.coding, reason: ENDED })
             }
         }
     }
 
-    /// A codec that has given up is not asked again.
+    /// Marks the body as ended if the codec failed.
     fn or_end(&mut self, result: Result<(), Failed>) -> Result<(), Failed> {
         result.inspect_err(|_| self.phase = Phase::Ended)
     }
@@ -183,20 +180,20 @@ impl Encoder {
 
 const ENDED: &str = "the body has ended";
 
-/// What a buffer has to grow by to take `length` more: twice what it has, but never beyond the
-/// most that is gathered.
-fn room(buffer: &Vec<u8>, length: usize) -> usize {
+/// Returns the capacity to reserve for `length` more bytes: twice the present one, at most the
+/// buffering limit.
+fn growth(buffer: &Vec<u8>, length: usize) -> usize {
     let needed = buffer.len() + length;
     if needed <= buffer.capacity() {
         return 0;
     }
-    needed.max(2 * buffer.capacity()).min(GATHER_MAX) - buffer.len()
+    needed.max(2 * buffer.capacity()).min(BUFFERED_MAX) - buffer.len()
 }
 
 impl Drop for Encoder {
     fn drop(&mut self) {
         match mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::Gathering(buffer) => self.pool.keep_buffer(buffer),
+            Phase::Buffering(buffer) => self.pool.keep_buffer(buffer),
             Phase::Streaming { stream, .. } => self.pool.keep_stream(stream),
             Phase::Ended => {}
         }
@@ -206,7 +203,7 @@ impl Drop for Encoder {
 impl fmt::Debug for Encoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let phase = match &self.phase {
-            Phase::Gathering(_) => "gathering",
+            Phase::Buffering(_) => "gathering",
             Phase::Streaming { .. } => "streaming",
             Phase::Ended => "ended",
         };
@@ -218,7 +215,7 @@ impl fmt::Debug for Encoder {
     }
 }
 
-/// A codec in the middle of a body.
+/// Codec state of a streamed body.
 pub(crate) enum Stream {
     Deflate(deflate::Stream),
     Brotli(brotli::Stream),
@@ -234,7 +231,7 @@ impl Stream {
         })
     }
 
-    /// Whether it can begin a body of this coding.
+    /// Returns true if the stream can be reused for a body of this coding.
     pub(crate) fn fits(&self, coding: Coding) -> bool {
         match self {
             Self::Deflate(_) => matches!(coding, Coding::Deflate | Coding::Gzip),
@@ -243,18 +240,18 @@ impl Stream {
         }
     }
 
-    pub(crate) fn begin(&mut self, coding: Coding, level: Level) -> Result<(), Failed> {
+    pub(crate) fn restart(&mut self, coding: Coding, level: Level) -> Result<(), Failed> {
         match self {
-            Self::Deflate(stream) => stream.begin(coding, level),
+            Self::Deflate(stream) => stream.restart(coding, level),
             Self::Brotli(stream) => {
                 *stream = brotli::Stream::new(level, None);
                 Ok(())
             }
-            Self::Zstd(stream) => stream.begin(level),
+            Self::Zstd(stream) => stream.restart(level),
         }
     }
 
-    /// What it has while it waits, or 0 if it is not worth keeping.
+    /// Returns the memory of an idle stream, or 0 if it is not worth keeping.
     pub(crate) fn idle_bytes(&self) -> usize {
         match self {
             Self::Deflate(_) => memory::DEFLATE,

@@ -1,20 +1,20 @@
-//! How hard to try, by how fast the link takes what comes out and how busy the node is.
+//! Choice of the coding level by the rate of the link and the load of the node.
 //!
-//! While a link is slower than the encoder, the processor waits for it: then a higher level is
-//! paid with time that nobody else wants, and the body arrives sooner because there is less of it.
-//! On a fast link, or when others want the processor, it is the other way round.
+//! While a link is slower than the encoder, the processor waits for it: a higher level then uses
+//! idle time, and the body arrives sooner because it is smaller. On a fast link, or when others
+//! need the processor, a lower level is better.
 //!
-//! The highest level is chosen that still gives out twice what the link takes, with the part of
-//! the processor that is free, and that a node as busy as this allows. Asking again every 64 KiB
-//! is early enough: what a level costs shows in how busy the node is.
+//! The highest level is chosen whose output rate, with the free share of the processor, is still
+//! twice that of the link, and that the node's load allows. Choosing again every 64 KiB is early
+//! enough: the cost of a level shows in the load.
 
 use crate::{Coding, Level};
 
-/// How much faster than its link an encoder has to be: links get faster from one moment to the
-/// next, and what has not been coded by then is missing.
-const AHEAD: u128 = 2;
-/// The highest level while less than so many thousandths of the processor are in use. Whoever
-/// codes is not alone: from 90 % on only the fastest level leaves room for the others.
+/// Required ratio of the encoder's output rate to the link's rate: the rate of a link can rise from
+/// one moment to the next.
+const RATE_MARGIN: u128 = 2;
+/// Highest level by processor load in thousandths. From 90 % on only the fastest level leaves time
+/// for other work.
 const BUSY_LEVELS: [(u16, Level); 5] =
     [(500, Level::MAX), (600, level(6)), (700, level(4)), (800, level(3)), (900, level(2))];
 const WHOLE: u16 = 1_000;
@@ -26,37 +26,37 @@ const fn level(number: u8) -> Level {
     }
 }
 
-/// What a stream meets.
+/// Conditions of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Coded bytes that its link took in the last second or so; nothing while that is not known,
-    /// as at the start of a connection.
+    /// Coded bytes that the link has taken in about the last second; `None` while unknown, as at
+    /// the start of a connection.
     pub drained_bytes_per_second: Option<u64>,
-    /// Thousandths of the processor that were in use meanwhile, by everybody.
+    /// Load of the processor in the same time, by all processes, in thousandths.
     pub busy_permille: u16,
 }
 
-/// What an encoder does at one level.
+/// Speed of an encoder at one level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speed {
-    /// Bytes of bodies that it takes in a second of the processor's time.
+    /// Input bytes per second of processor time.
     pub bytes_per_second: u64,
-    /// What goes in for 1,000 bytes that come out.
+    /// Input bytes per 1,000 output bytes.
     pub ratio_permille: u32,
 }
 
 impl Speed {
-    /// Whether it gives out enough for a link, in the time that the others leave.
-    fn keeps_ahead(self, drained: u64, busy_permille: u16) -> bool {
+    /// Returns true if the output rate suffices for a link, in the processor time that is free.
+    fn outruns(self, drained: u64, busy_permille: u16) -> bool {
         let free = u128::from(WHOLE.saturating_sub(busy_permille));
-        // drained × AHEAD ≤ bytes_per_second × free ÷ 1,000 ÷ (ratio ÷ 1,000), without fractions.
-        let wanted = u128::from(drained) * AHEAD * u128::from(self.ratio_permille);
+        // drained × RATE_MARGIN ≤ bytes_per_second × free ÷ 1,000 ÷ (ratio ÷ 1,000), without fractions.
+        let wanted = u128::from(drained) * RATE_MARGIN * u128::from(self.ratio_permille);
         wanted <= u128::from(self.bytes_per_second) * free
     }
 }
 
-/// The level for a stream from here on. `speeds` are those of its coding, [`measured`] here or by
-/// whoever asks.
+/// Returns the level for a stream from here on. `speeds` are those of its coding, from [`measured`]
+/// or the caller's own measurement.
 #[must_use]
 pub fn choose_level(load: Load, speeds: &[Speed; Level::COUNT]) -> Level {
     let Some(drained) = load.drained_bytes_per_second else { return Level::DEFAULT };
@@ -67,13 +67,13 @@ pub fn choose_level(load: Load, speeds: &[Speed; Level::COUNT]) -> Level {
     Level::all()
         .rev()
         .skip_while(|level| *level > limit)
-        .find(|level| speeds[level.index()].keeps_ahead(drained, load.busy_permille))
+        .find(|level| speeds[level.index()].outruns(drained, load.busy_permille))
         .unwrap_or(Level::MIN)
 }
 
-/// What a coding's levels did with 285 KB of JavaScript on one core of an AMD EPYC (Zen 4) that
-/// others used, too (docs/guides/compress.md). Other machines are faster or slower by some factor, which
-/// [`choose_level`]'s margin is for; bodies that are easier to code are faster as well.
+/// Returns the speeds of a coding's levels, measured with 285 KB of JavaScript on one core of a
+/// shared AMD EPYC (Zen 4) (docs/guides/compress.md). Other machines differ by some factor, which
+/// [`choose_level`]'s margin covers; bodies that compress better are faster as well.
 #[must_use]
 pub const fn measured(coding: Coding) -> &'static [Speed; Level::COUNT] {
     match coding {
@@ -83,7 +83,7 @@ pub const fn measured(coding: Coding) -> &'static [Speed; Level::COUNT] {
     }
 }
 
-/// A row of the table: megabytes in a second, and what goes in for 1,000 bytes that come out.
+/// Row of the table: input megabytes per second, and input bytes per 1,000 output bytes.
 const fn speed(megabytes: u64, ratio_permille: u32) -> Speed {
     Speed { bytes_per_second: megabytes * 1_000_000, ratio_permille }
 }
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_slow_link_gets_small_bodies_and_a_fast_one_fast_ones() {
-        // A telephone at 1 Mbit/s, a household at 50 Mbit/s, a rack at 400 Mbit/s and 10 Gbit/s.
+        // Phone at 1 Mbit/s, household at 50 Mbit/s, rack at 400 Mbit/s and 10 Gbit/s.
         let links = [125_000, 6_250_000, 50_000_000, 1_250_000_000];
         let levels = |coding| links.map(|drained| chosen(coding, drained, 0));
         assert_eq!(levels(Coding::Gzip), [9, 7, 1, 1]);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_nobody_knows_gets_the_default() {
+    fn an_unknown_link_gets_the_default_level() {
         let load = Load { drained_bytes_per_second: None, busy_permille: 0 };
         assert_eq!(choose_level(load, measured(Coding::Zstd)), Level::DEFAULT);
         assert_eq!(chosen(Coding::Zstd, 0, 0), 9, "a link that takes nothing has time");

@@ -1,17 +1,17 @@
-//! What encoders take, from measurements of their codecs' allocations (docs/guides/compress.md).
+//! Memory of encoders, from measurements of their codecs' allocations (docs/guides/compress.md).
 
-use crate::{Coding, GATHER_MAX, Level};
+use crate::{BUFFERED_MAX, Coding, Level};
 use units::Bytes;
 
-/// The most that a pool has for bodies that are coded as a whole, once all levels have been used.
+/// Largest memory of a pool for bodies that are coded as a whole, once all levels have been used.
 pub const SHARED_BYTES_MAX: usize = Level::COUNT * WHOLE_DEFLATE + WHOLE_ZSTD;
-/// libdeflate's compressor of one level, and where it writes.
+/// libdeflate's compressor of one level, with its output buffer.
 pub(crate) const WHOLE_DEFLATE: usize = 752 << 10;
-/// A context of zstd for bodies of [`GATHER_MAX`] at most.
+/// zstd context for bodies of at most [`BUFFERED_MAX`].
 pub(crate) const WHOLE_ZSTD: usize = 2_048 << 10;
-/// A stream of zlib-rs, whatever its level: window, hash chains, what is to be written.
+/// Stream of zlib-rs at any level: window, hash chains, pending output.
 pub(crate) const DEFLATE: usize = 384 << 10;
-/// A body in Brotli, by level: window, tables, commands, and the block that is put together.
+/// Body in Brotli, by level: window, tables, commands, and the current block.
 const BROTLI: [usize; Level::COUNT] = [
     4_608 << 10,
     4_608 << 10,
@@ -23,7 +23,7 @@ const BROTLI: [usize; Level::COUNT] = [
     8_192 << 10,
     8_192 << 10,
 ];
-/// A stream of zstd, by level: window, tables, input and output of a block.
+/// Stream of zstd, by level: window, tables, input and output of a block.
 const ZSTD: [usize; Level::COUNT] = [
     1_536 << 10,
     1_792 << 10,
@@ -36,8 +36,8 @@ const ZSTD: [usize; Level::COUNT] = [
     2_816 << 10,
 ];
 
-/// The most that one encoder has at a time, for a body of any length: what was gathered, while it
-/// goes into the codec, and the codec. What its caller has not taken out yet is the caller's.
+/// Returns the largest memory of one encoder, for a body of any length: the buffered input, while
+/// it goes into the codec, and the codec. Output is on the caller's account.
 #[must_use]
 pub fn memory_bytes(coding: Coding, level: Level) -> Bytes {
     let codec = match coding {
@@ -45,7 +45,7 @@ pub fn memory_bytes(coding: Coding, level: Level) -> Bytes {
         Coding::Brotli => BROTLI[level.index()],
         Coding::Zstd => ZSTD[level.index()],
     };
-    Bytes((GATHER_MAX + codec) as u64)
+    Bytes((BUFFERED_MAX + codec) as u64)
 }
 
 #[cfg(test)]

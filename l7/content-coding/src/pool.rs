@@ -1,87 +1,87 @@
-//! Codecs that wait for their next body, so that a response costs no large allocation.
+//! Pool of idle codecs, so that a response costs no large allocation.
 //!
-//! One pool belongs to one thread. What codes whole bodies is there once, at most
-//! [`SHARED_BYTES_MAX`](crate::SHARED_BYTES_MAX); streams come back when their encoder is dropped,
-//! and no more of them stay than [`IDLE_BYTES_MAX`] allows. What is here is on the pool's account,
-//! and what an encoder has is not: without room for what all share a body is coded by a stream.
+//! One pool belongs to one thread. Codecs for whole bodies exist once, with at most
+//! [`SHARED_BYTES_MAX`](crate::SHARED_BYTES_MAX); streams return when their encoder is dropped, up
+//! to [`IDLE_BYTES_MAX`]. Memory in the pool is charged to its account, memory of an encoder is
+//! not. If the account has no memory left for a shared codec, a body is coded by a stream.
 
 use crate::encoder::Stream;
-use crate::{Coding, Encoder, Failed, GATHER_MAX, Level, deflate, zstd};
+use crate::{BUFFERED_MAX, Coding, Encoder, Failed, Level, deflate, zstd};
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 use units::{Account, Bytes, Held};
 
-/// Bytes of streams and of empty buffers that wait: some twenty streams, which a burst of large
-/// responses on one core has under way.
+/// Bytes of idle streams and empty buffers: some twenty streams, as many as a burst of large
+/// responses on one core uses.
 pub const IDLE_BYTES_MAX: usize = 16 << 20;
 
-/// Where encoders come from, and where they leave what the next one can use.
+/// Factory of encoders that reuses the parts of earlier ones.
 #[derive(Clone, Default)]
-pub struct Pool(Rc<RefCell<Shelves>>);
+pub struct Pool(Rc<RefCell<Parts>>);
 
 #[derive(Default)]
-struct Shelves {
+struct Parts {
     deflate: deflate::Whole,
     zstd: zstd::Whole,
     streams: Vec<Stream>,
     buffers: Vec<Vec<u8>>,
     idle_bytes: usize,
-    /// All of it.
+    /// Memory charged to the account.
     held: Held,
 }
 
-impl Shelves {
-    /// Whether there may be so much more.
-    fn take(&mut self, bytes: usize) -> bool {
+impl Parts {
+    /// Charges so many more bytes to the account; returns false if it refuses.
+    fn charge(&mut self, bytes: usize) -> bool {
         self.held.grow(self.held.bytes() + Bytes(bytes as u64))
     }
 
-    /// Whether so much more may wait.
-    fn keep(&mut self, bytes: usize) -> bool {
-        let may = bytes > 0 && self.idle_bytes + bytes <= IDLE_BYTES_MAX && self.take(bytes);
+    /// Charges an idle part; returns false if it must not be kept.
+    fn charge_idle(&mut self, bytes: usize) -> bool {
+        let may = bytes > 0 && self.idle_bytes + bytes <= IDLE_BYTES_MAX && self.charge(bytes);
         self.idle_bytes += if may { bytes } else { 0 };
         may
     }
 
-    /// So much does not wait any more.
-    fn lend(&mut self, bytes: usize) {
+    /// Releases the charge of an idle part that is used again.
+    fn release_idle(&mut self, bytes: usize) {
         self.idle_bytes -= bytes;
         self.held.shrink(self.held.bytes().saturating_sub(Bytes(bytes as u64)));
     }
 }
 
 impl Pool {
-    /// An empty pool.
+    /// Creates an empty pool without an account.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty pool with an account.
+    /// Creates an empty pool with an account.
     #[must_use]
     pub fn paid(account: Rc<dyn Account>) -> Self {
-        let shelves = Shelves { held: Held::new(Some(account)), ..Shelves::default() };
-        Self(Rc::new(RefCell::new(shelves)))
+        let parts = Parts { held: Held::new(Some(account)), ..Parts::default() };
+        Self(Rc::new(RefCell::new(parts)))
     }
 
-    /// An encoder for one body.
+    /// Creates an encoder for one body.
     #[must_use]
     pub fn encoder(&self, coding: Coding, level: Level) -> Encoder {
-        let mut shelves = self.0.borrow_mut();
-        let buffer = shelves.buffers.pop().unwrap_or_default();
-        shelves.lend(buffer.capacity());
-        drop(shelves);
+        let mut parts = self.0.borrow_mut();
+        let buffer = parts.buffers.pop().unwrap_or_default();
+        parts.release_idle(buffer.capacity());
+        drop(parts);
         Encoder::begin(self.clone(), coding, level, buffer)
     }
 
-    /// What waits to be used again.
+    /// Returns the memory of idle parts.
     #[must_use]
     pub fn idle_bytes(&self) -> Bytes {
         Bytes(self.0.borrow().idle_bytes as u64)
     }
 
-    /// Codes a body that is there as a whole.
+    /// Encodes a complete body.
     pub(crate) fn code(
         &self,
         coding: Coding,
@@ -89,14 +89,14 @@ impl Pool {
         body: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), Failed> {
-        let mut shelves = self.0.borrow_mut();
-        let wants = match coding {
-            Coding::Deflate | Coding::Gzip => shelves.deflate.wants(level),
-            Coding::Zstd => shelves.zstd.wants(),
+        let mut parts = self.0.borrow_mut();
+        let needed_bytes = match coding {
+            Coding::Deflate | Coding::Gzip => parts.deflate.needed_bytes(level),
+            Coding::Zstd => parts.zstd.needed_bytes(),
             Coding::Brotli => 0,
         };
-        if wants > 0 && !shelves.take(wants) {
-            drop(shelves);
+        if needed_bytes > 0 && !parts.charge(needed_bytes) {
+            drop(parts);
             let mut stream = self.stream(coding, level)?;
             stream.write(body, out)?;
             stream.finish(out)?;
@@ -104,8 +104,8 @@ impl Pool {
             return Ok(());
         }
         match coding {
-            Coding::Deflate | Coding::Gzip => shelves.deflate.code(coding, level, body, out),
-            Coding::Zstd => shelves.zstd.code(level, body, out),
+            Coding::Deflate | Coding::Gzip => parts.deflate.code(coding, level, body, out),
+            Coding::Zstd => parts.zstd.code(level, body, out),
             Coding::Brotli => {
                 let mut stream = crate::brotli::Stream::new(level, Some(body.len()));
                 stream.write(body, out)?;
@@ -115,43 +115,43 @@ impl Pool {
     }
 
     pub(crate) fn stream(&self, coding: Coding, level: Level) -> Result<Stream, Failed> {
-        let mut shelves = self.0.borrow_mut();
-        let Some(at) = shelves.streams.iter().position(|stream| stream.fits(coding)) else {
-            drop(shelves);
+        let mut parts = self.0.borrow_mut();
+        let Some(at) = parts.streams.iter().position(|stream| stream.fits(coding)) else {
+            drop(parts);
             return Stream::new(coding, level);
         };
-        let mut stream = shelves.streams.swap_remove(at);
-        shelves.lend(stream.idle_bytes());
-        drop(shelves);
-        stream.begin(coding, level)?;
+        let mut stream = parts.streams.swap_remove(at);
+        parts.release_idle(stream.idle_bytes());
+        drop(parts);
+        stream.restart(coding, level)?;
         Ok(stream)
     }
 
-    /// Takes back a stream, at whatever place of its body.
+    /// Takes back a stream, at any point of its body.
     pub(crate) fn keep_stream(&self, stream: Stream) {
-        let mut shelves = self.0.borrow_mut();
-        // Brotli's codec cannot begin again.
-        if shelves.keep(stream.idle_bytes()) {
-            shelves.streams.push(stream);
+        let mut parts = self.0.borrow_mut();
+        // Brotli's codec cannot be reset.
+        if parts.charge_idle(stream.idle_bytes()) {
+            parts.streams.push(stream);
         }
     }
 
     pub(crate) fn keep_buffer(&self, mut buffer: Vec<u8>) {
-        let mut shelves = self.0.borrow_mut();
-        if buffer.capacity() <= GATHER_MAX && shelves.keep(buffer.capacity()) {
+        let mut parts = self.0.borrow_mut();
+        if buffer.capacity() <= BUFFERED_MAX && parts.charge_idle(buffer.capacity()) {
             buffer.clear();
-            shelves.buffers.push(buffer);
+            parts.buffers.push(buffer);
         }
     }
 }
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shelves = self.0.borrow();
+        let parts = self.0.borrow();
         f.debug_struct("Pool")
-            .field("streams", &shelves.streams.len())
-            .field("buffers", &shelves.buffers.len())
-            .field("idle_bytes", &shelves.idle_bytes)
+            .field("streams", &parts.streams.len())
+            .field("buffers", &parts.buffers.len())
+            .field("idle_bytes", &parts.idle_bytes)
             .finish()
     }
 }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_and_what_all_bodies_share_is_on_an_account() {
+    fn idle_and_shared_codecs_are_charged_to_the_account() {
         const ALL: usize = 16 << 20;
         let (pool, left) = pool(ALL);
         let used = || ALL as u64 - left.0.get();
@@ -188,7 +188,7 @@ mod tests {
             assert_eq!(used(), shared as u64 + pool.idle_bytes().0, "{coding}");
         }
         let mut encoder = pool.encoder(Coding::Gzip, Level::new(3).unwrap());
-        encoder.write(&vec![1; 2 * GATHER_MAX], &mut Vec::new()).unwrap();
+        encoder.write(&vec![1; 2 * BUFFERED_MAX], &mut Vec::new()).unwrap();
         let under_way = used();
         drop(encoder);
         assert!(used() > under_way, "a stream waits for the next body");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_bodies_are_coded_and_nothing_is_kept() {
+    fn without_memory_bodies_are_coded_and_nothing_is_kept() {
         for coding in Coding::ALL {
             let (pool, left) = pool(100);
             let coded = code(&pool, coding);

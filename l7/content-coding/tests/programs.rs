@@ -1,4 +1,4 @@
-//! What comes out, read by other people's programs: zlib by Python, gzip, zstd and brotli.
+//! Tests that independent programs can decode the output: zlib by Python, gzip, zstd and brotli.
 
 mod common;
 
@@ -7,7 +7,8 @@ use content_coding::{Coding, Encoder, Level};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// A program that reads a coding from its standard input; `tools/setup.sh --tests` installs them.
+/// Returns a program that decodes a coding from its standard input; `tools/setup.sh --tests`
+/// installs them.
 fn program(coding: Coding) -> Command {
     let (name, arguments): (&str, &[&str]) = match coding {
         Coding::Deflate => (
@@ -19,7 +20,7 @@ fn program(coding: Coding) -> Command {
         ),
         Coding::Gzip => ("gzip", &["-dc"]),
         Coding::Brotli => ("brotli", &["-dc"]),
-        // A window of 8 MiB at most: what RFC 9659 allows.
+        // Window of at most 8 MiB, as RFC 9659 allows.
         Coding::Zstd => ("zstd", &["-dc", "--memory=8MB"]),
     };
     let mut program = Command::new(name);
@@ -27,7 +28,7 @@ fn program(coding: Coding) -> Command {
     program
 }
 
-/// What the program makes of it, and what it complains of.
+/// Returns the program's output and error messages.
 fn read(coding: Coding, coded: &[u8]) -> (Vec<u8>, String) {
     let mut child = program(coding)
         .stdin(Stdio::piped())
@@ -46,10 +47,11 @@ fn read(coding: Coding, coded: &[u8]) -> (Vec<u8>, String) {
 }
 
 #[test]
-fn other_programs_read_what_comes_out() {
+fn other_programs_decode_the_output() {
     for coding in Coding::ALL {
         for level in Level::all() {
-            // Gathered; a stream; a stream with flushes, and another level where it can.
+            // Buffered; streamed; streamed with flushes, and with a change of level where the codec
+            // can.
             let cases = [text(25_000), [text(300_000), noise(70_000)].concat(), text(400_000)];
             for (case, body) in cases.into_iter().enumerate() {
                 let mut encoder = Encoder::new(coding, level);

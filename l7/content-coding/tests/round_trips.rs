@@ -1,13 +1,13 @@
-//! What comes out, read by decoders that are not the encoders' own where there are any.
+//! Round trips through decoders that are independent of the encoders, where there are any.
 
 mod common;
 
 use common::{noise, text};
-use content_coding::{Coding, Encoder, GATHER_MAX, Level, Pool, coded_length_max, memory_bytes};
+use content_coding::{BUFFERED_MAX, Coding, Encoder, Level, Pool, coded_length_max, memory_bytes};
 use l7_testkit::{decoded, readable};
 use proptest::prelude::*;
 
-/// A body in one piece.
+/// Encodes a body in one piece.
 fn coded(coding: Coding, level: Level, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut encoder = Encoder::new(coding, level);
@@ -22,7 +22,7 @@ fn all() -> impl Iterator<Item = (Coding, Level)> {
 
 #[test]
 fn bodies_of_every_size_come_back_at_every_level() {
-    let sizes = [0, 1, 2, 1_000, 25_000, GATHER_MAX, GATHER_MAX + 1, 300_000];
+    let sizes = [0, 1, 2, 1_000, 25_000, BUFFERED_MAX, BUFFERED_MAX + 1, 300_000];
     for (coding, level) in all() {
         for size in sizes {
             for body in [text(size), noise(size)] {
@@ -34,9 +34,9 @@ fn bodies_of_every_size_come_back_at_every_level() {
 }
 
 #[test]
-fn what_cannot_be_made_smaller_grows_by_a_bounded_amount() {
+fn incompressible_bodies_grow_by_a_bounded_amount() {
     for (coding, level) in all() {
-        for size in [0, 1, 100, GATHER_MAX, GATHER_MAX + 1, 1 << 20] {
+        for size in [0, 1, 100, BUFFERED_MAX, BUFFERED_MAX + 1, 1 << 20] {
             let length = coded(coding, level, &noise(size)).len();
             let max = coded_length_max(size, 0);
             assert!(length <= max, "{coding} {level}: {size} became {length}, more than {max}");
@@ -45,7 +45,7 @@ fn what_cannot_be_made_smaller_grows_by_a_bounded_amount() {
 }
 
 #[test]
-fn what_was_flushed_can_be_read_before_more_comes() {
+fn flushed_output_can_be_decoded_before_more_comes() {
     for (coding, level) in all() {
         let pool = Pool::new();
         let mut encoder = pool.encoder(coding, level);
@@ -115,7 +115,7 @@ fn a_pool_gives_a_used_encoder_the_same_output() {
     let pool = Pool::new();
     for (coding, level) in all().chain(all()) {
         for body in [text(20_000), text(200_000)] {
-            // One that was given up in the middle leaves nothing behind.
+            // An encoder dropped in the middle of a body leaves nothing behind.
             let mut dropped = pool.encoder(coding, level);
             dropped.write(&noise(body.len()), &mut Vec::new()).unwrap();
             drop(dropped);
@@ -138,7 +138,7 @@ fn a_pool_gives_a_used_encoder_the_same_output() {
 }
 
 #[test]
-fn what_waits_in_a_pool_is_bounded_and_what_an_encoder_has_is_known() {
+fn idle_memory_is_bounded_and_an_encoders_memory_is_known() {
     let pool = Pool::new();
     for (coding, level) in all() {
         let mut encoders: Vec<_> = (0..60).map(|_| pool.encoder(coding, level)).collect();
@@ -146,9 +146,9 @@ fn what_waits_in_a_pool_is_bounded_and_what_an_encoder_has_is_known() {
         for encoder in encoders.iter_mut().take(30) {
             encoder.write(&part[..1_000], &mut Vec::new()).unwrap();
             let held = encoder.memory_bytes().0;
-            assert!((1_000..=GATHER_MAX as u64).contains(&held), "{coding} {level}: {held}");
+            assert!((1_000..=BUFFERED_MAX as u64).contains(&held), "{coding} {level}: {held}");
         }
-        // Brotli's codec does not wait, so one is enough to see.
+        // Brotli's codec is not kept, so one is enough.
         for encoder in encoders.iter_mut().take(if coding == Coding::Brotli { 1 } else { 30 }) {
             encoder.write(&part, &mut Vec::new()).unwrap();
             assert_eq!(encoder.memory_bytes(), memory_bytes(coding, level));
@@ -159,7 +159,7 @@ fn what_waits_in_a_pool_is_bounded_and_what_an_encoder_has_is_known() {
     assert!(pool.idle_bytes().0 > 0);
 }
 
-/// What is done with a body.
+/// Operation on a body.
 #[derive(Clone, Debug)]
 enum Step {
     Write(usize),
@@ -180,7 +180,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn where_parts_end_and_flushes_come_changes_nothing(
+    fn the_body_is_the_same_wherever_parts_end_and_flushes_come(
         coding in prop::sample::select(Coding::ALL.as_slice()),
         level in 1_u8..=9, steps in steps(), seed in any::<u8>(),
     ) {

@@ -1,30 +1,30 @@
-//! The chunk that is on its way to a listener: its size goes out in front of its data, and what
-//! the kernel does not take of either is sent later.
+//! Chunk in transit to a listener: its size is sent before its data, and the parts that the kernel
+//! does not accept are sent later.
 //!
 //! ```text
-//!  1 f 4 CR LF │ data, 500 bytes │ CR LF
-//!        ▲ sent
+//!   1 f 4 CR LF │ data, 500 bytes │ CR LF
+//!         ▲ sent
 //! ```
 //!
-//! Where the data was cut from does not matter: if a listener skips in the middle of a chunk, the
-//! rest of it has what is next.
+//! The chunk only counts bytes: if a listener skips in the middle of a chunk, the chunk continues
+//! with the data at the new position.
 
 /// Eight digits of a `u32`, and CRLF.
 const BEFORE_LENGTH_MAX: usize = 10;
 
-/// What is written in front of a chunk's data.
+/// Size line of a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Before {
+pub(crate) struct SizeLine {
     bytes: [u8; BEFORE_LENGTH_MAX],
     length: usize,
 }
 
-impl Before {
+impl SizeLine {
     fn of(size: u32) -> Self {
         let mut before = Self::default();
         let digits = (u32::BITS - size.leading_zeros()).div_ceil(4).max(1);
-        for place in (0..digits).rev() {
-            before.push(b"0123456789abcdef"[(size >> (4 * place) & 15) as usize]);
+        for digit in (0..digits).rev() {
+            before.push(b"0123456789abcdef"[(size >> (4 * digit) & 15) as usize]);
         }
         before.push(b'\r');
         before.push(b'\n');
@@ -36,84 +36,85 @@ impl Before {
         self.length += 1;
     }
 
-    /// What is left of it behind so many bytes.
-    fn behind(&self, sent: usize) -> &[u8] {
+    /// Returns the rest after `sent` bytes.
+    fn after(&self, sent: usize) -> &[u8] {
         &self.bytes[sent.min(self.length)..self.length]
     }
 }
 
-/// What is written behind it.
-const AFTER: &[u8] = b"\r\n";
-/// What ends a body of chunks, without trailers.
-pub(crate) const LAST: &[u8] = b"0\r\n\r\n";
+/// Terminator of a chunk's data.
+const DATA_END: &[u8] = b"\r\n";
+/// Last chunk of a body, without trailers.
+pub(crate) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// A body's chunk, or none: at first, and when all of one is sent.
+/// Chunk in transit, or none: at first, and after all of one is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chunk {
-    /// Bytes of its data; 0 is no chunk.
+    /// Bytes of its data; 0 means no chunk.
     size: u32,
-    /// Bytes of all of it that are sent.
+    /// Bytes sent, delimiters included.
     sent: u32,
 }
 
-/// What is to be sent around data.
+/// Delimiters to send with a part of a chunk's data.
 #[derive(Debug)]
-pub(crate) struct Around {
-    before: Before,
+pub(crate) struct Delimiters {
+    before: SizeLine,
     sent: usize,
-    /// Empty while the chunk's data goes on behind this.
+    /// Terminator; empty while more data of the chunk follows.
     pub(crate) after: &'static [u8],
 }
 
-impl Around {
+impl Delimiters {
     pub(crate) fn before(&self) -> &[u8] {
-        self.before.behind(self.sent)
+        self.before.after(self.sent)
     }
 }
 
 impl Chunk {
-    /// Data that has to follow before another chunk can begin; none if one can.
+    /// Returns the data bytes missing from the current chunk, or `None` if another one can begin.
     pub(crate) fn left(self) -> Option<usize> {
-        let before = Before::of(self.size).length;
+        let before = SizeLine::of(self.size).length;
         let data = (self.sent as usize).saturating_sub(before);
         (self.size > 0).then(|| (self.size as usize).saturating_sub(data))
     }
 
-    /// Begins one with as much data, if none is begun. Nothing is no chunk: it would be the last.
+    /// Begins a chunk of `length` data bytes, unless one is in transit. An empty chunk is not
+    /// begun: it would be the last one.
     pub(crate) fn begin(&mut self, length: usize) {
         if self.size == 0 {
             *self = Self { size: u32::try_from(length).unwrap_or(u32::MAX), sent: 0 };
         }
     }
 
-    /// What is sent around so much data, the next of its own.
-    pub(crate) fn around(self, data: usize) -> Around {
-        let before = if self.size > 0 { Before::of(self.size) } else { Before::default() };
+    /// Returns the delimiters to send with the next `data` bytes of the chunk.
+    pub(crate) fn around(self, data: usize) -> Delimiters {
+        let before = if self.size > 0 { SizeLine::of(self.size) } else { SizeLine::default() };
         let sent = self.sent as usize;
         let after_sent = sent.saturating_sub(before.length + self.size as usize);
         let is_end = self.size > 0 && self.left() == Some(data);
-        let after = if is_end { AFTER.get(after_sent..).unwrap_or_default() } else { b"" };
-        Around { before, sent, after }
+        let after = if is_end { DATA_END.get(after_sent..).unwrap_or_default() } else { b"" };
+        Delimiters { before, sent, after }
     }
 
-    /// So many bytes of it, and of what is around its data, are sent; how many of them are data.
+    /// Handles that `bytes` were sent, delimiters included; returns how many of them are data.
     pub(crate) fn sent(&mut self, bytes: usize) -> usize {
         let left = self.left().unwrap_or(0);
-        // No more than a chunk, whose size is a u32, and 12 bytes around it.
+        // At most a chunk, whose size is a u32, and 12 bytes of delimiters.
         self.sent = self.sent.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
         let data = left - self.left().unwrap_or(0);
-        let whole = Before::of(self.size).length + self.size as usize + AFTER.len();
+        let whole = SizeLine::of(self.size).length + self.size as usize + DATA_END.len();
         if self.sent as usize >= whole {
             *self = Self::default();
         }
         data
     }
 
-    /// What ends the body now; none if data is missing.
+    /// Returns the bytes that end the body now, or `None` if data of a chunk is missing.
     pub(crate) fn end(self) -> Option<Vec<u8>> {
         match self.left() {
-            None => Some(LAST.to_vec()),
-            Some(0) => Some([self.around(0).after, LAST].concat()),
+            None => Some(LAST_CHUNK.to_vec()),
+            Some(0) => Some([self.around(0).after, LAST_CHUNK].concat()),
             Some(_) => None,
         }
     }
@@ -122,24 +123,27 @@ impl Chunk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http1::{Asked, AskedBy, Framing, Headers, ResponseDecoder, ResponseEvent, Version};
+    use http1::{
+        Framing, Headers, MethodClass, RequestTraits, ResponseDecoder, ResponseEvent, Version,
+    };
     use proptest::prelude::*;
 
     #[test]
     fn a_size_is_hexadecimal() {
         for size in [1, 9, 10, 15, 16, 255, 256, 4_095, 65_536, u32::MAX] {
-            assert_eq!(Before::of(size).behind(0), format!("{size:x}\r\n").as_bytes());
+            assert_eq!(SizeLine::of(size).after(0), format!("{size:x}\r\n").as_bytes());
         }
     }
 
     fn decode(body: &[u8]) -> Vec<u8> {
         let mut decoder = ResponseDecoder::new();
-        decoder.expect(Asked { method: AskedBy::Other, upgrade: false });
+        decoder.expect(RequestTraits { method: MethodClass::Other, upgrade: false });
         let mut headers = Headers::new();
         headers.add(b"Transfer-Encoding", b"chunked").unwrap();
         let head = http1::ResponseHead::new(Version::Http11, 200, b"OK", headers).unwrap();
         let mut wire = Vec::new();
-        http1::Encoder::response(&head, crate::head::ASKED, Framing::Chunked, &mut wire).unwrap();
+        http1::Encoder::response(&head, crate::head::GET_TRAITS, Framing::Chunked, &mut wire)
+            .unwrap();
         wire.extend_from_slice(body);
         let (mut rest, mut data) = (wire.as_slice(), Vec::new());
         loop {

@@ -1,36 +1,36 @@
-//! Ends whose responses are over, but for some bytes: they are sent, and closed when the client has
-//! seen the end. If bytes came that nobody reads, closing at once would be a reset, and take away
-//! what was sent.
+//! Ends whose responses are over except for some bytes: these are sent, and the end is closed when
+//! the client has read the response. With unread input of the client, an immediate close would be a
+//! reset, and discard bytes already sent.
 
-use crate::limits::{LEAVING_MAX, SAID_LENGTH_MAX};
+use crate::limits::{DEPARTURE_MAX, INPUT_LENGTH_MAX};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
 use tcp_intercept::{Closed, End, Io, Received, State};
 use units::Nanos;
 
-/// One end that leaves.
+/// End with the rest of its response.
 struct Departure {
-    /// Bytes that are left to send.
+    /// Bytes still to send.
     out: Vec<u8>,
-    /// The end of them has been told.
-    is_told: bool,
+    /// True if the sending direction was closed.
+    is_finished: bool,
 }
 
-/// Ends that leave.
+/// Ends with the rest of their responses.
 #[derive(Default)]
 pub(crate) struct Departures {
     ends: BTreeMap<End, Departure>,
-    /// Times until which they may stay, the oldest first.
+    /// Deadlines of the ends, the oldest first.
     due: VecDeque<(Nanos, End)>,
 }
 
 impl Departures {
-    /// Returns true when an end is one of these.
+    /// Returns true if the end is one of these.
     pub(crate) fn has(&self, end: End) -> bool {
         self.ends.contains_key(&end)
     }
 
-    /// Returns the time at which the first one has been there for too long.
+    /// Returns the first deadline.
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
         self.due.front().map(|(at, _)| *at)
     }
@@ -40,16 +40,17 @@ impl Departures {
         self.ends.len() * (size_of::<End>() + size_of::<Departure>())
     }
 
-    /// Takes an end with the last bytes of its response. `buffer` is what is read into.
+    /// Adds an end with the last bytes of its response. `buffer` is scratch space for input, which
+    /// is discarded.
     pub(crate) fn add(&mut self, io: &mut Io<'_>, end: End, out: Vec<u8>, buffer: &mut [u8]) {
-        self.ends.insert(end, Departure { out, is_told: false });
-        self.due.push_back((io.now() + LEAVING_MAX, end));
+        self.ends.insert(end, Departure { out, is_finished: false });
+        self.due.push_back((io.now() + DEPARTURE_MAX, end));
         self.handle_ready(io, end, buffer);
     }
 
-    /// Sends what is left of a response, and waits until its client has seen that it is over.
+    /// Sends the rest of a response, then waits for the client to close.
     pub(crate) fn handle_ready(&mut self, io: &mut Io<'_>, end: End, buffer: &mut [u8]) {
-        let Some(Departure { out, is_told }) = self.ends.get_mut(&end) else { return };
+        let Some(Departure { out, is_finished }) = self.ends.get_mut(&end) else { return };
         if io.state(end) != State::Open {
             return self.close(io, end, Closed::Reset);
         }
@@ -60,20 +61,20 @@ impl Departures {
                 return;
             }
         }
-        if !std::mem::replace(is_told, true) {
+        if !std::mem::replace(is_finished, true) {
             io.finish(end);
         }
-        let mut said = 0;
-        while said <= SAID_LENGTH_MAX {
+        let mut input_length = 0;
+        while input_length <= INPUT_LENGTH_MAX {
             match io.receive(end, buffer) {
-                Received::Bytes(count) => said += count,
+                Received::Bytes(count) => input_length += count,
                 Received::Ended => return self.close(io, end, Closed::Ended),
                 Received::Nothing => return,
             }
         }
     }
 
-    /// Closes those that have been there for too long.
+    /// Closes the ends whose deadline has passed.
     pub(crate) fn handle_timeout(&mut self, io: &mut Io<'_>) {
         let now = io.now();
         while let Some((_, end)) = self.due.pop_front_if(|(at, _)| *at <= now) {
@@ -87,7 +88,7 @@ impl Departures {
     fn close(&mut self, io: &mut Io<'_>, end: End, why: Closed) {
         self.ends.remove(&end);
         io.close(end, why);
-        // Nobody is waited for who has gone.
+        // Deadlines of ends that are gone are dropped.
         while self.due.pop_front_if(|(_, end)| !self.ends.contains_key(end)).is_some() {}
     }
 }

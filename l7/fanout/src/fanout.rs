@@ -1,21 +1,21 @@
-//! All channels of one service: what happens at ends goes to whom they belong, and what channels want
-//! is done with them.
+//! All channels of one service: dispatches events of ends to their owners, and executes the
+//! channels' effects.
 //!
 //! ```text
-//!  end ─ Role ─▶ Listeners ─┐            ┌─▶ Listeners: heads, what there is to send
-//!              ─▶ Stations ─┼─ Effect ──┼─▶ Stations: origins
-//!              ─▶ relays    ┘            ├─▶ relays: what is not shared
-//!              ─▶ Departures             └─▶ Departures: responses that are over
+//!   end ─ Role ─▶ Listeners ─┐           ┌─▶ Listeners: heads, bytes to send
+//!               ─▶ Stations ─┼─ Effect ──┼─▶ Stations: origins
+//!               ─▶ relays    ┘           ├─▶ relays: responses that are not shared
+//!               ─▶ Departures            └─▶ Departures: responses that are over
 //! ```
 
 use crate::departures::Departures;
 use crate::head::{self, Refused};
-use crate::limits::{ORIGIN_PORTION, SENDS_MAX, UNSENT_MAX};
+use crate::limits::{ORIGIN_BURST, SENDS_MAX, UNSENT_MAX};
 use crate::listener::{Listener, StationId, Waiting};
 use crate::listeners::Listeners;
-use crate::relay::{After, Relay};
+use crate::relay::{Outcome, Relay};
 use crate::settings::{Join, Key, Settings, Source};
-use crate::station::{Heard, Name, Named, Origin};
+use crate::station::{Input, KeySource, Name, Origin};
 use crate::stations::{Numbers, Stations};
 use crate::stats::FanoutStats;
 use http1::{Framing, RequestHead, ResponseHead, Version};
@@ -37,30 +37,30 @@ enum Role {
 /// All channels of one service.
 pub struct Fanout {
     settings: Settings,
-    /// Owners of ends, those that leave aside.
+    /// Owners of ends, except those in `departures`.
     roles: BTreeMap<End, Role>,
     stations: Stations,
     listeners: Listeners,
     relays: BTreeMap<u64, Relay>,
     departures: Departures,
     numbers: Numbers,
-    /// Room for what is read.
+    /// Buffer for reads.
     buffer: Box<[u8]>,
-    /// Room for a part of a body, without its chunks.
+    /// Buffer for a part of a body without its chunk framing.
     body: Vec<u8>,
     stats: FanoutStats,
 }
 
-/// Bytes of one read: as much as a listener is sent at once.
+/// Bytes of one read: as many as one send to a listener has.
 const READ_LENGTH: usize = 64 * 1024;
 
-const _: () = assert!(READ_LENGTH <= ORIGIN_PORTION);
+const _: () = assert!(READ_LENGTH <= ORIGIN_BURST);
 
-/// Sends of one listener before others have their turn: a burst goes at once.
-const ROUNDS_MAX: usize = 4;
+/// Sends to one listener before others are served: a burst is sent at once.
+const SENDS_PER_TURN: usize = 4;
 
 impl Fanout {
-    /// Returns one without channels, and without anybody who pays for what they keep.
+    /// Creates a fan-out without channels, and without an account for their memory.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -77,17 +77,17 @@ impl Fanout {
         }
     }
 
-    /// Has an account pay for what channels keep: they keep no more than it has room for, and who
-    /// asks for one more is refused.
+    /// Sets the account that channels' payload is charged to: requests beyond its limit are
+    /// refused.
     #[must_use]
     pub fn paid(mut self, account: Rc<dyn Account>) -> Self {
         self.stations.set_account(account);
         self
     }
 
-    /// Handles a request for a stream, whose end is looked after here from now on. It joins the
-    /// channel, opens it as the first, goes to its server alone if what it asks for cannot be shared,
-    /// or is refused if there is no room.
+    /// Handles a request for a stream and takes over its end: joins the channel, opens it for the
+    /// first listener, relays the request if it cannot be shared, or refuses it if a limit is
+    /// reached.
     pub fn join(&mut self, io: &mut Io<'_>, end: End, join: Join) {
         if io.state(end) != State::Open {
             return io.close(end, Closed::Reset);
@@ -95,17 +95,17 @@ impl Fanout {
         let Join { key, client, server, request, received } = join;
         let ask = Ask::new(&request);
         let waiting = Box::new(Waiting { client, server, request, received });
-        let Ok(ask) = ask else { return self.go_alone(io, end, *waiting) };
+        let Ok(ask) = ask else { return self.relay_request(io, end, *waiting) };
         let key = match key {
-            Key(Some(bytes)) => Named::Module(bytes),
-            Key(None) => Named::Request(Box::new(ask.key().clone())),
+            Key(Some(bytes)) => KeySource::Module(bytes),
+            Key(None) => KeySource::Request(Box::new(ask.key().clone())),
         };
         let version = waiting.request.version();
         let name = Name { server, key };
-        let has_room = self.listeners.may_wait(&waiting);
+        let fits = self.listeners.may_wait(&waiting);
         let (stations, numbers) = (&mut self.stations, &mut self.numbers);
         let station_id =
-            has_room.then(|| stations.find_or_open(&name, &ask, client, numbers)).flatten();
+            fits.then(|| stations.find_or_open(&name, &ask, client, numbers)).flatten();
         let Some(station_id) = station_id else {
             return self.refuse(io, end, Refused::Busy, version);
         };
@@ -120,16 +120,16 @@ impl Fanout {
         self.stats.joined += 1;
         self.listeners.insert(id, Listener::new(end, station_id, waiting));
         self.roles.insert(end, Role::Listener(id));
-        self.settle(io, station_id);
+        self.update(io, station_id);
     }
 
-    /// Returns true when an end is looked after here.
+    /// Returns true if the end belongs to this fan-out.
     #[must_use]
     pub fn owns(&self, end: End) -> bool {
         self.roles.contains_key(&end) || self.departures.has(end)
     }
 
-    /// Does what can be done at an end that is owned here.
+    /// Handles events of an end that belongs to this fan-out.
     pub fn ready(&mut self, io: &mut Io<'_>, end: End) {
         match self.roles.get(&end) {
             Some(&Role::Listener(id)) => self.listener_ready(io, end, id),
@@ -139,7 +139,8 @@ impl Fanout {
         }
     }
 
-    /// Returns the time at which it wants to work, at the earliest; the past is at once.
+    /// Returns the earliest time at which [`Fanout::work`] has to be called; a time in the past
+    /// means at once.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
         if self.listeners.has_queued() {
@@ -149,19 +150,19 @@ impl Fanout {
         timers.into_iter().flatten().min()
     }
 
-    /// Does a portion of what is due.
+    /// Does a portion of the work that is due.
     pub fn work(&mut self, io: &mut Io<'_>) {
         if let Some(id) = self.stations.due(io.now()) {
-            self.time(io, id);
+            self.handle_channel_timeout(io, id);
         }
         self.departures.handle_timeout(io);
         for _ in 0..SENDS_MAX {
             let Some(id) = self.listeners.pop() else { break };
-            self.serve(io, id);
+            self.send_to(io, id);
         }
     }
 
-    /// Returns what has happened, and what there is.
+    /// Returns the statistics.
     #[must_use]
     pub fn stats(&self) -> FanoutStats {
         let mut stats = self.stats;
@@ -184,8 +185,8 @@ impl Fanout {
         stats
     }
 
-    /// Does what a channel's time has come for.
-    fn time(&mut self, io: &mut Io<'_>, id: StationId) {
+    /// Handles a channel's timeout.
+    fn handle_channel_timeout(&mut self, io: &mut Io<'_>, id: StationId) {
         let now = io.now();
         let Some(station) = self.stations.get_mut(id) else { return };
         if station.channel.poll_timeout().is_some_and(|at| at <= now) {
@@ -193,13 +194,13 @@ impl Fanout {
         }
         let origin = station.origin.as_ref();
         if origin.is_some_and(|origin| origin.is_due(now)) {
-            self.hear(io, id);
+            self.read_origin(io, id);
         }
-        self.settle(io, id);
+        self.update(io, id);
     }
 
-    /// Asks a server for one client alone.
-    fn go_alone(&mut self, io: &mut Io<'_>, end: End, waiting: Waiting) {
+    /// Relays a client's request to its server on a connection of its own.
+    fn relay_request(&mut self, io: &mut Io<'_>, end: End, waiting: Waiting) {
         let Waiting { client, server, request, received } = waiting;
         let mut up = head::last_request(&request);
         if head::has_more(&request) {
@@ -224,26 +225,26 @@ impl Fanout {
 
     fn advance(&mut self, io: &mut Io<'_>, number: u64) {
         let Some(relay) = self.relays.get_mut(&number) else { return };
-        let after = relay.advance(io);
-        if after == After::Waits {
+        let outcome = relay.advance(io);
+        if outcome == Outcome::Blocked {
             return;
         }
         let Some(relay) = self.relays.remove(&number) else { return };
         self.roles.remove(&relay.upstream);
         self.roles.remove(&relay.downstream);
-        if after == After::Unreachable {
+        if outcome == Outcome::Unreachable {
             let out = head::refusal(Refused::Unreachable, relay.version);
-            self.leave(io, relay.downstream, out);
+            self.depart(io, relay.downstream, out);
         }
     }
 
     fn refuse(&mut self, io: &mut Io<'_>, end: End, why: Refused, version: Version) {
         self.stats.refused += 1;
-        self.leave(io, end, head::refusal(why, version));
+        self.depart(io, end, head::refusal(why, version));
     }
 
-    /// Ends a response, but for these bytes.
-    fn leave(&mut self, io: &mut Io<'_>, end: End, out: Vec<u8>) {
+    /// Ends a response after these bytes.
+    fn depart(&mut self, io: &mut Io<'_>, end: End, out: Vec<u8>) {
         self.departures.add(io, end, out, &mut self.buffer);
     }
 
@@ -252,7 +253,7 @@ impl Fanout {
         io.close(end, why);
     }
 
-    /// Returns the address that an origin sees, if it is not the node's.
+    /// Returns the source address of connections to origins, unless it is the node's.
     const fn from(&self, client: SocketAddr) -> Option<SocketAddr> {
         match self.settings.source {
             Source::Client => Some(client),
@@ -264,37 +265,38 @@ impl Fanout {
         let Some(listener) = self.listeners.get_mut(id) else { return };
         let station = listener.station();
         if io.state(end) != State::Open {
-            self.lose(io, id);
-            return self.settle(io, station);
+            self.drop_listener(io, id);
+            return self.update(io, station);
         }
-        // Nobody wants to hear it; who has said all that it wants may still listen.
+        // Further input of a client is discarded; a client that has closed its sending direction
+        // may still listen.
         while let Received::Bytes(count) = io.receive(end, &mut self.buffer) {
-            if !listener.handle_said(count) {
-                self.lose(io, id);
-                return self.settle(io, station);
+            if !listener.count_input(count) {
+                self.drop_listener(io, id);
+                return self.update(io, station);
             }
         }
-        self.serve(io, id);
+        self.send_to(io, id);
     }
 
-    /// Sends a listener what there is for it.
-    fn serve(&mut self, io: &mut Io<'_>, id: ListenerId) {
+    /// Sends a listener the bytes available for it.
+    fn send_to(&mut self, io: &mut Io<'_>, id: ListenerId) {
         let Some(listener) = self.listeners.get_mut(id) else { return };
         let station_id = listener.station();
         let Some(station) = self.stations.get_mut(station_id) else { return };
         let now = io.now();
-        let mut goes_on = true;
-        for _ in 0..ROUNDS_MAX {
+        let mut may_continue = true;
+        for _ in 0..SENDS_PER_TURN {
             let sent = listener.send(io, &station.channel, id);
             station.channel.handle_taken(now, id, sent.data);
-            goes_on = sent.goes_on;
-            if !goes_on {
+            may_continue = sent.may_continue;
+            if !may_continue {
                 break;
             }
         }
-        station.let_go();
-        self.settle(io, station_id);
-        if goes_on {
+        station.resume();
+        self.update(io, station_id);
+        if may_continue {
             self.listeners.enqueue(id);
         }
     }
@@ -311,16 +313,16 @@ impl Fanout {
                 origin.ask(io);
                 origin.is_readable = true;
                 if origin.is_due(now) {
-                    self.hear(io, id);
+                    self.read_origin(io, id);
                 }
             }
-            State::Unreachable => self.lose_origin(io, id, Failure::Connect),
-            State::Failed | State::Gone => self.lose_origin(io, id, Failure::Reset),
+            State::Unreachable => self.fail_origin(io, id, Failure::Connect),
+            State::Failed | State::Gone => self.fail_origin(io, id, Failure::Reset),
         }
-        self.settle(io, id);
+        self.update(io, id);
     }
 
-    fn lose_origin(&mut self, io: &mut Io<'_>, id: StationId, failure: Failure) {
+    fn fail_origin(&mut self, io: &mut Io<'_>, id: StationId, failure: Failure) {
         let Some(station) = self.stations.get_mut(id) else { return };
         let Some(origin) = station.origin.take() else { return };
         self.stats.origin_failures += 1;
@@ -328,13 +330,13 @@ impl Fanout {
         self.close(io, origin.end, Closed::Reset);
     }
 
-    /// Reads what has come from an origin, a portion of it at most.
-    fn hear(&mut self, io: &mut Io<'_>, id: StationId) {
+    /// Reads from an origin, at most a portion.
+    fn read_origin(&mut self, io: &mut Io<'_>, id: StationId) {
         let now = io.now();
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut body = std::mem::take(&mut self.body);
         let mut length = 0;
-        while let Some(station) = self.stations.get_mut(id).filter(|_| length < ORIGIN_PORTION) {
+        while let Some(station) = self.stations.get_mut(id).filter(|_| length < ORIGIN_BURST) {
             if !station.may_read(now) {
                 break;
             }
@@ -351,48 +353,49 @@ impl Fanout {
                     if self.stations.get_mut(id).is_some_and(|station| station.is_whole()) {
                         self.end_origin(io, id);
                     } else {
-                        self.lose_origin(io, id, Failure::Reset);
+                        self.fail_origin(io, id, Failure::Reset);
                     }
                     break;
                 }
                 Received::Nothing => {
                     origin.is_readable = false;
                     if length > 0 {
-                        origin.gather(now, length);
+                        origin.batch(now, length);
                     }
                     break;
                 }
             }
         }
-        // What is left after a portion is due: its time has not changed.
+        // The rest after a portion remains due: its time has not changed.
         (self.buffer, self.body) = (buffer, body);
     }
 
-    /// Gives a channel bytes of its origin; returns true when more of them can be taken.
+    /// Passes bytes of an origin to its channel; returns true if more can be handled.
     fn take(&mut self, io: &mut Io<'_>, id: StationId, bytes: &[u8], body: &mut Vec<u8>) -> bool {
         let now = io.now();
         let Some(station) = self.stations.get_mut(id) else { return false };
-        let mut heard = station.receive(now, bytes, body);
-        while let Ok(Heard::Head { left }) = heard {
-            // Who asks alone takes the connection, and all that was read of it.
-            self.settle(io, id);
+        let mut result = station.receive(now, bytes, body);
+        while let Ok(Input::Head { left }) = result {
+            // A listener for which the response is not shared takes the connection, with all bytes
+            // read from it.
+            self.update(io, id);
             let Some(station) = self.stations.get_mut(id) else { return false };
             if station.origin.is_none() {
                 return false;
             }
-            station.forget_raw();
+            station.drop_raw();
             let rest = bytes.get(bytes.len().saturating_sub(left)..).unwrap_or_default();
-            heard = station.decode(now, rest, body);
+            result = station.decode(now, rest, body);
         }
-        match heard {
-            Ok(Heard::Taken) => true,
-            Ok(Heard::Head { .. }) => false,
-            Ok(Heard::End) => {
+        match result {
+            Ok(Input::Consumed) => true,
+            Ok(Input::Head { .. }) => false,
+            Ok(Input::End) => {
                 self.end_origin(io, id);
                 false
             }
             Err(_) => {
-                self.lose_origin(io, id, Failure::Reset);
+                self.fail_origin(io, id, Failure::Reset);
                 false
             }
         }
@@ -406,15 +409,14 @@ impl Fanout {
         self.close(io, origin.end, Closed::Ended);
     }
 
-    /// Does what a channel wants done, notes when it wants to be asked again, and forgets it when
-    /// nobody is left.
-    fn settle(&mut self, io: &mut Io<'_>, id: StationId) {
+    /// Executes a channel's effects, updates its timer, and drops it when no listener is left.
+    fn update(&mut self, io: &mut Io<'_>, id: StationId) {
         loop {
             let Some(station) = self.stations.get_mut(id) else { return };
             let Some(effect) = station.channel.poll_effect() else { break };
             self.act(io, id, effect);
         }
-        if let Some(station) = self.stations.settle(id) {
+        if let Some(station) = self.stations.update(id) {
             self.stats.add(station.channel.counters());
             if let Some(origin) = station.origin {
                 self.close(io, origin.end, Closed::Ended);
@@ -430,7 +432,7 @@ impl Fanout {
             Effect::Ready { to } => self.listeners.enqueue(to),
             Effect::End { to, ending } => self.end(io, to, ending),
             Effect::Pass { to, connection, .. } => self.pass(io, id, to, connection),
-            Effect::Alone { to, .. } => self.alone(io, to),
+            Effect::Alone { to, .. } => self.relay_listener(io, to),
         }
     }
 
@@ -460,27 +462,27 @@ impl Fanout {
         }
     }
 
-    /// Begins a listener's response.
+    /// Starts a listener's response.
     fn answer(&mut self, io: &mut Io<'_>, to: ListenerId, head: &ResponseHead, body: Framing) {
         let Some(listener) = self.listeners.get(to) else { return };
         io.limit_unsent(listener.end(), UNSENT_MAX);
         if !self.listeners.answer(to, head, body) {
-            self.lose(io, to);
+            self.drop_listener(io, to);
         }
     }
 
-    /// Ends a listener's response. The channel has forgotten it.
+    /// Ends a listener's response. The channel has dropped the listener.
     fn end(&mut self, io: &mut Io<'_>, to: ListenerId, ending: Ending) {
         let Some(listener) = self.remove(to) else { return };
         let end = listener.end();
         match listener.end_of_body().filter(|_| ending.is_clean()) {
-            Some(out) => self.leave(io, end, out),
+            Some(out) => self.depart(io, end, out),
             None => self.close(io, end, Closed::Reset),
         }
     }
 
     /// Removes a listener whose end is gone.
-    fn lose(&mut self, io: &mut Io<'_>, id: ListenerId) {
+    fn drop_listener(&mut self, io: &mut Io<'_>, id: ListenerId) {
         let Some(listener) = self.remove(id) else { return };
         self.close(io, listener.end(), Closed::Reset);
         if let Some(station) = self.stations.get_mut(listener.station()) {
@@ -497,31 +499,31 @@ impl Fanout {
         Some(listener)
     }
 
-    /// Gives an answer that is not shared to the listener that it was asked for.
+    /// Hands a response that is not shared to the listener for which it was requested.
     fn pass(&mut self, io: &mut Io<'_>, id: StationId, to: ListenerId, connection: Connection) {
         let Some(station) = self.stations.get_mut(id) else { return };
         let origin = station.origin.take_if(|it| it.connection == connection);
-        let Some(origin) = origin else { return self.alone(io, to) };
+        let Some(origin) = origin else { return self.relay_listener(io, to) };
         let version = self.listeners.get(to).map(Listener::version);
         let Some(version) = version.filter(|&version| origin.fits(version)) else {
             self.close(io, origin.end, Closed::Ended);
-            return self.alone(io, to);
+            return self.relay_listener(io, to);
         };
         let Some(listener) = self.remove(to) else { return };
         self.stats.alone += 1;
-        let (upstream, down) = origin.give_away();
+        let (upstream, down) = origin.into_parts();
         self.relay(
             io,
             Relay { downstream: listener.end(), upstream, version, up: Vec::new(), down },
         );
     }
 
-    /// Has another listener ask for itself.
-    fn alone(&mut self, io: &mut Io<'_>, to: ListenerId) {
+    /// Makes a listener's request go to the origin on a connection of its own.
+    fn relay_listener(&mut self, io: &mut Io<'_>, to: ListenerId) {
         let Some(listener) = self.remove(to) else { return };
         let end = listener.end();
         match listener.into_waiting() {
-            Some(waiting) => self.go_alone(io, end, *waiting),
+            Some(waiting) => self.relay_request(io, end, *waiting),
             None => self.close(io, end, Closed::Reset),
         }
     }

@@ -1,13 +1,16 @@
-//! Heads as they go out.
+//! Heads that this crate writes.
 
 use crate::limits::RETRY_AFTER_SECONDS;
-use http1::{Asked, AskedBy, Body, EncodeError, Encoder, Framing, Headers, RequestHead};
+use http1::{
+    Body, EncodeError, Encoder, Framing, Headers, MethodClass, RequestHead, RequestTraits,
+};
 use http1::{ResponseHead, Version};
 
-/// Every request that comes here is GET, and switches nothing.
-pub(crate) const ASKED: Asked = Asked { method: AskedBy::Other, upgrade: false };
+/// Traits of every request handled here: GET, without an upgrade.
+pub(crate) const GET_TRAITS: RequestTraits =
+    RequestTraits { method: MethodClass::Other, upgrade: false };
 
-/// A request as it goes to an origin. Its framing fields are those that it came with.
+/// Encodes a request to an origin, with its framing fields unchanged.
 pub(crate) fn request(head: &RequestHead) -> Vec<u8> {
     let mut out = Vec::new();
     for part in [head.method(), b" ", head.target(), b" ", head.version().as_bytes(), b"\r\n"] {
@@ -18,26 +21,27 @@ pub(crate) fn request(head: &RequestHead) -> Vec<u8> {
     out
 }
 
-/// A request that is its connection's last, so that no other one passes behind it unseen. One that
-/// asks for another protocol stays as it is: it has the connection to itself.
+/// Encodes a request as the last of its connection, so that no other one can follow unseen. A
+/// request to switch protocols is unchanged: the connection is not reused after it.
 pub(crate) fn last_request(head: &RequestHead) -> Vec<u8> {
     let mut head = head.clone();
     if !head.asks_to_switch() && head.headers.replace(b"Connection", b"close").is_err() {
-        // No room for it: its framing matters more than what stands in other fields' way.
+        // The limits of the head are exceeded: both fields are removed, as the framing fields
+        // matter more.
         head.headers.remove(b"Keep-Alive");
         head.headers.remove(b"Connection");
     }
     request(&head)
 }
 
-/// Whether what comes behind a request belongs to it: a body, or another protocol.
+/// Returns true if the bytes after a request belong to it: a body, or another protocol.
 pub(crate) fn has_more(head: &RequestHead) -> bool {
     let fields: [&[u8]; 2] = [b"Content-Length", b"Transfer-Encoding"];
     head.asks_to_switch() || fields.iter().any(|name| head.headers.contains(name))
 }
 
-/// The head of a listener's response, and whether its body has chunks. The connection ends behind
-/// it; a client of HTTP/1.0 is answered in its own version.
+/// Encodes the head of a listener's response; returns true with it if the body is chunked. The
+/// connection ends after the response; a client of HTTP/1.0 is answered in its own version.
 pub(crate) fn response(
     head: &ResponseHead,
     body: Framing,
@@ -48,27 +52,27 @@ pub(crate) fn response(
         .map_err(EncodeError::Head)?;
     head.headers.replace(b"Connection", b"close")?;
     let body = match body {
-        // Of a live stream, or of an answer that ends with its origin's connection: here it may
-        // have an end that shows whether all of it has come.
+        // Body of a live stream, or of a response that lasts until the origin's connection ends:
+        // chunks let the listener detect a truncated body.
         Framing::UntilClose => Body::Unknown,
         framing => Body::Unchanged(framing),
     };
-    let framing = Framing::for_response(&head, ASKED, client, body);
+    let framing = Framing::for_response(&head, GET_TRAITS, client, body);
     let mut out = Vec::new();
-    Encoder::response(&head, ASKED, framing, &mut out)?;
+    Encoder::response(&head, GET_TRAITS, framing, &mut out)?;
     Ok((out, framing == Framing::Chunked))
 }
 
-/// Why somebody is refused.
+/// Reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// There is no room for it.
+    /// A limit is reached.
     Busy,
-    /// Its server was not reached.
+    /// The server was not reached.
     Unreachable,
 }
 
-/// A whole response that says so: RFC 9110, sections 15.6.3 and 15.6.4.
+/// Returns a complete response with the refusal: RFC 9110, sections 15.6.3 and 15.6.4.
 pub(crate) fn refusal(why: Refused, client: Version) -> Vec<u8> {
     let (status, reason): (_, &[u8]) = match why {
         Refused::Busy => (503, b"Service Unavailable"),
@@ -85,7 +89,7 @@ pub(crate) fn refusal(why: Refused, client: Version) -> Vec<u8> {
         .map_err(EncodeError::Edit)
         .and(head)
         .and_then(|head| response(&head, Framing::Length(0), client));
-    // Without a head the connection ends, which says the same.
+    // Without a head the connection ends, which has the same meaning.
     written.map(|(out, _)| out).unwrap_or_default()
 }
 
@@ -121,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_when_to_come_back() {
+    fn a_refusal_says_when_to_retry() {
         let out = String::from_utf8(refusal(Refused::Busy, Version::Http11)).unwrap();
         let expected = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 10\r\n\
                         Connection: close\r\nContent-Length: 0\r\n\r\n";
@@ -134,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_asks_again_behind_a_request_that_goes_alone() {
+    fn a_relayed_request_is_the_last_of_its_connection() {
         let fields = [("Host", "a"), ("Connection", "keep-alive"), ("Range", "bytes=0-")];
         let head = RequestHead::new(b"GET", b"/x", Version::Http11, headers(&fields)).unwrap();
         let expected =

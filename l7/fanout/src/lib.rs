@@ -1,17 +1,17 @@
-//! Live streams on sockets: `reflector` decides, and this does it with the ends that a service of
-//! streams has in hand.
+//! Live streams on sockets: executes the decisions of `reflector` on the ends that a stream service
+//! owns.
 //!
 //! ```text
-//!  join ─▶ Name ─▶ Station ── Origin ◀── one connection ── origin
-//!                     │ Channel: the ring, once
-//!                     ├─▶ Listener ── head, chunk │ slices of the ring ─▶ client
-//!                     └─▶ Relay ── what is not shared ─▶ its own connection, by pipes
+//!   join ─▶ Name ─▶ Station ── Origin ◀── one connection ── origin
+//!                      │ Channel: the ring, once
+//!                      ├─▶ Listener ── head, chunk │ slices of the ring ─▶ client
+//!                      └─▶ Relay ── not shared ─▶ a connection of its own, through pipes
 //! ```
 //!
-//! It is no application by itself: whoever is one passes on what concerns ends that are
-//! [owned](Fanout::owns) here. It reads no clock, and works in portions: [`Fanout::poll_timeout`]
-//! says that it is to be asked again at once when there is more. docs/guides/reflector.md is the
-//! reference.
+//! A fan-out is no application: the application that embeds it passes on the events of ends that
+//! are [owned](Fanout::owns) here. It reads no clock, and works in portions:
+//! [`Fanout::poll_timeout`] returns a time in the past while more is to be done. docs/guides/reflector.md
+//! is the reference.
 //!
 //! ```
 //! use fanout::{Fanout, Join, Settings};
@@ -20,29 +20,29 @@
 //! use units::Nanos;
 //!
 //! struct Service {
-//!     fanout: Fanout,
+//!      fanout: Fanout,
 //! }
 //!
 //! impl Application for Service {
-//!     fn accepted(&mut self, io: &mut Io<'_>, end: End, client: SocketAddr, server: SocketAddr) {
-//!         # let (_, _, _, _) = (io, end, client, server);
-//!         // Reads a request; if it is for a live stream: self.fanout.join(io, end, join).
-//!     }
+//!      fn accepted(&mut self, io: &mut Io<'_>, end: End, client: SocketAddr, server: SocketAddr) {
+//!          # let (_, _, _, _) = (io, end, client, server);
+//!          // Reads a request; if it is for a live stream: self.fanout.join(io, end, join).
+//!      }
 //!
-//!     fn ready(&mut self, io: &mut Io<'_>, end: End) {
-//!         if self.fanout.owns(end) {
-//!             return self.fanout.ready(io, end);
-//!         }
-//!         // All other ends are the service's own.
-//!     }
+//!      fn ready(&mut self, io: &mut Io<'_>, end: End) {
+//!          if self.fanout.owns(end) {
+//!              return self.fanout.ready(io, end);
+//!          }
+//!          // All other ends are the service's own.
+//!      }
 //!
-//!     fn poll_timeout(&self) -> Option<Nanos> {
-//!         self.fanout.poll_timeout()
-//!     }
+//!      fn poll_timeout(&self) -> Option<Nanos> {
+//!          self.fanout.poll_timeout()
+//!      }
 //!
-//!     fn work(&mut self, io: &mut Io<'_>) {
-//!         self.fanout.work(io);
-//!     }
+//!      fn work(&mut self, io: &mut Io<'_>) {
+//!          self.fanout.work(io);
+//!      }
 //! }
 //!
 //! let service = Service { fanout: Fanout::new(Settings::default()) };

@@ -1,8 +1,8 @@
-//! One listener: what is on its way to it, and nothing of the payload.
+//! Listener: the bytes in transit to it, without payload of its own.
 
 use crate::chunk::Chunk;
 use crate::head;
-use crate::limits::{SAID_LENGTH_MAX, SEND_LENGTH_MAX};
+use crate::limits::{INPUT_LENGTH_MAX, SEND_LENGTH_MAX};
 use http1::{Framing, RequestHead, ResponseHead, Version};
 use reflector::{Channel, ListenerId, Piece};
 use std::array;
@@ -12,14 +12,15 @@ use tcp_intercept::{End, Io};
 
 /// Pieces of one send: with titles a burst of 64 KiB has five blocks between its payload.
 const PIECES_MAX: usize = 12;
-/// And what is in front of them, and around them.
+/// Slices of one send: the pieces, the head, and the chunk's delimiters.
 const SLICES_MAX: usize = PIECES_MAX + 3;
 
-/// The number of a channel; never given twice.
+/// Number of a channel, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StationId(pub(crate) u64);
 
-/// Request of a client that waits for an origin's head, and may have to ask for itself.
+/// Request of a client that waits for an origin's head, and may have to go to the origin on its
+/// own.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) client: SocketAddr,
@@ -36,7 +37,7 @@ impl Waiting {
     }
 }
 
-/// A listener of a channel.
+/// Listener of a channel.
 #[derive(Debug)]
 pub(crate) struct Listener {
     end: End,
@@ -44,23 +45,23 @@ pub(crate) struct Listener {
     version: Version,
     /// Request, until there is a head.
     waiting: Option<Box<Waiting>>,
-    /// The part of the head that is not sent.
+    /// Part of the head that is not sent yet.
     out: Vec<u8>,
     is_chunked: bool,
     chunk: Chunk,
-    /// It is among those that are served next.
+    /// True if it is in the queue of listeners to serve.
     is_queued: bool,
-    /// Bytes that it has said behind its request.
-    said: usize,
+    /// Bytes that the client has sent after its request.
+    input_length: usize,
 }
 
-/// What a send has done.
+/// Result of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
-    /// Bytes of its pieces.
+    /// Bytes of payload and titles sent.
     pub(crate) data: usize,
-    /// The kernel may take more, and there may be more.
-    pub(crate) goes_on: bool,
+    /// True if the kernel may accept more, and there may be more.
+    pub(crate) may_continue: bool,
 }
 
 impl Listener {
@@ -69,7 +70,7 @@ impl Listener {
             end,
             station,
             version: waiting.request.version(),
-            said: waiting.received.len(),
+            input_length: waiting.received.len(),
             waiting: Some(waiting),
             out: Vec::new(),
             is_chunked: false,
@@ -90,17 +91,17 @@ impl Listener {
         self.version
     }
 
-    /// Returns its request while it waits for a head.
+    /// Returns the request while the listener waits for a head.
     pub(crate) fn waiting(&self) -> Option<&Waiting> {
         self.waiting.as_deref()
     }
 
-    /// Takes its request, if it waits for a head.
+    /// Takes the request, if the listener waits for a head.
     pub(crate) fn into_waiting(self) -> Option<Box<Waiting>> {
         self.waiting
     }
 
-    /// Begins its response; returns false when the head has no room for one field more.
+    /// Starts the response; returns false if the head exceeds its limits with one more field.
     pub(crate) fn answer(&mut self, head: &ResponseHead, body: Framing) -> bool {
         self.waiting = None;
         let written = head::response(head, body, self.version);
@@ -111,23 +112,23 @@ impl Listener {
         is_written
     }
 
-    /// Notes that it is to be served; returns false when that was known.
-    pub(crate) const fn handle_queued(&mut self) -> bool {
+    /// Marks the listener as queued; returns false if it was already.
+    pub(crate) const fn mark_queued(&mut self) -> bool {
         !std::mem::replace(&mut self.is_queued, true)
     }
 
-    /// Notes that it is served now.
-    pub(crate) const fn handle_turn(&mut self) {
+    /// Marks the listener as no longer queued.
+    pub(crate) const fn mark_served(&mut self) {
         self.is_queued = false;
     }
 
-    /// Counts bytes that it has said; returns false when that is too much.
-    pub(crate) const fn handle_said(&mut self, count: usize) -> bool {
-        self.said = self.said.saturating_add(count);
-        self.said <= SAID_LENGTH_MAX
+    /// Counts bytes of the client; returns false if they exceed the limit.
+    pub(crate) const fn count_input(&mut self, count: usize) -> bool {
+        self.input_length = self.input_length.saturating_add(count);
+        self.input_length <= INPUT_LENGTH_MAX
     }
 
-    /// Sends what there is, from where it lies.
+    /// Sends the available bytes, without copying them.
     pub(crate) fn send(&mut self, io: &mut Io<'_>, channel: &Channel, id: ListenerId) -> Sent {
         let limit = self.chunk.left().unwrap_or(SEND_LENGTH_MAX);
         let mut next = channel.pieces(id, limit);
@@ -147,7 +148,7 @@ impl Listener {
             (count, offered) = (count + 1, offered + bytes.len());
         }
         let taken = if offered == 0 { 0 } else { io.send(self.end, &slices[..count]) };
-        let goes_on = taken > 0 && taken == offered && length > 0;
+        let may_continue = taken > 0 && taken == offered && length > 0;
         let of_head = taken.min(self.out.len());
         if of_head == self.out.len() {
             self.out = Vec::new();
@@ -156,10 +157,10 @@ impl Listener {
         }
         let rest = taken - of_head;
         let data = if self.is_chunked { self.chunk.sent(rest) } else { rest };
-        Sent { data, goes_on }
+        Sent { data, may_continue }
     }
 
-    /// Returns what has to be sent until its response is over; none if it can never be whole.
+    /// Returns the bytes that complete the response, or `None` if it cannot be completed.
     pub(crate) fn end_of_body(mut self) -> Option<Vec<u8>> {
         if self.is_chunked {
             self.out.extend(self.chunk.end()?);
@@ -167,7 +168,7 @@ impl Listener {
         Some(self.out)
     }
 
-    /// Returns the bytes of memory that it needs beside its place.
+    /// Returns the bytes of memory beyond the struct itself.
     pub(crate) fn memory(&self) -> usize {
         self.out.capacity() + self.waiting.as_ref().map_or(0, |waiting| waiting.memory())
     }

@@ -1,5 +1,5 @@
-//! The listeners of all channels: those that wait for a head, and those that there is something to
-//! send to.
+//! Listeners of all channels, with the queue of those to serve and the memory of those that wait
+//! for a head.
 
 use crate::limits::WAITING_LENGTH_MAX;
 use crate::listener::{Listener, Waiting};
@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Default)]
 pub(crate) struct Listeners {
     all: BTreeMap<ListenerId, Listener>,
-    /// Listeners that there is something to send to, each once.
+    /// Listeners with bytes to send, each once.
     queue: VecDeque<ListenerId>,
-    /// Memory of requests of those that wait, bytes.
+    /// Memory of waiting requests, in bytes.
     waiting: usize,
 }
 
@@ -30,23 +30,23 @@ impl Listeners {
         self.all.get_mut(&id)
     }
 
-    /// Returns the memory of requests of those that wait, bytes.
+    /// Returns the memory of waiting requests, in bytes.
     pub(crate) const fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Returns the memory of all of them, bytes.
+    /// Returns the memory of all listeners, in bytes.
     pub(crate) fn memory(&self) -> usize {
         let each = size_of::<Listener>() + size_of::<ListenerId>();
         self.all.values().map(|it| each + it.memory()).sum()
     }
 
-    /// Returns true when there is something to send.
+    /// Returns true if a listener is queued.
     pub(crate) fn has_queued(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// Returns true when there is room for one more request that waits.
+    /// Returns true if another waiting request is within the limit.
     pub(crate) fn may_wait(&self, waiting: &Waiting) -> bool {
         self.waiting + waiting.memory() <= WAITING_LENGTH_MAX
     }
@@ -56,14 +56,14 @@ impl Listeners {
         self.all.insert(id, listener);
     }
 
-    /// Removes a listener; its place in the queue stays until its turn has come.
+    /// Removes a listener; its entry in the queue stays until it is popped.
     pub(crate) fn remove(&mut self, id: ListenerId) -> Option<Listener> {
         let listener = self.all.remove(&id)?;
         self.waiting = self.waiting.saturating_sub(memory_of(&listener));
         Some(listener)
     }
 
-    /// Begins a listener's response; returns false when its head cannot be written.
+    /// Starts a listener's response; returns false if its head cannot be written.
     pub(crate) fn answer(&mut self, id: ListenerId, head: &ResponseHead, body: Framing) -> bool {
         let Some(listener) = self.all.get_mut(&id) else { return true };
         self.waiting = self.waiting.saturating_sub(memory_of(listener));
@@ -74,26 +74,26 @@ impl Listeners {
         is_written
     }
 
-    /// Queues a listener that there is something to send to.
+    /// Queues a listener that has bytes to send.
     pub(crate) fn enqueue(&mut self, id: ListenerId) {
         if let Some(listener) = self.all.get_mut(&id)
-            && listener.handle_queued()
+            && listener.mark_queued()
         {
             self.queue.push_back(id);
         }
     }
 
-    /// Takes the listener that is served next; it may be gone.
+    /// Pops the next listener to serve; it may be gone.
     pub(crate) fn pop(&mut self) -> Option<ListenerId> {
         let id = self.queue.pop_front()?;
         if let Some(listener) = self.all.get_mut(&id) {
-            listener.handle_turn();
+            listener.mark_served();
         }
         Some(id)
     }
 }
 
-/// Returns the memory of a listener's request while it waits, bytes.
+/// Returns the memory of a listener's request while it waits, in bytes.
 fn memory_of(listener: &Listener) -> usize {
     listener.waiting().map_or(0, Waiting::memory)
 }

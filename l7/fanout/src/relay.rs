@@ -1,47 +1,47 @@
-//! Who asks an origin alone: what its answer begins with, and its request, then bytes of both
-//! sides pass by pipes, unseen.
+//! Relay of a client whose response is not shared: sends the bytes read so far in both directions,
+//! then lets the rest pass through pipes unseen.
 
 use std::io::IoSlice;
 use tcp_intercept::{Closed, End, Io, State};
 
 use http1::Version;
 
-/// One client and its server.
+/// Client with its own connection to the server.
 pub(crate) struct Relay {
     pub(crate) downstream: End,
     pub(crate) upstream: End,
     pub(crate) version: Version,
-    /// What the server has to be sent first.
+    /// Bytes to send to the server first.
     pub(crate) up: Vec<u8>,
-    /// What the client has to be sent first.
+    /// Bytes to send to the client first.
     pub(crate) down: Vec<u8>,
 }
 
-/// What becomes of it.
+/// Outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum After {
-    /// Nothing, until something happens.
-    Waits,
-    /// Neither end is anybody's any more.
+pub(crate) enum Outcome {
+    /// Nothing can be done until an event comes.
+    Blocked,
+    /// Both ends are closed or joined.
     Over,
-    /// The server was not reached, and the client has been told nothing.
+    /// The server was not reached, and the client got no response.
     Unreachable,
 }
 
 impl Relay {
-    /// Does what can be done.
-    pub(crate) fn advance(&mut self, io: &mut Io<'_>) -> After {
+    /// Does as much as possible.
+    pub(crate) fn advance(&mut self, io: &mut Io<'_>) -> Outcome {
         let states = (io.state(self.downstream), io.state(self.upstream));
         match states {
             (State::Open, State::Unreachable) => {
                 io.close(self.upstream, Closed::Ended);
-                return After::Unreachable;
+                return Outcome::Unreachable;
             }
             (State::Open, State::Connecting | State::Open | State::Broken) => {}
             _ => {
                 io.close(self.downstream, Closed::Reset);
                 io.close(self.upstream, Closed::Reset);
-                return After::Over;
+                return Outcome::Over;
             }
         }
         for (end, out) in [(self.upstream, &mut self.up), (self.downstream, &mut self.down)] {
@@ -52,18 +52,18 @@ impl Relay {
         }
         let may_join = match states.1 {
             State::Open => self.up.is_empty(),
-            // What its server has sent before it was reset.
+            // Bytes that the server sent before it was reset still pass.
             State::Broken => true,
             _ => false,
         };
         if may_join && self.down.is_empty() {
             io.join(self.downstream, self.upstream);
-            return After::Over;
+            return Outcome::Over;
         }
-        After::Waits
+        Outcome::Blocked
     }
 
-    /// Bytes of memory that it is.
+    /// Returns the bytes of memory.
     pub(crate) fn memory(&self) -> usize {
         size_of::<Self>() + self.up.capacity() + self.down.capacity()
     }

@@ -1,4 +1,4 @@
-//! Choices of an operator, and requests for shared streams.
+//! Settings of an operator, and requests for shared streams.
 
 use crate::limits::{CHANNELS_COUNT_MAX, KEY_LENGTH_MAX, PAYLOAD_MAX};
 use http1::RequestHead;
@@ -7,29 +7,29 @@ use reflector::limits::LISTENERS_COUNT_MAX;
 use std::net::SocketAddr;
 use units::Bytes;
 
-/// Address with which an origin is asked.
+/// Source address of connections to origins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// The node's: a channel belongs to nobody among its listeners.
+    /// Address of the node: a channel is bound to none of its listeners.
     #[default]
     Node,
-    /// The address of the client that the connection is opened for. When that one has gone, bytes
-    /// for it still come here.
+    /// Address of the client for which the connection is opened. After that client has left,
+    /// packets for its address still arrive here.
     Client,
 }
 
-/// Choices of an operator.
+/// Settings of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Settings of each channel: rings, and what `no-store` means.
+    /// Settings of each channel: rings, and treatment of `no-store`.
     pub channel: Config,
-    /// Address with which origins are asked.
+    /// Source address of connections to origins.
     pub source: Source,
-    /// Channels at once.
+    /// Limit of simultaneous channels.
     pub channels_max: usize,
-    /// Listeners of one channel, no more than `reflector` allows.
+    /// Limit of listeners of one channel, at most that of `reflector`.
     pub listeners_max: usize,
-    /// Payload that all channels together may come to keep.
+    /// Limit of the payload that all channels together may keep.
     pub payload_max: Bytes,
 }
 
@@ -45,25 +45,25 @@ impl Default for Settings {
     }
 }
 
-/// Key of a channel, as a module says which requests ask for the same. Those that go to different
-/// servers never do.
+/// Key of a channel, by which a module marks requests for the same stream. Requests to different
+/// servers never share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Key(pub(crate) Option<Box<[u8]>>);
 
-/// A key that is too long. The module's fault.
+/// A key is too long: a fault of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a channel's key has {found} bytes, and may have {KEY_LENGTH_MAX}: shorten it, or hash it")]
 pub struct KeyTooLong {
-    /// Length that it has, bytes.
+    /// Length of the key in bytes.
     pub found: usize,
 }
 
 impl Key {
-    /// Reads a module's key. An empty one is what the request says itself: authority, path, and
-    /// what answers may depend on (`reflector::Ask`).
+    /// Creates a key from a module's bytes. An empty one stands for the request's own key:
+    /// authority, path, and the fields that responses may depend on (`reflector::Ask`).
     ///
     /// # Errors
-    /// When it is too long.
+    /// The key is longer than [`KEY_LENGTH_MAX`].
     pub fn new(bytes: &[u8]) -> Result<Self, KeyTooLong> {
         if bytes.len() > KEY_LENGTH_MAX {
             return Err(KeyTooLong { found: bytes.len() });
@@ -72,17 +72,17 @@ impl Key {
     }
 }
 
-/// Request for a stream.
+/// Request of a client for a stream.
 #[derive(Clone, Debug)]
 pub struct Join {
-    /// The stream.
+    /// Key of the channel.
     pub key: Key,
     /// Address of the client.
     pub client: SocketAddr,
-    /// Address of the server that the connection was going to.
+    /// Server address of the client's connection.
     pub server: SocketAddr,
-    /// The request as it is to be sent.
+    /// Request as it is to be sent.
     pub request: RequestHead,
-    /// Bytes behind its head that have been read.
+    /// Bytes after the request's head that have been read.
     pub received: Vec<u8>,
 }

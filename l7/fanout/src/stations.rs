@@ -1,5 +1,5 @@
-//! The channels of a service: by name, by number, by the time at which they want to be asked, and
-//! what they keep together.
+//! Stations of a service: by name, by number, by timer, with the payload that they may keep
+//! together.
 
 use crate::listener::StationId;
 use crate::settings::Settings;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use units::{Account, Bytes, Held, Nanos};
 
-/// Numbers of channels, listeners and relays: each is given once.
+/// Numbers of channels, listeners and relays, never reused.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers(u64);
 
@@ -21,15 +21,15 @@ impl Numbers {
     }
 }
 
-/// Channels by number.
+/// Stations by number.
 pub(crate) struct Stations {
     settings: Settings,
     account: Option<Rc<dyn Account>>,
     all: BTreeMap<StationId, Station>,
-    /// Channels that somebody may join.
+    /// Channels that a listener may join.
     names: BTreeMap<Name, StationId>,
     timers: BTreeSet<(Nanos, StationId)>,
-    /// Payload that all of them may come to keep.
+    /// Payload that all of them may keep.
     payload: Bytes,
 }
 
@@ -45,7 +45,7 @@ impl Stations {
         }
     }
 
-    /// Has an account pay for what channels keep from now on.
+    /// Sets the account that channels' payload is charged to from now on.
     pub(crate) fn set_account(&mut self, account: Rc<dyn Account>) {
         self.account = Some(account);
     }
@@ -66,23 +66,23 @@ impl Stations {
         self.all.get_mut(&id)
     }
 
-    /// Returns the payload that all of them may come to keep.
+    /// Returns the payload that all channels may keep.
     pub(crate) const fn payload(&self) -> Bytes {
         self.payload
     }
 
-    /// Returns the time at which the first one wants to be asked.
+    /// Returns the time of the first timer.
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Returns a channel whose time has come.
+    /// Returns a station whose timer has expired.
     pub(crate) fn due(&self, now: Nanos) -> Option<StationId> {
         self.timers.first().filter(|(at, _)| *at <= now).map(|(_, id)| *id)
     }
 
-    /// Returns the channel of a name, a new one if there is none that somebody may join; none if
-    /// there is no room. `client`: the client that its origin is asked for.
+    /// Returns the channel of a name, or a new one if no existing one can be joined; `None` if a
+    /// limit is reached. `client` is the client for which its origin is asked.
     pub(crate) fn find_or_open(
         &mut self,
         name: &Name,
@@ -97,8 +97,8 @@ impl Stations {
         }
         let channel = Channel::new(self.settings.channel, ask);
         let payload_max = channel.payload_max();
-        let has_room = self.payload + payload_max <= self.settings.payload_max;
-        if !has_room || self.all.len() >= self.settings.channels_max {
+        let fits = self.payload + payload_max <= self.settings.payload_max;
+        if !fits || self.all.len() >= self.settings.channels_max {
             return None;
         }
         let share = Held::take(self.account.clone(), payload_max)?;
@@ -109,9 +109,9 @@ impl Stations {
         Some(id)
     }
 
-    /// Settles what a channel keeps and when it wants to be asked again; returns it, removed, when
-    /// nobody is left.
-    pub(crate) fn settle(&mut self, id: StationId) -> Option<Station> {
+    /// Updates a channel's payload limit and timer; removes and returns it when no listener is
+    /// left.
+    pub(crate) fn update(&mut self, id: StationId) -> Option<Station> {
         let station = self.all.get_mut(&id)?;
         self.payload = self.payload.saturating_sub(station.share());
         station.shrink_share();
@@ -139,7 +139,7 @@ impl Stations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::station::Named;
+    use crate::station::KeySource;
     use http1::{Headers, RequestHead, Version};
 
     fn open(stations: &mut Stations, numbers: &mut Numbers, key: u8) -> Option<StationId> {
@@ -147,12 +147,12 @@ mod tests {
         let mut headers = Headers::new();
         headers.add(b"Host", b"radio").unwrap();
         let request = RequestHead::new(b"GET", b"/live", Version::Http11, headers).unwrap();
-        let name = Name { server, key: Named::Module([key].into()) };
+        let name = Name { server, key: KeySource::Module([key].into()) };
         stations.find_or_open(&name, &Ask::new(&request).unwrap(), server, numbers)
     }
 
     #[test]
-    fn one_name_is_one_channel_and_there_are_no_more_than_may_be() {
+    fn one_name_is_one_channel_within_the_limit() {
         let settings = Settings { channels_max: 2, ..Settings::default() };
         let (mut stations, mut numbers) = (Stations::new(settings), Numbers::default());
         let first = open(&mut stations, &mut numbers, 1);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_keep_no_more_together_than_they_may() {
+    fn payload_of_all_channels_is_limited() {
         let (mut stations, mut numbers) = (Stations::new(Settings::default()), Numbers::default());
         open(&mut stations, &mut numbers, 1).unwrap();
         let payload_max = stations.payload();

@@ -1,64 +1,65 @@
-//! What has happened in a service's channels.
+//! Statistics of a service's channels.
 
 use reflector::{Counters, Memory};
 use units::Bytes;
 
-/// What has happened, and what there is.
+/// Counters and gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FanoutStats {
-    /// Channels that are there.
+    /// Current channels.
     pub channels: u64,
-    /// Listeners that are there.
+    /// Current listeners.
     pub listeners: u64,
-    /// All that ever joined a channel.
+    /// Listeners since the start.
     pub joined: u64,
-    /// Of those, who began with what the ring had, and not with the origin's first byte.
+    /// Listeners that began with the content of the ring, not with the origin's first byte.
     pub joined_from_ring: u64,
-    /// Of those, who are not there any more.
+    /// Listeners that have left.
     pub left: u64,
-    /// Requests that went to their origin alone, as their answers are not shared.
+    /// Requests that went to their origin on a connection of their own, as their responses are not
+    /// shared.
     pub alone: u64,
-    /// Requests for which there was no room.
+    /// Requests refused because of a limit.
     pub refused: u64,
-    /// How often a listener was behind by more than the ring, and went on near the edge.
+    /// Skips of a listener that was behind by more than the ring to a position near the edge.
     pub skips: u64,
-    /// Listeners that were reset, as they took nothing for too long.
+    /// Listeners that were reset because they took nothing for too long.
     pub stalled: u64,
-    /// Connections to origins that were tried.
+    /// Connection attempts to origins.
     pub origins_opened: u64,
-    /// Of those, which were not reached, were reset, or answered what is not HTTP.
+    /// Connections to origins that failed, were reset, or responded with invalid HTTP.
     pub origin_failures: u64,
-    /// How often an origin was there again after it was lost.
+    /// Reconnections to an origin after a loss.
     pub reconnects: u64,
     /// Bytes of origins' bodies.
     pub bytes_in: Bytes,
-    /// Bytes that listeners took of them, titles included.
+    /// Bytes that listeners have taken, titles included.
     pub bytes_out: Bytes,
-    /// Bytes of origins that were given to nobody: between frames, cut off, tags.
+    /// Bytes of origins that no listener gets: between frames, of truncated frames, and tags.
     pub bytes_left_out: Bytes,
-    /// Payload that the channels may come to keep: what new ones are refused by.
+    /// Payload that the channels may keep; new channels are refused by this value.
     pub payload_max: Bytes,
-    /// Requests that wait for an origin's head.
+    /// Memory of requests that wait for an origin's head.
     pub waiting: Bytes,
-    /// Memory that is in use.
+    /// Memory in use.
     pub memory: FanoutMemory,
 }
 
-/// Memory of all channels together.
+/// Memory of all channels together, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FanoutMemory {
-    /// Of payload: the same whatever the number of listeners.
+    /// Payload: independent of the number of listeners.
     pub payload: Bytes,
-    /// Of what is known of the payload.
+    /// Index of the payload.
     pub index: Bytes,
-    /// Of listeners, those who wait, and those who ask alone.
+    /// Listeners, waiting requests, and relays.
     pub listeners: Bytes,
-    /// Of all else: channels, their connections, buffers.
+    /// Everything else: channels, their connections, buffers.
     pub others: Bytes,
 }
 
 impl FanoutStats {
-    /// Adds a channel's.
+    /// Adds a channel's counters.
     pub(crate) fn add(&mut self, counters: Counters) {
         self.joined_from_ring += counters.joins_from_ring;
         self.skips += counters.skips;
@@ -71,7 +72,7 @@ impl FanoutStats {
 }
 
 impl FanoutMemory {
-    /// Adds a channel's.
+    /// Adds a channel's memory.
     pub(crate) fn add(&mut self, memory: Memory) {
         self.payload += memory.payload;
         self.index += memory.index;

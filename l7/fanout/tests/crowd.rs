@@ -1,4 +1,5 @@
-//! As many listeners as a small station has. It has a process to itself, as it counts descriptors.
+//! Test with as many listeners as a small station has. It runs in a process of its own, as it
+//! counts file descriptors.
 
 #[path = "fanout/media.rs"]
 mod media;
@@ -10,13 +11,13 @@ use media::{frames, in_a_row, numbers};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use world::{CHUNKED, Server, World, chunk};
 
-/// As many as may be: two for each listener are more than what processes begin with.
+/// Raises the limit of file descriptors to the maximum: two per listener exceed the default.
 fn allow_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
 }
 
-/// Descriptors of this process.
+/// Returns the number of open file descriptors of this process.
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
@@ -31,7 +32,7 @@ fn a_thousand_listeners_come_and_go_and_nothing_is_left() {
         let mut clients = vec![world.ask(&origin.get("/live", "HTTP/1.1", ""))];
         let mut served = origin.accept(&mut world);
         served.send(&mut world, CHUNKED.as_bytes());
-        let (mut number, mut joined, mut heard) = (0, 1_u64, 0);
+        let (mut number, mut joined, mut received) = (0, 1_u64, 0);
         for round in 0..40_u64 {
             served.send(&mut world, &chunk(&frames(number..number + 8)));
             number += 8;
@@ -47,7 +48,7 @@ fn a_thousand_listeners_come_and_go_and_nothing_is_left() {
                     let client = &mut clients[(round * 31 + at * 37) as usize % 900];
                     let next = world.ask(&origin.get("/live", "HTTP/1.1", ""));
                     let mut gone = std::mem::replace(client, next);
-                    heard += gone.response().map_or(0, |it| numbers(&it.body).0.len());
+                    received += gone.response().map_or(0, |it| numbers(&it.body).0.len());
                     joined += 1;
                 }
             }
@@ -66,7 +67,7 @@ fn a_thousand_listeners_come_and_go_and_nothing_is_left() {
             let response = world.until("all of it", |_| client.whole());
             assert_eq!(in_a_row(&response.body).end, number);
         }
-        assert!(heard > 0);
+        assert!(received > 0);
         let stats = world.stats();
         assert_eq!((stats.joined, stats.left, stats.origins_opened), (joined, joined, 1));
         assert_eq!((stats.skips, stats.stalled, stats.refused), (0, 0, 0));

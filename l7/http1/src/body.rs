@@ -1,10 +1,10 @@
-//! Bodies in each framing: slices of the input, then the end.
+//! Body readers, one per framing: yield slices of the input, then the end of the body.
 
 use crate::chunked::{BodyEvent, Chunks};
 use crate::error::{Fault, Reason, Side};
 use crate::framing::Framing;
 
-/// What is left of a body.
+/// Position within a body: for a length, the bytes that are still missing.
 #[derive(Debug)]
 pub(crate) enum BodyReader {
     Length(u64),
@@ -24,7 +24,8 @@ impl BodyReader {
         }
     }
 
-    /// The next event, and how many bytes it took; without an event all were taken.
+    /// Returns the next event and the number of input bytes it took; without an event, all were
+    /// taken.
     pub(crate) fn next<'i>(
         &mut self,
         offset: u64,
@@ -44,7 +45,11 @@ impl BodyReader {
         })
     }
 
-    /// What the end of the connection means here: the end of the body, nothing, or too early.
+    /// Returns whether the end of the connection completes the body: `true` for a body that lasts
+    /// until then, `false` if that end means nothing here.
+    ///
+    /// # Errors
+    /// The body is incomplete.
     pub(crate) fn eof(&self) -> Result<bool, Reason> {
         match self {
             Self::UntilClose => Ok(true),

@@ -16,7 +16,7 @@ use crate::limits::{
 };
 use crate::line::{Limits, Reader};
 
-/// A part of a body.
+/// Part of a body.
 #[derive(Debug)]
 pub(crate) enum BodyEvent<'i> {
     Bytes(&'i [u8]),
@@ -31,9 +31,9 @@ const TRAILER_LIMITS: Limits = Limits {
     count: TRAILERS_COUNT_MAX,
 };
 
-/// Fields that are no trailers (RFC 9110, section 6.5.1): those that say how long a message is,
-/// where it goes, who sends it, how its content is read, and what becomes of the connection.
-/// Somebody who merges trailers into heads would believe them.
+/// Fields that are no trailers (RFC 9110, section 6.5.1): message length, routing, authentication,
+/// content format, and connection control. A recipient that merges trailers into the head would act
+/// on them.
 pub const FORBIDDEN_TRAILERS: [&[u8]; 28] = [
     b"Authorization",
     b"Cache-Control",
@@ -65,18 +65,18 @@ pub const FORBIDDEN_TRAILERS: [&[u8]; 28] = [
     b"Upgrade",
 ];
 
-/// Whether a field must not be a trailer.
+/// Returns true if a field must not be sent as a trailer.
 #[must_use]
 pub fn is_forbidden_trailer(name: &[u8]) -> bool {
     FORBIDDEN_TRAILERS.iter().any(|forbidden| forbidden.eq_ignore_ascii_case(name))
 }
 
-/// Where in the chunks the next byte is.
+/// Position of the next byte in the chunked coding.
 #[derive(Debug)]
 enum State {
     Size,
-    /// Whitespace behind a size: "bad" whitespace in front of an extension, and padding that some
-    /// servers write.
+    /// Whitespace after a size: "bad" whitespace before an extension, and padding that some servers
+    /// write.
     Space,
     Extension,
     SizeEnd,
@@ -87,15 +87,15 @@ enum State {
     Over,
 }
 
-/// Reads a chunked body.
+/// Decoder of a chunked body.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     side: Side,
     state: State,
-    /// The size that is read, then what is left of the chunk's data.
+    /// Chunk size while its digits are read, then the number of data bytes still missing.
     size: u64,
     digits: usize,
-    /// Bytes of this chunk's line so far.
+    /// Bytes of the current chunk's line so far.
     line: usize,
     /// Bytes of all extensions so far.
     extensions: usize,
@@ -106,12 +106,13 @@ impl Chunks {
         Self { side, state: State::Size, size: 0, digits: 0, line: 0, extensions: 0 }
     }
 
-    /// Whether all of it has come.
+    /// Returns true if the body is complete.
     pub(crate) const fn is_over(&self) -> bool {
         matches!(self.state, State::Over)
     }
 
-    /// The next event, and how many bytes it took; without an event all were taken.
+    /// Returns the next event and the number of input bytes it took; without an event, all were
+    /// taken.
     pub(crate) fn next<'i>(
         &mut self,
         offset: u64,
@@ -147,7 +148,7 @@ impl Chunks {
                             let offset = lines.base.saturating_add(at);
                             return Err(Fault { offset, reason: Reason::TrailerForbidden });
                         }
-                        // RFC 9112, section 7.1.2: such a trailer may be discarded.
+                        // RFC 9112, section 7.1.2: a recipient may discard such a trailer.
                         (Some(_), Side::Response) => {
                             lines.headers.retain(|name| !is_forbidden_trailer(name));
                         }
@@ -165,7 +166,7 @@ impl Chunks {
         }
     }
 
-    /// Takes one byte that is neither data nor of a trailer.
+    /// Consumes one byte that is neither chunk data nor part of a trailer.
     fn byte(&mut self, byte: u8, here: u64) -> Result<(), Reason> {
         match self.state {
             State::Size => self.size_byte(byte),
@@ -226,8 +227,9 @@ impl Chunks {
         Ok(())
     }
 
-    /// RFC 9110, section 5.6.3: whitespace in front of a semicolon is removed. In front of CRLF
-    /// there must not be any; responses may have it, whose size is the same to everybody.
+    /// Handles whitespace after a size. Before a semicolon it is removed (RFC 9110, section 5.6.3).
+    /// Before CRLF it is an error in requests; responses may have it, as every recipient reads the
+    /// same size.
     fn space_byte(&mut self, byte: u8) -> Result<(), Reason> {
         match byte {
             b';' => {

@@ -1,37 +1,38 @@
-//! What fields say of the connection: whether it stays, which fields are for the next hop only,
-//! whether a client waits for 100, whether it wants another protocol.
+//! Connection management fields: persistence, fields for the next hop only, `100-continue`, and
+//! switching protocols.
 
 use crate::error::Reason;
 use crate::grammar::{elements, is_token};
 use crate::headers::{EditError, Headers};
 use crate::version::Version;
 
-/// Fields that are for the next hop whatever Connection says: RFC 9110, section 7.6.1.
+/// Fields that are for the next hop even if Connection does not name them: RFC 9110, section 7.6.1.
 pub const HOP_BY_HOP: [&[u8]; 6] =
     [b"Connection", b"Keep-Alive", b"Proxy-Connection", b"TE", b"Transfer-Encoding", b"Upgrade"];
 
-/// Fields that Connection must not name: the next hop would take them out, and read the message
-/// in another way or send it elsewhere.
+/// Fields that Connection must not name: the next hop would remove them, and then frame the message
+/// differently or send it elsewhere.
 const KEPT: [&[u8]; 3] = [b"Content-Length", b"Transfer-Encoding", b"Host"];
 
-/// The options of all Connection fields, in order. What is not a token is left out.
+/// Returns the options of all Connection fields, in order. Elements that are no tokens are left
+/// out.
 pub fn options(headers: &Headers) -> impl Iterator<Item = &[u8]> {
     headers.get_all(b"Connection").flat_map(elements).filter(|option| is_token(option))
 }
 
-/// Whether Connection has this option, whatever its case.
+/// Returns true if Connection has this option. Case is ignored.
 #[must_use]
 pub fn has_option(headers: &Headers, option: &[u8]) -> bool {
     options(headers).any(|has| has.eq_ignore_ascii_case(option))
 }
 
-/// Whether a field is for the next hop only: one that always is, or that Connection names.
+/// Returns true if a field is for the next hop only: always so, or named by Connection.
 #[must_use]
 pub fn is_hop_by_hop(headers: &Headers, name: &[u8]) -> bool {
     HOP_BY_HOP.iter().any(|hop| hop.eq_ignore_ascii_case(name)) || has_option(headers, name)
 }
 
-/// Whether the connection stays after a message: RFC 9112, section 9.3.
+/// Returns true if the connection persists after a message: RFC 9112, section 9.3.
 #[must_use]
 pub fn is_persistent(version: Version, headers: &Headers) -> bool {
     if has_option(headers, b"close") {
@@ -43,11 +44,11 @@ pub fn is_persistent(version: Version, headers: &Headers) -> bool {
     }
 }
 
-/// Says that the connection ends after the message: adds `close`, and takes out `keep-alive`.
-/// All other options stay.
+/// Marks the message as the last of its connection: adds `close` and removes `keep-alive`. All
+/// other options stay.
 ///
 /// # Errors
-/// When there is no room for it.
+/// The fields would exceed their limits.
 pub fn set_close(headers: &mut Headers) -> Result<(), EditError> {
     if has_option(headers, b"close") && !has_option(headers, b"keep-alive") {
         return Ok(());
@@ -64,16 +65,16 @@ pub fn set_close(headers: &mut Headers) -> Result<(), EditError> {
     Ok(())
 }
 
-/// Takes back that the connection ends after the message, for HTTP/1.1, where it stays then. All
-/// other options stay.
+/// Removes the `close` option, so that an HTTP/1.1 connection persists after the message. All other
+/// options stay.
 ///
 /// # Errors
-/// Never, in fact: there was room for more.
+/// None in practice: the fields do not grow.
 pub fn unset_close(headers: &mut Headers) -> Result<(), EditError> {
     unset_option(headers, b"close")
 }
 
-/// Takes an option out of Connection. All others stay.
+/// Removes an option from Connection. All others stay.
 fn unset_option(headers: &mut Headers, option: &[u8]) -> Result<(), EditError> {
     if !has_option(headers, option) {
         return Ok(());
@@ -87,8 +88,8 @@ fn unset_option(headers: &mut Headers, option: &[u8]) -> Result<(), EditError> {
     headers.replace(b"Connection", &value)
 }
 
-/// Whether an authentication holds for the connection, as those of Windows do (RFC 4559): who sends
-/// such a field, or asks for it, has his connection to himself.
+/// Returns true if the message belongs to an authentication of the whole connection (NTLM,
+/// Negotiate: RFC 4559). The connection must then not be shared with another client.
 #[must_use]
 pub fn authenticates_connection(headers: &Headers) -> bool {
     const SCHEMES: [&[u8]; 2] = [b"NTLM", b"Negotiate"];
@@ -101,8 +102,8 @@ pub fn authenticates_connection(headers: &Headers) -> bool {
     FIELDS.iter().any(|field| headers.get_all(field).flat_map(elements).any(of_connection))
 }
 
-/// Whether a client waits for 100 before it sends the body: RFC 9110, section 10.1.1. One of
-/// HTTP/1.0 never does.
+/// Returns true if the client waits for 100 before it sends the body: RFC 9110, section 10.1.1.
+/// Always false for HTTP/1.0.
 #[must_use]
 pub fn expects_continue(version: Version, headers: &Headers) -> bool {
     version == Version::Http11
@@ -112,9 +113,10 @@ pub fn expects_continue(version: Version, headers: &Headers) -> bool {
             .any(|has| has.eq_ignore_ascii_case(b"100-continue"))
 }
 
-/// Returns the protocols of Upgrade that a node lets through, if Connection says that it is meant:
-/// RFC 9110, section 7.8. None in HTTP/1.0. Other versions of HTTP are left out: behind a switch to
-/// HTTP/2 a client would make requests that no filter sees, and RFC 9113, section 3.1, has ended it.
+/// Returns the protocols of Upgrade that a node forwards, if Connection has the option `upgrade`:
+/// RFC 9110, section 7.8. None in HTTP/1.0. Other versions of HTTP are left out: after a switch to
+/// HTTP/2 a client would send requests that no filter sees, and RFC 9113, section 3.1, has
+/// deprecated that switch.
 pub fn upgrades(version: Version, headers: &Headers) -> impl Iterator<Item = &[u8]> {
     let is_meant = version == Version::Http11 && has_option(headers, b"upgrade");
     headers
@@ -123,32 +125,32 @@ pub fn upgrades(version: Version, headers: &Headers) -> impl Iterator<Item = &[u
         .filter(move |protocol| is_meant && passes(protocol))
 }
 
-/// Returns true when Upgrade names something that no node lets through.
+/// Returns true if Upgrade names a protocol that no node forwards.
 pub(crate) fn upgrades_otherwise(headers: &Headers) -> bool {
     headers.get_all(b"Upgrade").flat_map(elements).any(|it| !it.is_empty() && !passes(it))
 }
 
-/// Returns true when an element of Upgrade is a protocol (RFC 9110, section 7.8: a token, and
-/// perhaps a version) and no version of HTTP, drafts included.
+/// Returns true if an element of Upgrade is a protocol (RFC 9110, section 7.8: a token, optionally
+/// with a version) and not a version of HTTP, drafts included.
 fn passes(element: &[u8]) -> bool {
     let mut parts = element.splitn(2, |&byte| byte == b'/');
     let name = parts.next().unwrap_or_default();
     is_token(name) && parts.next().is_none_or(is_token) && !is_http(name)
 }
 
-/// Returns true when the name of a protocol is HTTP's (IANA, HTTP Upgrade Token Registry), or that
-/// and a draft's number.
+/// Returns true if the name of a protocol is HTTP's (IANA, HTTP Upgrade Token Registry), optionally
+/// followed by the number of a draft.
 fn is_http(name: &[u8]) -> bool {
     let family = name.split(|&byte| byte == b'-').next().unwrap_or_default();
     [&b"h2c"[..], b"h2", b"h3", b"HTTP"].iter().any(|http| http.eq_ignore_ascii_case(family))
 }
 
-/// Returns true when a request offers to go on with another version of HTTP.
+/// Returns true if a request offers to switch to another version of HTTP.
 pub(crate) fn offers_http(headers: &Headers) -> bool {
     upgrades_otherwise(headers) || headers.get(HTTP2_SETTINGS).is_some()
 }
 
-/// Takes out that a request offers to go on with another version of HTTP; other protocols stay.
+/// Removes the offer to switch to another version of HTTP; other protocols stay.
 pub(crate) fn withdraw_http(headers: &mut Headers) -> Result<(), EditError> {
     headers.remove(HTTP2_SETTINGS);
     unset_option(headers, HTTP2_SETTINGS)?;
@@ -162,17 +164,17 @@ pub(crate) fn withdraw_http(headers: &mut Headers) -> Result<(), EditError> {
     headers.replace(b"Upgrade", &value)
 }
 
-/// RFC 7540, section 3.2.1.
+/// Field of a request that offers HTTP/2: RFC 7540, section 3.2.1.
 const HTTP2_SETTINGS: &[u8] = b"HTTP2-Settings";
 
-/// Whether TE offers another coding than chunked, which `trailers` is not.
+/// Returns true if TE offers a coding other than chunked; `trailers` is none.
 pub(crate) fn offers_codings(headers: &Headers) -> bool {
     let mut all = headers.get_all(b"TE").flat_map(elements);
     all.any(|coding| !coding.eq_ignore_ascii_case(b"trailers"))
 }
 
-/// Leaves of TE only `trailers`, in its place: no other coding than chunked is read here, so
-/// nobody behind the node may be told that there is (RFC 9110, section 10.1.4).
+/// Reduces TE to `trailers`, in its place: this node reads no transfer coding but chunked, so the
+/// server must not be offered any (RFC 9110, section 10.1.4).
 pub(crate) fn limit_codings(headers: &mut Headers) -> Result<(), EditError> {
     let mut all = headers.get_all(b"TE").flat_map(elements);
     if all.any(|coding| coding.eq_ignore_ascii_case(b"trailers")) {
@@ -184,7 +186,7 @@ pub(crate) fn limit_codings(headers: &mut Headers) -> Result<(), EditError> {
     Ok(())
 }
 
-/// Whether Connection names nothing that has to stay, or at which field.
+/// Checks that Connection names no field that has to stay; the error has the index of the field.
 pub(crate) fn check_options(headers: &Headers) -> Result<(), (usize, Reason)> {
     for (index, (name, value)) in headers.iter().enumerate() {
         if name.eq_ignore_ascii_case(b"Connection")
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_a_connection_stays_is_the_table_of_section_9_3() {
+    fn persistence_follows_the_table_of_section_9_3() {
         type Pairs = &'static [(&'static str, &'static str)];
         let rows: [(Pairs, bool, bool); 6] = [
             (&[], false, true),
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_authenticates_a_connection_has_it_to_himself() {
+    fn authentication_of_a_connection_is_recognised() {
         for (name, value, is_own) in [
             ("Authorization", "NTLM TlRMTVNTUAAB", true),
             ("authorization", "negotiate YIIJ", true),
@@ -307,7 +309,7 @@ mod tests {
                 &[("Connection", "keep-alive, upgrade"), ("Upgrade", "HTTP/2.0, websocket")],
                 &[("Connection", "keep-alive, upgrade"), ("Upgrade", "websocket")],
             ),
-            // Without the option it is not meant, and not there for anybody who does not look.
+            // Without the Connection option, Upgrade is not valid, but a recipient may act on it.
             (&[("Upgrade", "h2c")], &[]),
             (&[("http2-settings", "")], &[]),
             (

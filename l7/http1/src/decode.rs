@@ -1,14 +1,14 @@
-//! Decoders: bytes as they come, in slices that end anywhere, become events.
+//! Decoders: turn slices of bytes, cut anywhere, into events.
 //!
 //! ```text
-//!  input ─▶ decode() ─▶ Step { consumed, event }      again with what is left of the input,
-//!                        │      │                     until there is no event
-//!                        │      └─ Head, Body, Trailers, End, Tunnel; none: more has to come
-//!                        └─ what is behind the end of a message is left to the next
+//!   input ─▶ decode() ─▶ Step { consumed, event }      repeat with the rest of the input,
+//!                         │      │                     until there is no event
+//!                         │      └─ Head, Body, Trailers, End, Tunnel; none: more input is needed
+//!                         └─ bytes after the end of a message are left for the next
 //! ```
 //!
-//! Where slices end changes where body slices end, and nothing else. After an error, every call
-//! gives the same one.
+//! Slice boundaries affect only where body slices are cut. After an error, every call returns the
+//! same error.
 
 mod request;
 mod response;
@@ -25,12 +25,12 @@ const HEAD_LIMITS: Limits = Limits {
     count: HEADERS_COUNT_MAX,
 };
 
-/// What one call took of its input, and what it found.
+/// Result of one call to a decoder.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step<E> {
-    /// So many bytes of the input are used up.
+    /// Number of input bytes that were consumed.
     pub consumed: usize,
-    /// None: all of the input is used up and more has to come, or the decoder waits to be told
-    /// something (`awaits_switch`, `awaits_request`).
+    /// Decoded event. `None`: all of the input is consumed and more is needed, or the decoder waits
+    /// for a call of its owner (`awaits_switch`, `awaits_request`).
     pub event: Option<E>,
 }

@@ -1,14 +1,15 @@
-//! The way out: heads with exactly the framing fields that are true, bodies, trailers.
+//! Encoder: writes heads with exactly the framing fields that are true, bodies, and trailers.
 //!
-//! A head whose framing fields are right already is written as it came: names, order and values,
-//! with one space behind each colon. Else they are put where the old ones stood, or at the end.
+//! A head whose framing fields are right already is written as received: names, order and values,
+//! with one space after each colon. Otherwise the new framing fields replace the old ones in their
+//! place, or are added at the end.
 
 use crate::chunked::is_forbidden_trailer;
 use crate::connection::{
     has_option, limit_codings, offers_codings, offers_http, set_close, withdraw_http,
 };
 use crate::error::{Error, Reason};
-use crate::framing::{Asked, AskedBy, Framing, Said, said};
+use crate::framing::{Framing, FramingFields, MethodClass, RequestTraits, framing_fields};
 use crate::grammar::Decimal;
 use crate::head::{RequestHead, ResponseHead};
 use crate::headers::{EditError, Headers};
@@ -19,31 +20,32 @@ use crate::version::Version;
 const LENGTH: &[u8] = b"Content-Length";
 const CODING: &[u8] = b"Transfer-Encoding";
 
-/// Why a message cannot be sent so. Our own fault, or that of a filter that edited it.
+/// The message cannot be sent like this. A fault of this node, or of a filter that edited the
+/// message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// The head would be refused by whoever reads it.
+    /// A recipient would refuse the head.
     #[error("the head is not valid: {0}")]
     Head(Reason),
-    /// There is no room for a framing field.
+    /// A framing field would exceed the limits of a head.
     #[error("a framing field does not fit: {0}")]
     Edit(#[from] EditError),
-    /// This message cannot have this framing.
+    /// The message cannot have this framing.
     #[error("this message cannot be framed as {0:?}")]
     Framing(Framing),
-    /// More body than the head says.
+    /// The body is longer than the head says.
     #[error("the body is longer than its head says")]
     BodyTooLong,
-    /// Less body than the head says: the connection has to be reset.
+    /// The body is shorter than the head says: the connection has to be reset.
     #[error("the body ends {missing} bytes before its head says")]
     BodyTooShort {
-        /// How many bytes are missing.
+        /// Number of missing bytes.
         missing: u64,
     },
-    /// A trailer that only a head may have.
+    /// A trailer is a field that only a head may have.
     #[error("there is a trailer that only a head may have")]
     TrailerForbidden,
-    /// Trailers beyond their limits.
+    /// The trailers exceed their limits.
     #[error("the trailers are more than {TRAILERS_COUNT_MAX}, or {TRAILERS_LENGTH_MAX} bytes")]
     TrailersTooLong,
     /// The message has ended before.
@@ -51,30 +53,30 @@ pub enum EncodeError {
     Over,
 }
 
-/// What is written around a slice of body, so that the slice itself need not be copied.
+/// Delimiters of a slice of body, so that the slice itself need not be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Around {
+pub struct Delimiters {
     before: [u8; 18],
     before_length: usize,
     after: &'static [u8],
 }
 
-impl Around {
+impl Delimiters {
     const NOTHING: Self = Self { before: [0; 18], before_length: 0, after: b"" };
 
-    /// In front of the slice.
+    /// Bytes to write before the slice.
     #[must_use]
     pub fn before(&self) -> &[u8] {
         &self.before[..self.before_length]
     }
 
-    /// Behind the slice.
+    /// Bytes to write after the slice.
     #[must_use]
     pub const fn after(&self) -> &'static [u8] {
         self.after
     }
 
-    /// A chunk's size and CRLF: at most 16 digits.
+    /// Chunk size in at most 16 hexadecimal digits and CRLF, then CRLF after the data.
     fn chunk(mut size: u64) -> Self {
         let (mut digits, mut from) = ([0; 16], 16);
         while size > 0 && from > 0 {
@@ -93,24 +95,24 @@ impl Around {
 enum State {
     Length(u64),
     Chunked,
-    /// Bytes as they are.
+    /// Bytes are written unchanged.
     Plain,
     Over,
 }
 
-/// Writes the body of one message whose head is written.
+/// Encoder of one message's body and trailers, after its head is written.
 #[derive(Debug)]
 pub struct Encoder {
     state: State,
 }
 
 impl Encoder {
-    /// Writes the head of a request. Nothing is written when it fails. TE is limited to
-    /// `trailers`, as no other coding than chunked can be read when the response comes, and Upgrade
-    /// to what is no HTTP.
+    /// Writes the head of a request; nothing on failure. TE is limited to `trailers`, as no
+    /// transfer coding but chunked can be read in the response, and Upgrade to protocols other than
+    /// HTTP.
     ///
     /// # Errors
-    /// When the head was edited into one that would be refused, or cannot have this framing.
+    /// The head was edited into one that would be refused, or cannot have this framing.
     pub fn request(
         head: &RequestHead,
         framing: Framing,
@@ -129,7 +131,7 @@ impl Encoder {
         if !possible {
             return Err(EncodeError::Framing(framing));
         }
-        let mut fixed = fix(head.version(), &head.headers, framing, Kept::Nothing)?;
+        let mut fixed = fix(head.version(), &head.headers, framing, DescribedBody::Nothing)?;
         if offers_codings(&head.headers) {
             limit_codings(fixed.get_or_insert_with(|| head.headers.clone()))?;
         }
@@ -143,26 +145,26 @@ impl Encoder {
         Ok(Self::new(framing))
     }
 
-    /// Writes the head of a response; an interim one is framed as [`Framing::None`]. Nothing is
-    /// written when it fails.
+    /// Writes the head of a response; an interim one is framed as [`Framing::None`]. Writes nothing
+    /// on failure.
     ///
-    /// In a response to HEAD and in 304 the framing fields stay, as they tell of another
-    /// response: where filters would edit the body of that one, take them out.
+    /// In a response to HEAD and in 304 the framing fields stay, as they describe another response.
+    /// The caller removes them if filters would edit the body of that one.
     ///
     /// # Errors
-    /// When the head was edited into one that would be refused, or cannot have this framing.
+    /// The head was edited into one that would be refused, or cannot have this framing.
     pub fn response(
         head: &ResponseHead,
-        asked: Asked,
+        traits: RequestTraits,
         framing: Framing,
         out: &mut Vec<u8>,
     ) -> Result<Self, EncodeError> {
         head.check_fields().map_err(|(_, reason)| EncodeError::Head(reason))?;
         let status = head.status();
         let possible = match framing {
-            Framing::Tunnel => asked.is_tunnel(status),
-            Framing::None => !asked.is_tunnel(status) && asked.has_no_body(status),
-            _ if asked.is_tunnel(status) || asked.has_no_body(status) => false,
+            Framing::Tunnel => traits.is_tunnel(status),
+            Framing::None => !traits.is_tunnel(status) && traits.has_no_body(status),
+            _ if traits.is_tunnel(status) || traits.has_no_body(status) => false,
             Framing::Chunked => head.version() == Version::Http11,
             Framing::Length(length) => length <= BODY_LENGTH_MAX,
             Framing::UntilClose => true,
@@ -170,9 +172,14 @@ impl Encoder {
         if !possible {
             return Err(EncodeError::Framing(framing));
         }
-        let of_another = status == 304 || (asked.method == AskedBy::Head && status >= 200);
-        let kept = if of_another && status != 204 { Kept::OfAnother } else { Kept::Nothing };
-        let fixed = fix(head.version(), &head.headers, framing, kept)?;
+        let describes_other =
+            status == 304 || (traits.method == MethodClass::Head && status >= 200);
+        let described = if describes_other && status != 204 {
+            DescribedBody::OtherResponse
+        } else {
+            DescribedBody::Nothing
+        };
+        let fixed = fix(head.version(), &head.headers, framing, described)?;
         let digits = Decimal::new(u64::from(status));
         for part in [head.version().as_bytes(), b" ", digits.as_bytes(), b" ", head.reason()] {
             out.extend_from_slice(part);
@@ -191,28 +198,28 @@ impl Encoder {
         Self { state }
     }
 
-    /// Says that a slice of so many bytes is sent next, and what is written around it.
+    /// Registers the next slice of `length` bytes, and returns its delimiters.
     ///
     /// # Errors
-    /// When that is more than the head says, or the message is over.
-    pub fn body(&mut self, length: usize) -> Result<Around, EncodeError> {
+    /// The body would be longer than the head says, or the message is over.
+    pub fn body(&mut self, length: usize) -> Result<Delimiters, EncodeError> {
         let length = length as u64;
         match &mut self.state {
             State::Over => Err(EncodeError::Over),
             State::Length(left) => {
                 *left = left.checked_sub(length).ok_or(EncodeError::BodyTooLong)?;
-                Ok(Around::NOTHING)
+                Ok(Delimiters::NOTHING)
             }
-            // A chunk of nothing would be the last one.
-            State::Chunked if length > 0 => Ok(Around::chunk(length)),
-            State::Chunked | State::Plain => Ok(Around::NOTHING),
+            // An empty chunk would be the last one.
+            State::Chunked if length > 0 => Ok(Delimiters::chunk(length)),
+            State::Chunked | State::Plain => Ok(Delimiters::NOTHING),
         }
     }
 
-    /// Writes a slice and what is around it.
+    /// Writes a slice of body with its delimiters.
     ///
     /// # Errors
-    /// As [`body`](Self::body).
+    /// The same as of [`body`](Self::body).
     pub fn write_body(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let around = self.body(bytes.len())?;
         for part in [around.before(), bytes, around.after()] {
@@ -221,12 +228,11 @@ impl Encoder {
         Ok(())
     }
 
-    /// Ends the message. Trailers are dropped where the framing has none (RFC 9110, section
-    /// 6.5.1).
+    /// Ends the message. Trailers are dropped if the framing has none (RFC 9110, section 6.5.1).
     ///
     /// # Errors
-    /// When the body is shorter than its head says, a trailer is not allowed, or they are too
-    /// many.
+    /// The body is shorter than the head says, a trailer is not allowed, or the trailers exceed
+    /// their limits.
     pub fn end(&mut self, trailers: &Headers, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         match self.state {
             State::Over => return Err(EncodeError::Over),
@@ -249,33 +255,33 @@ impl Encoder {
     }
 }
 
-/// Whether framing fields of a message without a body tell of another one.
+/// Treatment of framing fields in a message without a body.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum DescribedBody {
     Nothing,
-    OfAnother,
+    OtherResponse,
 }
 
-/// The end of a first line, the fields, and the empty line.
+/// Writes the end of a first line, the fields, and the empty line.
 fn write_fields(headers: &Headers, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
     headers.serialize(out);
     out.extend_from_slice(b"\r\n");
 }
 
-/// The fields with the right framing; none if they have it already.
+/// Returns the fields with the right framing, or `None` if they have it already.
 fn fix(
     version: Version,
     headers: &Headers,
     framing: Framing,
-    kept: Kept,
+    described: DescribedBody,
 ) -> Result<Option<Headers>, EncodeError> {
     let has = [LENGTH, CODING].map(|name| headers.contains(name));
-    let says = said(version, headers);
+    let says = framing_fields(version, headers);
     let is_right = match framing {
-        Framing::Length(length) => says == Ok(Said::Length(length)),
-        Framing::Chunked => says == Ok(Said::Chunked),
-        Framing::None if kept == Kept::OfAnother => says.is_ok(),
+        Framing::Length(length) => says == Ok(FramingFields::Length(length)),
+        Framing::Chunked => says == Ok(FramingFields::Chunked),
+        Framing::None if described == DescribedBody::OtherResponse => says.is_ok(),
         Framing::None | Framing::Tunnel => has == [false, false],
         Framing::UntilClose => has == [false, false] && !has_option(headers, b"keep-alive"),
     };
@@ -299,20 +305,20 @@ fn fix(
     Ok(Some(fixed))
 }
 
-/// Gives one framing field its value, where it stands or where the other one stood, and takes
-/// the other one out.
+/// Sets one framing field, in its place or in that of the other framing field, which is removed.
 fn put(headers: &mut Headers, name: &[u8], value: &[u8], other: &[u8]) -> Result<(), EditError> {
     if headers.contains(name) {
         headers.remove(other);
         return headers.replace(name, value);
     }
-    let place = headers.index(other).unwrap_or(headers.len());
+    let offset_of = headers.index(other).unwrap_or(headers.len());
     headers.remove(other);
-    headers.insert(place, name, value)
+    headers.insert(offset_of, name, value)
 }
 
-/// A whole response that tells a client why its request, or the response to it, is refused, and
-/// that the connection ends. To HEAD too: the connection ends behind it.
+/// Returns a complete response that tells a client why its request, or the response to it, is
+/// refused, and that the connection ends. It has a body in response to HEAD too, as the connection
+/// ends after it.
 #[must_use]
 pub fn refusal(error: Error) -> Vec<u8> {
     let status = error.status();

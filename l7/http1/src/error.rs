@@ -1,24 +1,24 @@
-//! Why bytes are no message that is passed on: what, where, by which sentence ([`Source`]), and
-//! what to answer. The sender's fault, always.
+//! Refusal of a message: its defect, its offset, the sentence of the RFC ([`Source`]) and the
+//! status of the response. Always a fault of the sender.
 
 pub use crate::reason::{Reason, Side};
 use crate::source::Source;
 
-/// A message is refused. Nothing behind it can be read: the connection ends.
+/// A message is refused. Nothing after it can be read: the connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("byte {offset}: {reason} ({})", self.source().section)]
 pub struct Error {
     /// Sender of the message.
     pub side: Side,
-    /// The byte, counted from the first that the decoder was given.
+    /// Offset of the byte, counted from the first that the decoder was given.
     pub offset: u64,
     /// Defect of the message.
     pub reason: Reason,
 }
 
 impl Error {
-    /// The status to answer the client with, as long as no response has begun: 502 when the
-    /// server is at fault.
+    /// Returns the status for the response to the client, valid as long as no response has begun:
+    /// 502 if the server is at fault.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self.side {
@@ -27,14 +27,14 @@ impl Error {
         }
     }
 
-    /// The sentence by which it is refused.
+    /// Returns the sentence of the RFC by which the message is refused.
     #[must_use]
     pub const fn source(self) -> Source {
         Source::of(self.reason, self.side)
     }
 }
 
-/// An error before it is known whose it is.
+/// Error whose side, request or response, is not known yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
     pub(crate) offset: u64,

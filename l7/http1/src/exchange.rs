@@ -1,38 +1,38 @@
-//! What belongs together on a connection: requests and their responses in order, whether the
-//! next may follow, who waits for 100, and when both connections end.
+//! State shared by a client connection and its server connection: order of requests and responses,
+//! whether the next request may follow, `100-continue`, and when both connections end.
 //!
 //! ```text
-//!  requests:   3 (arrives) │ 2 │ 1 ──▶ server
-//!  responses:  1 (arrives) ──▶ client            each ends before the next begins
+//!   requests:   3 (arrives) │ 2 │ 1 ──▶ server
+//!   responses:  1 (arrives) ──▶ client            each ends before the next begins
 //! ```
 //!
-//! A node has one connection to the server for each of a client, so that what one of them says
-//! of its connection holds for both; unless it keeps those to servers for the next client
+//! A node has one connection to the server for each of a client, so that a connection option of one
+//! holds for both; unless it keeps server connections for the next client
 //! ([`Exchange::keep_server`]).
 
 use crate::decode::Switch;
-use crate::framing::{Asked, AskedBy, Framing, announces_body};
+use crate::framing::{Framing, MethodClass, RequestTraits, announces_body};
 use crate::head::{RequestHead, ResponseHead};
 use crate::limits::PIPELINED_COUNT_MAX;
 use crate::version::Version;
 use std::collections::VecDeque;
 
-/// What happens behind the end of a message.
+/// Fate of both connections after the end of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The connections stay.
+    /// The connections persist.
     Stay,
-    /// Both connections end, once what is written has arrived.
+    /// Both connections end, once all that is written has been delivered.
     Close,
 }
 
-/// What was handed in does not follow from what came before. Our own fault.
+/// The call does not fit the state of the exchange: a fault of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExchangeError {
-    /// A request where none may follow.
+    /// A request came where none may follow.
     #[error("no request may follow here")]
     RequestOutOfTurn,
-    /// A response, or a part of one, without its request.
+    /// A response, or a part of one, has no request.
     #[error("no response is outstanding here")]
     ResponseOutOfTurn,
     /// A filter made a request a CONNECT, or made a CONNECT another request.
@@ -40,7 +40,7 @@ pub enum ExchangeError {
     ConnectEdited,
 }
 
-/// How far a message is.
+/// Progress of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Awaited,
@@ -50,16 +50,17 @@ enum Progress {
 
 #[derive(Debug)]
 struct Entry {
-    /// By the client, and by what was sent to the server in its place.
-    asked: Asked,
-    sent: Asked,
+    /// Traits of the client's request, and of the request that was sent to the server in its place.
+    client_traits: RequestTraits,
+    server_traits: RequestTraits,
     version: Version,
     may_switch: bool,
     is_persistent: bool,
     awaits_continue: bool,
-    ends_unsaid: bool,
-    /// The server's connection stays behind it, as far as the server is concerned.
-    leaves_server: bool,
+    must_announce_close: bool,
+    /// True if the server's connection persists after this request, as far as the server is
+    /// concerned.
+    is_server_reusable: bool,
     request: Progress,
     response: Progress,
 }
@@ -71,17 +72,17 @@ enum State {
     Closing,
 }
 
-/// One client connection with its server connection.
+/// State of one client connection with its server connection.
 #[derive(Debug)]
 pub struct Exchange {
     entries: VecDeque<Entry>,
     state: State,
     keeps_server: bool,
-    /// The server has announced a body where there is none, and may send it: another client must not
-    /// read it as its response.
-    is_doubtful: bool,
-    /// The connections end, and the server's does not have to.
-    leaves_server: bool,
+    /// True if the server has announced a body where there is none. It may still send one, which
+    /// another client must not read as its response.
+    may_send_stray_body: bool,
+    /// True if the exchange is closing and the server's connection can be reused.
+    is_server_reusable: bool,
 }
 
 impl Default for Exchange {
@@ -91,52 +92,52 @@ impl Default for Exchange {
 }
 
 impl Exchange {
-    /// At the beginning of a connection.
+    /// Creates the state at the beginning of a connection.
     #[must_use]
     pub const fn new() -> Self {
         Self {
             entries: VecDeque::new(),
             state: State::Open,
             keeps_server: false,
-            is_doubtful: false,
-            leaves_server: false,
+            may_send_stray_body: false,
+            is_server_reusable: false,
         }
     }
 
-    /// From now on the connection to the server is for other clients when this one ends, as far as
-    /// it can be: [`leaves_server`](Self::leaves_server).
+    /// Keeps the connection to the server for other clients when this one ends, if
+    /// [`is_server_reusable`](Self::is_server_reusable) allows it.
     pub const fn keep_server(&mut self) {
         self.keeps_server = true;
     }
 
-    /// Whether the connection to the server is as it was before the first request, and would stay.
+    /// Returns true if the connection to the server is in its initial state, and would persist.
     #[must_use]
-    pub fn leaves_server(&self) -> bool {
+    pub fn is_server_reusable(&self) -> bool {
         self.keeps_server
-            && !self.is_doubtful
+            && !self.may_send_stray_body
             && match self.state {
                 State::Open => self.entries.is_empty(),
-                State::Closing => self.leaves_server,
+                State::Closing => self.is_server_reusable,
                 State::Tunnel => false,
             }
     }
 
-    /// Whether the last request, which says that its connection ends, goes to the server without
-    /// that ([`connection::unset_close`](crate::connection::unset_close)).
+    /// Returns true if the last request has the option `close`, which must be removed
+    /// ([`connection::unset_close`](crate::connection::unset_close)) before it goes to the server.
     #[must_use]
-    pub fn must_unsay_close(&self) -> bool {
+    pub fn must_remove_close(&self) -> bool {
         let ends = |last: &Entry| {
             !last.is_persistent
                 && last.version == Version::Http11
                 && !last.may_switch
-                && last.asked.method != AskedBy::Connect
+                && last.client_traits.method != MethodClass::Connect
         };
         self.keeps_server && self.entries.back().is_some_and(ends)
     }
 
-    /// Whether bytes of a client may be read as a request: not while the one before is under
-    /// way or asks to switch protocols, not behind the last of a connection, and not while too
-    /// many wait for their responses.
+    /// Returns true if bytes of the client may be read as a request: not while the previous request
+    /// is in progress or asks to switch protocols, not after the last request of the connection,
+    /// and not while [`PIPELINED_COUNT_MAX`] requests wait for their responses.
     #[must_use]
     pub fn may_begin_request(&self) -> bool {
         let follows = self.entries.back().is_none_or(|last| {
@@ -145,10 +146,10 @@ impl Exchange {
         self.state == State::Open && follows && self.entries.len() < PIPELINED_COUNT_MAX
     }
 
-    /// A request's head came.
+    /// Handles the head of a request.
     ///
     /// # Errors
-    /// When it may not follow: [`may_begin_request`](Self::may_begin_request).
+    /// The request may not follow: [`may_begin_request`](Self::may_begin_request).
     pub fn handle_request(
         &mut self,
         head: &RequestHead,
@@ -158,40 +159,45 @@ impl Exchange {
             return Err(ExchangeError::RequestOutOfTurn);
         }
         let has_body = !matches!(framing, Framing::None | Framing::Length(0));
-        let asked = Asked::by(head);
+        let client_traits = RequestTraits::by(head);
         self.entries.push_back(Entry {
-            asked,
-            sent: asked,
+            client_traits,
+            server_traits: client_traits,
             version: head.version(),
-            may_switch: asked.may_switch(),
+            may_switch: client_traits.may_switch(),
             is_persistent: head.is_persistent(),
             awaits_continue: has_body && head.expects_continue(),
-            ends_unsaid: false,
-            leaves_server: true,
+            must_announce_close: false,
+            is_server_reusable: true,
             request: Progress::Awaited,
             response: Progress::Awaited,
         });
         Ok(())
     }
 
-    /// The last request goes to the server with this head, which filters have edited. They may
-    /// take out a request to switch protocols, but add none.
+    /// Handles that the last request goes to the server with this head, edited by filters. Filters
+    /// may remove a request to switch protocols, but add none.
     ///
     /// # Errors
-    /// When there is none, or it was made a CONNECT, or is one no more.
+    /// There is no request, or a filter changed it to or from CONNECT.
     pub fn handle_request_sent(&mut self, head: &RequestHead) -> Result<(), ExchangeError> {
         let last = self.entries.back_mut().ok_or(ExchangeError::RequestOutOfTurn)?;
-        let sent = Asked::by(head);
-        if (sent.method == AskedBy::Connect) != (last.asked.method == AskedBy::Connect) {
+        let server_traits = RequestTraits::by(head);
+        if (server_traits.method == MethodClass::Connect)
+            != (last.client_traits.method == MethodClass::Connect)
+        {
             return Err(ExchangeError::ConnectEdited);
         }
-        last.sent = Asked { upgrade: sent.upgrade && last.asked.upgrade, ..sent };
+        last.server_traits = RequestTraits {
+            upgrade: server_traits.upgrade && last.client_traits.upgrade,
+            ..server_traits
+        };
         last.is_persistent &= head.is_persistent();
-        last.leaves_server &= head.is_persistent();
+        last.is_server_reusable &= head.is_persistent();
         Ok(())
     }
 
-    /// A part of the last request's body came: whoever waited for 100 does no more.
+    /// Handles a part of the last request's body: the client no longer waits for 100.
     pub fn handle_request_body(&mut self) {
         if let Some(last) = self.entries.back_mut()
             && last.request == Progress::Awaited
@@ -201,7 +207,7 @@ impl Exchange {
         }
     }
 
-    /// The last request ended.
+    /// Handles the end of the last request.
     pub fn handle_request_end(&mut self) -> Next {
         if let Some(last) = self.entries.back_mut() {
             last.request = Progress::Over;
@@ -210,33 +216,33 @@ impl Exchange {
         self.settle()
     }
 
-    /// Whether a client waits for 100 before it sends the body of the last request, and the
-    /// server has not answered.
+    /// Returns true if the client waits for 100 before it sends the body of the last request, and
+    /// the server has not responded.
     #[must_use]
     pub fn awaits_continue(&self) -> bool {
         self.entries.back().is_some_and(|last| last.awaits_continue)
     }
 
-    /// What the next response is an answer to, for `ResponseDecoder::expect`; none if no
-    /// response is outstanding, or one is under way.
+    /// Returns the traits of the request that the next response answers, for
+    /// `ResponseDecoder::expect`; `None` if no response is outstanding, or one is in progress.
     #[must_use]
-    pub fn awaited(&self) -> Option<Asked> {
+    pub fn awaited(&self) -> Option<RequestTraits> {
         let first = self.entries.front()?;
-        (first.response == Progress::Awaited).then_some(first.sent)
+        (first.response == Progress::Awaited).then_some(first.server_traits)
     }
 
-    /// What the client asked that the next response answers, or the one that is under way, and
-    /// its version: for `Framing::for_response` and `Encoder::response`.
+    /// Returns the traits and version of the client's request that the current or next response
+    /// answers, for `Framing::for_response` and `Encoder::response`.
     #[must_use]
-    pub fn client(&self) -> Option<(Asked, Version)> {
-        self.entries.front().map(|first| (first.asked, first.version))
+    pub fn client(&self) -> Option<(RequestTraits, Version)> {
+        self.entries.front().map(|first| (first.client_traits, first.version))
     }
 
-    /// An interim response came: whether it goes on to the client. Those of HTTP/1.0 know none
-    /// (RFC 9110, section 15.2).
+    /// Handles an interim response. Returns true if it is forwarded to the client; HTTP/1.0 has
+    /// none (RFC 9110, section 15.2).
     ///
     /// # Errors
-    /// Without a request that it could belong to.
+    /// No request is outstanding.
     pub fn handle_interim(&mut self, head: &ResponseHead) -> Result<bool, ExchangeError> {
         let entry = self.entries.front_mut().ok_or(ExchangeError::ResponseOutOfTurn)?;
         if entry.response != Progress::Awaited {
@@ -245,15 +251,15 @@ impl Exchange {
         if head.status() == 100 {
             entry.awaits_continue = false;
         }
-        self.is_doubtful |= announces_body(&head.headers);
+        self.may_send_stray_body |= announces_body(&head.headers);
         Ok(entry.version == Version::Http11)
     }
 
-    /// The head of a final response came, or 101. For a request that asked to switch protocols
-    /// it says what the request decoder is told.
+    /// Handles the head of a final response, or of 101. For a request that asked to switch
+    /// protocols, returns the decision for the request decoder.
     ///
     /// # Errors
-    /// Without a request that it could belong to.
+    /// No request is outstanding.
     pub fn handle_response(
         &mut self,
         head: &ResponseHead,
@@ -270,25 +276,25 @@ impl Exchange {
             return Ok(Some(Switch::Tunnel));
         }
         let stays = head.is_persistent() && framing != Framing::UntilClose;
-        // The client knows that it wanted the end, and is told that it has it.
-        entry.ends_unsaid = self.keeps_server && !entry.is_persistent && stays;
+        // The client asked for the end of the connection, and has to see it in the response.
+        entry.must_announce_close = self.keeps_server && !entry.is_persistent && stays;
         entry.is_persistent &= stays;
-        entry.leaves_server &= stays && !entry.awaits_continue;
-        self.is_doubtful |= head.status() == 204 && announces_body(&head.headers);
+        entry.is_server_reusable &= stays && !entry.awaits_continue;
+        self.may_send_stray_body |= head.status() == 204 && announces_body(&head.headers);
         if entry.awaits_continue {
-            // RFC 9110, section 10.1.1: the client may send the body now or leave it out. What
-            // comes next could be either, so nothing may come.
-            entry.ends_unsaid = entry.is_persistent;
+            // RFC 9110, section 10.1.1: the client may now send the body or leave it out. The next
+            // bytes could be either, so the connection must end.
+            entry.must_announce_close = entry.is_persistent;
             entry.is_persistent = false;
         }
         Ok(std::mem::take(&mut entry.may_switch).then_some(Switch::Refused))
     }
 
-    /// The response that is under way goes to the client with this head, which filters have
-    /// edited, and framing: a body whose end is the connection's ends both.
+    /// Handles that the current response goes to the client with this head, edited by filters, and
+    /// this framing: a body that lasts until the connection ends, ends both connections.
     ///
     /// # Errors
-    /// When none is under way.
+    /// No response is in progress.
     pub fn handle_response_sent(
         &mut self,
         head: &ResponseHead,
@@ -302,17 +308,17 @@ impl Exchange {
         Ok(())
     }
 
-    /// Whether the connections end behind the response that is under way, and neither side knows:
-    /// `connection::set_close` tells the client.
+    /// Returns true if the connections end after the current response and neither side has announced it:
+    /// the caller tells the client with `connection::set_close`.
     #[must_use]
-    pub fn must_say_close(&self) -> bool {
-        self.entries.front().is_some_and(|entry| entry.ends_unsaid)
+    pub fn must_announce_close(&self) -> bool {
+        self.entries.front().is_some_and(|entry| entry.must_announce_close)
     }
 
-    /// The response ended.
+    /// Handles the end of the response.
     ///
     /// # Errors
-    /// Without a response that had begun.
+    /// No response is in progress.
     pub fn handle_response_end(&mut self) -> Result<Next, ExchangeError> {
         let entry = self.entries.front_mut().ok_or(ExchangeError::ResponseOutOfTurn)?;
         if entry.response != Progress::Begun {
@@ -322,21 +328,20 @@ impl Exchange {
         Ok(self.settle())
     }
 
-    /// Whether nothing is under way: ending the connections now loses nothing.
+    /// Returns true if no message is in progress: ending the connections now loses nothing.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.entries.is_empty() && self.state == State::Open
     }
 
-    /// Whether the connections are another protocol's.
+    /// Returns true if the connections carry another protocol.
     #[must_use]
     pub fn is_tunnel(&self) -> bool {
         self.state == State::Tunnel
     }
 
-    /// Forgets the first request once it and its response are over. A response that ends before
-    /// its request does so by keeping the connection or by ending it; while it is kept, the
-    /// rest of the request goes on.
+    /// Removes the first request once it and its response are over. If a response ends before its
+    /// request and the connection persists, the rest of the request goes on.
     fn settle(&mut self) -> Next {
         if let Some(first) = self.entries.front()
             && first.response == Progress::Over
@@ -344,7 +349,7 @@ impl Exchange {
         {
             if !first.is_persistent {
                 self.state = State::Closing;
-                self.leaves_server = first.leaves_server
+                self.is_server_reusable = first.is_server_reusable
                     && first.request == Progress::Over
                     && self.entries.len() == 1;
                 self.entries.clear();

@@ -1,5 +1,5 @@
-//! Where a body ends: what a head says of it (RFC 9112, section 6.3), and how a body that may
-//! have been edited is sent.
+//! Message body framing: how a head delimits the body (RFC 9112, section 6.3), and the framing in
+//! which a body, perhaps edited, is sent.
 
 use crate::connection::{upgrades, upgrades_otherwise};
 use crate::error::Reason;
@@ -8,90 +8,90 @@ use crate::head::{RequestHead, ResponseHead};
 use crate::headers::Headers;
 use crate::version::Version;
 
-/// How a body is delimited.
+/// Delimitation of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// There is none: the message is its head.
+    /// No body: the message is its head.
     None,
-    /// So many bytes.
+    /// Body of this many bytes.
     Length(u64),
-    /// Chunks, and maybe trailers.
+    /// Chunks, optionally with trailers.
     Chunked,
-    /// All that comes until the connection ends: responses only.
+    /// Body that lasts until the connection ends: responses only.
     UntilClose,
-    /// The connection is another protocol's from here on: 101, or 2xx to CONNECT.
+    /// Another protocol from here on: after 101, or 2xx to CONNECT.
     Tunnel,
 }
 
-/// What a response's framing needs to know of its request.
+/// Traits of a request that determine the framing of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
-    /// What the method says of the response's body.
-    pub method: AskedBy,
-    /// Whether Upgrade was asked for.
+pub struct RequestTraits {
+    /// Effect of the method on the response's body.
+    pub method: MethodClass,
+    /// True if the request asked for an upgrade.
     pub upgrade: bool,
 }
 
-/// What a method says of the response's body.
+/// Class of a method by its effect on the response's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskedBy {
-    /// The response has no body, whatever its head says.
+pub enum MethodClass {
+    /// HEAD: the response has no body, whatever its head says.
     Head,
-    /// With 2xx the connection is a tunnel.
+    /// CONNECT: a response with 2xx turns the connection into a tunnel.
     Connect,
-    /// Any other: nothing.
+    /// Any other method: no effect.
     Other,
 }
 
-impl Asked {
-    /// By this request.
+impl RequestTraits {
+    /// Returns the traits of a request.
     #[must_use]
     pub fn by(head: &RequestHead) -> Self {
         let method = match head.method() {
-            b"HEAD" => AskedBy::Head,
-            b"CONNECT" => AskedBy::Connect,
-            _ => AskedBy::Other,
+            b"HEAD" => MethodClass::Head,
+            b"CONNECT" => MethodClass::Connect,
+            _ => MethodClass::Other,
         };
         Self { method, upgrade: upgrades(head.version(), &head.headers).next().is_some() }
     }
 
-    /// Whether the connection may become another protocol's.
+    /// Returns true if the connection may switch to another protocol.
     #[must_use]
     pub fn may_switch(self) -> bool {
-        self.upgrade || self.method == AskedBy::Connect
+        self.upgrade || self.method == MethodClass::Connect
     }
 
-    /// Whether a response of this status has no body, whatever its head says. Not for what
-    /// makes a tunnel.
+    /// Returns true if a response with this status has no body, whatever its head says. Not
+    /// meaningful for statuses that make a tunnel.
     #[must_use]
     pub fn has_no_body(self, status: u16) -> bool {
-        self.method == AskedBy::Head || status < 200 || matches!(status, 204 | 304)
+        self.method == MethodClass::Head || status < 200 || matches!(status, 204 | 304)
     }
 
-    /// Whether a response of this status makes the connection a tunnel.
+    /// Returns true if a response with this status makes the connection a tunnel.
     #[must_use]
     pub fn is_tunnel(self, status: u16) -> bool {
-        status == 101 || (self.method == AskedBy::Connect && (200..300).contains(&status))
+        status == 101 || (self.method == MethodClass::Connect && (200..300).contains(&status))
     }
 }
 
-/// What framing fields say, one beside the other.
+/// Body delimitation as Content-Length and Transfer-Encoding give it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum FramingFields {
     Nothing,
     Length(u64),
     Chunked,
 }
 
-/// What is wrong, and at which field; none is the first line.
+/// Defect and index of the field that has it; no index for the first line.
 type At = (Option<usize>, Reason);
 
-/// The framing of a request.
+/// Returns the framing of a request.
 pub(crate) fn of_request(head: &RequestHead) -> Result<Framing, At> {
-    let framing = match said(head.version(), &head.headers)? {
-        Said::Nothing => Framing::None,
-        Said::Length(length) => Framing::Length(length),
-        Said::Chunked => Framing::Chunked,
+    let framing = match framing_fields(head.version(), &head.headers)? {
+        FramingFields::Nothing => Framing::None,
+        FramingFields::Length(length) => Framing::Length(length),
+        FramingFields::Chunked => Framing::Chunked,
     };
     let has_body = !matches!(framing, Framing::None | Framing::Length(0));
     if has_body && matches!(head.method(), b"CONNECT" | b"TRACE") {
@@ -100,34 +100,35 @@ pub(crate) fn of_request(head: &RequestHead) -> Result<Framing, At> {
     Ok(framing)
 }
 
-/// The framing of a response.
-pub(crate) fn of_response(head: &ResponseHead, asked: Asked) -> Result<Framing, At> {
+/// Returns the framing of a response.
+pub(crate) fn of_response(head: &ResponseHead, traits: RequestTraits) -> Result<Framing, At> {
     let (status, headers) = (head.status(), &head.headers);
     let switches = || upgrades(head.version(), headers).next().is_some();
-    if status == 101 && !(asked.upgrade && switches() && !upgrades_otherwise(headers)) {
+    if status == 101 && !(traits.upgrade && switches() && !upgrades_otherwise(headers)) {
         return Err((None, Reason::SwitchUnasked));
     }
-    if asked.is_tunnel(status) {
-        // RFC 9110, section 9.3.6: a client ignores what they say, so they are not looked at.
+    if traits.is_tunnel(status) {
+        // RFC 9110, section 9.3.6: a client ignores the framing fields here, so they are not
+        // checked.
         return Ok(Framing::Tunnel);
     }
-    // RFC 9112, section 6.3: these have no body, regardless of the fields. A length or chunks in
-    // 1xx and 204, which must have neither, do not go on.
+    // RFC 9112, section 6.3: these have no body, regardless of the fields. 1xx and 204 must have
+    // neither a length nor chunks; such fields are not forwarded.
     if status < 200 || status == 204 {
         return Ok(Framing::None);
     }
-    let said = said(head.version(), headers)?;
-    if asked.has_no_body(status) {
+    let framing_fields = framing_fields(head.version(), headers)?;
+    if traits.has_no_body(status) {
         return Ok(Framing::None);
     }
-    Ok(match said {
-        Said::Nothing => Framing::UntilClose,
-        Said::Length(length) => Framing::Length(length),
-        Said::Chunked => Framing::Chunked,
+    Ok(match framing_fields {
+        FramingFields::Nothing => Framing::UntilClose,
+        FramingFields::Length(length) => Framing::Length(length),
+        FramingFields::Chunked => Framing::Chunked,
     })
 }
 
-/// Whether fields speak of a body, which a response without one must not have.
+/// Returns true if framing fields announce a body, which a response without one must not have.
 pub(crate) fn announces_body(headers: &Headers) -> bool {
     headers.contains(b"Transfer-Encoding")
         || headers.get_all(b"Content-Length").any(|value| length(value) != Some(0))
@@ -138,23 +139,23 @@ fn framing_field(headers: &Headers) -> Option<usize> {
 }
 
 /// Reads Content-Length and Transfer-Encoding.
-pub(crate) fn said(version: Version, headers: &Headers) -> Result<Said, At> {
+pub(crate) fn framing_fields(version: Version, headers: &Headers) -> Result<FramingFields, At> {
     let coding = headers.index(b"Transfer-Encoding");
     let number = headers.index(b"Content-Length");
     let at = coding.max(number);
     let read = match (coding, number) {
-        (None, None) => Ok(Said::Nothing),
+        (None, None) => Ok(FramingFields::Nothing),
         (Some(_), Some(_)) => Err(Reason::LengthAndCoding),
-        (None, Some(_)) => content_length(headers).map(Said::Length),
+        (None, Some(_)) => content_length(headers).map(FramingFields::Length),
         (Some(_), None) if version == Version::Http10 => Err(Reason::CodingInHttp10),
-        (Some(_), None) => check_codings(headers).map(|()| Said::Chunked),
+        (Some(_), None) => check_codings(headers).map(|()| FramingFields::Chunked),
     };
     read.map_err(|reason| (at, reason))
 }
 
-/// Makes one Content-Length of several that say the same, in fields or as a list: RFC 9112,
-/// section 6.3, and RFC 9110, section 8.6. What goes on has one, so that nobody behind this node
-/// can read it in another way. Others are left as they are, to be refused.
+/// Merges several equal Content-Length values, in fields or as a list, into one: RFC 9112, section
+/// 6.3, and RFC 9110, section 8.6. The forwarded message then has one value, which every recipient
+/// reads alike. Values that differ are left unchanged, to be refused.
 pub(crate) fn merge_lengths(headers: &mut Headers) {
     const NAME: &[u8] = b"Content-Length";
     if !headers.contains(NAME) {
@@ -166,11 +167,11 @@ pub(crate) fn merge_lengths(headers: &mut Headers) {
         return;
     }
     let first = first.to_vec();
-    // It is shorter than what stood there.
+    // The value is shorter than the one it replaces.
     let _ = headers.replace(NAME, &first);
 }
 
-/// The one length of a message.
+/// Returns the single length of a message.
 fn content_length(headers: &Headers) -> Result<u64, Reason> {
     let mut all = headers.get_all(b"Content-Length");
     let value = all.next().unwrap_or_default();
@@ -180,7 +181,7 @@ fn content_length(headers: &Headers) -> Result<u64, Reason> {
     length(value).ok_or(Reason::Length)
 }
 
-/// Whether all Transfer-Encoding fields together are `chunked`.
+/// Checks that all Transfer-Encoding fields together are `chunked`.
 fn check_codings(headers: &Headers) -> Result<(), Reason> {
     let codings = || headers.get_all(b"Transfer-Encoding").flat_map(elements);
     let is_chunked = |coding: &[u8]| coding.eq_ignore_ascii_case(b"chunked");
@@ -199,27 +200,27 @@ fn check_codings(headers: &Headers) -> Result<(), Reason> {
     Ok(())
 }
 
-/// What is known of a body before it is sent.
+/// Knowledge about a body's length before it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// It goes on as it came, in the framing that the decoder found.
+    /// The body is forwarded as received, in the framing that the decoder found.
     Unchanged(Framing),
-    /// So many bytes: it was replaced, or gathered as a whole.
+    /// The body has this many bytes: it was replaced, or buffered as a whole.
     Known(u64),
-    /// Nobody knows yet how long it is.
+    /// The length is not known yet.
     Unknown,
 }
 
-/// A request of HTTP/1.0 cannot have a body of unknown length: gather it first.
+/// A request of HTTP/1.0 cannot have a body of unknown length: buffer the body first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a request of HTTP/1.0 needs the length of its body")]
 pub struct LengthNeeded;
 
 impl Framing {
-    /// How the body of a request is sent.
+    /// Returns the framing for the body of a request.
     ///
     /// # Errors
-    /// When the version cannot say so: the length has to be known.
+    /// The version has no framing for an unknown length.
     pub fn for_request(version: Version, body: Body) -> Result<Self, LengthNeeded> {
         match (body, version) {
             (Body::Unchanged(framing @ (Self::None | Self::Length(_))), _) => Ok(framing),
@@ -230,14 +231,20 @@ impl Framing {
         }
     }
 
-    /// How the body of a response is sent to a client of this version; the head's own version
-    /// counts too, as HTTP/1.0 has no chunks. What has no body gets none, whatever `body` is.
+    /// Returns the framing for the body of a response to a client of this version. The head's own
+    /// version counts too, as HTTP/1.0 has no chunks. A response without a body gets none, whatever
+    /// `body` is.
     #[must_use]
-    pub fn for_response(head: &ResponseHead, asked: Asked, client: Version, body: Body) -> Self {
-        if asked.is_tunnel(head.status()) {
+    pub fn for_response(
+        head: &ResponseHead,
+        traits: RequestTraits,
+        client: Version,
+        body: Body,
+    ) -> Self {
+        if traits.is_tunnel(head.status()) {
             return Self::Tunnel;
         }
-        if asked.has_no_body(head.status()) {
+        if traits.has_no_body(head.status()) {
             return Self::None;
         }
         match (body, client.min(head.version())) {

@@ -1,8 +1,8 @@
-//! Which bytes may stand where, and the few parts of fields that framing depends on.
+//! Byte classes of the grammar, and parsers for the parts of fields that framing depends on.
 
 use crate::limits::{BODY_LENGTH_MAX, LENGTH_DIGITS_MAX};
 
-/// RFC 9110, section 5.6.2.
+/// Returns true if the byte is a `tchar`: RFC 9110, section 5.6.2.
 pub(crate) const fn is_tchar(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(
@@ -24,29 +24,30 @@ pub(crate) const fn is_tchar(byte: u8) -> bool {
         )
 }
 
-/// A byte of a field's value or of a reason phrase: RFC 9110, section 5.5. No control
-/// character but the tabulator.
+/// Returns true if the byte may occur in a field's value or in a reason phrase: RFC 9110, section
+/// 5.5. No control character except the tab.
 pub(crate) const fn is_value(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
 
-/// A byte of a request target. More than RFC 3986 has (`|`, `"`, `{` and letters beyond ASCII are
-/// in use and mean nothing here), but no `#`: some cut there, others do not.
+/// Returns true if the byte may occur in a request target. Allows more than RFC 3986 (`|`, `"`, `{`
+/// and non-ASCII letters are in use and mean nothing here), but no `#`, where recipients disagree
+/// on whether the target ends.
 pub(crate) const fn is_target(byte: u8) -> bool {
     matches!(byte, b'!'..=b'~' | 0x80..) && byte != b'#'
 }
 
-/// At least one byte, and tchars only.
+/// Returns true if there is at least one byte, and all are `tchar`.
 pub(crate) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|&byte| is_tchar(byte))
 }
 
-/// OWS: RFC 9110, section 5.6.3.
+/// Returns true if the byte is optional whitespace (OWS): RFC 9110, section 5.6.3.
 pub(crate) const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// Without OWS at both ends.
+/// Removes OWS at both ends.
 pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = bytes
         && is_space(*first)
@@ -56,7 +57,7 @@ pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     trim_end(bytes)
 }
 
-/// Without OWS at the end.
+/// Removes OWS at the end.
 pub(crate) fn trim_end(mut bytes: &[u8]) -> &[u8] {
     while let [rest @ .., last] = bytes
         && is_space(*last)
@@ -66,12 +67,12 @@ pub(crate) fn trim_end(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// The elements of a list of tokens, empty ones too: RFC 9110, section 5.6.1.
+/// Returns the elements of a list of tokens, empty ones too: RFC 9110, section 5.6.1.
 pub(crate) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(trim)
 }
 
-/// `1*DIGIT`, and no more than a length can be.
+/// Parses `1*DIGIT`; `None` for values above [`BODY_LENGTH_MAX`].
 pub(crate) fn length(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > LENGTH_DIGITS_MAX {
         return None;
@@ -86,7 +87,7 @@ pub(crate) fn length(digits: &[u8]) -> Option<u64> {
     (value <= BODY_LENGTH_MAX).then_some(value)
 }
 
-/// A number in decimal, on the stack.
+/// Number in decimal, on the stack.
 pub(crate) struct Decimal {
     digits: [u8; 20],
     from: usize,

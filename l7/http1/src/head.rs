@@ -1,5 +1,5 @@
-//! Heads: first line and fields. A value of these types has been checked, as it was read and
-//! as it was edited.
+//! Message heads: first line and fields. Values of these types have been checked when read and when
+//! edited.
 
 use crate::connection::{check_options, expects_continue, is_persistent, upgrades};
 use crate::error::Reason;
@@ -10,21 +10,21 @@ use crate::line::{Flaw, StartLine};
 use crate::target::{Authority, Target};
 use crate::version::Version;
 
-/// The head of a request.
+/// Head of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestHead {
     method: Vec<u8>,
     target: Vec<u8>,
     version: Version,
-    /// Its fields. What framing needs is written by the encoder; Host is checked there again.
+    /// Header fields. The encoder writes the framing fields, and checks Host again.
     pub headers: Headers,
 }
 
 impl RequestHead {
-    /// Makes one.
+    /// Creates a head.
     ///
     /// # Errors
-    /// When it would be refused if it were read.
+    /// The head would be refused if it were read.
     pub fn new(
         method: &[u8],
         target: &[u8],
@@ -37,28 +37,28 @@ impl RequestHead {
         Ok(head)
     }
 
-    /// The method, such as `GET`; its case counts.
+    /// Returns the method, such as `GET`; methods are case-sensitive.
     #[must_use]
     pub fn method(&self) -> &[u8] {
         &self.method
     }
 
-    /// The target as it came.
+    /// Returns the target as received.
     #[must_use]
     pub fn target(&self) -> &[u8] {
         &self.target
     }
 
-    /// The version of the message.
+    /// Returns the version of the message.
     #[must_use]
     pub const fn version(&self) -> Version {
         self.version
     }
 
-    /// Gives it another method. The target is checked with it when the head is written.
+    /// Sets the method. The encoder checks method and target together.
     ///
     /// # Errors
-    /// When it is not a token, or too long.
+    /// The method is not a token, or too long.
     pub fn set_method(&mut self, method: &[u8]) -> Result<(), Reason> {
         if !is_token(method) {
             return Err(Reason::Method);
@@ -70,11 +70,10 @@ impl RequestHead {
         Ok(())
     }
 
-    /// Gives it another target. It is checked with the method and Host when the head is
-    /// written.
+    /// Sets the target. The encoder checks it together with the method and Host.
     ///
     /// # Errors
-    /// When it is empty, too long, or has a byte that is not allowed.
+    /// The target is empty, too long, or has a byte that is not allowed.
     pub fn set_target(&mut self, target: &[u8]) -> Result<(), Reason> {
         if target.is_empty() || !target.iter().all(|&byte| is_target(byte)) {
             return Err(Reason::TargetByte);
@@ -86,33 +85,34 @@ impl RequestHead {
         Ok(())
     }
 
-    /// Whether the connection stays, as far as the request says.
+    /// Returns true if the connection persists, as far as the request says.
     #[must_use]
     pub fn is_persistent(&self) -> bool {
         is_persistent(self.version, &self.headers)
     }
 
-    /// Whether the client waits for 100 before it sends the body.
+    /// Returns true if the client waits for 100 before it sends the body.
     #[must_use]
     pub fn expects_continue(&self) -> bool {
         expects_continue(self.version, &self.headers)
     }
 
-    /// Whether it asks for another protocol on this connection: by Upgrade, or CONNECT.
+    /// Returns true if the request asks for another protocol on this connection: by Upgrade, or
+    /// CONNECT.
     #[must_use]
     pub fn asks_to_switch(&self) -> bool {
         self.method == b"CONNECT" || upgrades(self.version, &self.headers).next().is_some()
     }
 
-    /// What holds of every head, also of an edited one.
+    /// Checks the rules for every head, also of an edited one.
     ///
     /// # Errors
-    /// Why it would be refused.
+    /// A recipient would refuse the head for this reason.
     pub fn check(&self) -> Result<(), Reason> {
         self.check_fields().map_err(|flaw| flaw.1)
     }
 
-    /// The same, and at which field; none is the first line.
+    /// Checks the same; the error has the index of the field, `None` for the first line.
     pub(crate) fn check_fields(&self) -> Result<(), (Option<usize>, Reason)> {
         let line = self.method.len() + self.target.len() + self.version.as_bytes().len() + 2;
         if line > START_LINE_LENGTH_MAX {
@@ -143,7 +143,7 @@ fn is_host(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"Host")
 }
 
-/// A request line.
+/// Request line.
 #[derive(Debug)]
 pub(crate) struct RequestLine {
     method: Vec<u8>,
@@ -160,12 +160,12 @@ impl RequestLine {
 
 impl StartLine for RequestLine {
     const TOO_LONG: Reason = Reason::TargetTooLong;
-    /// RFC 9112, section 2.2: some old clients send them behind a body.
+    /// RFC 9112, section 2.2: some old clients send empty lines after a body.
     const EMPTY_LINES: u8 = EMPTY_LINES_MAX;
 
-    /// What does not begin with a method is refused at once, whatever it is: TLS, a flood.
-    fn foresee(begun: &[u8]) -> Result<(), Flaw> {
-        let head = &begun[..begun.len().min(METHOD_LENGTH_MAX + 1)];
+    /// Refuses input that does not begin with a method at once: TLS, for example, or a flood.
+    fn check_start(start: &[u8]) -> Result<(), Flaw> {
+        let head = &start[..start.len().min(METHOD_LENGTH_MAX + 1)];
         match head.iter().position(|&byte| !is_tchar(byte)) {
             None if head.len() > METHOD_LENGTH_MAX => {
                 Err((METHOD_LENGTH_MAX, Reason::MethodTooLong))
@@ -210,21 +210,21 @@ impl StartLine for RequestLine {
     }
 }
 
-/// The head of a response.
+/// Head of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
     version: Version,
     status: u16,
     reason: Vec<u8>,
-    /// Its fields. What framing needs is written by the encoder.
+    /// Header fields. The encoder writes the framing fields.
     pub headers: Headers,
 }
 
 impl ResponseHead {
-    /// Makes one.
+    /// Creates a head.
     ///
     /// # Errors
-    /// When the status has not three digits, or the reason has a control character.
+    /// The status does not have three digits, or the reason has a control character.
     pub fn new(
         version: Version,
         status: u16,
@@ -236,28 +236,28 @@ impl ResponseHead {
         Ok(head)
     }
 
-    /// The version of the message.
+    /// Returns the version of the message.
     #[must_use]
     pub const fn version(&self) -> Version {
         self.version
     }
 
-    /// The status: three digits, 100 or more.
+    /// Returns the status: three digits, 100 or more.
     #[must_use]
     pub const fn status(&self) -> u16 {
         self.status
     }
 
-    /// The reason phrase as it came; it may be empty.
+    /// Returns the reason phrase as received; may be empty.
     #[must_use]
     pub fn reason(&self) -> &[u8] {
         &self.reason
     }
 
-    /// Gives it another status and reason.
+    /// Sets status and reason phrase.
     ///
     /// # Errors
-    /// When the status has not three digits, or the reason has a control character.
+    /// The status does not have three digits, or the reason has a control character.
     pub fn set_status(&mut self, status: u16, reason: &[u8]) -> Result<(), Reason> {
         let is_status = (100..=999).contains(&status);
         if !is_status || !reason.iter().all(|&byte| is_value(byte)) {
@@ -271,25 +271,25 @@ impl ResponseHead {
         Ok(())
     }
 
-    /// Whether another response to the same request follows: 1xx, but for 101.
+    /// Returns true if another response to the same request follows: 1xx except 101.
     #[must_use]
     pub const fn is_interim(&self) -> bool {
         self.status < 200 && self.status != 101
     }
 
-    /// Whether the connection stays, as far as the response says.
+    /// Returns true if the connection persists, as far as the response says.
     #[must_use]
     pub fn is_persistent(&self) -> bool {
         is_persistent(self.version, &self.headers)
     }
 
-    /// What holds of every head, and at which field it does not.
+    /// Checks the rules for every head; the error has the index of the field.
     pub(crate) fn check_fields(&self) -> Result<(), (Option<usize>, Reason)> {
         check_options(&self.headers).map_err(|(index, reason)| (Some(index), reason))
     }
 }
 
-/// A status line.
+/// Status line.
 #[derive(Debug)]
 pub(crate) struct StatusLine {
     version: Version,
@@ -306,14 +306,14 @@ impl StatusLine {
 
 impl StartLine for StatusLine {
     const TOO_LONG: Reason = Reason::StatusLineTooLong;
-    /// Those that a server sends behind a body: RFC 9112, section 9.2.
+    /// RFC 9112, section 9.2: servers may send empty lines after a body.
     const EMPTY_LINES: u8 = EMPTY_LINES_MAX;
 
-    /// What does not begin with a version is refused at once: HTTP/0.9, another protocol.
-    fn foresee(begun: &[u8]) -> Result<(), Flaw> {
-        let wrong = begun.iter().zip(b"HTTP/").position(|(has, wants)| has != wants);
+    /// Refuses input that does not begin with a version at once: HTTP/0.9, or another protocol.
+    fn check_start(start: &[u8]) -> Result<(), Flaw> {
+        let wrong = start.iter().zip(b"HTTP/").position(|(has, wants)| has != wants);
         match wrong {
-            Some(0) if matches!(begun[0], b'\r' | b'\n') => Ok(()),
+            Some(0) if matches!(start[0], b'\r' | b'\n') => Ok(()),
             Some(at) => Err((at, Reason::Version)),
             None => Ok(()),
         }

@@ -1,9 +1,9 @@
-//! Fields in the order in which they came: names as they were spelt, duplicates kept.
+//! Header fields in the order of arrival: names in their original spelling, duplicates kept.
 //!
 //! ```text
-//!  bytes   GET / HTTP/1.1␍␊Host: a␍␊Accept:  b ␍␊␍␊ … what edits added
-//!                          └┬─┘  ╵  └─┬──┘   ╵
-//!  fields                 [name value, name value, …]   ranges of bytes
+//!   bytes   GET / HTTP/1.1␍␊Host: a␍␊Accept:  b ␍␊␍␊ … added by edits
+//!                           └┬─┘  ╵  └─┬──┘   ╵
+//!   fields                 [name value, name value, …]   ranges of bytes
 //! ```
 //!
 //! A head that was read keeps its bytes in one piece: two allocations for all fields.
@@ -13,10 +13,10 @@ use crate::limits::{EDITED_COUNT_MAX, EDITED_LENGTH_MAX};
 use std::fmt;
 use std::ops::Range;
 
-/// Bytes of `: ` and CRLF, the most that a field line has beside name and value.
+/// Bytes of `: ` and CRLF, the most that a field line has besides name and value.
 const AROUND: usize = 4;
 
-/// Name and value of one line, where they lie.
+/// Ranges of one line's name and value within the bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
     pub(crate) name: Range<usize>,
@@ -30,78 +30,78 @@ pub struct Headers {
     fields: Vec<Field>,
 }
 
-/// Why fields cannot be changed so. The fault of whoever edits: a filter.
+/// An edit of fields is refused: a fault of the editor, usually a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    /// Not a token.
+    /// The name is not a token.
     #[error("a field's name is not a token")]
     Name,
-    /// A control character, or space at an end.
+    /// The value has a control character, or whitespace at an end.
     #[error("a field's value has a control character, or a space at an end")]
     Value,
-    /// Too many.
+    /// The fields would be too many.
     #[error("there would be more than {EDITED_COUNT_MAX} fields")]
     TooMany,
-    /// Too long.
+    /// The fields would be too long.
     #[error("the fields would have more than {EDITED_LENGTH_MAX} bytes together")]
     TooLong,
 }
 
 impl Headers {
-    /// None.
+    /// Creates an empty list of fields.
     #[must_use]
     pub const fn new() -> Self {
         Self { bytes: Vec::new(), fields: Vec::new() }
     }
 
-    /// What was read and checked: ranges of the bytes.
+    /// Wraps fields that were read and checked: ranges of the bytes.
     pub(crate) const fn of(bytes: Vec<u8>, fields: Vec<Field>) -> Self {
         Self { bytes, fields }
     }
 
-    /// Where a field's name began in the bytes that were read.
+    /// Returns the offset of a field's name in the bytes that were read.
     pub(crate) fn position(&self, index: usize) -> usize {
         self.fields.get(index).map_or(0, |field| field.name.start)
     }
 
-    /// How many there are, duplicates too.
+    /// Returns the number of fields, duplicates included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.fields.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
 
-    /// Names and values, in order.
+    /// Returns names and values, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u8], &[u8])> + ExactSizeIterator {
         self.fields.iter().map(|field| self.pair(field))
     }
 
-    /// The value of the first with this name, whatever its case.
+    /// Returns the value of the first field with this name. Case is ignored.
     #[must_use]
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.get_all(name).next()
     }
 
-    /// The values of all with this name, whatever its case, in order.
+    /// Returns the values of all fields with this name, in order. Case is ignored.
     pub fn get_all<'h>(&'h self, name: &[u8]) -> impl Iterator<Item = &'h [u8]> {
         self.iter().filter(|(has, _)| has.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// Whether there is one with this name.
+    /// Returns true if a field has this name.
     #[must_use]
     pub fn contains(&self, name: &[u8]) -> bool {
         self.get(name).is_some()
     }
 
-    /// Adds one behind the others, also if there is one with this name.
+    /// Adds a field after the others, even if one has this name.
     ///
     /// # Errors
-    /// When it is not valid, or more than a head may have. Nothing is changed then.
+    /// The field is not valid, or exceeds the limits of a head. Nothing is changed then.
     pub fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), EditError> {
         check(name, value)?;
         self.check_room(None, name.len(), value.len())?;
@@ -110,11 +110,11 @@ impl Headers {
         Ok(())
     }
 
-    /// Gives the first with this name the value, where it stands and as its name is spelt, and
-    /// removes the others. Adds one if there is none.
+    /// Sets the value of the first field with this name, in its place and spelling, and removes the
+    /// others. Adds a field if there is none.
     ///
     /// # Errors
-    /// When it is not valid, or more than a head may have. Nothing is changed then.
+    /// The field is not valid, or exceeds the limits of a head. Nothing is changed then.
     pub fn replace(&mut self, name: &[u8], value: &[u8]) -> Result<(), EditError> {
         let Some(index) = self.index(name) else { return self.add(name, value) };
         self.set(index, value)?;
@@ -127,11 +127,10 @@ impl Headers {
         Ok(())
     }
 
-    /// Gives the one at this place, counted from 0, another value. Nothing happens if there is
-    /// none.
+    /// Sets the value of the field at this index. Does nothing if there is none.
     ///
     /// # Errors
-    /// When it is not valid, or more than a head may have. Nothing is changed then.
+    /// The value is not valid, or exceeds the limits of a head. Nothing is changed then.
     pub fn set(&mut self, index: usize, value: &[u8]) -> Result<(), EditError> {
         let Some(field) = self.fields.get(index) else { return Ok(()) };
         let name_length = field.name.len();
@@ -144,20 +143,20 @@ impl Headers {
         Ok(())
     }
 
-    /// Removes all with this name, whatever its case, and says how many there were.
+    /// Removes all fields with this name, ignoring case, and returns their number.
     pub fn remove(&mut self, name: &[u8]) -> usize {
         let before = self.fields.len();
         self.retain(|has| !has.eq_ignore_ascii_case(name));
         before - self.fields.len()
     }
 
-    /// Keeps the fields whose names pass.
+    /// Keeps the fields whose names satisfy the predicate.
     pub(crate) fn retain(&mut self, keeps: impl Fn(&[u8]) -> bool) {
         let Self { bytes, fields } = self;
         fields.retain(|field| keeps(&bytes[field.name.clone()]));
     }
 
-    /// Puts one at this place, counted from 0, and moves those from there on back.
+    /// Inserts a field at this index, and moves the later ones back.
     pub(crate) fn insert(
         &mut self,
         index: usize,
@@ -171,20 +170,21 @@ impl Headers {
         Ok(())
     }
 
-    /// The place of the first with this name.
+    /// Returns the index of the first field with this name.
     #[must_use]
     pub fn index(&self, name: &[u8]) -> Option<usize> {
         self.iter().position(|(has, _)| has.eq_ignore_ascii_case(name))
     }
 
-    /// Bytes of all lines with their CRLF, as [`serialize`](Self::serialize) writes them.
+    /// Returns the bytes of all lines with their CRLF, as [`serialize`](Self::serialize) writes
+    /// them.
     #[must_use]
     pub fn wire_length(&self) -> usize {
         self.fields.iter().map(|field| line_length(field.name.len(), field.value.len())).sum()
     }
 
-    /// Writes all lines, without the empty line behind them. Each is the name, a colon, a space,
-    /// the value; without a value only name and colon.
+    /// Writes all lines, without the empty line after them. Each is name, colon, space, and value;
+    /// without a value only name and colon.
     pub fn serialize(&self, out: &mut Vec<u8>) {
         out.reserve(self.wire_length());
         for (name, value) in self.iter() {
@@ -208,7 +208,7 @@ impl Headers {
         Field { name: from..middle, value: middle..self.bytes.len() }
     }
 
-    /// Whether another line would fit, or this one in another's place.
+    /// Checks that another line would fit, or this one in place of an old one.
     fn check_room(
         &self,
         instead_of: Option<usize>,
@@ -228,8 +228,8 @@ impl Headers {
         Ok(())
     }
 
-    /// Forgets bytes that no field has any more, once they are more than all fields can be:
-    /// somebody who edits for ever holds no more than twice the limit.
+    /// Drops bytes that no field refers to, once all bytes are more than twice the limit: repeated
+    /// edits hold no more than that.
     fn compact(&mut self) {
         if self.bytes.len() <= 2 * EDITED_LENGTH_MAX {
             return;
@@ -246,7 +246,7 @@ impl Headers {
     }
 }
 
-/// Bytes of a line with its CRLF.
+/// Returns the bytes of a line with its CRLF.
 const fn line_length(name_length: usize, value_length: usize) -> usize {
     name_length + value_length + if value_length == 0 { AROUND - 1 } else { AROUND }
 }

@@ -1,22 +1,22 @@
-//! HTTP/1.1 for a node between client and server: decoders, an encoder, and what belongs together
-//! on a connection. Sans-IO: bytes come in as slices that end anywhere, events and bytes go out.
+//! HTTP/1.1 for a node between client and server: decoders, an encoder, and the state shared by
+//! both connections. Sans-IO: takes bytes in slices cut anywhere, returns events and bytes.
 //!
 //! ```text
 //!  client ─▶ RequestDecoder ─▶ head, body, trailers ─▶ filters ─▶ Encoder ─▶ server
 //!                 ▲ switch            │                                        │
-//!                 └───────────── Exchange ─── asked ──▶ ResponseDecoder ◀──────┘
+//!                 └───────────── Exchange ── expect ──▶ ResponseDecoder ◀──────┘
 //!  client ◀─ Encoder ◀─ filters ◀─ head, body, trailers ◀──────┘
 //! ```
 //!
-//! What can be read in two ways is refused, never guessed: [`Reason`] says what, [`Source`] by which
-//! sentence. What is passed on has exactly one framing; bodies are slices of the input. It
-//! is no client and no server: it keeps no time, and answers nobody but by [`refusal`].
-//! docs/reference/http1.md is the reference.
+//! Ambiguous input is refused, never guessed: [`Reason`] names the defect, [`Source`] the sentence
+//! of the RFC. Every forwarded message has exactly one framing; bodies are slices of the input.
+//! This crate is no client and no server: it has no timers, and writes no responses but
+//! [`refusal`]. docs/reference/http1.md is the reference.
 //!
 //! ```
 //! use http1::{Encoder, Headers, RequestDecoder, RequestEvent};
 //!
-//! /// A request on its way, without filters.
+//! /// Forwards a request without filters.
 //! fn pass(mut input: &[u8], out: &mut Vec<u8>) -> Result<(), Box<dyn std::error::Error>> {
 //!     let mut decoder = RequestDecoder::new();
 //!     let (mut encoder, mut trailers) = (None, Headers::new());
@@ -70,7 +70,7 @@ pub use decode::{RequestDecoder, RequestEvent, ResponseDecoder, ResponseEvent, S
 pub use encode::{EncodeError, Encoder, refusal};
 pub use error::{Error, Reason, Side};
 pub use exchange::{Exchange, ExchangeError, Next};
-pub use framing::{Asked, AskedBy, Body, Framing, LengthNeeded};
+pub use framing::{Body, Framing, LengthNeeded, MethodClass, RequestTraits};
 pub use head::{RequestHead, ResponseHead};
 pub use headers::{EditError, Headers};
 pub use source::Source;

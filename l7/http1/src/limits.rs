@@ -1,8 +1,8 @@
-//! What there is at most of everything that a stranger can send. Each is enforced while bytes
-//! come in: no more is ever held than the limit, and a line's end.
+//! Limits of everything that an unauthenticated peer can send. Each is enforced while bytes come
+//! in: no more is ever held than the limit, and a line's end.
 
-/// Empty lines in front of a first line that are dropped: RFC 9112, section 2.2, wants one at
-/// least, old clients and servers write one or two behind a body.
+/// Empty lines before a first line that are dropped: RFC 9112, section 2.2, wants at least one, old
+/// clients and servers write one or two after a body.
 pub const EMPTY_LINES_MAX: u8 = 8;
 /// Bytes of a method. The longest registered one, `BASELINE-CONTROL`, has 16.
 pub const METHOD_LENGTH_MAX: usize = 32;
@@ -30,7 +30,7 @@ pub const CHUNK_SIZE_DIGITS_MAX: usize = 16;
 /// Bytes of a chunk's line, size and extensions, without CRLF. No extension is in common use.
 pub const CHUNK_LINE_LENGTH_MAX: usize = 512;
 /// Bytes of all chunk extensions of a message: one byte of body must not cost 500 of line for
-/// as long as somebody sends (CVE-2023-39326).
+/// as long as the peer sends (CVE-2023-39326).
 pub const CHUNK_EXTENSIONS_LENGTH_MAX: usize = 16 * 1024;
 /// A length or a chunk's size: what is more is negative to those who count with a sign.
 pub const BODY_LENGTH_MAX: u64 = i64::MAX as u64;

@@ -1,5 +1,5 @@
-//! Lines of a head or of trailers, gathered from slices that end anywhere. The answer does not
-//! depend on where: a line is looked at when it is whole, or certainly too long.
+//! Reader of the lines of a head or of trailers, from slices cut anywhere. The result does not
+//! depend on the cuts: a line is parsed when it is complete, or certainly too long.
 //!
 //! All lines of one head end alike, with CRLF or with LF alone (RFC 9112, section 2.2). In
 //! responses whitespace before a colon is removed and a folded line joined to the one before
@@ -11,24 +11,25 @@ use crate::headers::{Field, Headers};
 use crate::limits::FIELD_LINE_LENGTH_MAX;
 use std::ops::Range;
 
-/// What is wrong in a line, and at which of its bytes.
+/// Offset within a line, and its defect.
 pub(crate) type Flaw = (usize, Reason);
 
-/// A first line: how it is read.
+/// Parser of a first line.
 pub(crate) trait StartLine: Sized {
-    /// What it is when it is longer than it may be.
+    /// Defect of a first line that exceeds its limit.
     const TOO_LONG: Reason;
-    /// How many empty lines in front of it are dropped.
+    /// Number of empty lines before the first line that are dropped.
     const EMPTY_LINES: u8;
 
-    /// Looks at what there is of the line, before its end has come.
-    fn foresee(begun: &[u8]) -> Result<(), Flaw>;
+    /// Checks the part of the line that has been received, before its end.
+    fn check_start(start: &[u8]) -> Result<(), Flaw>;
 
-    /// Reads the line, without its CRLF; it is not empty.
+    /// Parses the line, without its CRLF; it is not empty.
     fn parse(line: &[u8]) -> Result<Self, Flaw>;
 }
 
-/// How many field lines there may be, and how long they may be together.
+/// Limits of the lines: bytes of the first line, bytes of all field lines together, and number of
+/// field lines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) start_line: usize,
@@ -43,18 +44,18 @@ enum LineEnd {
     Lf,
 }
 
-/// Gathers a first line, field lines and the empty line behind them.
+/// Reader of a first line, field lines and the empty line after them.
 #[derive(Debug)]
 pub(crate) struct Reader<S> {
     limits: Limits,
     side: Side,
-    /// Terminator of the first line, and so of all others; none before it has come.
+    /// Terminator of the first line, which all others must have; `None` before it is known.
     line_end: Option<LineEnd>,
-    /// Everything from the first byte of the first line on.
+    /// Bytes from the first byte of the first line on.
     bytes: Vec<u8>,
-    /// Where the line begins that is not whole yet.
+    /// Start of the current, incomplete line within `bytes`.
     line: usize,
-    /// Where `bytes` begins among all bytes that came.
+    /// Offset of `bytes` within all bytes of the connection.
     base: u64,
     start: Option<S>,
     empty_lines: u8,
@@ -62,17 +63,17 @@ pub(crate) struct Reader<S> {
     fields_length: usize,
 }
 
-/// All lines.
+/// First line and fields, complete.
 #[derive(Debug)]
 pub(crate) struct Lines<S> {
     pub(crate) start: S,
     pub(crate) headers: Headers,
-    /// Where the first line began.
+    /// Offset of the first line within all bytes of the connection.
     pub(crate) base: u64,
 }
 
 impl<S> Reader<S> {
-    /// Begins at this byte, counted from the first that came, with a first line to read.
+    /// Creates a reader of a first line and fields, at this offset within all bytes.
     pub(crate) const fn new(limits: Limits, side: Side, base: u64) -> Self {
         Self::with(limits, side, base, None, None)
     }
@@ -98,21 +99,21 @@ impl<S> Reader<S> {
         }
     }
 
-    /// Whether nothing of it has come, but for empty lines.
+    /// Returns true if nothing but empty lines was read.
     pub(crate) fn is_untouched(&self) -> bool {
         self.start.is_none() && self.line == self.bytes.len()
     }
 }
 
 impl Reader<()> {
-    /// Begins with fields, behind a line that ended with CRLF: trailers.
+    /// Creates a reader of fields only, after a line that ended with CRLF: trailers.
     pub(crate) const fn fields(limits: Limits, side: Side, base: u64) -> Self {
         Self::with(limits, side, base, Some(()), Some(LineEnd::Crlf))
     }
 }
 
 impl<S: StartLine> Reader<S> {
-    /// Takes bytes, and says how many; the lines once they are whole.
+    /// Reads bytes, and returns their number and, once they are complete, the lines.
     pub(crate) fn read(&mut self, input: &[u8]) -> Result<(usize, Option<Lines<S>>), Fault> {
         let mut used = 0;
         while let Some((taken, line)) = self.next(&input[used..])? {
@@ -132,22 +133,22 @@ impl<S: StartLine> Reader<S> {
         Some(Lines { start, headers, base: self.base })
     }
 
-    /// The next line without its CRLF, and how many bytes it took; none if more have to come,
-    /// and then all are taken.
+    /// Returns the number of bytes taken and the range of the next line, without its CRLF; `None`
+    /// if more input is needed, and then all is taken.
     fn next(&mut self, input: &[u8]) -> Result<Option<(usize, Range<usize>)>, Fault> {
         let limit = match &self.start {
             None => self.limits.start_line,
             Some(_) => FIELD_LINE_LENGTH_MAX,
         };
-        // With CRLF; what does not end within it is too long.
-        let room = (limit + 2).saturating_sub(self.bytes.len() - self.line);
-        let input = &input[..input.len().min(room)];
+        // Limit with CRLF; a line that does not end within it is too long.
+        let space = (limit + 2).saturating_sub(self.bytes.len() - self.line);
+        let input = &input[..input.len().min(space)];
         let end = input.iter().position(|&byte| byte == b'\n');
         let taken = end.map_or(input.len(), |end| end + 1);
         self.bytes.extend_from_slice(&input[..taken]);
         let line = &self.bytes[self.line..];
         if self.start.is_none() {
-            S::foresee(line).map_err(|flaw| self.fault(flaw))?;
+            S::check_start(line).map_err(|flaw| self.fault(flaw))?;
         }
         let Some(text) = line.strip_suffix(b"\n") else {
             if line.len() < limit + 2 {
@@ -162,7 +163,7 @@ impl<S: StartLine> Reader<S> {
         if text.len() > limit {
             return Err(self.fault((limit, self.too_long())));
         }
-        // Empty lines in front of the first line are nobody's.
+        // Empty lines before the first line do not determine the line end.
         if self.start.is_some() || !text.is_empty() {
             if self.line_end.is_some_and(|first| first != line_end) {
                 return Err(self.fault((text.len(), Reason::LineEnds)));
@@ -179,7 +180,7 @@ impl<S: StartLine> Reader<S> {
         if self.start.is_none() { S::TOO_LONG } else { Reason::FieldTooLong }
     }
 
-    /// Takes a whole line.
+    /// Handles a complete line.
     fn take(&mut self, line: Range<usize>) -> Result<(), Fault> {
         if self.start.is_some() {
             self.take_field(line)?;
@@ -217,8 +218,8 @@ impl<S: StartLine> Reader<S> {
         Ok(())
     }
 
-    /// Joins a line that begins with whitespace to the field before it, with spaces for what is
-    /// in between: RFC 9112, section 5.2, for responses.
+    /// Joins a line that begins with whitespace to the field before it, with spaces in place of the
+    /// bytes between: RFC 9112, section 5.2, for responses.
     fn fold(&mut self, line: Range<usize>) -> Result<(), Flaw> {
         let Some(last) = self.fields.last_mut() else {
             return Err((0, Reason::SpaceInFront));
@@ -254,7 +255,7 @@ impl<S: StartLine> Reader<S> {
     }
 }
 
-/// Reads a field line, which is not empty and does not begin with whitespace.
+/// Parses a field line, which is not empty and does not begin with whitespace.
 fn field(line: &[u8], side: Side) -> Result<Field, Flaw> {
     let Some(colon) = line.iter().position(|&byte| byte == b':') else {
         return Err((0, Reason::NoColon));
@@ -278,12 +279,12 @@ fn field(line: &[u8], side: Side) -> Result<Field, Flaw> {
     Ok(Field { name: 0..name.len(), value: from..from + value.len() })
 }
 
-/// Trailers have no first line.
+/// First line of trailers: none.
 impl StartLine for () {
     const TOO_LONG: Reason = Reason::FieldTooLong;
     const EMPTY_LINES: u8 = 0;
 
-    fn foresee(_: &[u8]) -> Result<(), Flaw> {
+    fn check_start(_: &[u8]) -> Result<(), Flaw> {
         Ok(())
     }
 

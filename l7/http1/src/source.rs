@@ -1,13 +1,13 @@
-//! Sentences of the RFCs by which messages are refused. `docs/reference/http1.md` has all of them.
+//! Sentences of the RFCs by which messages are refused. All of them are in `docs/reference/http1.md`.
 
 use crate::reason::{Reason, Side};
 
-/// A sentence by which a message is refused, or may be.
+/// Sentence of an RFC that requires or allows the refusal of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
     /// RFC and section.
     pub section: &'static str,
-    /// The sentence, or the rule of the grammar, as it is written there.
+    /// Sentence or grammar rule, verbatim.
     pub sentence: &'static str,
 }
 

@@ -1,32 +1,32 @@
-//! Request targets and Host: which of the four forms (RFC 9112, section 3.2), and that target
-//! and Host name the same place.
+//! Request targets and Host: the four forms of a target (RFC 9112, section 3.2), and the check that
+//! target and Host name the same authority.
 
 use crate::error::Reason;
 use crate::grammar::is_target;
 
-/// A target by its form; parts are as they came.
+/// Target by its form; parts are as received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'t> {
     /// `/path?query`.
     Origin,
     /// `scheme://authority/path`.
     Absolute {
-        /// Without `://`.
+        /// Scheme without `://`.
         scheme: &'t [u8],
         /// Host and port.
         authority: &'t [u8],
     },
-    /// `host:port`, of CONNECT.
+    /// `host:port`, only for CONNECT.
     Authority(&'t [u8]),
-    /// `*`, of OPTIONS.
+    /// `*`, only for OPTIONS.
     Asterisk,
 }
 
 impl<'t> Target<'t> {
-    /// Reads the target of a method.
+    /// Parses the target of a method.
     ///
     /// # Errors
-    /// When it has a byte that is not allowed, or a form that the method does not have.
+    /// The target has a byte that is not allowed, or a form that the method may not have.
     pub fn parse(method: &[u8], target: &'t [u8]) -> Result<Self, Reason> {
         if !target.iter().all(|&byte| is_target(byte)) {
             return Err(Reason::TargetByte);
@@ -46,8 +46,8 @@ impl<'t> Target<'t> {
         }
     }
 
-    /// Whether Host names the same place: RFC 9112, section 3.2. A port that is the scheme's
-    /// own may be left out, and so may CONNECT's, as in the example of RFC 9110, section 9.3.6.
+    /// Returns true if Host names the same authority: RFC 9112, section 3.2. The scheme's default
+    /// port may be left out, and so may CONNECT's, as in the example of RFC 9110, section 9.3.6.
     #[must_use]
     pub fn agrees_with(self, host: &[u8]) -> bool {
         let (authority, own_port): (_, Option<&[u8]>) = match self {
@@ -92,18 +92,18 @@ fn absolute(target: &[u8]) -> Result<Target<'_>, Reason> {
     }
 }
 
-/// Host and port of an authority or of Host; no user.
+/// Host and port of an authority or of Host; userinfo is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Authority<'a> {
-    /// A name, an address, an address in brackets, or nothing.
+    /// Name, address, address in brackets, or empty.
     pub host: &'a [u8],
-    /// Digits, or nothing behind the colon.
+    /// Digits; may be empty after the colon.
     pub port: Option<&'a [u8]>,
 }
 
 impl<'a> Authority<'a> {
-    /// Reads it: RFC 3986, section 3.2, without a user and without the comma, which is what
-    /// two of them become when somebody joins them.
+    /// Parses an authority: RFC 3986, section 3.2, without userinfo and without the comma, which
+    /// would stand for two Host fields that a recipient has joined.
     #[must_use]
     pub fn parse(text: &'a [u8]) -> Option<Self> {
         let (host, rest) = if text.first() == Some(&b'[') {
@@ -133,7 +133,7 @@ impl<'a> Authority<'a> {
     }
 }
 
-/// A reg-name: RFC 3986, section 3.2.2.
+/// Returns true if the text is a reg-name: RFC 3986, section 3.2.2.
 fn is_name(mut name: &[u8]) -> bool {
     while let [first, rest @ ..] = name {
         name = match first {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_and_port_is_none() {
+    fn invalid_authorities_are_refused() {
         for text in ["a b", "a,b", "a/b", "a:b", "a:1:2", "a:65536", "a:000001", "u@a", "[]", "[a]"]
         {
             assert_eq!(Authority::parse(text.as_bytes()), None, "{text}");

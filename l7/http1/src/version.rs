@@ -21,7 +21,7 @@ impl Version {
         }
     }
 
-    /// A higher minor version is read as 1.1, as it may be: RFC 9110, section 6.2.
+    /// Parses a version. A minor version above 1 is read as 1.1: RFC 9110, section 6.2, allows it.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, Reason> {
         match text {
             b"HTTP/1.0" => Ok(Self::Http10),

@@ -1,19 +1,19 @@
-//! Edge cases of HTTP/1.1 and known smuggling shapes: the table is `vectors/http1/edge-cases.txt`,
-//! each row with its source and what becomes of it.
+//! Edge cases of HTTP/1.1 and known smuggling shapes, from `vectors/http1/edge-cases.txt`: each row
+//! with its source and the expected result.
 
 mod common;
 
-use common::table::{Expected, Row, Whose, rows};
-use common::{CONNECT, GET, Said, UPGRADE, bodies, relay, requests, responses};
+use common::table::{Expected, Row, Sender, rows};
+use common::{CONNECT, GET, Recorded, UPGRADE, bodies, relay, requests, responses};
 use http1::{Error, Framing, RequestDecoder, RequestEvent, Step, Switch, Version};
 
 const GET_LINE: &str = "GET / HTTP/1.1\r\nHost: a\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\n";
 
-fn read(row: &Row, pieces: &[&[u8]]) -> (Vec<Said>, Result<(), Error>) {
-    match row.whose {
-        Whose::Client => requests(pieces, Switch::Refused),
-        Whose::Server(asked) => responses(pieces, &[asked]),
+fn read(row: &Row, pieces: &[&[u8]]) -> (Vec<Recorded>, Result<(), Error>) {
+    match row.sender {
+        Sender::Client => requests(pieces, Switch::Refused),
+        Sender::Server(traits) => responses(pieces, &[traits]),
     }
 }
 
@@ -22,17 +22,20 @@ fn check(row: &Row) {
     let found = match end {
         Err(error) => {
             assert!(error.to_string().contains(error.source().section), "{error}");
-            assert!(!all.contains(&Said::End) || row.may_follow(), "{row}: nothing passes before");
+            assert!(
+                !all.contains(&Recorded::End) || row.may_follow(),
+                "{row}: nothing passes before"
+            );
             let (status, reason) = (error.status(), format!("{:?}", error.reason));
             Expected::Refused { status, reason, offset: error.offset }
         }
         Ok(()) => {
-            let framing = all.iter().find_map(|said| match said {
-                Said::Head(_, framing) => Some(format!("{framing:?}")),
+            let framing = all.iter().find_map(|recorded| match recorded {
+                Recorded::Head(_, framing) => Some(format!("{framing:?}")),
                 _ => None,
             });
             Expected::Taken {
-                messages: all.iter().filter(|said| **said == Said::End).count(),
+                messages: all.iter().filter(|recorded| **recorded == Recorded::End).count(),
                 framing: framing.unwrap_or_default(),
                 body: bodies(&all).concat(),
             }
@@ -63,12 +66,12 @@ fn what_is_tolerated_goes_on_in_one_reading() {
             "A: b      c      d\r\nB: e\r\nContent-Length: 1\r\n",
         ),
     ];
-    for (came, goes) in rows {
-        let came = format!("{HEAD}{came}\r\nx");
-        let passed = relay::response(&[came.as_bytes()], GET, Version::Http11);
+    for (received, forwarded) in rows {
+        let received = format!("{HEAD}{received}\r\nx");
+        let passed = relay::response(&[received.as_bytes()], GET, Version::Http11);
         assert_eq!(
             passed.escape_ascii().to_string(),
-            format!("{HEAD}{goes}\r\nx").escape_default().to_string()
+            format!("{HEAD}{forwarded}\r\nx").escape_default().to_string()
         );
     }
     let passed = relay::requests(&[b"GET /\xe9 HTTP/1.7\nHost:a\n\n"]);
@@ -84,13 +87,13 @@ fn trailers_come_behind_the_body() {
         format!("{POST}Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nX-Sum:  1 \r\nA:\r\n\r\n");
     let (all, end) = requests(&[bytes.as_bytes()], Switch::Refused);
     assert_eq!(end, Ok(()));
-    let trailers = Said::Trailers("\nX-Sum=1\nA=\n".into());
-    assert_eq!(all[1..], [Said::Body(b"x".to_vec()), trailers, Said::End]);
+    let trailers = Recorded::Trailers("\nX-Sum=1\nA=\n".into());
+    assert_eq!(all[1..], [Recorded::Body(b"x".to_vec()), trailers, Recorded::End]);
 }
 
 #[test]
-fn after_a_switch_bytes_are_nobodys_request() {
-    // RFC 9110, 7.8 and 9.3.6. What looks like a request behind CONNECT may be a tunnel's.
+fn after_a_switch_bytes_are_no_request() {
+    // RFC 9110, 7.8 and 9.3.6: bytes after CONNECT that look like a request may belong to a tunnel.
     for head in [
         "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
@@ -99,9 +102,9 @@ fn after_a_switch_bytes_are_nobodys_request() {
         let (all, end) = requests(&[bytes.as_bytes()], Switch::Tunnel);
         assert_eq!(end, Ok(()));
         let rest = [GET_LINE, "\r\n"].concat().into_bytes();
-        assert_eq!(all[1..], [Said::End, Said::Tunnel(rest)]);
+        assert_eq!(all[1..], [Recorded::End, Recorded::Tunnel(rest)]);
         let (all, _) = requests(&[bytes.as_bytes()], Switch::Refused);
-        assert_eq!(all.iter().filter(|said| **said == Said::End).count(), 2);
+        assert_eq!(all.iter().filter(|recorded| **recorded == Recorded::End).count(), 2);
     }
 }
 
@@ -109,11 +112,11 @@ fn after_a_switch_bytes_are_nobodys_request() {
 fn tunnels_begin_behind_101_and_connect() {
     let upgrade = "HTTP/1.1 101 S\r\nUpgrade: a\r\nConnection: Upgrade\r\n\r\nHTTP/1.1 \0raw";
     let connect = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHTTP/1.1 \0raw";
-    for (bytes, asked) in [(upgrade, UPGRADE), (connect, CONNECT)] {
-        let (all, end) = responses(&[bytes.as_bytes()], &[asked]);
+    for (bytes, traits) in [(upgrade, UPGRADE), (connect, CONNECT)] {
+        let (all, end) = responses(&[bytes.as_bytes()], &[traits]);
         assert_eq!(end, Ok(()));
-        assert!(matches!(all[0], Said::Head(_, Framing::Tunnel)));
-        assert_eq!(all[1..], [Said::Tunnel(b"HTTP/1.1 \0raw".to_vec())]);
+        assert!(matches!(all[0], Recorded::Head(_, Framing::Tunnel)));
+        assert_eq!(all[1..], [Recorded::Tunnel(b"HTTP/1.1 \0raw".to_vec())]);
     }
 }
 

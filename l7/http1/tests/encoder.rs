@@ -1,14 +1,15 @@
-//! Heads on the way out: framing fields are right whatever the head had, everything else stays.
+//! Tests of the encoder: framing fields are right whatever the head had, everything else is
+//! unchanged.
 
 use http1::limits::{BODY_LENGTH_MAX, TRAILERS_COUNT_MAX};
 use http1::{
-    Asked, AskedBy, Body, EncodeError, Encoder, Error, Framing, Headers, LengthNeeded, Reason,
-    RequestHead, ResponseHead, Side, Version, refusal,
+    Body, EncodeError, Encoder, Error, Framing, Headers, LengthNeeded, MethodClass, Reason,
+    RequestHead, RequestTraits, ResponseHead, Side, Version, refusal,
 };
 
-const GET: Asked = Asked { method: AskedBy::Other, upgrade: false };
-const HEAD: Asked = Asked { method: AskedBy::Head, upgrade: false };
-const CONNECT: Asked = Asked { method: AskedBy::Connect, upgrade: false };
+const GET: RequestTraits = RequestTraits { method: MethodClass::Other, upgrade: false };
+const HEAD: RequestTraits = RequestTraits { method: MethodClass::Head, upgrade: false };
+const CONNECT: RequestTraits = RequestTraits { method: MethodClass::Connect, upgrade: false };
 
 fn headers(lines: &str) -> Headers {
     let mut headers = Headers::new();
@@ -27,7 +28,7 @@ fn response(version: Version, status: u16, lines: &str) -> ResponseHead {
     ResponseHead::new(version, status, b"R", headers(lines)).unwrap()
 }
 
-/// The field lines that were written.
+/// Returns the field lines that were written.
 fn written(out: &[u8]) -> String {
     let text = std::str::from_utf8(out).unwrap().replace("\r\n", "\n");
     let text = text.strip_suffix("\n\n").unwrap();
@@ -59,7 +60,7 @@ fn requests_get_the_framing_that_is_true() {
         ("A: 1", Framing::None, "A: 1"),
         ("TE: gzip, trailers\nA: 1", Framing::None, "TE: trailers\nA: 1"),
         ("te: Trailers\nA: 1", Framing::None, "te: Trailers\nA: 1"),
-        // What a filter has put there.
+        // Invalid fields, as a filter could add them.
         (
             "Content-Length: 5\nTransfer-Encoding: chunked\nContent-Length: 5",
             Framing::Length(5),
@@ -83,7 +84,7 @@ fn requests_get_the_framing_that_is_true() {
 
 #[test]
 fn responses_get_the_framing_that_is_true() {
-    let rows: [(Version, u16, Asked, &str, Framing, &str); 12] = [
+    let rows: [(Version, u16, RequestTraits, &str, Framing, &str); 12] = [
         (
             Version::Http11,
             200,
@@ -109,7 +110,7 @@ fn responses_get_the_framing_that_is_true() {
             Framing::UntilClose,
             "connection: close",
         ),
-        // Of another response: they stay.
+        // Fields that describe another response stay.
         (Version::Http11, 200, HEAD, "Content-Length: 5", Framing::None, "Content-Length: 5"),
         (
             Version::Http11,
@@ -141,10 +142,10 @@ fn responses_get_the_framing_that_is_true() {
             "Upgrade: x",
         ),
     ];
-    for (version, status, asked, lines, framing, expected) in rows {
+    for (version, status, traits, lines, framing, expected) in rows {
         let mut out = Vec::new();
         let head = response(version, status, lines);
-        Encoder::response(&head, asked, framing, &mut out).unwrap();
+        Encoder::response(&head, traits, framing, &mut out).unwrap();
         assert_eq!(written(&out), expected, "{status} {lines:?} as {framing:?}");
         assert!(out.ends_with(b"\r\n\r\n"));
     }
@@ -165,10 +166,10 @@ fn framings_that_a_message_cannot_have_are_refused() {
     trace.set_method(b"TRACE").unwrap();
     refused(trace, Framing::Length(1));
 
-    let refused = |version, status, asked, framing| {
+    let refused = |version, status, traits, framing| {
         let mut out = Vec::new();
         let head = response(version, status, "");
-        let error = Encoder::response(&head, asked, framing, &mut out).unwrap_err();
+        let error = Encoder::response(&head, traits, framing, &mut out).unwrap_err();
         assert_eq!((error, out), (EncodeError::Framing(framing), vec![]));
     };
     refused(Version::Http10, 200, GET, Framing::Chunked);
@@ -303,9 +304,9 @@ fn an_edited_body_is_framed_as_its_peer_can_read_it() {
         (Http11, 200, CONNECT, Http11, Body::Unknown, Framing::Tunnel),
         (Http11, 200, GET, Http11, Body::Unchanged(Framing::None), Framing::Length(0)),
     ];
-    for (version, status, asked, client, body, expected) in rows {
+    for (version, status, traits, client, body, expected) in rows {
         let head = response(version, status, "");
-        let found = Framing::for_response(&head, asked, client, body);
+        let found = Framing::for_response(&head, traits, client, body);
         assert_eq!(found, expected, "{version:?} {status} {client:?} {body:?}");
     }
 }

@@ -1,12 +1,12 @@
-//! Requests and responses of one connection: who follows whom, and when it ends.
+//! Tests of the exchange: order of requests and responses on one connection, and when it ends.
 
 mod common;
 
 use common::GET;
 use http1::limits::PIPELINED_COUNT_MAX;
 use http1::{
-    Asked, AskedBy, Exchange, ExchangeError, Framing, Headers, Next, RequestHead, ResponseHead,
-    Switch, Version,
+    Exchange, ExchangeError, Framing, Headers, MethodClass, Next, RequestHead, RequestTraits,
+    ResponseHead, Switch, Version,
 };
 
 fn request(text: &str) -> RequestHead {
@@ -32,13 +32,13 @@ fn headers(lines: &str) -> Headers {
     headers
 }
 
-/// A whole request without a body.
+/// Handles a complete request without a body.
 fn ask(exchange: &mut Exchange, text: &str) -> Next {
     exchange.handle_request(&request(text), Framing::None).unwrap();
     exchange.handle_request_end()
 }
 
-/// A whole response.
+/// Handles a complete response.
 fn answer(exchange: &mut Exchange, lines: &str, framing: Framing) -> Next {
     exchange.handle_response(&response(200, lines), framing).unwrap();
     exchange.handle_response_end().unwrap()
@@ -51,8 +51,8 @@ fn pipelined_responses_belong_to_requests_in_order() {
     for text in ["GET /", "HEAD /", "GET /b"] {
         assert_eq!(ask(&mut exchange, text), Next::Stay);
     }
-    for method in [AskedBy::Other, AskedBy::Head, AskedBy::Other] {
-        assert_eq!(exchange.awaited().map(|asked| asked.method), Some(method));
+    for method in [MethodClass::Other, MethodClass::Head, MethodClass::Other] {
+        assert_eq!(exchange.awaited().map(|traits| traits.method), Some(method));
         assert_eq!(answer(&mut exchange, "", Framing::Length(0)), Next::Stay);
     }
     assert!(exchange.is_idle());
@@ -62,7 +62,7 @@ fn pipelined_responses_belong_to_requests_in_order() {
 }
 
 #[test]
-fn so_many_requests_may_wait_for_their_responses() {
+fn pipelined_requests_are_limited() {
     let mut exchange = Exchange::new();
     for _ in 0..PIPELINED_COUNT_MAX {
         assert!(exchange.may_begin_request());
@@ -89,7 +89,7 @@ fn a_connection_ends_when_either_side_says_so_or_the_body_needs_it() {
         let mut exchange = Exchange::new();
         ask(&mut exchange, asks);
         exchange.handle_response(&response(200, answers), framing).unwrap();
-        assert!(!exchange.must_say_close(), "who ends it says so");
+        assert!(!exchange.must_announce_close(), "who ends it says so");
         assert_eq!(exchange.handle_response_end(), Ok(next), "{asks:?} {answers:?}");
         assert_eq!(exchange.may_begin_request(), next == Next::Stay);
         assert_eq!(exchange.is_idle(), next == Next::Stay);
@@ -97,7 +97,7 @@ fn a_connection_ends_when_either_side_says_so_or_the_body_needs_it() {
 }
 
 #[test]
-fn what_filters_make_of_a_response_can_end_the_connection() {
+fn an_edited_response_can_end_the_connection() {
     let rows = [
         ("", Framing::Length(5), Next::Stay),
         ("", Framing::UntilClose, Next::Close),
@@ -134,7 +134,7 @@ fn pipelined_requests_behind_a_close_get_no_response() {
 }
 
 #[test]
-fn whoever_waits_for_100_does_so_until_it_comes_or_the_body() {
+fn a_client_waits_for_100_until_it_or_the_body_comes() {
     let text = "POST /\nExpect: 100-continue";
     let begin = || {
         let mut exchange = Exchange::new();
@@ -168,7 +168,7 @@ fn a_final_response_in_place_of_100_ends_the_connection() {
     let head = request("POST /\nExpect: 100-continue");
     exchange.handle_request(&head, Framing::Length(1)).unwrap();
     exchange.handle_response(&response(417, ""), Framing::Length(0)).unwrap();
-    assert!(exchange.must_say_close());
+    assert!(exchange.must_announce_close());
     assert_eq!(exchange.handle_response_end(), Ok(Next::Close));
 }
 
@@ -230,11 +230,11 @@ fn filters_may_take_a_switch_out_and_add_none() {
     exchange.handle_request(&upgrade, Framing::None).unwrap();
     exchange.handle_request_sent(&request("HEAD /")).unwrap();
     exchange.handle_request_end();
-    let sent = Asked { method: AskedBy::Head, upgrade: false };
+    let sent = RequestTraits { method: MethodClass::Head, upgrade: false };
     assert_eq!(exchange.awaited(), Some(sent));
-    let client = Asked { method: AskedBy::Other, upgrade: true };
+    let client = RequestTraits { method: MethodClass::Other, upgrade: true };
     assert_eq!(exchange.client(), Some((client, Version::Http11)));
-    // The client still waits to hear of it.
+    // The client still waits for the decision about its request to switch.
     let refused = exchange.handle_response(&response(200, ""), Framing::None);
     assert_eq!(refused, Ok(Some(Switch::Refused)));
 
@@ -247,9 +247,10 @@ fn filters_may_take_a_switch_out_and_add_none() {
 }
 
 #[test]
-fn a_kept_connection_to_a_server_is_left_as_it_was_or_not_at_all() {
-    // What the client sends; whether its end is taken back; what the server answers, how it is
-    // framed; whether the client is told of the end, and the server's connection is left.
+fn a_server_connection_is_reused_only_in_its_initial_state() {
+    // Columns: the client's request; whether its `close` is removed; the server's response and its
+    // framing; whether the client is told that the connection ends; whether the server connection
+    // can be reused.
     let rows = [
         ("GET /\nConnection: close", true, "", Framing::Length(3), true, true),
         ("GET /\nConnection: close", true, "", Framing::Chunked, true, true),
@@ -260,30 +261,30 @@ fn a_kept_connection_to_a_server_is_left_as_it_was_or_not_at_all() {
         ("GET /", false, "", Framing::Length(3), false, true),
         ("GET /", false, "Connection: close", Framing::Length(3), false, false),
     ];
-    for (text, unsays, lines, framing, says_close, leaves) in rows {
+    for (text, removes_close, lines, framing, announces_close, is_reusable) in rows {
         let mut exchange = Exchange::new();
         exchange.keep_server();
-        assert!(exchange.leaves_server(), "nothing was sent");
+        assert!(exchange.is_server_reusable(), "nothing was sent");
         let mut head = request(text);
         exchange.handle_request(&head, Framing::None).unwrap();
-        assert_eq!(exchange.must_unsay_close(), unsays, "{text}");
-        if unsays {
+        assert_eq!(exchange.must_remove_close(), removes_close, "{text}");
+        if removes_close {
             http1::connection::unset_close(&mut head.headers).unwrap();
         }
         exchange.handle_request_sent(&head).unwrap();
-        assert!(!exchange.leaves_server(), "{text}: it is asked");
+        assert!(!exchange.is_server_reusable(), "{text}: it is asked");
         exchange.handle_request_end();
         exchange.handle_response(&response(200, lines), framing).unwrap();
-        assert_eq!(exchange.must_say_close(), says_close, "{text}, {lines}");
+        assert_eq!(exchange.must_announce_close(), announces_close, "{text}, {lines}");
         exchange.handle_response_end().unwrap();
-        assert_eq!(exchange.leaves_server(), leaves, "{text}, {lines}, {framing:?}");
+        assert_eq!(exchange.is_server_reusable(), is_reusable, "{text}, {lines}, {framing:?}");
     }
 }
 
 #[test]
-fn a_server_that_announces_a_body_where_there_is_none_has_its_connection_to_itself() {
+fn a_server_that_announces_a_forbidden_body_is_not_reused() {
     let announced = "Content-Length: 5";
-    for (interim, status, lines, leaves) in [
+    for (interim, status, lines, is_reusable) in [
         (None, 204, "", true),
         (None, 204, "Content-Length: 0", true),
         (None, 204, announced, false),
@@ -300,29 +301,29 @@ fn a_server_that_announces_a_body_where_there_is_none_has_its_connection_to_itse
         }
         exchange.handle_response(&response(status, lines), Framing::Length(0)).unwrap();
         exchange.handle_response_end().unwrap();
-        assert_eq!(exchange.leaves_server(), leaves, "{interim:?}, {status}, {lines}");
+        assert_eq!(exchange.is_server_reusable(), is_reusable, "{interim:?}, {status}, {lines}");
     }
 }
 
 #[test]
-fn no_connection_to_a_server_is_left_unless_it_is_to_be_kept() {
+fn no_server_connection_is_reused_by_default() {
     let mut exchange = Exchange::new();
-    assert!(!exchange.leaves_server());
+    assert!(!exchange.is_server_reusable());
     exchange.handle_request(&request("GET /\nConnection: close"), Framing::None).unwrap();
-    assert!(!exchange.must_unsay_close());
+    assert!(!exchange.must_remove_close());
     exchange.handle_request_end();
     exchange.handle_response(&response(200, ""), Framing::Length(0)).unwrap();
-    assert!(!exchange.must_say_close());
+    assert!(!exchange.must_announce_close());
     assert_eq!(exchange.handle_response_end(), Ok(Next::Close));
-    assert!(!exchange.leaves_server());
+    assert!(!exchange.is_server_reusable());
 }
 
 #[test]
-fn a_request_that_is_under_way_leaves_no_connection_to_its_server() {
+fn no_server_connection_is_reused_during_a_request() {
     let mut exchange = Exchange::new();
     exchange.keep_server();
     exchange.handle_request(&request("POST /\nConnection: close"), Framing::Length(9)).unwrap();
     exchange.handle_response(&response(200, ""), Framing::Length(0)).unwrap();
     assert_eq!(exchange.handle_response_end(), Ok(Next::Close));
-    assert!(!exchange.leaves_server(), "the rest of the body is never sent");
+    assert!(!exchange.is_server_reusable(), "the rest of the body is never sent");
 }

@@ -1,8 +1,9 @@
-//! Each limit: what is exactly as much passes, one more does not, wherever the bytes are cut.
+//! Tests of each limit: a value at the limit passes, one more is refused, wherever the bytes are
+//! cut.
 
 mod common;
 
-use common::{GET, Said, pieces, requests, responses};
+use common::{GET, Recorded, pieces, requests, responses};
 use http1::limits::*;
 use http1::{Error, Reason, Switch};
 
@@ -20,7 +21,7 @@ fn request(bytes: &str) -> Result<(), Error> {
     end
 }
 
-/// Exactly as much, and one more, made by `of`.
+/// Asserts that `of(limit)` passes and `of(limit + 1)` is refused.
 fn holds(limit: usize, of: impl Fn(usize) -> String, reason: Reason, status: u16) {
     assert_eq!(request(&of(limit)), Ok(()), "{reason:?}: at the limit");
     let error = request(&of(limit + 1)).expect_err("one beyond it");
@@ -96,12 +97,12 @@ fn a_field() {
     holds(FIELD_LINE_LENGTH_MAX, of, Reason::FieldTooLong, 431);
 }
 
-/// Field lines of so many bytes together, with their CRLF.
+/// Returns field lines of `length` bytes together, with their CRLF.
 fn lines(mut length: usize) -> String {
     let mut lines = String::new();
     while length > 0 {
         let line = length.min(FIELD_LINE_LENGTH_MAX / 2);
-        // What is left has room for a line.
+        // The rest must be long enough for another line.
         let line = if length - line < 8 && length != line { line - 8 } else { line };
         lines += &format!("A: {}\r\n", "v".repeat(line - "A: \r\n".len()));
         length -= line;
@@ -197,7 +198,7 @@ fn interim_responses() {
         format!("{interim}HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
     };
     let (all, end) = responses(&[of(INTERIM_COUNT_MAX).as_bytes()], &[GET]);
-    assert_eq!((all.last(), end), (Some(&Said::End), Ok(())));
+    assert_eq!((all.last(), end), (Some(&Recorded::End), Ok(())));
     let error = responses(&[of(INTERIM_COUNT_MAX + 1).as_bytes()], &[GET]).1.unwrap_err();
     assert_eq!(error.reason, Reason::InterimTooMany);
 }

@@ -1,15 +1,16 @@
-//! A node between a client and a server, in memory: what arrives at both ends is what was sent,
-//! whatever comes in pieces and in between.
+//! Tests of a node in memory between a client and a server: both ends receive what the other sent,
+//! however the bytes are cut and interleaved.
 
 mod common;
 
 use common::node::Node;
-use common::{GET, HEAD, Said, pieces, requests, responses};
-use http1::{Asked, Reason, RequestDecoder, RequestEvent, Switch};
+use common::{GET, HEAD, Recorded, pieces, requests, responses};
+use http1::{Reason, RequestDecoder, RequestEvent, RequestTraits, Switch};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A server that answers each request with the next of its answers, once the request has ended.
+/// Server that responds to each request, once it has ended, with the next of its prepared
+/// responses.
 struct Server {
     decoder: RequestDecoder,
     answers: std::vec::IntoIter<Vec<u8>>,
@@ -21,7 +22,7 @@ impl Server {
         Self { decoder: RequestDecoder::new(), answers: answers.into_iter(), read: 0 }
     }
 
-    /// Reads what the node has sent since, and says what it answers.
+    /// Reads the bytes that the node has sent since the last call, and returns the responses.
     fn answer(&mut self, node: &Node) -> Vec<u8> {
         let mut answers = Vec::new();
         loop {
@@ -36,10 +37,10 @@ impl Server {
     }
 }
 
-/// A request with its answer.
+/// Request with its response.
 #[derive(Clone, Debug)]
 struct Pair {
-    asked: Asked,
+    traits: RequestTraits,
     request: Vec<u8>,
     answer: Vec<u8>,
 }
@@ -77,7 +78,7 @@ fn pair() -> impl Strategy<Value = Pair> {
             4 => b"HTTP/1.1 204 N\r\n\r\n".to_vec(),
             _ => framed("HTTP/1.1 200 OK\r\nServer: b\r\n", &answers.0, answers.1),
         });
-        Pair { asked: if is_head { HEAD } else { GET }, request, answer }
+        Pair { traits: if is_head { HEAD } else { GET }, request, answer }
     })
 }
 
@@ -101,16 +102,16 @@ proptest! {
             }
         }
         prop_assert!(node.error.is_none() && !node.closes && node.exchange.is_idle());
-        let (came, _) = requests(&[&asks], Switch::Refused);
-        let (goes, end) = requests(&[&node.to_server], Switch::Refused);
-        prop_assert_eq!((came, Ok(())), (goes, end));
-        let asked: Vec<Asked> = pairs.iter().map(|pair| pair.asked).collect();
-        let (came, _) = responses(&[&answers], &asked);
-        let (goes, end) = responses(&[&node.to_client], &asked);
-        prop_assert_eq!((came, Ok(())), (goes, end));
+        let (received, _) = requests(&[&asks], Switch::Refused);
+        let (forwarded, end) = requests(&[&node.to_server], Switch::Refused);
+        prop_assert_eq!((received, Ok(())), (forwarded, end));
+        let traits: Vec<RequestTraits> = pairs.iter().map(|pair| pair.traits).collect();
+        let (received, _) = responses(&[&answers], &traits);
+        let (forwarded, end) = responses(&[&node.to_client], &traits);
+        prop_assert_eq!((received, Ok(())), (forwarded, end));
     }
 
-    /// Both ends send anything: no panic, and nothing is taken once the connections end.
+    /// Both ends send arbitrary bytes: no panic, and nothing is consumed once the connections end.
     #[test]
     fn nothing_that_both_ends_send_stops_a_node(
         turns in vec((any::<bool>(), any::<prop::sample::Index>(), 1_usize..60), 1..12),
@@ -203,7 +204,10 @@ fn a_response_that_breaks_off_is_no_whole_one_at_the_client() {
         node.handle_server_eof();
         assert_eq!(node.error.map(|error| error.reason), Some(Reason::IncompleteBody));
         let (all, end) = responses(&[&node.to_client], &[GET]);
-        assert!(end.is_err() && !all.contains(&Said::End), "no second response behind half of one");
+        assert!(
+            end.is_err() && !all.contains(&Recorded::End),
+            "no second response behind half of one"
+        );
     }
 }
 
@@ -214,7 +218,7 @@ fn a_server_that_answers_nonsense_is_a_bad_gateway() {
     node.handle_server(b"SSH-2.0-x\r\n");
     assert!(node.to_client.starts_with(b"HTTP/1.1 502 Bad Gateway\r\n"));
     let (all, end) = responses(&[&node.to_client], &[GET]);
-    assert_eq!((all.last(), end), (Some(&Said::End), Ok(())));
+    assert_eq!((all.last(), end), (Some(&Recorded::End), Ok(())));
 }
 
 #[test]

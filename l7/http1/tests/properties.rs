@@ -1,16 +1,16 @@
-//! What holds of any bytes: no panic, the same events wherever they are cut, and what is passed
-//! on is read as what came.
+//! Properties for arbitrary bytes: no panic, the same events wherever they are cut, and forwarded
+//! messages are read as the received ones.
 
 mod common;
 
-use common::table::{Whose, rows};
-use common::{CONNECT, GET, HEAD, Said, UPGRADE, bodies, pieces, relay, requests, responses};
-use http1::{Asked, Encoder, Framing, Headers, RequestHead, ResponseHead, Switch, Version};
+use common::table::{Sender, rows};
+use common::{CONNECT, GET, HEAD, Recorded, UPGRADE, bodies, pieces, relay, requests, responses};
+use http1::{Encoder, Framing, Headers, RequestHead, RequestTraits, ResponseHead, Switch, Version};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-/// Messages of the table one behind the other, with some bytes changed.
+/// Generates concatenated messages of the table, with some bytes changed.
 fn mutated() -> impl Strategy<Value = Vec<u8>> {
     let all: Vec<Vec<u8>> = rows().into_iter().map(|row| row.bytes).collect();
     let edge = prop_oneof![select(b"\r\n\0 \t:;,0aFx\x7f\xff".to_vec()), any::<u8>()];
@@ -29,7 +29,7 @@ fn mutated() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Bytes that look like HTTP here and there.
+/// Generates bytes that resemble HTTP in places.
 fn tokens() -> impl Strategy<Value = Vec<u8>> {
     let words: Vec<&'static [u8]> = vec![
         b"GET ",
@@ -67,7 +67,7 @@ fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![vec(any::<u8>(), 0..200), tokens(), mutated()]
 }
 
-fn asked() -> impl Strategy<Value = Vec<Asked>> {
+fn traits() -> impl Strategy<Value = Vec<RequestTraits>> {
     vec(select(vec![GET, HEAD, CONNECT, UPGRADE]), 0..4)
 }
 
@@ -93,7 +93,7 @@ fn body() -> impl Strategy<Value = Vec<Vec<u8>>> {
     vec(vec(any::<u8>(), 0..50), 0..6)
 }
 
-/// A message of a body in pieces, as an encoder writes it.
+/// Writes a message with a body in pieces.
 fn write(mut encoder: Encoder, out: &mut Vec<u8>, body: &[Vec<u8>], trailers: &Headers) {
     for piece in body {
         encoder.write_body(piece, out).unwrap();
@@ -108,31 +108,31 @@ proptest! {
     fn any_bytes_are_read_alike_wherever_they_are_cut(
         bytes in any_bytes(),
         cuts in vec(any::<usize>(), 0..8),
-        asked in asked(),
+        traits in traits(),
     ) {
         for switch in [Switch::Refused, Switch::Tunnel] {
             let whole = requests(&[&bytes], switch);
             prop_assert_eq!(&requests(&pieces(&bytes, &cuts), switch), &whole);
         }
-        let whole = responses(&[&bytes], &asked);
-        prop_assert_eq!(responses(&pieces(&bytes, &cuts), &asked), whole);
+        let whole = responses(&[&bytes], &traits);
+        prop_assert_eq!(responses(&pieces(&bytes, &cuts), &traits), whole);
     }
 
-    /// What is passed on is read as the same messages, and is passed on as the same bytes.
+    /// Forwarded bytes decode to the same messages, and are forwarded again unchanged.
     #[test]
     fn what_is_passed_on_is_what_came(bytes in any_bytes()) {
         let passed = relay::requests(&[&bytes]);
-        let (came, _) = requests(&[&bytes], Switch::Refused);
-        let (goes, _) = requests(&[&passed], Switch::Refused);
-        prop_assert_eq!(whole(&came), whole(&goes));
+        let (received, _) = requests(&[&bytes], Switch::Refused);
+        let (forwarded, _) = requests(&[&passed], Switch::Refused);
+        prop_assert_eq!(whole(&received), whole(&forwarded));
         let again = relay::requests(&[&passed]);
         prop_assert!(again == passed, "{} then {}", passed.escape_ascii(), again.escape_ascii());
     }
 }
 
-/// All up to the last end.
-fn whole(all: &[Said]) -> &[Said] {
-    &all[..all.iter().rposition(|said| *said == Said::End).map_or(0, |end| end + 1)]
+/// Returns the events up to the last end of a message.
+fn whole(all: &[Recorded]) -> &[Recorded] {
+    &all[..all.iter().rposition(|recorded| *recorded == Recorded::End).map_or(0, |end| end + 1)]
 }
 
 proptest! {
@@ -165,12 +165,12 @@ proptest! {
 
         let (events, end) = requests(&pieces(&out, &cuts), Switch::Refused);
         prop_assert_eq!(end, Ok(()));
-        prop_assert!(matches!(&events[0], Said::Head(_, found) if *found == framing));
+        prop_assert!(matches!(&events[0], Recorded::Head(_, found) if *found == framing));
         prop_assert_eq!(bodies(&events).concat(), content);
-        let has_trailers = events.iter().any(|said| matches!(said, Said::Trailers(_)));
+        let has_trailers = events.iter().any(|recorded| matches!(recorded, Recorded::Trailers(_)));
         prop_assert_eq!(has_trailers, framing == Framing::Chunked && !trailers.is_empty());
-        prop_assert_eq!(events.last(), Some(&Said::End));
-        // Passed on in one piece for each that came: the head is the same to the byte.
+        prop_assert_eq!(events.last(), Some(&Recorded::End));
+        // Forwarded piece by piece: the head is the same to the byte.
         let passed = relay::requests(&pieces(&out, &cuts));
         let head_end = out.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
         prop_assert_eq!(&passed[..head_end], &out[..head_end]);
@@ -201,7 +201,7 @@ proptest! {
 
         let (events, end) = responses(&pieces(&out, &cuts), &[GET]);
         prop_assert_eq!(end, Ok(()));
-        prop_assert!(matches!(&events[0], Said::Head(_, found) if *found == framing));
+        prop_assert!(matches!(&events[0], Recorded::Head(_, found) if *found == framing));
         prop_assert_eq!(bodies(&events).concat(), content.clone());
 
         // A client of HTTP/1.0 gets no chunks, and the same body.
@@ -209,7 +209,7 @@ proptest! {
         let (events, end) = responses(&[&passed], &[GET]);
         prop_assert_eq!(end, Ok(()));
         let chunks_again = framing == Framing::Chunked && client == Version::Http11;
-        prop_assert_eq!(matches!(&events[0], Said::Head(_, Framing::Chunked)), chunks_again);
+        prop_assert_eq!(matches!(&events[0], Recorded::Head(_, Framing::Chunked)), chunks_again);
         prop_assert_eq!(bodies(&events).concat(), content);
         if framing != Framing::Chunked {
             prop_assert_eq!(passed, out);
@@ -220,15 +220,15 @@ proptest! {
 #[test]
 fn every_response_of_the_table_is_passed_on_as_the_same_response() {
     for row in rows() {
-        let Whose::Server(asked) = row.whose else { continue };
-        let (came, end) = responses(&[&row.bytes], &[asked]);
+        let Sender::Server(traits) = row.sender else { continue };
+        let (received, end) = responses(&[&row.bytes], &[traits]);
         if end.is_err() {
             continue;
         }
-        let passed = relay::response(&[&row.bytes], asked, Version::Http11);
-        let (goes, end) = responses(&[&passed], &[asked]);
+        let passed = relay::response(&[&row.bytes], traits, Version::Http11);
+        let (forwarded, end) = responses(&[&passed], &[traits]);
         assert_eq!(end, Ok(()), "{row}");
-        assert_eq!(bodies(&goes), bodies(&came), "{row}");
-        assert_eq!(goes.len(), came.len(), "{row}");
+        assert_eq!(bodies(&forwarded), bodies(&received), "{row}");
+        assert_eq!(forwarded.len(), received.len(), "{row}");
     }
 }

@@ -1,10 +1,10 @@
-//! Each refusal has its sentence, and the reference has all of them.
+//! Tests that each refusal has its sentence of an RFC, and that docs/reference/http1.md has all of them.
 
 use http1::{Error, Reason, Side, refusal};
 
 const REFERENCE: &str = include_str!("../../../docs/reference/http1.md");
 
-/// All reasons, with the side that they can be on; none is both.
+/// All reasons with the side on which they occur; `None` for both.
 const ALL: [(Reason, Option<Side>); 54] = {
     use Reason::*;
     const REQUEST: Option<Side> = Some(Side::Request);

@@ -1,46 +1,47 @@
-//! Finds out what a stream is, and takes the video out of it.
+//! Demultiplexer: detects the format of a stream, and extracts its video.
 
 use crate::limits::PROBE_LENGTH_MAX;
 use crate::program::Program;
 use crate::transport::{self, Transport};
 
-/// What a server sends.
+/// Container format of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Video and nothing else: ISO/IEC 13818-2.
+    /// Video elementary stream: ISO/IEC 13818-2.
     Elementary,
-    /// Packs of packets: ISO/IEC 13818-1, 2.5; also MPEG-1's.
+    /// Program stream, packs of packets: ISO/IEC 13818-1, 2.5; also MPEG-1's.
     Program,
-    /// Packets of 188 bytes: ISO/IEC 13818-1, 2.4.
+    /// Transport stream, packets of 188 bytes: ISO/IEC 13818-1, 2.4.
     Transport,
 }
 
-/// What a server sends is no MPEG video.
+/// The stream is no MPEG video that can be transcoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotVideo {
-    /// It is none of the three.
+    /// The stream has none of the three formats.
     #[error(
         "the first {PROBE_LENGTH_MAX} bytes are no MPEG-2 elementary, program or transport stream"
     )]
     Format,
-    /// It is a transport stream with video of another coding only.
+    /// The transport stream has video of other codings only.
     #[error(
-        "the transport stream has {coding} video; what can be taken is MPEG-1 and MPEG-2 video"
+        "the transport stream has {coding} video; only MPEG-1 and MPEG-2 video can be transcoded"
     )]
     Coding {
-        /// The name of the first one that is known.
+        /// Name of the first coding that is known.
         coding: &'static str,
     },
-    /// There is nothing to begin with.
+    /// The stream has no picture with which a codec can begin.
     #[error("there is no sequence header and I picture at the beginning of the stream")]
     NoPicture,
 }
 
-/// Bytes of a stream in, an elementary stream out. Where the bytes are cut changes nothing.
+/// Demultiplexer from a stream in any format to an elementary stream. The output does not depend on
+/// where the input is cut.
 #[derive(Debug, Default)]
 pub struct Demuxer {
     state: State,
-    /// Of a beginning that says nothing yet, or of a packet that is not whole.
+    /// Bytes kept: of a stream whose format is not known yet, or of an incomplete packet.
     kept: Vec<u8>,
 }
 
@@ -53,23 +54,23 @@ enum State {
     Transport(Box<Transport>),
 }
 
-/// What a beginning is.
+/// Result of format detection.
 enum Found {
-    /// From here on.
+    /// The format, and the offset at which it begins.
     At(usize, Format),
-    /// It takes more bytes to say.
-    Later,
+    /// More bytes are needed.
+    Incomplete,
     Nothing,
 }
 
 impl Demuxer {
-    /// One that knows nothing yet.
+    /// Creates a demultiplexer for a stream of unknown format.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What the stream is, once that is known.
+    /// Returns the format, once it is known.
     #[must_use]
     pub const fn format(&self) -> Option<Format> {
         match self.state {
@@ -80,16 +81,16 @@ impl Demuxer {
         }
     }
 
-    /// Bytes that it keeps.
+    /// Returns the number of bytes kept.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.kept.len()
     }
 
-    /// More has come; what of it is video is written behind `video`.
+    /// Takes bytes, and appends the video in them to `video`.
     ///
     /// # Errors
-    /// When the stream is known to be none.
+    /// The stream is known to have no usable video.
     pub fn push(&mut self, bytes: &[u8], video: &mut Vec<u8>) -> Result<(), NotVideo> {
         if matches!(self.state, State::Elementary) {
             video.extend_from_slice(bytes);
@@ -98,32 +99,32 @@ impl Demuxer {
         self.kept.extend_from_slice(bytes);
         if matches!(self.state, State::Unknown) {
             match probe(&self.kept, false) {
-                Found::At(place, format) => self.begin(place, format),
-                Found::Later => return Ok(()),
+                Found::At(offset, format) => self.begin(offset, format),
+                Found::Incomplete => return Ok(()),
                 Found::Nothing => return Err(NotVideo::Format),
             }
         }
-        self.go_on(video)
+        self.demux(video)
     }
 
-    /// Nothing more comes.
+    /// Handles the end of the stream.
     ///
     /// # Errors
-    /// When it was none.
+    /// The stream had no usable video.
     pub fn finish(&mut self, video: &mut Vec<u8>) -> Result<(), NotVideo> {
         if matches!(self.state, State::Unknown) {
-            let Found::At(place, format) = probe(&self.kept, true) else {
+            let Found::At(offset, format) = probe(&self.kept, true) else {
                 return Err(NotVideo::Format);
             };
-            self.begin(place, format);
+            self.begin(offset, format);
         }
-        let ended = self.go_on(video);
+        let ended = self.demux(video);
         self.kept = Vec::new();
         ended
     }
 
-    fn begin(&mut self, place: usize, format: Format) {
-        self.kept.drain(..place);
+    fn begin(&mut self, offset: usize, format: Format) {
+        self.kept.drain(..offset);
         self.state = match format {
             Format::Elementary => State::Elementary,
             Format::Program => State::Program(Program::default()),
@@ -131,7 +132,7 @@ impl Demuxer {
         };
     }
 
-    fn go_on(&mut self, video: &mut Vec<u8>) -> Result<(), NotVideo> {
+    fn demux(&mut self, video: &mut Vec<u8>) -> Result<(), NotVideo> {
         let used = match &mut self.state {
             State::Unknown => 0,
             State::Elementary => {
@@ -151,44 +152,44 @@ impl Demuxer {
     }
 }
 
-/// The first place at which one of the three begins.
+/// Returns the first offset at which one of the formats begins.
 fn probe(bytes: &[u8], is_all: bool) -> Found {
-    for place in 0..bytes.len().min(PROBE_LENGTH_MAX) {
-        let rest = &bytes[place..];
+    for offset in 0..bytes.len().min(PROBE_LENGTH_MAX) {
+        let rest = &bytes[offset..];
         match rest {
-            [0, 0, 1, 0xba, ..] => return Found::At(place, Format::Program),
-            [0, 0, 1, 0xb3, ..] => return Found::At(place, Format::Elementary),
-            [0] | [0, 0] | [0, 0, 1] if !is_all => return Found::Later,
-            [0x47, ..] => match transport::begins(rest, is_all) {
-                Some(true) => return Found::At(place, Format::Transport),
+            [0, 0, 1, 0xba, ..] => return Found::At(offset, Format::Program),
+            [0, 0, 1, 0xb3, ..] => return Found::At(offset, Format::Elementary),
+            [0] | [0, 0] | [0, 0, 1] if !is_all => return Found::Incomplete,
+            [0x47, ..] => match transport::is_transport(rest, is_all) {
+                Some(true) => return Found::At(offset, Format::Transport),
                 Some(false) => {}
-                None => return Found::Later,
+                None => return Found::Incomplete,
             },
             _ => {}
         }
     }
     let is_over = is_all || bytes.len() >= PROBE_LENGTH_MAX;
     match slices(&bytes[..bytes.len().min(PROBE_LENGTH_MAX)]) {
-        _ if !is_over => Found::Later,
-        // Joined in the middle of a group: the next I picture is looked for behind it.
-        Some(place) => Found::At(place, Format::Elementary),
+        _ if !is_over => Found::Incomplete,
+        // Joined in the middle of a group: the next I picture follows later.
+        Some(offset) => Found::At(offset, Format::Elementary),
         None => Found::Nothing,
     }
 }
 
-/// Slices in a row that are believed to be of MPEG video: ISO/IEC 13818-2, 6.2.4, numbers them by
-/// their rows, which units of other codings have no reason to be.
+/// Consecutive slices that identify MPEG video: ISO/IEC 13818-2, 6.2.4, numbers them by their rows,
+/// which other codings' units have no reason to match.
 const SLICES: u8 = 4;
 
-/// Where slices of a picture begin, one row behind the other.
+/// Returns the offset of a picture's slices, in consecutive rows.
 fn slices(bytes: &[u8]) -> Option<usize> {
     let (mut first, mut last, mut count) = (0, 0, 0);
-    for (place, four) in bytes.windows(4).enumerate() {
+    for (offset, four) in bytes.windows(4).enumerate() {
         let [0, 0, 1, code] = *four else { continue };
         match code {
             1..=0xaf if count > 0 && code == last + 1 => count += 1,
             1..=0xaf if count > 0 && code == last => {}
-            1..=0xaf => (first, count) = (place, 1),
+            1..=0xaf => (first, count) = (offset, 1),
             _ => count = 0,
         }
         last = code;

@@ -1,15 +1,15 @@
-//! MPEG-2 video on its way through a codec that can change while it plays. Sans-IO: bytes and
-//! time come in as arguments, pictures and effects go out as data.
+//! Transcoding of MPEG-2 video through a codec that can change while it plays. Sans-IO: takes bytes
+//! and time as arguments, returns pictures and effects as data.
 //!
 //! ```text
-//!  server ─▶ Demuxer ─▶ Feed ──────────▶ codec ─▶ Splitter ─▶ Transcoding ─▶ pictures
-//!   TS, PS, ES   elementary │  └ from the last I picture ─▶ next codec ─▶ Splitter ─┘
-//!                stream     └ Scanner: I pictures, and when they are shown
+//!   server ─▶ Demuxer ─▶ Feed ──────────▶ codec ─▶ Splitter ─▶ Transcoding ─▶ pictures
+//!    TS, PS, ES   elementary │  └ from the last I picture ─▶ next codec ─▶ Splitter ─┘
+//!                 stream     └ Scanner: I pictures and their presentation times
 //! ```
 //!
-//! The codec itself is somebody else's process: [`Wish::arguments`] is what ffmpeg is told, and
-//! [`Transcoding`] says what it is fed and when it starts and stops. Whatever the server sends,
-//! a codec gets an elementary stream that begins with a sequence header and an I picture.
+//! The codec is an external process: [`TranscodeParams::arguments`] is ffmpeg's command line, and
+//! [`Transcoding`] determines its input and when it starts and stops. In every format of the
+//! server, a codec gets an elementary stream that begins with a sequence header and an I picture.
 //! docs/guides/filters.md is the reference.
 //!
 //! Sources: ISO/IEC 13818-1 (program and transport streams), ISO/IEC 13818-2 (video), ISO/IEC
@@ -20,19 +20,19 @@
 mod demux;
 mod feed;
 pub mod limits;
+mod params;
 mod picture;
 mod program;
 mod scan;
 mod split;
 mod transcoding;
 mod transport;
-mod wish;
 
 pub use demux::{Demuxer, Format, NotVideo};
 pub use feed::Feed;
+pub use params::{ParamsError, Pixels, Rate, TranscodeParams};
 pub use picture::{Header, LEFT_OUT};
 pub use scan::Cut;
 pub use scan::Scanner;
-pub use split::{Garbled, Splitter};
-pub use transcoding::{CodecId, Effect, Ended, Transcoding};
-pub use wish::{Pixels, Rate, Wish, WishError};
+pub use split::{OutputError, Splitter};
+pub use transcoding::{CodecId, Effect, End, Transcoding};

@@ -1,23 +1,23 @@
-//! A picture as modules are shown it.
+//! Picture with its header, as modules receive it.
 //!
 //! ```text
-//!   0               2               4       5       6               8
-//!  +---------------+---------------+-------+-------+---------------+
-//!  |     width     |    height     | pixels| flags |    change     |
-//!  +---------------+---------------+-------+-------+---------------+
-//!  |   time in ms since the first picture          |
-//!  +-----------------------------------------------+  12
-//!  |   length of what follows                      |
-//!  +-----------------------------------------------+  16
-//!  |   rows from the top, without padding; or one JPEG
+//!    0               2               4       5       6               8
+//!   +---------------+---------------+-------+-------+---------------+
+//!   |     width     |    height     | pixels| flags |    change     |
+//!   +---------------+---------------+-------+-------+---------------+
+//!   |   time in ms since the first picture          |
+//!   +-----------------------------------------------+  12
+//!   |   length of the data that follows             |
+//!   +-----------------------------------------------+  16
+//!   |   rows from the top, without padding; or one JPEG
 //! ```
 
-use crate::wish::Pixels;
+use crate::params::Pixels;
 
-/// In the flags: pictures were left out before this one.
+/// Flag: pictures were dropped before this one.
 pub const LEFT_OUT: u8 = 1;
 
-/// What stands in front of a picture, all of it big-endian.
+/// Header of a picture, all fields big-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Pixels of a row.
@@ -26,21 +26,21 @@ pub struct Header {
     pub height: u16,
     /// 1 for `gray8`, 2 for `rgb24`, 3 for `mjpeg`.
     pub pixels: u8,
-    /// [`LEFT_OUT`], or nothing.
+    /// [`LEFT_OUT`], or 0.
     pub flags: u8,
-    /// Which of the changes it follows; the first codec's have 0.
+    /// Number of the parameter change that the picture follows; 0 for the first parameters.
     pub change: u16,
-    /// When it is shown, in milliseconds since the first picture.
+    /// Presentation time, in milliseconds since the first picture.
     pub time_ms: u32,
-    /// Bytes that follow.
+    /// Bytes of data that follow.
     pub length: u32,
 }
 
 impl Header {
-    /// Bytes of a header.
+    /// Length of a header in bytes.
     pub const LENGTH: usize = 16;
 
-    /// The number of a kind of pixels.
+    /// Returns the number of a pixel format.
     #[must_use]
     pub const fn number_of(pixels: Pixels) -> u8 {
         match pixels {
@@ -50,7 +50,7 @@ impl Header {
         }
     }
 
-    /// As bytes.
+    /// Encodes the header.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
@@ -63,7 +63,7 @@ impl Header {
         bytes
     }
 
-    /// From bytes: with all that follows of a body, what is behind the header.
+    /// Decodes a header; returns it with the bytes after it.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = bytes.split_first_chunk::<{ Self::LENGTH }>()?;
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_lies_where_its_picture_says() {
+    fn the_layout_of_a_header_is_that_of_the_diagram() {
         let header = Header {
             width: 0x0102,
             height: 0x0304,

@@ -1,40 +1,40 @@
 //! Program streams: ISO/IEC 13818-1, 2.5.3, and ISO/IEC 11172-1, 2.4.3.
 
-/// A program stream on its way; the first video stream in it counts.
+/// Reader of a program stream; extracts its first video stream.
 #[derive(Debug, Default)]
 pub(crate) struct Program {
     state: State,
-    /// The stream that is video: `E0` to `EF`.
+    /// Number of the video stream: `E0` to `EF`.
     video: Option<u8>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// A start code follows, or is looked for.
+    /// Expecting or searching a start code.
     #[default]
     Code,
-    /// So much of a packet is left, which is video or is not.
+    /// Payload of a packet, of which `left` bytes are missing.
     Payload { left: usize, is_video: bool },
 }
 
 const PREFIX: &[u8] = &[0, 0, 1];
 const PROGRAM_END: u8 = 0xb9;
 const PACK: u8 = 0xba;
-/// Every stream's number from here on has a length behind it.
+/// Lowest stream number whose packets have a length field.
 const LENGTHS_FROM: u8 = 0xbb;
 
-/// What stands in front of a packet's payload.
-pub(crate) enum Begun {
-    /// So many bytes.
+/// Length of a packet's header.
+pub(crate) enum HeaderLength {
+    /// Length in bytes.
     Length(usize),
-    /// It takes more bytes to say.
-    Later,
-    /// It is none.
+    /// More bytes are needed.
+    Incomplete,
+    /// The header is not valid.
     Broken,
 }
 
 impl Program {
-    /// Reads what can be read, and says how many bytes that were.
+    /// Reads as much as possible, and returns the number of bytes.
     pub(crate) fn read(&mut self, bytes: &[u8], video: &mut Vec<u8>) -> usize {
         let mut used = 0;
         loop {
@@ -53,97 +53,98 @@ impl Program {
                     self.state = State::Payload { left: left - part.len(), is_video };
                 }
                 State::Code => match self.begin(rest) {
-                    Begun::Later => return used,
-                    Begun::Broken => used += lost(rest),
-                    Begun::Length(length) => used += length,
+                    HeaderLength::Incomplete => return used,
+                    HeaderLength::Broken => used += skip_invalid(rest),
+                    HeaderLength::Length(length) => used += length,
                 },
             }
         }
     }
 
-    fn begin(&mut self, rest: &[u8]) -> Begun {
+    fn begin(&mut self, rest: &[u8]) -> HeaderLength {
         let [0, 0, 1, code, ..] = *rest else {
             let is_short = rest.len() < 4 && PREFIX.starts_with(&rest[..rest.len().min(3)]);
-            return if is_short { Begun::Later } else { Begun::Broken };
+            return if is_short { HeaderLength::Incomplete } else { HeaderLength::Broken };
         };
         match code {
-            PROGRAM_END => Begun::Length(4),
+            PROGRAM_END => HeaderLength::Length(4),
             PACK => pack_length(rest),
             LENGTHS_FROM.. => {
-                let Some(length) = rest.get(4..6) else { return Begun::Later };
+                let Some(length) = rest.get(4..6) else { return HeaderLength::Incomplete };
                 let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
                 let is_video =
                     matches!(code, 0xe0..=0xef) && *self.video.get_or_insert(code) == code;
                 if !is_video {
                     self.state = State::Payload { left: length, is_video };
-                    return Begun::Length(6);
+                    return HeaderLength::Length(6);
                 }
-                let Some(body) = rest.get(6..) else { return Begun::Later };
+                let Some(body) = rest.get(6..) else { return HeaderLength::Incomplete };
                 match header_length(body.get(..length.min(body.len())).unwrap_or_default()) {
-                    Begun::Length(header) if header <= length => {
+                    HeaderLength::Length(header) if header <= length => {
                         self.state = State::Payload { left: length - header, is_video };
-                        Begun::Length(6 + header)
+                        HeaderLength::Length(6 + header)
                     }
-                    Begun::Later if body.len() < length => Begun::Later,
-                    _ => Begun::Broken,
+                    HeaderLength::Incomplete if body.len() < length => HeaderLength::Incomplete,
+                    _ => HeaderLength::Broken,
                 }
             }
-            _ => Begun::Broken,
+            _ => HeaderLength::Broken,
         }
     }
 }
 
-/// How much of what is no packet is passed over: up to what may be the next start code.
-fn lost(rest: &[u8]) -> usize {
+/// Returns the number of invalid bytes to skip: up to the next possible start code.
+fn skip_invalid(rest: &[u8]) -> usize {
     let next = rest.iter().skip(1).position(|byte| *byte == 0);
-    next.map_or(rest.len(), |place| place + 1)
+    next.map_or(rest.len(), |offset| offset + 1)
 }
 
-/// Of a pack header with its stuffing.
-fn pack_length(rest: &[u8]) -> Begun {
+/// Returns the length of a pack header with its stuffing.
+fn pack_length(rest: &[u8]) -> HeaderLength {
     match rest.get(4) {
-        None => Begun::Later,
+        None => HeaderLength::Incomplete,
         Some(byte) if byte >> 6 == 0b01 => match rest.get(13) {
-            None => Begun::Later,
-            Some(stuffing) => all_of(rest, 14 + usize::from(stuffing & 7)),
+            None => HeaderLength::Incomplete,
+            Some(stuffing) => if_complete(rest, 14 + usize::from(stuffing & 7)),
         },
         // MPEG-1.
-        Some(byte) if byte >> 4 == 0b0010 => all_of(rest, 12),
-        Some(_) => Begun::Broken,
+        Some(byte) if byte >> 4 == 0b0010 => if_complete(rest, 12),
+        Some(_) => HeaderLength::Broken,
     }
 }
 
-fn all_of(rest: &[u8], length: usize) -> Begun {
-    if rest.len() < length { Begun::Later } else { Begun::Length(length) }
+fn if_complete(rest: &[u8], length: usize) -> HeaderLength {
+    if rest.len() < length { HeaderLength::Incomplete } else { HeaderLength::Length(length) }
 }
 
-/// Bytes between a PES packet's length and its payload.
-pub(crate) fn header_length(body: &[u8]) -> Begun {
+/// Returns the bytes between a PES packet's length field and its payload.
+pub(crate) fn header_length(body: &[u8]) -> HeaderLength {
     match body.first() {
-        None => Begun::Later,
+        None => HeaderLength::Incomplete,
         Some(byte) if byte >> 6 == 0b10 => match body.get(2) {
-            None => Begun::Later,
-            Some(length) => all_of(body, 3 + usize::from(*length)),
+            None => HeaderLength::Incomplete,
+            Some(length) => if_complete(body, 3 + usize::from(*length)),
         },
         Some(_) => header_length_of_mpeg1(body),
     }
 }
 
-/// ISO/IEC 11172-1, 2.4.3.3: at most 16 bytes of stuffing, the buffer's size, time stamps.
-fn header_length_of_mpeg1(body: &[u8]) -> Begun {
+/// Returns the same for MPEG-1, ISO/IEC 11172-1, 2.4.3.3: at most 16 bytes of stuffing, the
+/// buffer's size, time stamps.
+fn header_length_of_mpeg1(body: &[u8]) -> HeaderLength {
     let stuffing = body.iter().take_while(|byte| **byte == 0xff).count();
     if stuffing > 16 {
-        return Begun::Broken;
+        return HeaderLength::Broken;
     }
     let mut at = stuffing;
     if body.get(at).is_some_and(|byte| byte >> 6 == 0b01) {
         at += 2;
     }
     match body.get(at) {
-        None => Begun::Later,
-        Some(byte) if byte >> 4 == 0b0010 => all_of(body, at + 5),
-        Some(byte) if byte >> 4 == 0b0011 => all_of(body, at + 10),
-        Some(0x0f) => Begun::Length(at + 1),
-        Some(_) => Begun::Broken,
+        None => HeaderLength::Incomplete,
+        Some(byte) if byte >> 4 == 0b0010 => if_complete(body, at + 5),
+        Some(byte) if byte >> 4 == 0b0011 => if_complete(body, at + 10),
+        Some(0x0f) => HeaderLength::Length(at + 1),
+        Some(_) => HeaderLength::Broken,
     }
 }

@@ -1,51 +1,51 @@
-//! One stream on its way through its codec, and from one codec to the next.
+//! Transcoding of one stream through its codec, and the change from one codec to the next.
 //!
 //! ```text
-//!  handle_bytes ─▶ Feed ─▶ input ─▶ current ─▶ handle_output ─▶ take
-//!                    └───▶ input ─▶ next: older pictures are dropped; the first that is not older
-//!                                         makes it the current one, when that has come so far
+//!   handle_bytes ─▶ Feed ─▶ input ─▶ current ─▶ handle_output ─▶ take
+//!                     └───▶ input ─▶ next: drops pictures older than those taken, then becomes
+//!                                          the current codec, once that has come as far
 //! ```
 //!
-//! Pictures have times: the time of the I picture with which their codec began, by the stream's
-//! own rate, and from there on by the rate that was asked for. Whoever takes them as fast as they
-//! come gets all of them, and slows down a server that is faster. Whoever is slower than the
-//! stream gets fewer: a picture that is late is left out as soon as a newer one is there.
+//! The time of a picture is that of the I picture with which its codec began, by the stream's own
+//! rate, plus its number by the rate in the parameters. A client that takes pictures as fast as
+//! they come gets all of them, and slows down a server that is faster. A client slower than the
+//! stream gets fewer: a late picture is dropped as soon as a newer one is there.
 
 use crate::demux::{Demuxer, Format, NotVideo};
 use crate::feed::Feed;
 use crate::limits::{AHEAD_LENGTH_MAX, KEPT_LENGTH_MAX, LATE_MAX, UNSEEN_LENGTH_MAX};
+use crate::params::TranscodeParams;
 use crate::picture::{Header, LEFT_OUT};
 use crate::scan::Cut;
-use crate::split::{Garbled, Splitter};
-use crate::wish::Wish;
+use crate::split::{OutputError, Splitter};
 use std::collections::VecDeque;
 use units::Nanos;
 
-/// One codec of a stream: counted from 0.
+/// Number of a codec within a stream, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CodecId(pub u32);
 
-/// What is to be done.
+/// Action for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// A codec is to be started.
-    Start(CodecId, Wish),
-    /// It is of no use any more.
+    /// Start a codec.
+    Start(CodecId, TranscodeParams),
+    /// Stop a codec.
     Stop(CodecId),
 }
 
-/// How a stream ended.
+/// End of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Ended {
-    /// The server has sent everything, and so has the codec.
+pub enum End {
+    /// The server and the codec have sent everything.
     #[error("it is whole")]
     Whole,
-    /// The server sends something else.
+    /// The server's stream is no usable video.
     #[error(transparent)]
     NotVideo(#[from] NotVideo),
-    /// The codec writes something else.
+    /// The codec's output is not valid.
     #[error(transparent)]
-    Garbled(#[from] Garbled),
+    OutputError(#[from] OutputError),
     /// The codec has ended before the stream.
     #[error("the codec has ended before the stream")]
     Codec,
@@ -54,31 +54,31 @@ pub enum Ended {
 #[derive(Debug)]
 struct Codec {
     id: CodecId,
-    wish: Wish,
+    params: TranscodeParams,
     change: u16,
-    /// Headers that go before what is fed.
+    /// Headers to be fed before the stream.
     headers: Vec<u8>,
-    /// Up to where it is fed; none until there is a place to begin.
+    /// Position up to which the codec has been fed; `None` before its first cut.
     cursor: Option<u64>,
-    /// When its first picture is shown.
+    /// Presentation time of its first picture.
     start: Nanos,
-    /// Pictures that were taken of it, or left out.
+    /// Pictures taken or dropped.
     count: u64,
     splitter: Splitter,
     has_ended: bool,
 }
 
 impl Codec {
-    fn new(id: CodecId, wish: Wish, change: u16) -> Self {
+    fn new(id: CodecId, params: TranscodeParams, change: u16) -> Self {
         Self {
             id,
-            wish,
+            params,
             change,
             headers: Vec::new(),
             cursor: None,
             start: Nanos::ZERO,
             count: 0,
-            splitter: Splitter::new(&wish),
+            splitter: Splitter::new(&params),
             has_ended: false,
         }
     }
@@ -93,19 +93,19 @@ impl Codec {
         }
     }
 
-    /// When its first picture that is there, or the next one, is shown.
+    /// Returns the presentation time of the first picture held, or of the next one.
     fn time(&self) -> Nanos {
-        self.start + self.wish.rate.time_of(self.count)
+        self.start + self.params.rate.time_of(self.count)
     }
 
-    /// The first picture is gone.
-    fn drop_first(&mut self) -> Result<(), Garbled> {
+    /// Removes the first picture.
+    fn drop_first(&mut self) -> Result<(), OutputError> {
         self.count += 1;
         self.splitter.take()
     }
 }
 
-/// See the module's documentation.
+/// Transcoding of one stream; the module's documentation has the details.
 #[derive(Debug)]
 pub struct Transcoding {
     demuxer: Demuxer,
@@ -113,36 +113,36 @@ pub struct Transcoding {
     video: Vec<u8>,
     current: Codec,
     next: Option<Codec>,
-    /// What was asked for while another change was under way.
-    wanted: Option<(Wish, u16)>,
+    /// Parameters requested while another change was in progress.
+    requested: Option<(TranscodeParams, u16)>,
     last_id: u32,
     changes: u16,
     has_server_ended: bool,
-    ended: Option<Ended>,
-    /// When the first picture of all is shown, by the stream.
+    ended: Option<End>,
+    /// Presentation time of the very first picture.
     origin: Option<Nanos>,
-    /// When the last one is shown that was taken.
+    /// Presentation time of the last picture taken.
     shown: Option<Nanos>,
-    /// When a picture of time 0 would have been on time.
+    /// Time at which a picture with presentation time 0 would have been punctual.
     anchor: Option<Nanos>,
-    /// When the current codec's first picture was there.
-    came: Nanos,
-    has_left_out: bool,
+    /// Time at which the current codec's first picture became available.
+    available_at: Nanos,
+    has_dropped: bool,
     effects: VecDeque<Effect>,
 }
 
 impl Transcoding {
-    /// One whose codec is to be started.
+    /// Creates a transcoding, with an effect that starts its codec.
     #[must_use]
-    pub fn new(wish: Wish) -> Self {
+    pub fn new(params: TranscodeParams) -> Self {
         let id = CodecId(0);
         Self {
             demuxer: Demuxer::new(),
             feed: Feed::default(),
             video: Vec::new(),
-            current: Codec::new(id, wish, 0),
+            current: Codec::new(id, params, 0),
             next: None,
-            wanted: None,
+            requested: None,
             last_id: 0,
             changes: 0,
             has_server_ended: false,
@@ -150,82 +150,84 @@ impl Transcoding {
             origin: None,
             shown: None,
             anchor: None,
-            came: Nanos::ZERO,
-            has_left_out: false,
-            effects: VecDeque::from([Effect::Start(id, wish)]),
+            available_at: Nanos::ZERO,
+            has_dropped: false,
+            effects: VecDeque::from([Effect::Start(id, params)]),
         }
     }
 
-    /// What is to be done.
+    /// Returns the next effect.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// What the server sends, once that is known.
+    /// Returns the format of the server's stream, once it is known.
     #[must_use]
     pub const fn format(&self) -> Option<Format> {
         self.demuxer.format()
     }
 
-    /// How it ended; nothing while it goes on, or has a picture to give.
+    /// Returns the end of the stream; `None` while it continues, or has a picture to take.
     #[must_use]
-    pub fn ended(&self) -> Option<Ended> {
-        if self.current.splitter.first().is_some() && !matches!(self.ended, Some(Ended::Garbled(_)))
+    pub fn ended(&self) -> Option<End> {
+        if self.current.splitter.first().is_some()
+            && !matches!(self.ended, Some(End::OutputError(_)))
         {
             return None;
         }
         self.ended
     }
 
-    /// Whether a picture has been taken.
+    /// Returns true if a picture has been taken.
     #[must_use]
     pub const fn has_begun(&self) -> bool {
         self.shown.is_some()
     }
 
-    /// How much of the stream has been shown, from the first picture to the last one that was taken.
+    /// Returns the presented duration, from the first picture to the last one taken.
     #[must_use]
     pub fn shown(&self) -> Nanos {
         let shown = self.shown.unwrap_or_default();
         shown.saturating_sub(self.origin.unwrap_or_default())
     }
 
-    /// Bytes that it has.
+    /// Returns the bytes of memory held.
     #[must_use]
     pub fn memory(&self) -> usize {
         let next = self.next.as_ref().map_or(0, |next| next.splitter.len());
         self.demuxer.memory() + self.feed.memory() + self.current.splitter.len() + next
     }
 
-    /// Something else is wanted from now on. What is wanted already is only counted.
-    pub fn change(&mut self, wish: Wish) {
+    /// Requests other parameters from now on. A request for the same parameters only increments the
+    /// number of changes.
+    pub fn change(&mut self, params: TranscodeParams) {
         self.changes = self.changes.wrapping_add(1);
         let change = self.changes;
-        let (last, number) = match (&mut self.wanted, &mut self.next) {
-            (Some((wish, change)), _) => (*wish, change),
-            (None, Some(next)) => (next.wish, &mut next.change),
-            (None, None) => (self.current.wish, &mut self.current.change),
+        let (last, number) = match (&mut self.requested, &mut self.next) {
+            (Some((params, change)), _) => (*params, change),
+            (None, Some(next)) => (next.params, &mut next.change),
+            (None, None) => (self.current.params, &mut self.current.change),
         };
-        if last == wish {
+        if last == params {
             *number = change;
             return;
         }
-        self.wanted = Some((wish, change));
-        self.start_wanted();
+        self.requested = Some((params, change));
+        self.start_requested();
     }
 
-    /// Starts what is wanted, if no other codec is being started: whoever changes too often has to
-    /// wait for the one before, and the last wish counts.
-    fn start_wanted(&mut self) {
+    /// Starts a codec with the requested parameters, unless another one is starting: too frequent
+    /// changes wait for the previous one, and the last request counts.
+    fn start_requested(&mut self) {
         if self.next.is_some() || self.ended.is_some() {
             return;
         }
-        let Some((wish, change)) = self.wanted.take() else { return };
+        let Some((params, change)) = self.requested.take() else { return };
         self.last_id += 1;
-        let mut codec = Codec::new(CodecId(self.last_id), wish, change);
-        self.effects.push_back(Effect::Start(codec.id, wish));
+        let mut codec = Codec::new(CodecId(self.last_id), params, change);
+        self.effects.push_back(Effect::Start(codec.id, params));
         if self.current.cursor.is_none() {
-            // Nothing has come that anybody could see.
+            // No visible output yet.
             self.effects.push_back(Effect::Stop(self.current.id));
             self.current = codec;
             return;
@@ -236,25 +238,25 @@ impl Transcoding {
         self.next = Some(codec);
     }
 
-    /// Whether more of the server is to be read.
+    /// Returns true if more should be read from the server.
     #[must_use]
     pub fn wants_bytes(&self) -> bool {
         let end = self.feed.end();
-        let behind = |codec: &Codec| codec.cursor.map_or(0, |cursor| end - cursor);
-        let next = self.next.as_ref().map_or(0, behind);
+        let lag = |codec: &Codec| codec.cursor.map_or(0, |cursor| end - cursor);
+        let next = self.next.as_ref().map_or(0, lag);
         !self.has_server_ended
             && self.ended.is_none()
-            && behind(&self.current) < AHEAD_LENGTH_MAX as u64
+            && lag(&self.current) < AHEAD_LENGTH_MAX as u64
             && next < (KEPT_LENGTH_MAX + AHEAD_LENGTH_MAX) as u64
     }
 
-    /// Whether the server has sent everything.
+    /// Returns true if the server has sent everything.
     #[must_use]
     pub const fn has_server_ended(&self) -> bool {
         self.has_server_ended
     }
 
-    /// The server has sent this.
+    /// Handles bytes of the server.
     pub fn handle_bytes(&mut self, bytes: &[u8]) {
         if self.ended.is_some() || self.has_server_ended {
             return;
@@ -268,7 +270,7 @@ impl Transcoding {
         self.video = video;
     }
 
-    /// The server sends nothing more.
+    /// Handles the end of the server's stream.
     pub fn handle_server_end(&mut self) {
         if self.ended.is_some() || self.has_server_ended {
             return;
@@ -283,7 +285,7 @@ impl Transcoding {
             return self.end(NotVideo::NoPicture.into());
         }
         if self.next.as_ref().is_some_and(|next| next.cursor.is_none()) {
-            // There is no place left at which it could begin.
+            // No cut is left at which the next codec could begin.
             self.stop_next();
         }
     }
@@ -311,9 +313,9 @@ impl Transcoding {
         self.feed.forget(before, self.shown.unwrap_or_default());
     }
 
-    fn end(&mut self, why: Ended) {
+    fn end(&mut self, why: End) {
         self.ended.get_or_insert(why);
-        self.wanted = None;
+        self.requested = None;
         self.stop_next();
     }
 
@@ -327,20 +329,21 @@ impl Transcoding {
         std::iter::once(&self.current).chain(&self.next).find(|codec| codec.id == id)
     }
 
-    /// Whether the current codec waits until the next one has been given as much: that one has begun
-    /// to give pictures, and could else never catch up with a server that is fast.
-    fn is_held(&self) -> bool {
+    /// Returns true if the current codec's input pauses until the next one has been fed as much:
+    /// the next one has begun to output pictures, and could otherwise never catch up with a fast
+    /// server.
+    fn is_paused(&self) -> bool {
         self.next.as_ref().is_some_and(|next| {
             let is_catching_up = next.count > 0 && next.splitter.first().is_none();
             is_catching_up && next.cursor < self.current.cursor
         })
     }
 
-    /// What a codec is to be fed next; nothing at the moment if it is empty.
+    /// Returns the next input of a codec; empty if there is none at the moment.
     #[must_use]
     pub fn input(&self, id: CodecId) -> &[u8] {
         let Some(codec) = self.codec(id) else { return &[] };
-        if codec.id == self.current.id && self.is_held() {
+        if codec.id == self.current.id && self.is_paused() {
             return &[];
         }
         match codec.cursor {
@@ -350,7 +353,7 @@ impl Transcoding {
         }
     }
 
-    /// It has taken so many bytes of that.
+    /// Handles that a codec has taken `count` bytes of its input.
     pub fn handle_fed(&mut self, id: CodecId, count: usize) {
         let codec = std::iter::once(&mut self.current).chain(&mut self.next);
         let Some(codec) = codec.into_iter().find(|codec| codec.id == id) else { return };
@@ -362,7 +365,7 @@ impl Transcoding {
         self.forget();
     }
 
-    /// Whether a codec has everything, and is to be told that nothing follows.
+    /// Returns true if a codec has all of its input, which then has to be closed.
     #[must_use]
     pub fn finishes(&self, id: CodecId) -> bool {
         let end = self.feed.end();
@@ -372,7 +375,7 @@ impl Transcoding {
             })
     }
 
-    /// Whether what a codec writes is to be read.
+    /// Returns true if a codec's output should be read.
     #[must_use]
     pub fn wants_output(&self, now: Nanos, id: CodecId) -> bool {
         if id != self.current.id {
@@ -381,7 +384,7 @@ impl Transcoding {
         self.current.splitter.first().is_none() || self.is_late(now)
     }
 
-    /// Whether the first picture has waited too long for somebody to take it.
+    /// Returns true if the first picture has waited longer than [`LATE_MAX`].
     fn is_late(&self, now: Nanos) -> bool {
         self.late_from().is_some_and(|from| now >= from)
     }
@@ -390,14 +393,15 @@ impl Transcoding {
         Some(self.anchor? + self.current.time() + LATE_MAX)
     }
 
-    /// When a picture that waits is late, so that newer ones are to be read.
+    /// Returns the time at which a waiting picture becomes late, so that newer ones have to be
+    /// read.
     #[must_use]
     pub fn poll_timeout(&self, now: Nanos) -> Option<Nanos> {
         let is_waiting = self.current.splitter.first().is_some() && !self.current.has_ended;
         self.late_from().filter(|&from| is_waiting && from > now)
     }
 
-    /// A codec has written this.
+    /// Handles output of a codec.
     pub fn handle_output(&mut self, now: Nanos, id: CodecId, bytes: &[u8]) {
         if id == self.current.id {
             let had_one = self.current.splitter.first().is_some();
@@ -405,21 +409,21 @@ impl Transcoding {
                 return self.end(error.into());
             }
             if !had_one {
-                self.came = now;
+                self.available_at = now;
             }
-            self.leave_out(now);
+            self.drop_late(now);
         } else if let Some(next) = self.next.as_mut().filter(|next| next.id == id) {
             if next.splitter.push(bytes).is_err() {
-                return self.lose_next();
+                return self.abandon_next();
             }
             self.catch_up(now);
         }
     }
 
-    /// Leaves out what is late, as long as something newer is there.
-    fn leave_out(&mut self, now: Nanos) {
+    /// Drops late pictures, as long as a newer one is there.
+    fn drop_late(&mut self, now: Nanos) {
         while self.is_late(now) && self.current.splitter.has_second() {
-            (self.has_left_out, self.came) = (true, now);
+            (self.has_dropped, self.available_at) = (true, now);
             if let Err(error) = self.current.drop_first() {
                 return self.end(error.into());
             }
@@ -427,21 +431,21 @@ impl Transcoding {
         self.catch_up(now);
     }
 
-    /// The next codec becomes the current one as soon as it has a picture that is not older than
-    /// what was shown, and not newer than what the current one will show.
+    /// Makes the next codec the current one as soon as it has a picture that is not older than the
+    /// last one shown, and not newer than the current codec's next one.
     fn catch_up(&mut self, now: Nanos) {
         let is_full = !self.has_server_ended && !self.wants_bytes();
         let Some(next) = &mut self.next else { return };
         while next.splitter.first().is_some() {
             if self.shown.is_some_and(|shown| next.time() < shown) {
                 if next.drop_first().is_err() {
-                    return self.lose_next();
+                    return self.abandon_next();
                 }
                 continue;
             }
             let current = &self.current;
             let is_over = current.has_ended && current.splitter.first().is_none();
-            // Else nothing could come any more that the current one waits for.
+            // Otherwise the input that the current codec waits for could never come.
             let is_stuck = is_full && current.cursor == Some(self.feed.end());
             if next.time() > current.time() && !is_over && !is_stuck {
                 return;
@@ -449,62 +453,64 @@ impl Transcoding {
             if let Some(next) = self.next.take() {
                 let before = std::mem::replace(&mut self.current, next);
                 self.effects.push_back(Effect::Stop(before.id));
-                self.came = now;
+                self.available_at = now;
             }
             self.forget();
-            return self.start_wanted();
+            return self.start_requested();
         }
     }
 
-    /// The next codec is of no use; the current one goes on.
-    fn lose_next(&mut self) {
+    /// Abandons the next codec; the current one continues.
+    fn abandon_next(&mut self) {
         self.stop_next();
         self.forget();
-        self.start_wanted();
+        self.start_requested();
     }
 
-    /// A codec writes nothing more, and has ended or is to.
+    /// Handles the end of a codec's output.
     pub fn handle_codec_end(&mut self, now: Nanos, id: CodecId) {
         if self.next.as_ref().is_some_and(|next| next.id == id) {
-            self.lose_next();
+            self.abandon_next();
         } else if self.current.id == id {
             self.current.has_ended = true;
             self.catch_up(now);
         }
-        self.settle();
+        self.end_if_done();
     }
 
-    /// What follows when the current codec has given all that it had.
-    fn settle(&mut self) {
+    /// Ends the transcoding when the current codec has no more pictures.
+    fn end_if_done(&mut self) {
         if !self.current.has_ended || self.current.splitter.first().is_some() {
             return;
         }
-        // The other one may still come to what this one did not show.
+        // The next codec may still reach the pictures that this one did not output.
         if self.next.is_none() {
             let is_whole = self.has_server_ended && self.current.splitter.is_empty();
-            self.end(if is_whole { Ended::Whole } else { Ended::Codec });
+            self.end(if is_whole { End::Whole } else { End::Codec });
         }
     }
 
-    /// Takes the first picture and writes it, with its header, behind `out`; whether there was one.
+    /// Takes the first picture: appends it with its header to `out`. Returns false if there is
+    /// none.
     pub fn take(&mut self, now: Nanos, out: &mut Vec<u8>) -> bool {
-        self.leave_out(now);
+        self.drop_late(now);
         let Some(pixels) = self.current.splitter.first() else { return false };
-        let (time, wish) = (self.current.time(), self.current.wish);
+        let (time, params) = (self.current.time(), self.current.params);
         let since = time.saturating_sub(self.origin.unwrap_or(time));
         let header = Header {
-            width: wish.width,
-            height: wish.height,
-            pixels: Header::number_of(wish.pixels),
-            flags: if std::mem::take(&mut self.has_left_out) { LEFT_OUT } else { 0 },
+            width: params.width,
+            height: params.height,
+            pixels: Header::number_of(params.pixels),
+            flags: if std::mem::take(&mut self.has_dropped) { LEFT_OUT } else { 0 },
             change: self.current.change,
             time_ms: u32::try_from(since.as_millis()).unwrap_or(u32::MAX),
             length: u32::try_from(pixels.len()).unwrap_or(u32::MAX),
         };
         out.extend_from_slice(&header.to_bytes());
         out.extend_from_slice(pixels);
-        // Taken as soon as it was there: later than the ones before it is by the stream's doing.
-        if self.came == now {
+        // Taken as soon as it was available: a delay against earlier pictures comes from the
+        // stream.
+        if self.available_at == now {
             let anchor = now.saturating_sub(time);
             self.anchor = Some(self.anchor.map_or(anchor, |before| before.max(anchor)));
         }
@@ -513,7 +519,7 @@ impl Transcoding {
             self.end(error.into());
         }
         self.catch_up(now);
-        self.settle();
+        self.end_if_done();
         true
     }
 }

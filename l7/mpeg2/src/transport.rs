@@ -1,21 +1,21 @@
 //! Transport streams: ISO/IEC 13818-1, 2.4.3 and 2.4.4.
 
-use crate::program::{Begun, header_length};
+use crate::program::{HeaderLength, header_length};
 
-/// Bytes of a packet.
+/// Length of a packet in bytes.
 const PACKET: usize = 188;
 const SYNC: u8 = 0x47;
-/// Packets in a row that begin with a sync byte, before that is believed.
+/// Consecutive packets with a sync byte that identify a transport stream.
 const SYNCS: usize = 5;
 /// Bytes of the longest section of a table: 2.4.4.
 const SECTION_MAX: usize = 1_024;
 /// Bytes of the longest header of a PES packet, with its start code and length.
 const PES_HEADER_MAX: usize = 9 + 255;
-/// Where the table of all programs is.
+/// PID of the program association table (PAT).
 const ASSOCIATION_PID: u16 = 0;
-/// Kinds of streams that are video: ISO/IEC 11172-2, and ISO/IEC 13818-2.
+/// Stream types of supported video: ISO/IEC 11172-2, and ISO/IEC 13818-2.
 const VIDEO: [u8; 2] = [1, 2];
-/// Kinds of streams that are video of another coding: ISO/IEC 13818-1, table 2-34, and SMPTE RP 227.
+/// Stream types of video in other codings: ISO/IEC 13818-1, table 2-34, and SMPTE RP 227.
 const OTHERS: [(u8, &str); 6] = [
     (0x10, "MPEG-4"),
     (0x1b, "H.264"),
@@ -25,12 +25,12 @@ const OTHERS: [(u8, &str); 6] = [
     (0xea, "VC-1"),
 ];
 
-/// Whether a transport stream begins here, if that can be said.
-pub(crate) fn begins(bytes: &[u8], is_all: bool) -> Option<bool> {
-    let places = (0..SYNCS).map(|count| count * PACKET);
+/// Returns true if a transport stream begins here; `None` if more bytes are needed.
+pub(crate) fn is_transport(bytes: &[u8], is_all: bool) -> Option<bool> {
+    let offsets = (0..SYNCS).map(|count| count * PACKET);
     let mut seen = 0;
-    for place in places {
-        match bytes.get(place) {
+    for offset in offsets {
+        match bytes.get(offset) {
             Some(&SYNC) => seen += 1,
             Some(_) => return Some(false),
             None if is_all => return Some(seen > 1 || bytes.len() == PACKET),
@@ -40,40 +40,40 @@ pub(crate) fn begins(bytes: &[u8], is_all: bool) -> Option<bool> {
     Some(true)
 }
 
-/// A transport stream on its way; the first video stream of its first program counts.
+/// Reader of a transport stream; extracts the first video stream of its first program.
 #[derive(Debug, Default)]
 pub(crate) struct Transport {
     map_pid: Option<u16>,
     video_pid: Option<u16>,
-    /// Video of another coding, where the program has none that can be taken.
+    /// Coding of the video, if the program has only video in other codings.
     other_coding: Option<&'static str>,
     association: Section,
     map: Section,
-    /// The last one's of the video: a packet that comes twice counts once.
+    /// Continuity counter of the last video packet: a packet that is sent twice counts once.
     counter: Option<u8>,
     header: Pes,
 }
 
-/// How far a PES packet is.
+/// Parser state of a PES packet.
 #[derive(Debug, Default)]
 enum Pes {
-    /// None has begun.
+    /// No packet has begun.
     #[default]
     None,
-    /// This much of its header has come.
+    /// Part of the header.
     Header(Vec<u8>),
     Payload,
 }
 
 impl Transport {
-    /// Reads whole packets, and says how many bytes that were.
+    /// Reads whole packets, and returns the number of bytes.
     pub(crate) fn read(&mut self, bytes: &[u8], video: &mut Vec<u8>) -> usize {
         let mut used = 0;
         while let Some(packet) = bytes.get(used..used + PACKET) {
             if packet[0] != SYNC {
-                // Sync is lost: it is looked for, and found where a packet seems to begin.
+                // Sync is lost: continue at the next possible start of a packet.
                 let next = bytes[used + 1..].iter().position(|byte| *byte == SYNC);
-                used = next.map_or(bytes.len(), |place| used + 1 + place);
+                used = next.map_or(bytes.len(), |offset| used + 1 + offset);
                 continue;
             }
             self.packet(packet, video);
@@ -95,7 +95,7 @@ impl Transport {
         let Some(payload) = packet.get(4 + field..) else { return };
         if Some(pid) == self.video_pid {
             let counter = control & 0x0f;
-            // 2.4.3.3: a packet may be sent twice.
+            // A packet may be sent twice: 2.4.3.3.
             if self.counter.replace(counter) != Some(counter) {
                 self.video(is_start, payload, video);
             }
@@ -117,7 +117,7 @@ impl Transport {
         }
     }
 
-    /// The coding of the program's video, if it has video and none that can be taken.
+    /// Returns the coding of the program's video, if it has video in other codings only.
     pub(crate) const fn other_coding(&self) -> Option<&'static str> {
         self.other_coding
     }
@@ -131,25 +131,25 @@ impl Transport {
             Pes::Payload => video.extend_from_slice(payload),
             Pes::Header(header) => {
                 header.extend_from_slice(payload);
-                let begun = match header.as_slice() {
+                let parsed = match header.as_slice() {
                     [0, 0, 1, 0xe0..=0xef, _, _, body @ ..] => header_length(body),
-                    short if short.len() < 6 => Begun::Later,
-                    _ => Begun::Broken,
+                    short if short.len() < 6 => HeaderLength::Incomplete,
+                    _ => HeaderLength::Broken,
                 };
-                self.header = match begun {
-                    Begun::Length(length) => {
+                self.header = match parsed {
+                    HeaderLength::Length(length) => {
                         video.extend_from_slice(header.get(6 + length..).unwrap_or_default());
                         Pes::Payload
                     }
-                    Begun::Later if header.len() < PES_HEADER_MAX => return,
-                    Begun::Later | Begun::Broken => Pes::None,
+                    HeaderLength::Incomplete if header.len() < PES_HEADER_MAX => return,
+                    HeaderLength::Incomplete | HeaderLength::Broken => Pes::None,
                 };
             }
         }
     }
 }
 
-/// A section of a table, over several packets.
+/// Reassembly of a table's section from several packets.
 #[derive(Debug, Default)]
 struct Section {
     bytes: Vec<u8>,
@@ -157,7 +157,7 @@ struct Section {
 }
 
 impl Section {
-    /// Adds a packet's payload; the section, when it is whole.
+    /// Adds a packet's payload; returns the section when it is complete.
     fn add(&mut self, is_start: bool, payload: &[u8]) -> Option<&[u8]> {
         let part = if is_start {
             let (pointer, rest) = payload.split_first()?;
@@ -170,8 +170,8 @@ impl Section {
         if !self.has_begun {
             return None;
         }
-        let room = SECTION_MAX + PACKET - self.bytes.len().min(SECTION_MAX);
-        self.bytes.extend_from_slice(&part[..part.len().min(room)]);
+        let space = SECTION_MAX + PACKET - self.bytes.len().min(SECTION_MAX);
+        self.bytes.extend_from_slice(&part[..part.len().min(space)]);
         let length = self.bytes.get(1..3)?;
         let length = 3 + (usize::from(length[0] & 0x0f) << 8 | usize::from(length[1]));
         if self.bytes.len() < length {
@@ -183,10 +183,10 @@ impl Section {
     }
 }
 
-/// Bytes of a section's check sum.
+/// Bytes of a section's checksum.
 const SUM: usize = 4;
 
-/// Where the map of the first program is: 2.4.4.3.
+/// Returns the PID of the first program's map: 2.4.4.3.
 fn first_program(section: &[u8]) -> Option<u16> {
     let programs = section.get(8..section.len().checked_sub(SUM)?)?;
     let pairs = programs.chunks_exact(4).filter(|_| section[0] == 0);
@@ -198,16 +198,16 @@ fn first_program(section: &[u8]) -> Option<u16> {
         .find_map(|(number, pid)| (number != 0).then_some(pid))
 }
 
-/// Kinds and places of a program's streams, in order: 2.4.4.8.
+/// Returns types and PIDs of a program's streams, in order: 2.4.4.8.
 fn streams(section: &[u8]) -> Option<Vec<(u8, u16)>> {
     let [2, _, _, _, _, _, _, _, _, _, high, low, ..] = *section else { return None };
     let mut rest = section.get(12..section.len().checked_sub(SUM)?)?;
     rest = rest.get(usize::from(u16::from_be_bytes([high & 0x0f, low]))..)?;
     let mut found = Vec::new();
-    while let [kind, high, low, info_high, info_low, behind @ ..] = rest {
+    while let [kind, high, low, info_high, info_low, tail @ ..] = rest {
         found.push((*kind, u16::from_be_bytes([high & 0x1f, *low])));
         let info = usize::from(u16::from_be_bytes([info_high & 0x0f, *info_low]));
-        rest = behind.get(info..).unwrap_or_default();
+        rest = tail.get(info..).unwrap_or_default();
     }
     Some(found)
 }

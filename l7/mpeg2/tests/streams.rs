@@ -1,16 +1,16 @@
-//! Streams that are made here, cut anywhere: what comes out of them, where codecs could begin, and
-//! how one codec follows another.
+//! Tests with generated streams, cut anywhere: extracted video, cuts for codecs, and the change
+//! from one codec to another.
 
 use mpeg2::limits::{AHEAD_LENGTH_MAX, KEPT_LENGTH_MAX, PROBE_LENGTH_MAX};
 use mpeg2::{
-    CodecId, Cut, Demuxer, Effect, Ended, Feed, Format, Header, LEFT_OUT, NotVideo, Scanner,
-    Transcoding, Wish,
+    CodecId, Cut, Demuxer, Effect, End, Feed, Format, Header, LEFT_OUT, NotVideo, Scanner,
+    TranscodeParams, Transcoding,
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use units::Nanos;
 
-/// What a picture is.
+/// Kind of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     I = 1,
@@ -18,11 +18,11 @@ enum Kind {
     B = 3,
 }
 
-/// An elementary stream as it is coded: groups of `I B B P B B P B B`, at 25 pictures a second, with a
-/// sequence header in front of each or of the first one only.
+/// Elementary stream in coding order: groups of `I B B P B B P B B`, at 25 pictures a second, with
+/// a sequence header before each or before the first one only.
 struct Film {
     bytes: Vec<u8>,
-    /// Where each I picture's headers begin, and when it is shown.
+    /// Position of each I picture's headers, and its presentation time.
     cuts: Vec<Cut>,
 }
 
@@ -33,7 +33,7 @@ fn code(kind: u8) -> [u8; 4] {
 fn sequence(rate: u8) -> Vec<u8> {
     let mut bytes = code(0xb3).to_vec();
     bytes.extend([0x16, 0x01, 0x20, 0x20 | rate, 0x30, 0xd4, 0x00, 0x00]);
-    // Its extension: main profile at main level, not progressive.
+    // Sequence extension: main profile at main level, not progressive.
     bytes.extend(code(0xb5));
     bytes.extend([0x14, 0x82, 0x00, 0x01, 0x00, 0x00]);
     bytes
@@ -45,7 +45,7 @@ fn picture(reference: u16, kind: Kind, structure: u8, repeats: bool, slices: &[u
     bytes.extend(code(0xb5));
     bytes.extend([0x8f, 0xff, 0xf0 | structure, if repeats { 0x1e } else { 0x1c }, 0x80]);
     bytes.extend(code(1));
-    // No start code by chance.
+    // Avoids accidental start codes.
     bytes.extend(slices.iter().map(|byte| byte | 1));
     bytes
 }
@@ -60,7 +60,7 @@ fn film(groups: usize, all_headers: bool, slices: &[u8]) -> Film {
         }
         bytes.extend(code(0xb8));
         bytes.extend([0, 8, 0, 0x40]);
-        // The first group has nothing in front of its I picture; the others have two B pictures.
+        // The first group has no picture before its I picture; the others have two B pictures.
         let order: &[(u16, Kind)] = match group {
             0 => &[(0, Kind::I), (3, Kind::P), (1, Kind::B), (2, Kind::B)],
             _ => &[
@@ -114,17 +114,17 @@ fn program_stream(video: &[u8], length: usize, mpeg1: bool) -> Vec<u8> {
     bytes
 }
 
-/// A packet of 188 bytes; stuffing fills what the payload leaves.
+/// Returns a packet of 188 bytes; stuffing fills what the payload leaves.
 fn packet(pid: u16, is_start: bool, counter: u8, payload: &[u8]) -> Vec<u8> {
     let start = if is_start { 0x40 } else { 0 };
     let mut bytes = vec![0x47, start | (pid >> 8) as u8, pid as u8, 0x10 | counter & 0x0f];
-    let room = 184 - payload.len();
-    if room > 0 {
+    let space = 184 - payload.len();
+    if space > 0 {
         bytes[3] |= 0x20;
-        bytes.push((room - 1) as u8);
-        if room > 1 {
+        bytes.push((space - 1) as u8);
+        if space > 1 {
             bytes.push(0);
-            bytes.resize(bytes.len() + room - 2, 0xff);
+            bytes.resize(bytes.len() + space - 2, 0xff);
         }
     }
     bytes.extend(payload);
@@ -133,7 +133,7 @@ fn packet(pid: u16, is_start: bool, counter: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 fn tables() -> Vec<u8> {
-    // The first program is that of the network, then one with sound and video.
+    // The first program is the network's, then one with sound and video.
     let association =
         [0, 0, 0xb0, 17, 0, 1, 0xc1, 0, 0, 0, 0, 0xe0, 0x10, 0, 1, 0xe1, 0x00, 1, 2, 3, 4];
     let map = [
@@ -155,7 +155,7 @@ fn transport_stream(video: &[u8], length: usize) -> Vec<u8> {
             let video = packet(0x101, count == 0, counter, payload);
             bytes.extend(&video);
             if count == 1 {
-                // A packet may come twice, and others come in between.
+                // A packet may be sent twice, and others come in between.
                 bytes.extend(&video);
                 bytes.extend(packet(0x102, true, 0, &[0, 0, 1, 0xc0, 0, 0, 0x81, 0, 0, 1]));
             }
@@ -164,16 +164,16 @@ fn transport_stream(video: &[u8], length: usize) -> Vec<u8> {
     bytes
 }
 
-/// In parts of these lengths, again and again.
+/// Splits bytes into parts of these lengths, repeatedly.
 fn parts<'bytes>(bytes: &'bytes [u8], lengths: &[usize]) -> Vec<&'bytes [u8]> {
     let (mut rest, mut all) = (bytes, Vec::new());
     for length in lengths.iter().cycle() {
         if rest.is_empty() {
             break;
         }
-        let (part, behind) = rest.split_at((*length).clamp(1, rest.len()));
+        let (part, tail) = rest.split_at((*length).clamp(1, rest.len()));
         all.push(part);
-        rest = behind;
+        rest = tail;
     }
     all
 }
@@ -215,7 +215,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_video_of_each_kind_of_stream_is_the_same_wherever_that_is_cut(
+    fn the_video_of_each_format_is_the_same_wherever_it_is_cut(
         lengths in lengths(),
         slices in slices(),
         packet in 20_usize..2_000,
@@ -229,7 +229,7 @@ proptest! {
             (Format::Transport, transport_stream(&film, packet)),
         ];
         for (format, stream) in streams {
-            // Joined behind something that is none.
+            // Joined after bytes that are no stream.
             let stream = [noise.clone(), stream].concat();
             let (video, found) = demuxed(&stream, &lengths).unwrap();
             prop_assert_eq!(found, Some(format));
@@ -238,7 +238,7 @@ proptest! {
     }
 
     #[test]
-    fn places_to_begin_and_their_times_are_the_same_wherever_a_stream_is_cut(
+    fn cuts_and_their_times_are_the_same_wherever_a_stream_is_cut(
         lengths in lengths(),
         slices in slices(),
         all_headers: bool,
@@ -250,18 +250,18 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_with_a_part_that_is_lost_goes_on_behind_it(
+    fn a_stream_resynchronises_after_a_gap(
         slices in slices(),
         at in 0.1_f64..0.3,
         length in 1_usize..700,
         by in any::<u8>(),
     ) {
-        // A length that is wrong hides 64 KiB.
+        // A wrong length hides 64 KiB.
         let slices = [&slices[..], &[9; 300]].concat();
         let film = film(60, true, &slices).bytes;
         for stream in [program_stream(&film, 500, false), transport_stream(&film, 500)] {
             let mut broken = stream.clone();
-            // Behind the tables, which are there once.
+            // After the tables, which are there once.
             let from = (stream.len() as f64 * at) as usize + 2 * 188;
             let until = (from + length).min(stream.len());
             if by % 2 == 0 {
@@ -270,7 +270,7 @@ proptest! {
                 broken[from..until].fill(by);
             }
             let Ok((video, Some(_))) = demuxed(&broken, &[1_000]) else { continue };
-            // The last group is as it was.
+            // The last group is unchanged.
             let last = film.len() - film.len() / 60;
             prop_assert!(video.ends_with(&film[last..]));
         }
@@ -291,7 +291,7 @@ fn fields_repeated_fields_and_long_groups_have_their_times() {
     let (found, _) = cuts(&bytes, &[7]);
     let times: Vec<u64> = found.iter().map(|cut| cut.time.0 / 1_000_000).collect();
     assert_eq!(times, [0, 80], "{found:?}");
-    // A field that is repeated takes half a frame more.
+    // A repeated field takes half a frame more.
     let mut bytes = sequence(3);
     for (reference, repeats) in [(0, true), (1, false), (2, true), (3, false)] {
         let kind = if reference == 0 { Kind::I } else { Kind::P };
@@ -302,7 +302,7 @@ fn fields_repeated_fields_and_long_groups_have_their_times() {
     bytes.extend(picture(0, Kind::I, 3, false, &[1; 20]));
     let (found, _) = cuts(&bytes, &[7]);
     assert_eq!(found[1].time, Nanos(200_000_000));
-    // Without groups references wrap round at 1,024.
+    // Without groups temporal references wrap around at 1,024.
     let mut bytes = sequence(3);
     for shown in 0..2_500_u16 {
         let kind = if shown % 500 == 0 { Kind::I } else { Kind::P };
@@ -314,18 +314,18 @@ fn fields_repeated_fields_and_long_groups_have_their_times() {
 }
 
 #[test]
-fn what_is_no_video_is_said_to_be_none() {
+fn streams_without_video_are_refused() {
     let page = b"<html>".repeat(20_000);
     assert_eq!(demuxed(&page, &[1_000]), Err(NotVideo::Format));
     assert_eq!(demuxed(b"", &[1]), Err(NotVideo::Format));
     // Joined in the middle of a large group it is an elementary stream: its next sequence header is
-    // beyond what a beginning may have.
+    // beyond the probe length.
     let rows: Vec<u8> =
         (1..=36).flat_map(|row| [&code(row)[..], &[0x55; 3_000]].concat()).collect();
     assert!(rows.len() > PROBE_LENGTH_MAX);
     let found = demuxed(&[&[0x55; 100], &rows[..]].concat(), &[1_000]).unwrap();
     assert_eq!(found, (rows, Some(Format::Elementary)));
-    // A transport stream with another coding is named by it.
+    // A transport stream with another coding is reported by its name.
     let mut other = transport_stream(&[1; 2_000], 500);
     for (kind, coding) in [(0x1b, "H.264"), (0x24, "H.265")] {
         let map = &mut other[188..376];
@@ -334,36 +334,37 @@ fn what_is_no_video_is_said_to_be_none() {
         assert_eq!(demuxed(&other, &[100]), Err(NotVideo::Coding { coding }));
     }
     assert_eq!(demuxed(&[0x47; 187], &[1]), Err(NotVideo::Format));
-    let mut transcoding = Transcoding::new(wish(25));
+    let mut transcoding = Transcoding::new(params(25));
     transcoding.handle_bytes(&page);
-    assert_eq!(transcoding.ended(), Some(Ended::NotVideo(NotVideo::Format)));
+    assert_eq!(transcoding.ended(), Some(End::NotVideo(NotVideo::Format)));
     assert!(!transcoding.wants_bytes());
-    // A stream without anything to begin with.
-    let mut transcoding = Transcoding::new(wish(25));
+    // A stream without any cut.
+    let mut transcoding = Transcoding::new(params(25));
     transcoding.handle_bytes(&sequence(3));
     for _ in 0..200 {
         transcoding.handle_bytes(&[1; 100_000]);
         assert!(transcoding.memory() < 2 * KEPT_LENGTH_MAX);
     }
-    assert_eq!(transcoding.ended(), Some(Ended::NotVideo(NotVideo::NoPicture)));
-    let mut transcoding = Transcoding::new(wish(25));
+    assert_eq!(transcoding.ended(), Some(End::NotVideo(NotVideo::NoPicture)));
+    let mut transcoding = Transcoding::new(params(25));
     transcoding.handle_bytes(&sequence(3));
     transcoding.handle_server_end();
-    assert_eq!(transcoding.ended(), Some(Ended::NotVideo(NotVideo::NoPicture)));
+    assert_eq!(transcoding.ended(), Some(End::NotVideo(NotVideo::NoPicture)));
 }
 
-fn wish(rate: u32) -> Wish {
-    Wish::parse(format!("width=16 height=16 rate={rate} pixels=gray8").as_bytes()).unwrap()
+fn params(rate: u32) -> TranscodeParams {
+    TranscodeParams::parse(format!("width=16 height=16 rate={rate} pixels=gray8").as_bytes())
+        .unwrap()
 }
 
-fn turned(is_wide: bool) -> Wish {
+fn landscape(is_wide: bool) -> TranscodeParams {
     let (width, height) = if is_wide { (32, 16) } else { (16, 32) };
     let text = format!("width={width} height={height} rate=25 pixels=gray8");
-    Wish::parse(text.as_bytes()).unwrap()
+    TranscodeParams::parse(text.as_bytes()).unwrap()
 }
 
-/// A codec that shows each picture of a film, in the order in which they are shown, at 25 a second: a
-/// picture's first four bytes say when.
+/// Fake codec that outputs each picture of a film, in presentation order, at 25 a second: a
+/// picture's first four bytes are its time.
 #[derive(Default)]
 struct Codec {
     fed: Vec<u8>,
@@ -373,22 +374,22 @@ struct Codec {
 }
 
 impl Codec {
-    /// It takes so many bytes of what it is offered.
+    /// Takes at most `most` bytes of its input.
     fn run(&mut self, transcoding: &mut Transcoding, id: CodecId, most: usize) {
         let input = transcoding.input(id);
         let part = input[..input.len().min(most)].to_vec();
         self.fed.extend_from_slice(&part);
         transcoding.handle_fed(id, part.len());
         self.has_ended |= transcoding.finishes(id);
-        // It was begun at an I picture, and shows that first.
+        // It was started at an I picture, which it shows first.
         let (mut scanner, mut first) = (Scanner::default(), None);
         scanner.read(0, &self.fed, |cut| first = first.or(Some(cut)));
         let Some(first) = first else { return };
         assert_eq!((first.at, first.has_headers), (0, true));
         let pictures = self.fed.windows(4).filter(|four| **four == [0, 0, 1, 0]).count() as u64;
-        // B pictures in front of the I picture cannot be shown; the last one waits for the next.
-        let lost = first.time.0 / 40_000_000;
-        let whole = pictures.saturating_sub(lost + u64::from(!self.has_ended));
+        // B pictures before the I picture cannot be shown; the last one waits for the next.
+        let skipped = first.time.0 / 40_000_000;
+        let whole = pictures.saturating_sub(skipped + u64::from(!self.has_ended));
         for _ in self.given..whole {
             self.out.push_back((self.given as u32).to_be_bytes().repeat(128));
             self.given += 1;
@@ -399,8 +400,8 @@ impl Codec {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// However fast server, codecs and client are: pictures come in the order of time, a change
-    /// leaves none out and shows none twice, and nothing gathers.
+    /// Pictures come in the order of time, a change neither drops nor repeats any, and nothing
+    /// accumulates, with any speed of server, codecs and client.
     #[test]
     fn one_codec_follows_another_without_a_gap(
         groups in 5_usize..30,
@@ -410,18 +411,18 @@ proptest! {
         late_start in 0_usize..30,
     ) {
         let film = film(groups, true, &[5; 100]);
-        let mut transcoding = Transcoding::new(turned(false));
+        let mut transcoding = Transcoding::new(landscape(false));
         let mut codecs: Vec<(CodecId, Codec, usize)> = Vec::new();
         let mut server = film.bytes.chunks(part);
         let (mut pictures, mut round) = (Vec::new(), 0_usize);
-        let mut wanted = 0_u16;
+        let mut requested = 0_u16;
         while transcoding.ended().is_none() {
             round += 1;
             prop_assert!(round < 200_000, "it ends");
             if changes.contains(&round) {
-                wanted += 1;
-                // Another form of as many bytes.
-                transcoding.change(turned(wanted % 2 == 1));
+                requested += 1;
+                // Another size with the same number of bytes.
+                transcoding.change(landscape(requested % 2 == 1));
             }
             while let Some(effect) = transcoding.poll_effect() {
                 match effect {
@@ -460,18 +461,18 @@ proptest! {
             let mut body = Vec::new();
             while transcoding.take(now, &mut body) {}
             let mut rest = &body[..];
-            while let Some((header, behind)) = Header::parse(rest) {
+            while let Some((header, tail)) = Header::parse(rest) {
                 pictures.push(header);
-                rest = &behind[header.length as usize..];
+                rest = &tail[header.length as usize..];
             }
         }
-        prop_assert_eq!(transcoding.ended(), Some(Ended::Whole));
+        prop_assert_eq!(transcoding.ended(), Some(End::Whole));
         let all = 4 + 6 * (groups as u32 - 1);
         let times: Vec<u32> = pictures.iter().map(|header| header.time_ms).collect();
         let mut unique = times.clone();
         unique.dedup();
-        // Whoever takes over may show the last moment once more, in the new way.
-        prop_assert!(times.len() - unique.len() <= usize::from(wanted));
+        // The new codec may show the last moment once more, with the new parameters.
+        prop_assert!(times.len() - unique.len() <= usize::from(requested));
         prop_assert_eq!(unique, (0..all).map(|count| count * 40).collect::<Vec<_>>());
         prop_assert!(pictures.iter().map(|header| header.change).is_sorted());
         prop_assert!(pictures.iter().all(|header| header.flags & LEFT_OUT == 0));

@@ -1,6 +1,6 @@
-//! The ABI's numbers, and the types of its functions: proxy-wasm/spec, abi-versions/v0.2.1.
+//! Numbers of the ABI, and the types of its functions: proxy-wasm/spec, abi-versions/v0.2.1.
 
-/// Makes an enum of the ABI that is parsed from its number.
+/// Defines an enum of the ABI that can be parsed from its number.
 macro_rules! numbers {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $value:literal,)* }) => {
         $(#[$about])*
@@ -9,7 +9,7 @@ macro_rules! numbers {
         pub enum $name { $($(#[$doc])* $variant = $value,)* }
 
         impl $name {
-            /// The value with this number.
+            /// Returns the value with this number.
             #[must_use]
             pub const fn parse(number: u32) -> Option<Self> {
                 match number {
@@ -18,7 +18,7 @@ macro_rules! numbers {
                 }
             }
 
-            /// Its number.
+            /// Returns the number.
             #[must_use]
             pub const fn number(self) -> u32 {
                 self as u32
@@ -28,37 +28,37 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// `proxy_status_t`: what a host function answers.
+    /// `proxy_status_t`: result of a host function.
     Status {
-        /// Done.
+        /// Success.
         Ok = 0,
-        /// There is no such thing.
+        /// The item does not exist.
         NotFound = 1,
-        /// An argument that the function does not take.
+        /// An argument is invalid.
         BadArgument = 2,
-        /// A value that cannot be put into bytes.
+        /// A value cannot be serialised.
         SerializationFailure = 3,
-        /// Bytes that cannot be read.
+        /// The bytes cannot be parsed.
         ParseFailure = 4,
-        /// A pointer outside the module's memory, or no memory for an answer.
+        /// A pointer is outside the module's memory, or there is no memory for the result.
         InvalidMemoryAccess = 6,
-        /// Nothing waits in the queue.
+        /// The queue is empty.
         Empty = 7,
-        /// Somebody else has changed the value.
+        /// Another writer has changed the value.
         CasMismatch = 8,
         /// The host failed, or a limit is reached.
         InternalFailure = 10,
-        /// Not offered.
+        /// The function is not supported.
         Unimplemented = 12,
     }
 }
 
 numbers! {
-    /// `proxy_action_t`: what becomes of what a callback was shown.
+    /// `proxy_action_t`: decision of a callback about the data it was given.
     Action {
-        /// It goes on.
+        /// The data goes on.
         Continue = 0,
-        /// It is held, until the module says so or a later callback continues.
+        /// The data is held, until the module resumes the stream or a later callback continues.
         Pause = 1,
     }
 }
@@ -68,15 +68,15 @@ numbers! {
     LogLevel {
         /// Every step.
         Trace = 0,
-        /// For those who look for a fault.
+        /// Details for debugging.
         Debug = 1,
-        /// Worth knowing.
+        /// Normal events.
         Info = 2,
-        /// May want a hand.
+        /// Unusual events.
         Warn = 3,
-        /// Something failed.
+        /// A failed operation.
         Error = 4,
-        /// Nothing works.
+        /// Complete failure.
         Critical = 5,
     }
 }
@@ -84,23 +84,23 @@ numbers! {
 numbers! {
     /// `proxy_buffer_type_t`.
     BufferType {
-        /// A part of a request's body.
+        /// Part of a request's body.
         HttpRequestBody = 0,
-        /// A part of a response's body.
+        /// Part of a response's body.
         HttpResponseBody = 1,
         /// TCP data of the client.
         DownstreamData = 2,
         /// TCP data of the server.
         UpstreamData = 3,
-        /// The body of an answer to an HTTP call.
+        /// Body of the response to an HTTP call.
         HttpCallResponseBody = 4,
-        /// A gRPC message: never there.
+        /// gRPC message: never available.
         GrpcCallMessage = 5,
         /// The VM's configuration.
         VmConfiguration = 6,
-        /// The configuration of what runs in the VM.
+        /// Configuration of the module.
         PluginConfiguration = 7,
-        /// What a foreign callback is called with.
+        /// Arguments of a foreign callback.
         ForeignFunctionArguments = 8,
     }
 }
@@ -116,25 +116,25 @@ numbers! {
         HttpResponseHeaders = 2,
         /// Trailers of the response.
         HttpResponseTrailers = 3,
-        /// Never there.
+        /// Never available.
         GrpcCallInitialMetadata = 4,
-        /// Never there.
+        /// Never available.
         GrpcCallTrailingMetadata = 5,
-        /// Headers of an answer to an HTTP call.
+        /// Headers of the response to an HTTP call.
         HttpCallResponseHeaders = 6,
-        /// Trailers of an answer to an HTTP call.
+        /// Trailers of the response to an HTTP call.
         HttpCallResponseTrailers = 7,
     }
 }
 
 numbers! {
-    /// `proxy_peer_type_t`: who closed a connection.
+    /// `proxy_peer_type_t`: the side that closed a connection.
     PeerType {
-        /// Nobody knows.
+        /// Unknown.
         Unknown = 0,
-        /// We did.
+        /// Closed by this host.
         Local = 1,
-        /// The other end did.
+        /// The peer.
         Remote = 2,
     }
 }
@@ -142,13 +142,13 @@ numbers! {
 numbers! {
     /// `proxy_stream_type_t`.
     StreamType {
-        /// A request.
+        /// HTTP request.
         HttpRequest = 0,
-        /// A response.
+        /// HTTP response.
         HttpResponse = 1,
-        /// A client's connection.
+        /// Connection of the client.
         Downstream = 2,
-        /// The connection to the server.
+        /// Connection to the server.
         Upstream = 3,
     }
 }
@@ -156,37 +156,37 @@ numbers! {
 numbers! {
     /// `proxy_metric_type_t`.
     MetricType {
-        /// Only rises.
+        /// Value that only increases.
         Counter = 0,
-        /// Rises and falls.
+        /// Value that increases and decreases.
         Gauge = 1,
-        /// Values by size.
+        /// Distribution of values.
         Histogram = 2,
     }
 }
 
 numbers! {
-    /// `wasi_errno_t`, as far as it is used here.
+    /// `wasi_errno_t`, as far as used here.
     Errno {
-        /// Done.
+        /// Success.
         Success = 0,
-        /// No such descriptor.
+        /// The file descriptor does not exist.
         Badf = 8,
-        /// A pointer outside the module's memory.
+        /// A pointer is outside the module's memory.
         Fault = 21,
-        /// An argument out of range.
+        /// An argument is out of range.
         Inval = 28,
-        /// Not offered.
+        /// The function is not supported.
         Notsup = 58,
     }
 }
 
-/// The module that the ABI's functions are imported from.
+/// Import module of the ABI's functions.
 pub const ENV: &str = "env";
-/// The module that WASI's functions are imported from.
+/// Import module of WASI's functions.
 pub const WASI: &str = "wasi_snapshot_preview1";
 
-/// A function's type: a letter for each parameter and result, `i` for i32 and `l` for i64.
+/// Type of a function: a letter for each parameter and result, `i` for i32 and `l` for i64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// Parameters.
@@ -195,12 +195,12 @@ pub struct Signature {
     pub results: &'static str,
 }
 
-/// A function by its name.
+/// Function with its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Function {
-    /// Its name.
+    /// Name of the function.
     pub name: &'static str,
-    /// Its type.
+    /// Type of the function.
     pub signature: Signature,
 }
 
@@ -208,7 +208,7 @@ const fn f(name: &'static str, parameters: &'static str, results: &'static str) 
     Function { name, signature: Signature { parameters, results } }
 }
 
-/// Host functions of [`ENV`].
+/// Host functions in [`ENV`].
 pub const HOST_FUNCTIONS: [Function; 43] = [
     f("proxy_done", "", "i"),
     f("proxy_set_effective_context", "i", "i"),
@@ -249,15 +249,15 @@ pub const HOST_FUNCTIONS: [Function; 43] = [
     f("proxy_get_property", "iiii", "i"),
     f("proxy_set_property", "iiii", "i"),
     f("proxy_call_foreign_function", "iiiiii", "i"),
-    // Of the ABI before: filters that say 0.2.0 may import them.
+    // ABI 0.2.0: modules of that version may import it.
     f("proxy_continue_request", "", "i"),
     f("proxy_continue_response", "", "i"),
     f("proxy_clear_route_cache", "", "i"),
-    // Of Emscripten, which builds filters in C++.
+    // Emscripten, which builds filters in C++.
     f("emscripten_notify_memory_growth", "i", ""),
 ];
 
-/// Functions of [`WASI`] that do something.
+/// Implemented functions in [`WASI`].
 pub const WASI_FUNCTIONS: [Function; 12] = [
     f("fd_write", "iiii", "i"),
     f("fd_fdstat_get", "ii", "i"),
@@ -273,8 +273,8 @@ pub const WASI_FUNCTIONS: [Function; 12] = [
     f("poll_oneoff", "iiii", "i"),
 ];
 
-/// Functions of [`WASI`] that toolchains import and nobody needs here, with what they answer:
-/// there are no files but the two of the log.
+/// Functions in [`WASI`] that toolchains import and no filter needs, with their result: there are
+/// no files except standard output and error, which go to the log.
 pub const WASI_REFUSED: [(Function, Errno); 22] = [
     (f("fd_read", "iiii", "i"), Errno::Badf),
     (f("fd_pread", "iiili", "i"), Errno::Badf),
@@ -287,7 +287,7 @@ pub const WASI_REFUSED: [(Function, Errno); 22] = [
     (f("fd_filestat_get", "ii", "i"), Errno::Badf),
     (f("fd_filestat_set_size", "il", "i"), Errno::Badf),
     (f("fd_readdir", "iiili", "i"), Errno::Badf),
-    // This one ends the list of open directories.
+    // End of the list of preopened directories.
     (f("fd_prestat_get", "ii", "i"), Errno::Badf),
     (f("fd_prestat_dir_name", "iii", "i"), Errno::Badf),
     (f("path_open", "iiiiillii", "i"), Errno::Notsup),
@@ -301,7 +301,7 @@ pub const WASI_REFUSED: [(Function, Errno); 22] = [
     (f("path_link", "iiiiiii", "i"), Errno::Notsup),
 ];
 
-/// What a module may export for the host to call.
+/// Callbacks that a module may export.
 pub const CALLBACKS: [Function; 30] = [
     f("_initialize", "", ""),
     f("main", "ii", "i"),
@@ -335,7 +335,7 @@ pub const CALLBACKS: [Function; 30] = [
     f("proxy_on_foreign_function", "iii", ""),
 ];
 
-/// The host function of this name, if there is one.
+/// Returns the type of the host function with this name, if there is one.
 #[must_use]
 pub fn host_function(module: &str, name: &str) -> Option<Signature> {
     let of_wasi = || WASI_FUNCTIONS.iter().chain(WASI_REFUSED.iter().map(|(it, _)| it));

@@ -1,8 +1,8 @@
-//! The rule by which a module edits a buffer.
+//! Edit operation of a module on a buffer.
 
-/// Puts `value` in the place of `size` bytes at `start`; what lies behind the end of the buffer
-/// counts as none. So `(0, 0)` puts it in front, and a `start` at or behind the end appends it.
-/// False, and nothing has changed, when the buffer would be longer than `length_max`.
+/// Replaces `size` bytes at `start` with `value`; positions after the end of the buffer are
+/// clamped. So `(0, 0)` prepends, and a `start` at or after the end appends. Returns false without
+/// a change if the buffer would be longer than `length_max`.
 pub fn edit(
     buffer: &mut Vec<u8>,
     start: usize,
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_too_long_changes_nothing() {
+    fn an_edit_beyond_the_limit_changes_nothing() {
         let mut buffer = b"abcd".to_vec();
         assert!(!edit(&mut buffer, 0, 1, b"xyz", 5));
         assert_eq!(buffer, b"abcd");
@@ -54,7 +54,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_slices_say(
+        fn edits_equal_those_of_slices(
             buffer: Vec<u8>, start in 0_usize..40, size in 0_usize..40, value: Vec<u8>,
         ) {
             let head: Vec<u8> = buffer.iter().copied().take(start).collect();

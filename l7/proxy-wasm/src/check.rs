@@ -1,4 +1,4 @@
-//! Whether bytes are a stream module, by the bytes alone.
+//! Static check that bytes are a stream module.
 
 use crate::abi::{self, CALLBACKS, Signature};
 use crate::limits::{EXPORTS_MAX, FUNCTIONS_MAX, IMPORTS_MAX, MODULE_LENGTH_MAX};
@@ -6,7 +6,7 @@ use std::fmt;
 use wasmparser::types::{EntityType, TypesRef};
 use wasmparser::{FuncType, ValType, Validator, WasmFeatures};
 
-/// What modules may be made of. Toolchains for filters use SIMD; none needs more than this.
+/// Allowed WebAssembly features. Toolchains for filters use SIMD; none needs more than these.
 const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
     .union(WasmFeatures::SATURATING_FLOAT_TO_INT)
     .union(WasmFeatures::SIGN_EXTENSION)
@@ -16,96 +16,96 @@ const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
     .union(WasmFeatures::SIMD)
     .union(WasmFeatures::FLOATS);
 
-/// Which ABI a module says that it has.
+/// ABI version that a module declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
-    /// 0.2.0: the same callbacks, and no function that 0.2.1 lacks; run as it is.
+    /// 0.2.0: the same callbacks, and no function that 0.2.1 lacks; run unchanged.
     V0_2_0,
     /// 0.2.1.
     V0_2_1,
 }
 
-/// What is wrong with a module. Its author's fault.
+/// The module is not valid: a fault of its author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
-    /// Too long to look at.
+    /// The module exceeds the length limit.
     #[error("the module has {bytes} bytes; a stream module has at most {MODULE_LENGTH_MAX}")]
     TooLong {
-        /// Its length.
+        /// Length in bytes.
         bytes: usize,
     },
-    /// No valid WebAssembly, or of a kind that is not run.
+    /// The bytes are not valid WebAssembly, or use a feature that is not allowed.
     #[error("no valid WebAssembly for a stream module: {reason} (at byte {offset:#x})")]
     Invalid {
-        /// What the validator says.
+        /// Reason from the validator.
         reason: String,
-        /// Where.
+        /// Offset in bytes.
         offset: usize,
     },
-    /// It is no proxy-wasm module.
+    /// The module declares no version of the proxy-wasm ABI.
     #[error("the module exports no 'proxy_abi_version_0_2_1': it is no proxy-wasm module")]
     NoVersion,
-    /// It is one of another version.
+    /// The module declares another version of the ABI.
     #[error("the module has ABI version {0}; this node runs 0.2.1 and 0.2.0")]
     OtherVersion(String),
-    /// It has no memory, or does not show it.
+    /// The module has no memory, or does not export it.
     #[error("the module exports no memory named 'memory'")]
     NoMemory,
-    /// It wants something that is no function.
+    /// The module imports something other than a known function.
     #[error("the module imports '{0}', which is no function of the ABI")]
     UnknownImport(String),
-    /// It takes a function for another one.
+    /// The module imports a function with another type.
     #[error("the module imports '{name}' as {found}; it is {expected}")]
     ImportType {
-        /// The function.
+        /// Name of the function.
         name: String,
-        /// Its type in the module.
+        /// Type in the module.
         found: String,
-        /// Its type.
+        /// Type in the ABI.
         expected: String,
     },
-    /// A callback that cannot be called as the ABI says.
+    /// The module exports a callback with another type than the ABI's.
     #[error("the module exports '{name}' as {found}; it is {expected}")]
     ExportType {
-        /// The callback.
+        /// Name of the callback.
         name: String,
-        /// Its type in the module.
+        /// Type in the module.
         found: String,
-        /// Its type.
+        /// Type in the ABI.
         expected: String,
     },
-    /// More than there may be of something.
+    /// The module exceeds a limit on the number of items.
     #[error("the module has {found} {what}; it may have {limit}")]
     TooMany {
-        /// Of what.
+        /// Kind of item.
         what: &'static str,
-        /// How many it has.
+        /// Number in the module.
         found: u32,
-        /// How many it may have.
+        /// Limit of the number.
         limit: u32,
     },
 }
 
-/// The callbacks that a module exports.
+/// Callbacks that a module exports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Callbacks(u32);
 
 const _: () = assert!(CALLBACKS.len() <= u32::BITS as usize);
 
 impl Callbacks {
-    /// Those among these names.
+    /// Collects the callbacks among these names.
     pub(crate) fn among<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let index = |name: &str| CALLBACKS.iter().position(|it| it.name == name);
         Self(names.filter_map(index).fold(0, |found, index| found | 1 << index))
     }
 
-    /// Whether a callback of [`CALLBACKS`] is there.
+    /// Returns true if a callback of [`CALLBACKS`] is exported.
     #[must_use]
     pub fn has(self, name: &str) -> bool {
         self.names().any(|known| known == name)
     }
 
-    /// Their names, in the ABI's order.
+    /// Returns the names, in the ABI's order.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let is_there = move |index: usize| self.0 & (1 << index) != 0;
         CALLBACKS
@@ -115,7 +115,7 @@ impl Callbacks {
             .map(|(_, it)| it.name)
     }
 
-    /// Whether it looks at TCP streams.
+    /// Returns true if a callback for TCP streams is exported.
     #[must_use]
     pub fn is_tcp(self) -> bool {
         self.names().any(|name| {
@@ -125,7 +125,7 @@ impl Callbacks {
         })
     }
 
-    /// Whether it looks at HTTP.
+    /// Returns true if a callback for HTTP is exported.
     #[must_use]
     pub fn is_http(self) -> bool {
         self.names().any(|name| {
@@ -134,21 +134,21 @@ impl Callbacks {
     }
 }
 
-/// A module that this host can run.
+/// Result of a successful check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checked {
-    /// Its ABI.
+    /// ABI version.
     pub version: Version,
-    /// What it exports.
+    /// Exported callbacks.
     pub callbacks: Callbacks,
-    /// Pages of 64 KiB that its memory begins with.
+    /// Initial size of the memory, in pages of 64 KiB.
     pub memory_pages: u64,
 }
 
-/// Decides whether bytes are a stream module.
+/// Checks that bytes are a stream module.
 ///
 /// # Errors
-/// The first thing that is wrong with them.
+/// The first violation that is found.
 pub fn check(wasm: &[u8]) -> Result<Checked, CheckError> {
     if wasm.len() > MODULE_LENGTH_MAX {
         return Err(CheckError::TooLong { bytes: wasm.len() });

@@ -1,8 +1,8 @@
-//! What a callback may look at and change: the ABI's rules of access, in one place.
+//! Contexts of a VM, and the ABI's rules of access to maps and buffers.
 //!
-//! A map or buffer is open in the callback that shows it, and afterwards as long as its side is
-//! paused since then. Trailers may be added in the last call for a body. In `proxy_on_log` all
-//! maps are open for reading.
+//! A map or buffer is accessible in the callback that gets it, and afterwards as long as its side
+//! has been paused since. Trailers may be added in the last call for a body. In `proxy_on_log` all
+//! maps are readable.
 
 use crate::abi::{BufferType, MapType};
 use crate::buffer;
@@ -14,32 +14,32 @@ use crate::stream::{Protocol, Side, Stage, Stream};
 use engine::{Limits, Part};
 use std::collections::BTreeMap;
 
-/// Why a map or buffer is not changed.
+/// A map or buffer cannot be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Closed {
-    /// It is not to be changed now, or never.
+pub(crate) enum ChangeError {
+    /// The map or buffer is not accessible for writing, now or ever.
     NotOpen,
-    /// The bytes or fields are none, or a limit is reached.
+    /// The new content is invalid, or exceeds a limit.
     Refused(MapError),
-    /// No memory for it.
+    /// The memory for it is exhausted.
     Full,
 }
 
-/// The root context: the module itself, outside any stream.
+/// Number of the root context: the module itself, outside any stream.
 pub const ROOT: u32 = 1;
 
-/// The contexts of a VM: their streams, what the module has added to them, and the one that a call
-/// works on.
+/// Contexts of a VM, with their streams and the memory that the module has added to them, and the
+/// state of the current call.
 pub(crate) struct Contexts {
     streams: BTreeMap<u32, Box<Stream>>,
     /// Bytes that the module has added to all streams.
-    added: u64,
-    /// The root context's own properties, by path.
-    own_properties: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Bytes of the root context's own properties.
-    kept: u64,
+    added_bytes: u64,
+    /// Properties that the module has set in the root context, by path.
+    module_properties: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Bytes of these properties.
+    property_bytes: u64,
     last: u32,
-    /// The root context was asked whether it is done, and is not.
+    /// True if the module was asked to end the root context, and has not finished.
     is_root_pending: bool,
     current: Current,
 }
@@ -48,9 +48,9 @@ impl Default for Contexts {
     fn default() -> Self {
         Self {
             streams: BTreeMap::new(),
-            added: 0,
-            own_properties: BTreeMap::new(),
-            kept: 0,
+            added_bytes: 0,
+            module_properties: BTreeMap::new(),
+            property_bytes: 0,
             last: ROOT,
             is_root_pending: false,
             current: Current::default(),
@@ -58,12 +58,12 @@ impl Default for Contexts {
     }
 }
 
-/// The call that runs.
+/// State of the current call.
 #[derive(Debug)]
 struct Current {
     /// Context that the call is about.
-    own: u32,
-    /// Context that host functions work on.
+    context: u32,
+    /// Effective context: the one that host functions work on.
     effective: u32,
     stage: Stage,
     response: Option<HttpResponse>,
@@ -73,19 +73,19 @@ struct Current {
 impl Default for Current {
     fn default() -> Self {
         let (response, arguments) = (None, Vec::new());
-        Self { own: ROOT, effective: ROOT, stage: Stage::Other, response, arguments }
+        Self { context: ROOT, effective: ROOT, stage: Stage::Other, response, arguments }
     }
 }
 
 impl Current {
-    /// The stage as it is for the context that host functions work on.
+    /// Returns the stage with respect to the effective context.
     fn stage_here(&self) -> Stage {
-        if self.own == self.effective { self.stage } else { Stage::Other }
+        if self.context == self.effective { self.stage } else { Stage::Other }
     }
 }
 
 impl Contexts {
-    /// Returns true when there is such a context.
+    /// Returns true if there is such a context.
     pub(crate) fn is_known(&self, context: u32) -> bool {
         context == ROOT || self.streams.contains_key(&context)
     }
@@ -107,33 +107,33 @@ impl Contexts {
     }
 
     /// Returns the bytes that the module has added to all streams.
-    pub(crate) const fn added(&self) -> u64 {
-        self.added
+    pub(crate) const fn added_bytes(&self) -> u64 {
+        self.added_bytes
     }
 
-    /// The context that host functions work on.
+    /// Returns the effective context.
     pub(crate) const fn effective(&self) -> u32 {
         self.current.effective
     }
 
-    /// The stage of the call, as it is for that context.
+    /// Returns the stage of the call with respect to the effective context.
     pub(crate) fn stage(&self) -> Stage {
         self.current.stage_here()
     }
 
-    /// The answer that is being shown.
+    /// Returns the response to an HTTP call that the callback is for.
     pub(crate) const fn response(&self) -> Option<&HttpResponse> {
         self.current.response.as_ref()
     }
 
-    /// A property that the module has given the root context.
-    pub(crate) fn own_property(&self, path: &[u8]) -> Option<&Vec<u8>> {
-        self.own_properties.get(path)
+    /// Returns a property that the module has set in the root context.
+    pub(crate) fn module_property(&self, path: &[u8]) -> Option<&Vec<u8>> {
+        self.module_properties.get(path)
     }
 
     /// Begins a call that is about a context.
     pub(crate) fn enter(&mut self, context: u32, stage: Stage) {
-        self.current = Current { own: context, effective: context, stage, ..Current::default() };
+        self.current = Current { context, effective: context, stage, ..Current::default() };
     }
 
     pub(crate) const fn set_effective(&mut self, context: u32) {
@@ -148,7 +148,7 @@ impl Contexts {
         self.current.arguments = arguments;
     }
 
-    /// Adds a stream under a number that no other has.
+    /// Adds a stream under an unused number.
     pub(crate) fn insert(&mut self, stream: Box<Stream>) -> u32 {
         loop {
             self.last = self.last.checked_add(1).unwrap_or(ROOT + 1);
@@ -160,19 +160,19 @@ impl Contexts {
         self.last
     }
 
-    /// Keeps a stream whose caller never hears of its number.
-    pub(crate) fn forget_number(&mut self, context: u32) {
+    /// Moves a stream whose number its caller never learns to number 0.
+    pub(crate) fn move_to_zero(&mut self, context: u32) {
         if let Some(stream) = self.streams.remove(&context) {
             self.streams.insert(0, stream);
         }
     }
 
-    /// Takes all streams out.
+    /// Removes and returns all streams.
     pub(crate) fn take_all(&mut self) -> BTreeMap<u32, Box<Stream>> {
         std::mem::take(&mut self.streams)
     }
 
-    /// Notes whether a context was asked whether it is done, and is not.
+    /// Records whether the module has postponed the end of a context.
     pub(crate) fn set_pending(&mut self, context: u32, is_pending: bool) {
         match self.streams.get_mut(&context) {
             Some(stream) => stream.is_pending = is_pending,
@@ -180,7 +180,8 @@ impl Contexts {
         }
     }
 
-    /// Returns whether the effective context is pending, and notes that it is not any more.
+    /// Returns true if the end of the effective context was postponed, and clears that; `None` if
+    /// there is no such context.
     pub(crate) fn take_pending(&mut self) -> Option<bool> {
         let is_pending = match self.current.effective {
             ROOT => &mut self.is_root_pending,
@@ -189,13 +190,13 @@ impl Contexts {
         Some(std::mem::take(is_pending))
     }
 
-    /// The stream that host functions work on, and the stage as far as it is that stream's.
-    fn shown(&self) -> Option<(&Stream, Stage)> {
+    /// Returns the stream of the effective context, and the stage with respect to it.
+    fn visible(&self) -> Option<(&Stream, Stage)> {
         let stream = self.streams.get(&self.current.effective)?;
         Some((stream, self.current.stage_here()))
     }
 
-    /// A map to read; `None` when it is not open.
+    /// Returns a map for reading; `None` if it is not accessible.
     pub(crate) fn map(&self, map: MapType) -> Option<&HeaderMap> {
         match map {
             MapType::HttpCallResponseHeaders => {
@@ -206,46 +207,46 @@ impl Contexts {
             }
             _ => {}
         }
-        let (stream, stage) = self.shown()?;
+        let (stream, stage) = self.visible()?;
         let is_open = stage == Stage::Log || is_map_open(stream, stage, map);
         if stream.protocol == Protocol::Http && is_open { map_of(stream, map) } else { None }
     }
 
-    /// Changes a map, by which it gets at most so many bytes longer.
+    /// Changes a map, which grows by at most `growth_max` bytes.
     pub(crate) fn change_map(
         &mut self,
         limits: &Limits,
         map: MapType,
-        longer_max: usize,
+        growth_max: usize,
         change: impl FnOnce(&mut HeaderMap) -> Result<(), MapError>,
-    ) -> Result<(), Closed> {
+    ) -> Result<(), ChangeError> {
         let stage = self.current.stage_here();
-        let stream = self.streams.get_mut(&self.current.effective).ok_or(Closed::NotOpen)?;
+        let stream = self.streams.get_mut(&self.current.effective).ok_or(ChangeError::NotOpen)?;
         if stream.protocol != Protocol::Http || !is_map_open(stream, stage, map) {
-            return Err(Closed::NotOpen);
+            return Err(ChangeError::NotOpen);
         }
         if map_of(stream, map).is_none() {
-            return Err(Closed::NotOpen);
+            return Err(ChangeError::NotOpen);
         }
-        if !take(&mut self.added, limits, longer_max) {
-            return Err(Closed::Full);
+        if !charge(&mut self.added_bytes, limits, growth_max) {
+            return Err(ChangeError::Full);
         }
         match map {
             MapType::HttpRequestHeaders => stream.downstream.keep_headers(),
             MapType::HttpResponseHeaders => stream.upstream.keep_headers(),
             _ => {}
         }
-        let found = map_of_mut(stream, map).ok_or(Closed::NotOpen)?;
+        let found = map_of_mut(stream, map).ok_or(ChangeError::NotOpen)?;
         let before = found.bytes();
-        let changed = change(found).map_err(Closed::Refused);
+        let changed = change(found).map_err(ChangeError::Refused);
         let after = found.bytes();
-        stream.added += longer_max as u64;
-        let unused = longer_max + before - after;
-        give(&mut self.added, limits, &mut stream.added, unused);
+        stream.added_bytes += growth_max as u64;
+        let unused = growth_max + before - after;
+        release(&mut self.added_bytes, limits, &mut stream.added_bytes, unused);
         changed
     }
 
-    /// A buffer to read; `None` when it is not open.
+    /// Returns a buffer for reading; `None` if it is not accessible.
     pub(crate) fn buffer<'a>(&'a self, spec: &'a VmSpec, buffer: BufferType) -> Option<&'a [u8]> {
         let stage = self.current.stage;
         match buffer {
@@ -263,7 +264,7 @@ impl Contexts {
             }
             BufferType::GrpcCallMessage => None,
             _ => {
-                let (stream, stage) = self.shown()?;
+                let (stream, stage) = self.visible()?;
                 let side = side_of(stream, buffer)?;
                 is_body_open(side, stage, buffer).then_some(side.body.as_slice())
             }
@@ -278,86 +279,86 @@ impl Contexts {
         start: usize,
         size: usize,
         value: &[u8],
-    ) -> Result<(), Closed> {
+    ) -> Result<(), ChangeError> {
         let stage = self.current.stage_here();
-        let stream = self.streams.get_mut(&self.current.effective).ok_or(Closed::NotOpen)?;
-        let side = side_of_mut(stream, buffer).ok_or(Closed::NotOpen)?;
+        let stream = self.streams.get_mut(&self.current.effective).ok_or(ChangeError::NotOpen)?;
+        let side = side_of_mut(stream, buffer).ok_or(ChangeError::NotOpen)?;
         if !is_body_open(side, stage, buffer) {
-            return Err(Closed::NotOpen);
+            return Err(ChangeError::NotOpen);
         }
         let length = side.body.len();
         let start = start.min(length);
         let replaced = size.min(length - start);
-        let added = value.len().saturating_sub(replaced);
-        if length - replaced + value.len() > BUFFER_LENGTH_MAX && added > 0 {
-            return Err(Closed::Full);
+        let added_bytes = value.len().saturating_sub(replaced);
+        if length - replaced + value.len() > BUFFER_LENGTH_MAX && added_bytes > 0 {
+            return Err(ChangeError::Full);
         }
-        if !take(&mut self.added, limits, added) {
-            return Err(Closed::Full);
+        if !charge(&mut self.added_bytes, limits, added_bytes) {
+            return Err(ChangeError::Full);
         }
         let is_edited = buffer::edit(&mut side.body, start, size, value, usize::MAX);
         debug_assert!(is_edited, "the length was looked at above");
         side.is_body_edited = true;
-        stream.added += added as u64;
+        stream.added_bytes += added_bytes as u64;
         let removed = replaced.saturating_sub(value.len());
-        give(&mut self.added, limits, &mut stream.added, removed);
+        release(&mut self.added_bytes, limits, &mut stream.added_bytes, removed);
         Ok(())
     }
 
-    /// Keeps a property that a module sets, until its context ends.
+    /// Stores a property that the module sets, until its context ends.
     pub(crate) fn keep_property(
         &mut self,
         limits: &Limits,
         context: u32,
         path: Vec<u8>,
         value: Vec<u8>,
-    ) -> Result<(), Closed> {
-        let (own, kept) = match self.streams.get_mut(&context) {
-            Some(stream) => (&mut stream.own_properties, &mut stream.kept),
-            None => (&mut self.own_properties, &mut self.kept),
+    ) -> Result<(), ChangeError> {
+        let (properties, property_bytes) = match self.streams.get_mut(&context) {
+            Some(stream) => (&mut stream.module_properties, &mut stream.property_bytes),
+            None => (&mut self.module_properties, &mut self.property_bytes),
         };
-        let old = own.get(&path).map_or(0, |value| path.len() + value.len());
+        let old = properties.get(&path).map_or(0, |value| path.len() + value.len());
         let new = path.len() + value.len();
-        let added = new.saturating_sub(old);
-        let is_full = own.len() >= PROPERTIES_MAX && !own.contains_key(&path);
-        if is_full || !take(&mut self.added, limits, added) {
-            return Err(Closed::Full);
+        let added_bytes = new.saturating_sub(old);
+        let is_full = properties.len() >= PROPERTIES_MAX && !properties.contains_key(&path);
+        if is_full || !charge(&mut self.added_bytes, limits, added_bytes) {
+            return Err(ChangeError::Full);
         }
-        *kept += added as u64;
-        give(&mut self.added, limits, kept, old.saturating_sub(new));
-        own.insert(path, value);
+        *property_bytes += added_bytes as u64;
+        release(&mut self.added_bytes, limits, property_bytes, old.saturating_sub(new));
+        properties.insert(path, value);
         Ok(())
     }
 
-    /// A context ends, and its stream is the caller's again.
+    /// Ends a context, and returns its stream.
     pub(crate) fn take_stream(&mut self, limits: &Limits, context: u32) -> Option<Box<Stream>> {
-        self.give_added(limits, context);
+        self.release_added(limits, context);
         let mut stream = self.streams.remove(&context)?;
-        let kept = std::mem::take(&mut stream.kept);
-        self.added -= kept;
-        limits.give(Part::State, kept);
+        let property_bytes = std::mem::take(&mut stream.property_bytes);
+        self.added_bytes -= property_bytes;
+        limits.give(Part::State, property_bytes);
         Some(stream)
     }
 
-    /// A stream goes on, or ends: what its module added is no longer here.
-    pub(crate) fn give_added(&mut self, limits: &Limits, context: u32) {
+    /// Releases the memory that the module has added to a stream, which goes on or ends.
+    pub(crate) fn release_added(&mut self, limits: &Limits, context: u32) {
         let Some(stream) = self.streams.get_mut(&context) else { return };
-        let added = std::mem::take(&mut stream.added);
-        self.added -= added;
-        limits.give(Part::State, added);
+        let added_bytes = std::mem::take(&mut stream.added_bytes);
+        self.added_bytes -= added_bytes;
+        limits.give(Part::State, added_bytes);
     }
 }
 
-/// Takes memory for what a module adds to a stream.
-fn take(total: &mut u64, limits: &Limits, added: usize) -> bool {
-    let added = added as u64;
-    let is_taken = *total + added <= ADDED_BYTES_MAX && limits.take(Part::State, added);
-    *total += if is_taken { added } else { 0 };
+/// Charges memory that a module adds to a stream.
+fn charge(total: &mut u64, limits: &Limits, added_bytes: usize) -> bool {
+    let added_bytes = added_bytes as u64;
+    let is_taken = *total + added_bytes <= ADDED_BYTES_MAX && limits.take(Part::State, added_bytes);
+    *total += if is_taken { added_bytes } else { 0 };
     is_taken
 }
 
-/// What a module takes away again is given back, as far as it had added something.
-fn give(total: &mut u64, limits: &Limits, part: &mut u64, removed: usize) {
+/// Releases memory that a module removes, up to what it had added.
+fn release(total: &mut u64, limits: &Limits, part: &mut u64, removed: usize) {
     let given = (removed as u64).min(*part);
     *part -= given;
     *total -= given;

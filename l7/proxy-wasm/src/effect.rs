@@ -1,4 +1,4 @@
-//! What a module wants done, as data, in its order.
+//! Effects: actions that a module requests, as data in their order.
 
 use crate::abi::{LogLevel, StreamType};
 use crate::limits::{
@@ -7,93 +7,93 @@ use crate::limits::{
 };
 use crate::map::HeaderMap;
 
-/// Something for the caller to do.
+/// Action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// A line for the log. The text is the module's: it may hold control characters.
+    /// Write a line to the log. The text comes from the module and may contain control characters.
     Log {
-        /// How grave.
+        /// Severity.
         level: LogLevel,
-        /// The line.
+        /// Text of the line.
         text: String,
     },
-    /// What is held of a stream goes on.
+    /// Resume a paused stream.
     Continue {
-        /// Whose.
+        /// Context of the stream.
         context: u32,
-        /// Which of its streams.
+        /// Direction to resume.
         stream: StreamType,
     },
-    /// A stream is closed or reset.
+    /// Close or reset a stream.
     Close {
-        /// Whose.
+        /// Context of the stream.
         context: u32,
-        /// Which of its streams.
+        /// Direction to close.
         stream: StreamType,
     },
-    /// The client gets this response; where a response is already on its way to it, the stream is
-    /// reset. At most one in the life of a stream.
+    /// Send the client this response; if a response is already in transit, reset the stream. At
+    /// most once per stream.
     Respond {
-        /// Whose.
+        /// Context of the stream.
         context: u32,
-        /// The response.
+        /// Response to send.
         response: Box<LocalResponse>,
     },
-    /// An HTTP call to one of the upstreams that the module may call; its answer, or its failure,
-    /// comes back as [`Call::HttpCallResponse`](crate::Call::HttpCallResponse).
+    /// Make an HTTP call to one of the upstreams that the module may call; its response, or its
+    /// failure, comes back as [`Call::HttpCallResponse`](crate::Call::HttpCallResponse).
     HttpCall {
-        /// The context that the module worked on: [`ROOT`](crate::ROOT) outside streams.
+        /// Effective context of the call: [`ROOT`](crate::ROOT) outside streams.
         context: u32,
-        /// The call's number.
+        /// Number of the call.
         call: u32,
-        /// The request.
+        /// Request to send.
         request: Box<HttpRequest>,
     },
-    /// From now on [`Call::Tick`](crate::Call::Tick) each so many milliseconds; 0: never.
+    /// Call [`Call::Tick`](crate::Call::Tick) with this period in milliseconds from now on; 0 means
+    /// never.
     TickPeriod(u32),
-    /// The VM of this number is to get [`Call::QueueReady`](crate::Call::QueueReady).
+    /// Notify the VM of this number with [`Call::QueueReady`](crate::Call::QueueReady).
     QueueReady {
-        /// The VM's number, as [`VmSpec::number`](crate::VmSpec::number) says.
+        /// Number of the VM, as in [`VmSpec::number`](crate::VmSpec::number).
         vm: u64,
-        /// The queue's number.
+        /// Number of the queue.
         queue: u32,
     },
-    /// A context that was not done when it was asked is done: it is to get
-    /// [`Call::Finish`](crate::Call::Finish).
+    /// End a context whose end was postponed: call [`Call::Finish`](crate::Call::Finish).
     Done(u32),
 }
 
-/// A response that comes from the module.
+/// Response that a module has generated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalResponse {
-    /// Its status.
+    /// HTTP status.
     pub status: u32,
-    /// Why, for the log.
+    /// Details for the log.
     pub details: Vec<u8>,
-    /// Its headers, beside those that are always there.
+    /// Headers, besides those that are always sent.
     pub headers: HeaderMap,
-    /// Its body.
+    /// Body.
     pub body: Vec<u8>,
-    /// The gRPC status; `None` when it is no gRPC response (-1).
+    /// gRPC status; `None` if it is no gRPC response (-1).
     pub grpc_status: Option<u32>,
 }
 
-/// A request that comes from the module.
+/// Request that a module has generated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRequest {
-    /// Whom it goes to, by a name of [`VmSpec::upstreams`](crate::VmSpec::upstreams).
+    /// Destination, by a name in [`VmSpec::upstreams`](crate::VmSpec::upstreams).
     pub upstream: String,
-    /// Its headers, `:method`, `:path` and `:authority` among them.
+    /// Headers, including `:method`, `:path` and `:authority`.
     pub headers: HeaderMap,
-    /// Its body.
+    /// Body.
     pub body: Vec<u8>,
-    /// Its trailers.
+    /// Trailers.
     pub trailers: HeaderMap,
-    /// Milliseconds until it has failed.
+    /// Timeout in milliseconds.
     pub timeout_ms: u32,
 }
 
-/// The effects of one call.
+/// Effects of one call.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     list: Vec<Effect>,
@@ -105,7 +105,7 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
-    /// Adds one; false when there are too many, or they have too many bytes.
+    /// Adds an effect; returns false if their number or bytes exceed the limits.
     pub(crate) fn push(&mut self, effect: Effect) -> bool {
         let bytes = match &effect {
             Effect::Respond { response, .. } => {
@@ -125,7 +125,7 @@ impl Effects {
         true
     }
 
-    /// Adds a line, cut off where it is too long; drops it when there are too many.
+    /// Adds a line, truncated to the limit; drops and counts it if there are too many.
     pub(crate) fn log(&mut self, level: LogLevel, text: &[u8]) {
         let text = &text[..text.len().min(LOG_LENGTH_MAX)];
         if self.log_lines >= LOG_LINES_PER_CALL_MAX
@@ -139,7 +139,7 @@ impl Effects {
         self.list.push(Effect::Log { level, text: String::from_utf8_lossy(text).into_owned() });
     }
 
-    /// What to do, and how many lines were dropped; empties it.
+    /// Removes and returns the effects, with the number of dropped lines.
     pub(crate) fn take(&mut self) -> (Vec<Effect>, u64) {
         let taken = std::mem::take(self);
         (taken.list, taken.log_lines_dropped)

@@ -1,10 +1,10 @@
-//! Raised epochs: whether a call goes on, stands still, or ends.
+//! Epoch interruption: a raised epoch suspends or ends a call, or lets it continue.
 
 use crate::host::Host;
 use engine::Over;
 use wasmtime::{Store, UpdateDeadline};
 
-/// Asks a store's pace what to do whenever the epoch has been raised.
+/// Makes a store consult its pace whenever the epoch has been raised.
 pub(crate) fn watch(store: &mut Store<Host>) {
     store.epoch_deadline_callback(|context| {
         let host = context.data();
@@ -15,8 +15,8 @@ pub(crate) fn watch(store: &mut Store<Host>) {
         Ok(match pace.over(host.calls) {
             Over::GoOn => UpdateDeadline::Continue(1),
             Over::Closely => UpdateDeadline::Continue(0),
-            // Asked once more as soon as it goes on: it may have been told to stop, or its turn
-            // be over, when nobody looked.
+            // Consult the pace again right after the resumption: the call may have been stopped, or
+            // its turn be over, in the meantime.
             Over::Suspend => UpdateDeadline::Yield(0),
             Over::Stop => UpdateDeadline::Interrupt,
         })

@@ -1,4 +1,4 @@
-//! What host functions work on, and how they reach a module's memory.
+//! State behind the host functions, and their access to a module's memory.
 
 mod data;
 mod effects;
@@ -22,33 +22,33 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use wasmtime::{Memory, TypedFunc};
 
-/// The data of a store.
+/// Data of a store.
 pub(crate) struct Host {
     pub(crate) spec: ThreadBound<VmSpec>,
     pub(crate) limits: Limits,
-    /// The call that stands still is to end when it goes on.
+    /// True if the suspended call must end when it is resumed.
     pub(crate) stop: ThreadBound<Rc<Cell<bool>>>,
-    /// The module's memory, and what gives places in it.
+    /// Memory of the module, and its allocation function.
     pub(crate) memory: Option<Memory>,
     pub(crate) allocate: Option<TypedFunc<u32, u32>>,
-    /// A place is being asked for: its function may not ask for another one.
+    /// True during a call of the allocation function, which must not cause another one.
     pub(crate) is_allocating: bool,
-    /// Numbers the calls, for their pace.
+    /// Number of calls so far; identifies a call for its pace.
     pub(crate) calls: u64,
     pub(crate) now: Now,
     pub(crate) contexts: Contexts,
-    /// HTTP calls that are under way.
+    /// HTTP calls in progress.
     pub(crate) http_calls: BTreeSet<u32>,
     pub(crate) last_http_call: u32,
     pub(crate) tick_period_ms: u32,
     pub(crate) effects: Effects,
-    /// What was written to descriptors 1 and 2 and is no whole line yet.
+    /// Incomplete lines written to file descriptors 1 and 2.
     pub(crate) written: [Vec<u8>; 2],
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
-        self.limits.give(Part::State, self.contexts.added());
+        self.limits.give(Part::State, self.contexts.added_bytes());
     }
 }
 
@@ -74,14 +74,14 @@ impl Host {
         }
     }
 
-    /// Keeps a line if it is grave enough.
+    /// Adds a line to the log if its level suffices.
     pub(crate) fn log(&mut self, level: LogLevel, text: &[u8]) {
         if level >= self.spec.log_level {
             self.effects.log(level, text);
         }
     }
 
-    /// Keeps what was written to a descriptor, line by line: some languages write lines in pieces.
+    /// Adds text written to a file descriptor, line by line: some languages write lines in pieces.
     pub(crate) fn write(&mut self, is_error: bool, text: &[u8]) {
         let level = if is_error { LogLevel::Error } else { LogLevel::Info };
         let mut line = std::mem::take(&mut self.written[usize::from(is_error)]);
@@ -97,7 +97,7 @@ impl Host {
         self.written[usize::from(is_error)] = line;
     }
 
-    /// A call ends: what it wrote last is a line as well.
+    /// Completes the pending lines at the end of a call.
     pub(crate) fn end_lines(&mut self) {
         for is_error in [false, true] {
             if !self.written[usize::from(is_error)].is_empty() {
@@ -106,8 +106,8 @@ impl Host {
         }
     }
 
-    /// What effects of a call mean for the streams that it touched.
-    pub(crate) fn settle_effects(&mut self) {
+    /// Applies a call's effects to the streams that it touched.
+    pub(crate) fn apply_effects(&mut self) {
         let continued = self.effects.iter().filter_map(|effect| match effect {
             Effect::Continue { context, stream } => Some((*context, *stream)),
             _ => None,
@@ -117,11 +117,11 @@ impl Host {
             if let Some(side) = side {
                 side.held = crate::stream::Held::default();
             }
-            self.contexts.give_added(&self.limits, context);
+            self.contexts.release_added(&self.limits, context);
         }
     }
 
-    /// The status of the answer that is being shown.
+    /// Returns the HTTP status of the response that the callback is for.
     pub(crate) fn call_status(&self) -> u32 {
         let status =
             |headers: &HeaderMap| std::str::from_utf8(headers.get(b":status")?).ok()?.parse().ok();

@@ -1,15 +1,15 @@
-//! HTTP calls that a module makes: what answers them.
+//! Responses to HTTP calls that a module makes.
 
 use crate::map::HeaderMap;
 
-/// The answer to an HTTP call.
+/// Response to an HTTP call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpResponse {
-    /// The call's number.
+    /// Number of the call.
     pub call: u32,
-    /// Headers, `:status` among them; none when the call failed.
+    /// Headers, including `:status`; empty if the call failed.
     pub headers: HeaderMap,
-    /// The body.
+    /// Body.
     pub body: Vec<u8>,
     /// Trailers.
     pub trailers: HeaderMap,

@@ -1,20 +1,20 @@
-//! Our own host for stream modules: proxy-wasm ABI v0.2.1.
+//! Host for stream modules: proxy-wasm ABI v0.2.1.
 //!
 //! ```text
-//!  Wasm bytes ─▶ check ─▶ Engine::compile ─▶ code ─▶ Engine::load_from_parent ─▶ Program
-//!                         (a worker process)         (the cell)                   │ begin
-//!                                                                                 ▼
-//!     Call, Now ─▶ Vm::call ─▶ host functions ─▶ Stream, Shared ─▶ Outcome: answer, effects
+//!   Wasm bytes ─▶ check ─▶ Engine::compile ─▶ code ─▶ Engine::load_from_parent ─▶ Program
+//!                          (a worker process)         (the cell)                   │ begin
+//!                                                                                  ▼
+//!      Call, Now ─▶ Vm::call ─▶ host functions ─▶ Stream, Shared ─▶ Outcome: answer, effects
 //! ```
 //!
-//! No sockets, no clock, no randomness: the time comes with each call, random bytes from the
-//! caller, and what a module wants done goes out as [`Effect`]s in their order. A [`Vm`] keeps the
-//! [`Stream`]s of its contexts, since a module may turn to any of them in any callback
-//! (`proxy_set_effective_context`); between calls the caller puts in what has arrived and takes
-//! out what goes on. A call runs under an [`engine::Pace`], and comes back suspended when its time
-//! is over. What is offered, and what each function answers, is in docs/reference/proxy-wasm.md.
+//! The crate has no sockets, no clock and no randomness: the time comes with each call, random
+//! bytes from the caller, and actions that a module requests are returned as [`Effect`]s in their
+//! order. A [`Vm`] keeps the [`Stream`]s of its contexts, since a module may access any of them in
+//! any callback (`proxy_set_effective_context`); between calls the caller adds received data and
+//! removes data that goes on. A call runs under an [`engine::Pace`], and returns suspended when its
+//! time is over. docs/reference/proxy-wasm.md has the supported functions and their results.
 //!
-//! Not here: bytes of HTTP, connections, who may use which module, who pays.
+//! HTTP parsing, connections, permissions and billing are outside this crate.
 #![forbid(unsafe_code)]
 
 pub mod abi;

@@ -1,7 +1,7 @@
-//! Header maps: fields in their order, with duplicates, and their form in a module's memory.
+//! Header maps: ordered fields with duplicates, and their serialised form in a module's memory.
 //!
 //! ```text
-//!  u32 count │ count × (u32 name length, u32 value length) │ count × (name 0 value 0)
+//!   u32 count │ count × (u32 name length, u32 value length) │ count × (name 0 value 0)
 //! ```
 
 use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX};
@@ -10,23 +10,23 @@ use std::fmt;
 /// Bytes of a serialised length.
 const WORD: usize = 4;
 
-/// Fields of a head or of trailers. Names are compared without case, and kept as they came.
+/// Fields of a head or of trailers. Names are case-insensitive, in their original spelling.
 ///
 /// ```text
-///  data    :path/indexhost…accept*/*        in one piece, edits behind the others
-///  fields  [name value, name value, …]      where they lie
+///   data    :path/indexhost…accept*/*        in one piece, edits after the others
+///   fields  [name value, name value, …]      ranges in the data
 /// ```
 #[derive(Clone, Default)]
 pub struct HeaderMap {
     data: Vec<u8>,
-    fields: Vec<(Place, Place)>,
-    /// Bytes of all names and values: what edits have left in the data is not among them.
+    fields: Vec<(Span, Span)>,
+    /// Bytes of all names and values, without the garbage that edits have left in the data.
     bytes: usize,
 }
 
-/// Where a name or a value lies.
+/// Range of a name or a value in the data.
 #[derive(Clone, Copy)]
-struct Place {
+struct Span {
     at: u32,
     length: u32,
 }
@@ -46,97 +46,97 @@ impl fmt::Debug for HeaderMap {
     }
 }
 
-/// Why bytes or fields are no map. The module's author's fault.
+/// Bytes or fields are no valid map: a fault of the module's author.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// They end before what they announce does.
+    /// The bytes end too early.
     #[error("a serialised map ends early")]
-    Short,
-    /// No zero where a name or a value ends.
+    Truncated,
+    /// A name or a value has no terminating zero.
     #[error("a serialised map has no zero at the end of a name or value")]
     NoZero,
-    /// They go on behind the last field.
+    /// Bytes follow the last field.
     #[error("a serialised map has bytes behind its last field")]
-    Behind,
+    TrailingBytes,
     /// A field has no name.
     #[error("a field has no name")]
     NoName,
-    /// Too many fields or bytes.
+    /// The map has too many fields or bytes.
     #[error("more than {HEADERS_MAX} fields or {HEADER_BYTES_MAX} bytes")]
     TooLarge,
 }
 
 impl HeaderMap {
-    /// A map without fields.
+    /// Creates an empty map.
     #[must_use]
     pub const fn new() -> Self {
         Self { data: Vec::new(), fields: Vec::new(), bytes: 0 }
     }
 
-    /// A map without fields that has room for so many with so many bytes.
+    /// Creates an empty map with capacity for `fields` fields with `bytes` bytes.
     #[must_use]
-    pub fn with_room(fields: usize, bytes: usize) -> Self {
+    pub fn with_capacity(fields: usize, bytes: usize) -> Self {
         let (fields, bytes) = (fields.min(HEADERS_MAX), bytes.min(HEADER_BYTES_MAX));
         Self { data: Vec::with_capacity(bytes), fields: Vec::with_capacity(fields), bytes: 0 }
     }
 
-    /// How many fields there are.
+    /// Returns the number of fields.
     #[must_use]
     pub fn len(&self) -> usize {
         self.fields.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
 
-    /// Bytes of all names and values.
+    /// Returns the bytes of all names and values.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The fields in their order.
+    /// Returns the fields in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields.iter().map(|(name, value)| (self.part(*name), self.part(*value)))
     }
 
-    fn part(&self, place: Place) -> &[u8] {
-        let (at, length) = (place.at as usize, place.length as usize);
-        // Places are only made of what is there.
+    fn part(&self, span: Span) -> &[u8] {
+        let (at, length) = (span.at as usize, span.length as usize);
+        // Ranges always refer to existing data.
         self.data.get(at..at + length).unwrap_or_default()
     }
 
-    /// Puts bytes behind the others.
-    fn put(&mut self, part: &[u8]) -> Place {
+    /// Appends bytes to the data.
+    fn append(&mut self, part: &[u8]) -> Span {
         let at = self.data.len() as u32;
         self.data.extend_from_slice(part);
-        Place { at, length: part.len() as u32 }
+        Span { at, length: part.len() as u32 }
     }
 
-    /// What edits have left goes when it is more than what is there may be.
-    fn tidy(&mut self) {
+    /// Removes the garbage of edits when it exceeds the limit of the content.
+    fn compact(&mut self) {
         if self.data.len() <= 2 * HEADER_BYTES_MAX {
             return;
         }
-        let mut all = Self::with_room(self.fields.len(), self.bytes);
+        let mut all = Self::with_capacity(self.fields.len(), self.bytes);
         for (name, value) in self.iter() {
-            let field = (all.put(name), all.put(value));
+            let field = (all.append(name), all.append(value));
             all.fields.push(field);
         }
         (self.data, self.fields) = (all.data, all.fields);
     }
 
-    /// The first value of a name.
+    /// Returns the first value of a name.
     #[must_use]
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// All values of a name, as one: joined by commas, as RFC 9110 section 5.3 allows. `set-cookie`
-    /// is read by its fields.
+    /// Returns all values of a name joined by commas, as RFC 9110 section 5.3 allows. Not valid for
+    /// `set-cookie`, whose fields must be read one by one.
     #[must_use]
     pub fn joined(&self, name: &[u8]) -> Option<Vec<u8>> {
         let mut values = self.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -148,10 +148,10 @@ impl HeaderMap {
         Some(joined)
     }
 
-    /// Adds a field behind all others.
+    /// Appends a field.
     ///
     /// # Errors
-    /// [`MapError::NoName`], or [`MapError::TooLarge`]; then nothing has changed.
+    /// [`MapError::NoName`], or [`MapError::TooLarge`]; the map is unchanged.
     pub fn add(&mut self, name: &[u8], value: &[u8]) -> Result<(), MapError> {
         if name.is_empty() {
             return Err(MapError::NoName);
@@ -161,16 +161,16 @@ impl HeaderMap {
             return Err(MapError::TooLarge);
         }
         self.bytes = bytes;
-        self.tidy();
-        let field = (self.put(name), self.put(value));
+        self.compact();
+        let field = (self.append(name), self.append(value));
         self.fields.push(field);
         Ok(())
     }
 
-    /// Puts a field in the place of all of its name: where the first one was, or behind all others.
+    /// Replaces all fields of a name by one, in the position of the first one, or at the end.
     ///
     /// # Errors
-    /// As [`HeaderMap::add`].
+    /// The same as of [`HeaderMap::add`].
     pub fn replace(&mut self, name: &[u8], value: &[u8]) -> Result<(), MapError> {
         let is_named = |known: &[u8]| known.eq_ignore_ascii_case(name);
         let Some(first) = self.iter().position(|(known, _)| is_named(known)) else {
@@ -182,9 +182,9 @@ impl HeaderMap {
         if bytes > HEADER_BYTES_MAX {
             return Err(MapError::TooLarge);
         }
-        self.tidy();
-        let place = self.put(value);
-        self.fields[first].1 = place;
+        self.compact();
+        let span = self.append(value);
+        self.fields[first].1 = span;
         self.retain(|index, known| index <= first || !is_named(known));
         Ok(())
     }
@@ -194,7 +194,7 @@ impl HeaderMap {
         self.retain(|_, known| !known.eq_ignore_ascii_case(name));
     }
 
-    /// Keeps fields by their place and name.
+    /// Keeps the fields whose index and name satisfy the predicate.
     fn retain(&mut self, keeps: impl Fn(usize, &[u8]) -> bool) {
         let mut fields = std::mem::take(&mut self.fields);
         let mut index = 0;
@@ -206,7 +206,7 @@ impl HeaderMap {
         self.fields = fields;
     }
 
-    /// Bytes that [`HeaderMap::serialise`] makes.
+    /// Returns the number of bytes that [`HeaderMap::serialise`] returns.
     #[must_use]
     pub fn serialised_length(&self) -> usize {
         match self.len() {
@@ -215,7 +215,7 @@ impl HeaderMap {
         }
     }
 
-    /// The map as a module reads it; an empty one has no bytes.
+    /// Serialises the map for a module; an empty one has no bytes.
     #[must_use]
     pub fn serialise(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.serialised_length());
@@ -235,27 +235,27 @@ impl HeaderMap {
         out
     }
 
-    /// Reads a map that a module has written. No bytes, and a single zero, are an empty one.
+    /// Parses a map that a module has written. No bytes, and a single zero word, are an empty one.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// The bytes are no valid map, for this reason.
     pub fn parse(bytes: &[u8]) -> Result<Self, MapError> {
         if matches!(bytes, [] | [0]) {
             return Ok(Self::new());
         }
-        let (count, rest) = bytes.split_first_chunk::<WORD>().ok_or(MapError::Short)?;
+        let (count, rest) = bytes.split_first_chunk::<WORD>().ok_or(MapError::Truncated)?;
         let count = u32::from_le_bytes(*count) as usize;
         let (lengths, mut parts) =
-            rest.split_at_checked(count.saturating_mul(2 * WORD)).ok_or(MapError::Short)?;
+            rest.split_at_checked(count.saturating_mul(2 * WORD)).ok_or(MapError::Truncated)?;
         if count > HEADERS_MAX {
             return Err(MapError::TooLarge);
         }
-        let mut map = Self::with_room(count, parts.len());
+        let mut map = Self::with_capacity(count, parts.len());
         let mut next = |length: &[u8]| -> Result<&[u8], MapError> {
-            let length = length.first_chunk::<WORD>().ok_or(MapError::Short)?;
+            let length = length.first_chunk::<WORD>().ok_or(MapError::Truncated)?;
             let length = u32::from_le_bytes(*length) as usize;
-            let (part, rest) = parts.split_at_checked(length).ok_or(MapError::Short)?;
-            let (&zero, rest) = rest.split_first().ok_or(MapError::Short)?;
+            let (part, rest) = parts.split_at_checked(length).ok_or(MapError::Truncated)?;
+            let (&zero, rest) = rest.split_first().ok_or(MapError::Truncated)?;
             parts = rest;
             if zero == 0 { Ok(part) } else { Err(MapError::NoZero) }
         };
@@ -263,16 +263,17 @@ impl HeaderMap {
             let (name, value) = (next(&pair[..WORD])?, next(&pair[WORD..])?);
             map.add(name, value)?;
         }
-        if parts.is_empty() { Ok(map) } else { Err(MapError::Behind) }
+        if parts.is_empty() { Ok(map) } else { Err(MapError::TrailingBytes) }
     }
 }
 
 impl<N: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(N, V)> for HeaderMap {
-    /// Fields that no longer fit, or have no name, are left out: for fields of one's own.
+    /// Collects fields; those that exceed the limits or have no name are left out. For the host's
+    /// own fields.
     fn from_iter<I: IntoIterator<Item = (N, V)>>(fields: I) -> Self {
         let mut map = Self::new();
         for (name, value) in fields {
-            // As said above.
+            // Invalid fields are left out.
             let _ = map.add(name.as_ref(), value.as_ref());
         }
         map
@@ -284,7 +285,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The specification's example, with real lengths: `{{"a": "1"}, {"b": "22"}}`.
+    /// Example of the specification, with real lengths: `{{"a": "1"}, {"b": "22"}}`.
     #[test]
     fn the_specs_example() {
         let map = HeaderMap::from_iter([("a", "1"), ("b", "22")]);
@@ -297,15 +298,15 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_has_its_name() {
+    fn each_parse_error_is_reported() {
         let cases: [(&[u8], MapError); 7] = [
-            (&[1, 0], MapError::Short),
-            (&[1, 0, 0, 0], MapError::Short),
-            (b"\x01\0\0\0\x01\0\0\0\x01\0\0\0a\x001", MapError::Short),
+            (&[1, 0], MapError::Truncated),
+            (&[1, 0, 0, 0], MapError::Truncated),
+            (b"\x01\0\0\0\x01\0\0\0\x01\0\0\0a\x001", MapError::Truncated),
             (b"\x01\0\0\0\x01\0\0\0\x01\0\0\0a\x0011", MapError::NoZero),
-            (b"\x01\0\0\0\x01\0\0\0\x01\0\0\0a\x001\0\0", MapError::Behind),
+            (b"\x01\0\0\0\x01\0\0\0\x01\0\0\0a\x001\0\0", MapError::TrailingBytes),
             (b"\x01\0\0\0\0\0\0\0\x01\0\0\0\x001\0", MapError::NoName),
-            (&[0xff; 4], MapError::Short),
+            (&[0xff; 4], MapError::Truncated),
         ];
         for (bytes, error) in cases {
             assert_eq!(HeaderMap::parse(bytes), Err(error), "{bytes:?}");
@@ -346,7 +347,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(fields in fields()) {
+        fn serialised_maps_are_parsed(fields in fields()) {
             let map = HeaderMap::from_iter(fields);
             let bytes = map.serialise();
             prop_assert_eq!(bytes.len(), map.serialised_length());

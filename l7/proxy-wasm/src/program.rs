@@ -1,4 +1,4 @@
-//! A compiler for stream modules, and the code that it made.
+//! Compiler for stream modules, and the loaded code.
 
 use crate::check::Callbacks;
 use crate::host::{self, Host};
@@ -7,15 +7,15 @@ use engine::{CompileError, FIBER_LENGTH, STACK_LENGTH_MAX};
 use std::os::fd::OwnedFd;
 use wasmtime::{Config, InstancePre, Linker, Module, OptLevel, WasmBacktraceDetails};
 
-/// A compiler and the code it made; one in each process, beside that of packet modules.
+/// Compiler and code of stream modules; one per process, separate from the one for packet modules.
 #[derive(Clone)]
 pub struct Engine(wasmtime::Engine);
 
 impl Engine {
-    /// An engine for stream modules: SIMD is allowed, threads are not.
+    /// Creates an engine for stream modules: SIMD is allowed, threads are not.
     ///
     /// # Errors
-    /// When the machine is not supported.
+    /// The machine is not supported.
     pub fn new() -> Result<Self, CompileError> {
         let mut config = Config::new();
         config
@@ -38,7 +38,8 @@ impl Engine {
         &self.0
     }
 
-    /// Names the code that this engine takes: the same number, the same code.
+    /// Returns a number that identifies the compiled code's format: code is interchangeable between
+    /// engines with the same number.
     #[must_use]
     pub fn compatibility(&self) -> u64 {
         use std::hash::{DefaultHasher, Hash, Hasher};
@@ -47,8 +48,9 @@ impl Engine {
         hasher.finish()
     }
 
-    /// Compiles a module that [`check`](crate::check()) has taken. Takes time and memory in
-    /// proportion to its size, and more for hostile ones: run it in a worker process with limits.
+    /// Compiles a module that [`check`](crate::check()) has accepted. Takes time and memory in
+    /// proportion to its size, and more for hostile ones: the caller runs it in a worker process
+    /// with limits.
     ///
     /// # Errors
     /// [`CompileError::Refused`] with Cranelift's reason.
@@ -56,12 +58,12 @@ impl Engine {
         self.0.precompile_module(wasm).map_err(|error| CompileError::Refused(format!("{error:#}")))
     }
 
-    /// Loads code that the parent process hands over in sealed memory: how a cell gets it from its
+    /// Loads code that the parent process hands over in sealed memory: a cell gets it from its
     /// daemon, whose worker made it with [`Engine::compile`].
     ///
     /// # Errors
-    /// [`CompileError::Foreign`] when the memory is not sealed, or the code is of another engine,
-    /// version or machine, or imports what this host has not.
+    /// [`CompileError::Foreign`] if the memory is not sealed, or the code is of another engine,
+    /// version or machine, or imports a function that this host does not have.
     pub fn load_from_parent(&self, code: &OwnedFd) -> Result<Program, CompileError> {
         self.link(&engine::module_from_parent(&self.0, code, CODE_LENGTH_MAX)?)
     }
@@ -69,7 +71,7 @@ impl Engine {
     /// Compiles and loads in this process: for tools and tests, where the module is the user's own.
     ///
     /// # Errors
-    /// As [`Engine::compile`] and [`Engine::load_from_parent`].
+    /// The same as of [`Engine::compile`] and [`Engine::load_from_parent`].
     pub fn program(&self, wasm: &[u8]) -> Result<Program, CompileError> {
         let module = Module::from_binary(&self.0, wasm)
             .map_err(|error| CompileError::Refused(format!("{error:#}")))?;
@@ -84,14 +86,14 @@ impl Engine {
             .map_err(|error| CompileError::Foreign(format!("{error:#}")))
     }
 
-    /// Ends the calls whose deadline passes; safe in a signal handler, for it is one atomic
+    /// Interrupts the calls whose deadline passes. Safe in a signal handler, as it is one atomic
     /// addition.
     pub fn raise_epoch(&self) {
         self.0.increment_epoch();
     }
 }
 
-/// A loaded module whose imports are linked: VMs start from it.
+/// Loaded module with linked imports, from which VMs are started.
 #[derive(Clone)]
 pub struct Program {
     pub(crate) ready: InstancePre<Host>,
@@ -99,13 +101,14 @@ pub struct Program {
 }
 
 impl Program {
-    /// The callbacks that it exports: the others need not be called.
+    /// Returns the callbacks that it exports: others need not be called.
     #[must_use]
     pub fn callbacks(&self) -> Callbacks {
         Callbacks::among(self.ready.module().exports().map(|export| export.name()))
     }
 
-    /// Whether it imports a host function: what nobody can ask for need not be there.
+    /// Returns true if it imports a host function: the data of functions that are not imported need
+    /// not be prepared.
     #[must_use]
     pub fn imports(&self, name: &str) -> bool {
         self.ready.module().imports().any(|import| import.name() == name)

@@ -1,16 +1,17 @@
-//! When a VM may be started again that has crashed by itself: later each time.
+//! Restart policy of a crashed VM: exponential back-off.
 //!
-//! Only what no stream has caused counts. A client that makes a module trap would else have it
-//! kept away from everybody.
+//! Only crashes outside streams count. Otherwise a client that makes a module trap could keep it
+//! away from all other clients.
 
-/// The first wait: long enough that a module which crashes at once costs little.
+/// First wait, long enough that a module which crashes at once costs little.
 const WAIT_MS_FIRST: u64 = 100;
-/// The longest wait: an operator sees a module that has been mended within a minute.
+/// Longest wait: a module that has been fixed is back within a minute.
 const WAIT_MS_MAX: u64 = 60_000;
-/// A service that has gone without such a crash for so long has recovered: its next one is a first one.
+/// Time without a crash after which a service has recovered: its next crash counts as the first
+/// one.
 const RECOVERED_MS: u64 = 60_000;
 
-/// Crashes of one service's VM that no stream has caused. The time comes in with each.
+/// Restart state of one service's VM. The time is an argument of each call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Restart {
     started_ms: u64,
@@ -19,12 +20,12 @@ pub struct Restart {
 }
 
 impl Restart {
-    /// A VM was started behind a crash and its wait.
+    /// Records a start after a crash and its wait.
     pub const fn started(&mut self, now_ms: u64) {
         self.started_ms = now_ms;
     }
 
-    /// It crashed, or did not start; says when it may be started again.
+    /// Records a crash or a failed start; returns the earliest time of the next start.
     #[must_use]
     pub fn crashed(&mut self, now_ms: u64) -> u64 {
         self.crashes += 1;
@@ -37,7 +38,7 @@ impl Restart {
         now_ms.saturating_add(self.wait_ms)
     }
 
-    /// How often it has crashed.
+    /// Returns the number of crashes.
     #[must_use]
     pub const fn crashes(&self) -> u64 {
         self.crashes

@@ -1,4 +1,4 @@
-//! What the VMs of a service share: data, queues, metrics. All of it is bounded and accounted.
+//! Shared state of a service's VMs: data, queues, metrics, all bounded and charged to an account.
 
 use crate::abi::{MetricType, Status};
 use crate::limits::{
@@ -9,22 +9,22 @@ use engine::{Part, Room};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// Why something is not shared. The module's fault, or its session has no memory.
+/// An operation on shared state is refused: a fault of the module, or its session has no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Nothing has this name or number.
-    #[error("there is none of this name or number")]
+    /// The name or number is unknown.
+    #[error("the name or number is unknown")]
     NotFound,
-    /// Somebody else has changed it.
+    /// Another writer has changed the value.
     #[error("the value is another one than was compared with")]
     Changed,
     /// The queue is empty.
     #[error("nothing waits in the queue")]
     Empty,
-    /// A metric cannot do this, or is of another kind.
+    /// The metric does not support the operation, or has another kind.
     #[error("a metric of this kind cannot do this")]
     WrongKind,
-    /// One of this service's limits is reached.
+    /// A limit of the service is reached.
     #[error("a limit of shared data, queues or metrics is reached")]
     Limit,
     /// The session has no memory left.
@@ -44,29 +44,30 @@ impl From<Refusal> for Status {
     }
 }
 
-/// A metric, as the host reads it.
+/// Metric, as the host reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name, as the module gave it.
+    /// Name, as the module gave it.
     pub name: String,
-    /// What it says.
+    /// Value.
     pub value: MetricValue,
 }
 
-/// What a metric says.
+/// Value of a metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetricValue {
-    /// So many.
+    /// Count so far.
     Counter(u64),
-    /// So many now.
+    /// Current value.
     Gauge(u64),
-    /// Values by size.
+    /// Distribution of values.
     Histogram {
-        /// How many.
+        /// Number of values.
         count: u64,
-        /// Their sum, as far as it fits.
+        /// Sum of the values, saturating.
         sum: u64,
-        /// How many of `n` bits each: bucket 0 counts zeros, bucket 10 those from 512 to 1,023.
+        /// Number of values with `n` bits: bucket 0 counts zeros, bucket 10 values from 512 to
+        /// 1,023.
         buckets: Box<[u64; BUCKETS]>,
     },
 }
@@ -94,12 +95,12 @@ impl MetricValue {
 struct Queue {
     vm_id: String,
     name: Vec<u8>,
-    /// The VM that registered it last: it is told of new items.
+    /// VM that registered the queue last: it is notified of new items.
     owner: u64,
     items: VecDeque<Vec<u8>>,
 }
 
-/// How much a service shares.
+/// Usage of a service's shared state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedUse {
     /// Entries of shared data.
@@ -112,15 +113,15 @@ pub struct SharedUse {
     pub bytes: usize,
 }
 
-/// Data, queues and metrics of one service. Data and queues belong to a VM id: VMs of the same id
+/// Data, queues and metrics of one service. Data and queues belong to a VM id: VMs with the same id
 /// share them.
 #[derive(Default)]
 pub struct Shared {
     data: BTreeMap<(String, Vec<u8>), (Vec<u8>, u32)>,
     last_cas: u32,
-    /// By number, from 1.
+    /// Queues by number, from 1.
     queues: Vec<Queue>,
-    /// By number, from 1.
+    /// Metrics by number, from 1.
     metrics: Vec<Metric>,
     bytes: usize,
     room: Option<Rc<dyn Room>>,
@@ -133,7 +134,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// Nothing yet; `room` keeps account of the bytes.
+    /// Creates an empty state; `room` is the account for its bytes.
     #[must_use]
     pub fn new(room: Option<Rc<dyn Room>>) -> Self {
         let mut shared = Self::default();
@@ -141,7 +142,7 @@ impl Shared {
         shared
     }
 
-    /// How much is shared.
+    /// Returns the usage.
     #[must_use]
     pub fn used(&self) -> SharedUse {
         SharedUse {
@@ -152,17 +153,18 @@ impl Shared {
         }
     }
 
-    /// A value and its compare-and-swap number.
+    /// Returns a value and its compare-and-swap number.
     #[must_use]
     pub fn get(&self, vm_id: &str, key: &[u8]) -> Option<(&[u8], u32)> {
         let (value, cas) = self.data.get(&(vm_id.to_owned(), key.to_vec()))?;
         Some((value, *cas))
     }
 
-    /// Sets a value; a `cas` other than 0 must be the number that it has.
+    /// Sets a value; a `cas` other than 0 must be the value's current number.
     ///
     /// # Errors
-    /// [`Refusal::Changed`] when it has another one or there is no value; limits.
+    /// [`Refusal::Changed`] if the number differs or there is no value; [`Refusal::Limit`] or
+    /// [`Refusal::NoMemory`].
     pub fn set(&mut self, vm_id: &str, key: &[u8], value: &[u8], cas: u32) -> Result<(), Refusal> {
         let id = (vm_id.to_owned(), key.to_vec());
         let known = self.data.get(&id);
@@ -177,16 +179,17 @@ impl Shared {
             return Err(Refusal::Limit);
         }
         self.resize(old.unwrap_or(0), key.len() + value.len())?;
-        // Zero compares with nothing, so no value has it.
+        // Zero means no comparison, so no value has it.
         self.last_cas = self.last_cas.checked_add(1).unwrap_or(1);
         self.data.insert(id, (value.to_vec(), self.last_cas));
         Ok(())
     }
 
-    /// Opens a queue, and makes it if there is none; from now on `owner` is told of new items.
+    /// Opens a queue, and creates it if there is none; from now on `owner` is notified of new
+    /// items.
     ///
     /// # Errors
-    /// Limits.
+    /// A limit is reached, or the session has no memory left.
     pub fn register(&mut self, vm_id: &str, name: &[u8], owner: u64) -> Result<u32, Refusal> {
         if let Some(number) = self.resolve(vm_id, name) {
             self.queue(number)?.owner = owner;
@@ -200,7 +203,7 @@ impl Shared {
         Ok(self.queues.len() as u32)
     }
 
-    /// The number of a queue.
+    /// Returns the number of a queue.
     #[must_use]
     pub fn resolve(&self, vm_id: &str, name: &[u8]) -> Option<u32> {
         let found = self.queues.iter().position(|it| it.vm_id == vm_id && it.name == name)?;
@@ -212,10 +215,10 @@ impl Shared {
         self.queues.get_mut(index).ok_or(Refusal::NotFound)
     }
 
-    /// Adds an item; says which VM is to be told.
+    /// Adds an item; returns the VM to notify.
     ///
     /// # Errors
-    /// [`Refusal::NotFound`], or limits.
+    /// [`Refusal::NotFound`], or a limit is reached.
     pub fn enqueue(&mut self, number: u32, item: &[u8]) -> Result<u64, Refusal> {
         if self.queue(number)?.items.len() >= QUEUE_ITEMS_MAX || item.len() > SHARED_VALUE_MAX {
             return Err(Refusal::Limit);
@@ -226,7 +229,7 @@ impl Shared {
         Ok(queue.owner)
     }
 
-    /// The oldest item.
+    /// Returns the oldest item.
     ///
     /// # Errors
     /// [`Refusal::NotFound`] and [`Refusal::Empty`].
@@ -236,7 +239,7 @@ impl Shared {
         queue.items.front().map(Vec::as_slice).ok_or(Refusal::Empty)
     }
 
-    /// Takes the oldest item.
+    /// Removes the oldest item.
     ///
     /// # Errors
     /// [`Refusal::NotFound`] and [`Refusal::Empty`].
@@ -249,7 +252,7 @@ impl Shared {
     /// Defines a metric, or finds the one of this name.
     ///
     /// # Errors
-    /// [`Refusal::WrongKind`] when that is of another kind; limits.
+    /// [`Refusal::WrongKind`] if that has another kind, or a limit is reached.
     pub fn define(&mut self, kind: MetricType, name: &[u8]) -> Result<u32, Refusal> {
         if name.len() > SHARED_NAME_MAX {
             return Err(Refusal::Limit);
@@ -271,7 +274,7 @@ impl Shared {
         Ok(&mut self.metrics.get_mut(index).ok_or(Refusal::NotFound)?.value)
     }
 
-    /// Sets a counter or a gauge; a histogram counts the value.
+    /// Sets a counter or a gauge, or adds a value to a histogram.
     ///
     /// # Errors
     /// [`Refusal::NotFound`].
@@ -288,10 +291,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Changes a counter or a gauge, as far as numbers go.
+    /// Changes a counter or a gauge, saturating.
     ///
     /// # Errors
-    /// [`Refusal::NotFound`]; [`Refusal::WrongKind`] when a counter would fall, and of a histogram.
+    /// [`Refusal::NotFound`]; [`Refusal::WrongKind`] for a histogram, or a counter that would
+    /// decrease.
     pub fn increment(&mut self, number: u32, delta: i64) -> Result<(), Refusal> {
         match self.metric(number)? {
             MetricValue::Counter(now) if delta >= 0 => *now = now.saturating_add_signed(delta),
@@ -303,10 +307,10 @@ impl Shared {
         Ok(())
     }
 
-    /// What a counter or a gauge says.
+    /// Returns the value of a counter or a gauge.
     ///
     /// # Errors
-    /// [`Refusal::NotFound`]; [`Refusal::WrongKind`] of a histogram.
+    /// [`Refusal::NotFound`]; [`Refusal::WrongKind`] for a histogram.
     pub fn value(&mut self, number: u32) -> Result<u64, Refusal> {
         match self.metric(number)? {
             MetricValue::Counter(now) | MetricValue::Gauge(now) => Ok(*now),
@@ -314,13 +318,13 @@ impl Shared {
         }
     }
 
-    /// All metrics, in the order of their definition.
+    /// Returns all metrics, in the order of their definition.
     #[must_use]
     pub fn metrics(&self) -> &[Metric] {
         &self.metrics
     }
 
-    /// Something of `old` bytes has `new` bytes now.
+    /// Charges the growth of an item from `old` to `new` bytes, or releases its shrinkage.
     fn resize(&mut self, old: usize, new: usize) -> Result<(), Refusal> {
         if self.bytes - old + new > SHARED_BYTES_MAX {
             return Err(Refusal::Limit);

@@ -1,4 +1,4 @@
-//! What a VM is started with.
+//! Specification of a VM: everything that it is started with.
 
 use crate::abi::{LogLevel, Status};
 use crate::shared::Shared;
@@ -8,59 +8,59 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
 
-/// The time of a call: it stands still while the call runs.
+/// Time of a call, constant while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Nanoseconds since 1970, as coarse as the caller likes.
+    /// Nanoseconds since 1970, in any resolution.
     pub real_ns: u64,
-    /// Nanoseconds of a clock that is never set.
+    /// Nanoseconds of a monotonic clock.
     pub monotonic_ns: u64,
 }
 
-/// Who gives random bytes.
+/// Source of random bytes.
 pub trait Random {
     /// Fills `bytes`.
     fn fill(&self, bytes: &mut [u8]);
 }
 
-/// A function beyond the ABI: bytes in, bytes out, or why not. The number is that of the context
-/// that host functions work on, 1 for the root's.
+/// Function beyond the ABI: takes bytes, returns bytes or an error. The number is that of the
+/// effective context, 1 for the root context.
 pub type ForeignFunction = Rc<dyn Fn(u32, &[u8]) -> Result<Vec<u8>, Status>>;
 
-/// What a VM is started with.
+/// Specification of a VM.
 #[derive(Clone)]
 pub struct VmSpec {
-    /// The VM's number among those of its service: queues tell it of new items by this.
+    /// Number of the VM within its service: used to notify it of queue items.
     pub number: u64,
     /// The property `plugin_name`.
     pub plugin_name: String,
-    /// The property `plugin_root_id`: which of a module's plugins this is.
+    /// Property `plugin_root_id`: identifies a root context among those of a module.
     pub root_id: String,
-    /// The property `plugin_vm_id`: VMs of the same id share data and queues.
+    /// Property `plugin_vm_id`: VMs with the same id share data and queues.
     pub vm_id: String,
-    /// The configuration for `proxy_on_vm_start`.
+    /// Configuration for `proxy_on_vm_start`.
     pub vm_configuration: Rc<[u8]>,
-    /// The configuration for `proxy_on_configure`.
+    /// Configuration for `proxy_on_configure`.
     pub plugin_configuration: Rc<[u8]>,
-    /// Environment variables, for this module: never those of the process.
+    /// Environment variables for this module, never those of the process.
     pub environment: BTreeMap<String, String>,
-    /// The upstreams that it may call, by name.
+    /// Names of the upstreams that it may call.
     pub upstreams: BTreeSet<String>,
-    /// Lines below this level are not kept.
+    /// Log level; lines below it are dropped.
     pub log_level: LogLevel,
-    /// Bytes that its memory may have.
+    /// Limit of its memory in bytes.
     pub memory_bytes_max: usize,
-    /// Slices that one call may see begin before it traps, where nobody sets a pace.
+    /// Slices that one call may start before it traps, if there is no pace.
     pub call_slices: u64,
-    /// Who says how long calls run.
+    /// Pace, which determines how long calls run.
     pub pace: Option<Rc<dyn Pace>>,
-    /// Who keeps account of what it has.
+    /// Account for its memory.
     pub room: Option<Rc<dyn Room>>,
-    /// Where random bytes come from.
+    /// Source of random bytes.
     pub random: Rc<dyn Random>,
-    /// Functions beyond the ABI that are granted to it, by name.
+    /// Foreign functions that are granted to it, by name.
     pub foreign: Rc<BTreeMap<String, ForeignFunction>>,
-    /// What it shares with other VMs of its service.
+    /// Shared state of the service's VMs.
     pub shared: Rc<RefCell<Shared>>,
 }
 

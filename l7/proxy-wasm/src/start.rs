@@ -1,4 +1,4 @@
-//! Start of a VM: instantiated, and called until it is configured.
+//! Start of a VM: instantiation, and the callbacks until it is configured.
 
 use crate::abi::LogLevel;
 use crate::effect::Effect;
@@ -16,30 +16,30 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use wasmtime::Store;
 
-/// A start that failed, and what it left: the module may have said why in its log.
+/// A start failed; its effects may include the module's own reason in the log.
 #[derive(Debug)]
 pub struct StartFailure {
     /// Reason of the failure.
     pub error: StartError,
-    /// Effects that the start left.
+    /// Effects of the start.
     pub effects: Vec<Effect>,
 }
 
 impl StartFailure {
-    /// Returns why, with the last error that the module has logged, if it has: its own words.
+    /// Returns the reason, with the last error that the module has logged, if any.
     #[must_use]
     pub fn reason(&self) -> String {
-        let said = self.effects.iter().rev().find_map(|effect| match effect {
+        let logged = self.effects.iter().rev().find_map(|effect| match effect {
             Effect::Log { level, text } if *level >= LogLevel::Error => Some(text.as_str()),
             _ => None,
         });
-        said.map_or_else(|| self.error.to_string(), |said| format!("{}: {said}", self.error))
+        logged.map_or_else(|| self.error.to_string(), |logged| format!("{}: {logged}", self.error))
     }
 }
 
 /// Progress of a start.
 pub enum Started {
-    /// Ended start: a VM, and what its start wants done.
+    /// Ended start: a VM, and the effects of its start.
     Ended(Result<(Box<Vm>, Vec<Effect>), StartFailure>),
     /// Suspended start, until it is resumed.
     Suspended(Starting),
@@ -47,14 +47,14 @@ pub enum Started {
 
 type Start = Pin<Box<dyn Future<Output = Result<(Box<Vm>, Vec<Effect>), StartFailure>>>>;
 
-/// A VM whose start has not ended yet. Dropped, it ends there.
+/// Start that has not ended yet. Dropping it abandons the start.
 pub struct Starting {
     running: Start,
     stop: Rc<Cell<bool>>,
 }
 
 impl Starting {
-    /// Begins to start a VM: the module's own start, the root context, `proxy_on_vm_start`,
+    /// Prepares the start of a VM: the module's own start, the root context, `proxy_on_vm_start`,
     /// `proxy_on_configure`. It runs when it is resumed.
     #[must_use]
     pub fn new(program: &Program, spec: VmSpec, now: Now) -> Self {
@@ -64,27 +64,27 @@ impl Starting {
         Self { running, stop }
     }
 
-    /// Resumes the start, as far as its pace lets it.
+    /// Resumes the start, as far as its pace allows.
     #[must_use]
     pub fn resume(mut self) -> Started {
-        // Nobody is to be woken: whoever suspended it resumes it.
+        // No waker is needed: the caller that suspended it resumes it.
         match self.running.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(ended) => Started::Ended(ended),
             Poll::Pending => Started::Suspended(self),
         }
     }
 
-    /// Ends the callback that stands still with [`engine::TrapKind::TimeLimit`].
+    /// Ends the suspended callback with [`engine::TrapKind::TimeLimit`].
     #[must_use]
     pub fn stop(self) -> Started {
         self.stop.set(true);
         self.resume()
     }
 
-    /// Runs to the end of the start, however long that takes.
+    /// Runs the start to its end, however long that takes.
     ///
     /// # Errors
-    /// Why it did not start, and what it left.
+    /// The start failed.
     pub fn finish(mut self) -> Result<(Box<Vm>, Vec<Effect>), StartFailure> {
         loop {
             match self.resume() {
@@ -95,7 +95,7 @@ impl Starting {
     }
 }
 
-/// Instantiates a module and runs its own start, as the store's pace lets it.
+/// Instantiates a module and runs its start, as the store's pace allows.
 async fn start(
     program: &Program,
     spec: VmSpec,

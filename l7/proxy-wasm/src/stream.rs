@@ -1,49 +1,49 @@
-//! A stream's data between calls: what has come of it and not gone on yet.
+//! Data of a stream between calls: received, and not yet gone on.
 //!
 //! ```text
-//!             client                                        server
-//!               │  downstream: request head, body ─────────▶  │
-//!               │  ◀───────── upstream: response head, body   │
+//!              client                                        server
+//!                │  downstream: request head, body ─────────▶  │
+//!                │  ◀───────── upstream: response head, body   │
 //! ```
 //!
-//! The caller puts in what arrives, makes the call for it, and after [`Action::Continue`] takes
-//! out what goes on; after [`Action::Pause`] it leaves it there. Bodies are parts: only what a
-//! module pauses gathers here.
+//! The caller adds received data, makes the call for it, and after [`Action::Continue`] removes the
+//! data that goes on; after [`Action::Pause`] it leaves the data in place. Bodies are passed in
+//! parts: only paused parts accumulate.
 
 use crate::abi::{Action, StreamType};
 use crate::map::HeaderMap;
 use std::collections::BTreeMap;
 
-/// What a stream is.
+/// Protocol of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// A TCP connection, and its other half to the server.
+    /// TCP connection of a client with the connection to the server.
     Tcp,
-    /// A request and its response.
+    /// HTTP request and its response.
     Http,
 }
 
-/// What goes in one direction.
+/// Data in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Side {
-    /// HTTP: the head. Pseudo-headers (`:method`, `:path`, `:authority`, `:status`) come first.
+    /// HTTP: head. Pseudo-headers (`:method`, `:path`, `:authority`, `:status`) come first.
     pub headers: HeaderMap,
-    /// A part of the body, or of a TCP stream's data.
+    /// Part of the body, or of a TCP stream's data.
     pub body: Vec<u8>,
-    /// HTTP: the trailers.
+    /// HTTP: trailers.
     pub trailers: HeaderMap,
-    /// What of it a module has paused, so that it may still look at it.
+    /// Parts that a module has paused, so that it may still access them.
     pub(crate) held: Held,
-    /// The head as it came, once a module has changed it.
+    /// Original head, once a module has changed it.
     pub(crate) before: Option<Box<HeaderMap>>,
-    /// A module has changed bytes of the body.
+    /// True if a module has changed bytes of the body.
     pub(crate) is_body_edited: bool,
 }
 
-/// What of a side is paused.
+/// Paused parts of a side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// A new connection, of which nothing has come yet.
+    /// New connection, before any data.
     pub(crate) connection: bool,
     pub(crate) headers: bool,
     pub(crate) body: bool,
@@ -51,25 +51,25 @@ pub(crate) struct Held {
 }
 
 impl Side {
-    /// Whether a module has paused it and has not let it go on since.
+    /// Returns true if a module has paused this side and not resumed it.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.held != Held::default()
     }
 
-    /// Whether a module has changed bytes of the body, so that what comes of it depends on what that
-    /// module knew.
+    /// Returns true if a module has changed bytes of the body, so that the rest depends on the
+    /// module's state.
     #[must_use]
     pub const fn is_body_edited(&self) -> bool {
         self.is_body_edited
     }
 
-    /// Sets the head: nothing of it has been shown.
+    /// Sets the head, which has not been passed to a module yet.
     pub fn set_headers(&mut self, headers: HeaderMap) {
         (self.headers, self.before) = (headers, None);
     }
 
-    /// Keeps the head as it came, in front of a module's first change.
+    /// Saves the original head before a module's first change.
     pub(crate) fn keep_headers(&mut self) {
         if self.before.is_none() {
             self.before = Some(Box::new(self.headers.clone()));
@@ -84,31 +84,31 @@ impl Side {
     }
 }
 
-/// A stream: a context's data.
+/// Stream: the data of a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
-    /// What it is.
+    /// Protocol.
     pub protocol: Protocol,
-    /// From the client: the request.
+    /// Data from the client: the request.
     pub downstream: Side,
-    /// From the server: the response.
+    /// Data from the server: the response.
     pub upstream: Side,
-    /// What the module may ask about it, by path: parts are joined by a zero byte.
+    /// Properties for the module, by path: parts are joined by a zero byte.
     pub properties: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// What modules have set.
-    pub(crate) own_properties: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Bytes by which its module has lengthened it, since it last went on.
-    pub(crate) added: u64,
-    /// Bytes of properties that its module has set.
-    pub(crate) kept: u64,
-    /// The module has answered in the server's place.
+    /// Properties that modules have set.
+    pub(crate) module_properties: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Bytes by which the module has lengthened the stream, since it last went on.
+    pub(crate) added_bytes: u64,
+    /// Bytes of properties that the module has set.
+    pub(crate) property_bytes: u64,
+    /// True if the module has responded in place of the server.
     pub(crate) has_responded: bool,
-    /// It was asked whether it is done, and is not.
+    /// True if the module has postponed the end of its context.
     pub(crate) is_pending: bool,
 }
 
 impl Stream {
-    /// A stream of which nothing has come yet.
+    /// Creates a stream without data.
     #[must_use]
     pub fn new(protocol: Protocol) -> Self {
         Self {
@@ -116,58 +116,58 @@ impl Stream {
             downstream: Side::default(),
             upstream: Side::default(),
             properties: BTreeMap::new(),
-            own_properties: BTreeMap::new(),
-            added: 0,
-            kept: 0,
+            module_properties: BTreeMap::new(),
+            added_bytes: 0,
+            property_bytes: 0,
             has_responded: false,
             is_pending: false,
         }
     }
 
-    /// Sets a property that is text or bytes: `&["source", "address"]`.
+    /// Sets a property with text or bytes: `&["source", "address"]`.
     pub fn describe(&mut self, path: &[&str], value: impl AsRef<[u8]>) {
-        self.properties.insert(joined(path), value.as_ref().to_vec());
+        self.properties.insert(path_of(path), value.as_ref().to_vec());
     }
 
-    /// Sets a property that is a number: eight bytes, as SDKs read it.
+    /// Sets a property with a number: eight bytes, as SDKs read it.
     pub fn describe_number(&mut self, path: &[&str], value: i64) {
         self.describe(path, value.to_le_bytes());
     }
 
-    /// Sets a property that is true or false: one byte.
+    /// Sets a property with a boolean: one byte.
     pub fn describe_flag(&mut self, path: &[&str], value: bool) {
         self.describe(path, [u8::from(value)]);
     }
 
-    /// What modules have set, by path.
+    /// Returns the properties that modules have set, by path.
     #[must_use]
-    pub const fn own_properties(&self) -> &BTreeMap<Vec<u8>, Vec<u8>> {
-        &self.own_properties
+    pub const fn module_properties(&self) -> &BTreeMap<Vec<u8>, Vec<u8>> {
+        &self.module_properties
     }
 
-    /// Whether the module has answered in the server's place.
+    /// Returns true if the module has responded in place of the server.
     #[must_use]
     pub const fn has_responded(&self) -> bool {
         self.has_responded
     }
 
-    /// Puts both heads back as they came, and forgets trailers and answers of the module, so that
-    /// another VM can be shown what is under way. What was let go on is not here any more.
+    /// Restores both original heads, and drops trailers and responses of the module, so that
+    /// another VM can process the pending data. Data that has gone on is not here any more.
     pub fn rewind(&mut self) {
         self.downstream.rewind();
         self.upstream.rewind();
         self.has_responded = false;
     }
 
-    /// What another VM knew of it is gone with that.
-    pub(crate) fn forget_module(&mut self) {
-        (self.added, self.kept, self.is_pending) = (0, 0, false);
-        self.own_properties.clear();
+    /// Drops the state that belongs to the previous VM.
+    pub(crate) fn drop_module_state(&mut self) {
+        (self.added_bytes, self.property_bytes, self.is_pending) = (0, 0, false);
+        self.module_properties.clear();
         self.downstream.held = Held::default();
         self.upstream.held = Held::default();
     }
 
-    /// The side that a stream type names, if this stream has it.
+    /// Returns the side that a stream type names, if this stream has it.
     pub(crate) const fn side_mut(&mut self, stream: StreamType) -> Option<&mut Side> {
         match (self.protocol, stream) {
             (Protocol::Http, StreamType::HttpRequest) | (Protocol::Tcp, StreamType::Downstream) => {
@@ -180,9 +180,9 @@ impl Stream {
         }
     }
 
-    /// Notes what a callback said about what it was shown.
-    pub(crate) fn settle(&mut self, stage: Stage, action: Action) {
-        let Some((stream, part)) = stage.shown() else { return };
+    /// Records a callback's decision about the data it was given.
+    pub(crate) fn record_decision(&mut self, stage: Stage, action: Action) {
+        let Some((stream, part)) = stage.visible() else { return };
         let Some(side) = self.side_mut(stream) else { return };
         match action {
             Action::Continue => side.held = Held::default(),
@@ -191,15 +191,15 @@ impl Stream {
     }
 }
 
-/// A property's path as modules write it.
-pub(crate) fn joined(path: &[&str]) -> Vec<u8> {
+/// Returns a property's path in the form that modules use.
+pub(crate) fn path_of(path: &[&str]) -> Vec<u8> {
     path.join("\0").into_bytes()
 }
 
-/// One part of what is held.
+/// Accessor of one part of the paused data.
 type Part = fn(&mut Held) -> &mut bool;
 
-/// Which callback runs, as far as that decides what it may look at.
+/// Kind of the current callback, as far as it determines access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     VmStart,
@@ -220,13 +220,13 @@ pub(crate) enum Stage {
     HttpCallResponse,
     ForeignFunction,
     Log,
-    /// Any other.
+    /// Any other callback.
     Other,
 }
 
 impl Stage {
-    /// What a callback is shown, and so decides about.
-    fn shown(self) -> Option<(StreamType, Part)> {
+    /// Returns the part that a callback is given, and so decides about.
+    fn visible(self) -> Option<(StreamType, Part)> {
         let connection: Part = |held| &mut held.connection;
         let headers: Part = |held| &mut held.headers;
         let body: Part = |held| &mut held.body;

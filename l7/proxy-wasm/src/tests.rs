@@ -1,4 +1,4 @@
-//! The host on modules: small ones as text, and filters made with a public SDK.
+//! Tests of the host: with small modules as text, and filters made with public SDKs.
 
 mod bounds;
 mod callbacks;
@@ -24,12 +24,12 @@ use std::sync::OnceLock;
 
 const NOW: Now = Now { real_ns: 1_700_000_000_000_000_000, monotonic_ns: 5_000_000 };
 
-/// Where scripts put the answers of their calls, one word each.
+/// Address at which scripts store the results of their calls, one word each.
 const ANSWERS: u32 = 0x1000;
-/// Where the places begin that scripts' allocators give.
+/// Address at which scripts' allocators start.
 const HEAP: u32 = 0x4000;
 
-/// What functions answer.
+/// Status numbers.
 const OK: u32 = Status::Ok.number();
 const NOT_FOUND: u32 = Status::NotFound.number();
 const BAD_ARGUMENT: u32 = Status::BadArgument.number();
@@ -66,7 +66,7 @@ fn spec() -> VmSpec {
         upstreams: BTreeSet::from(["authority".to_owned()]),
         log_level: LogLevel::Trace,
         memory_bytes_max: 16 << 20,
-        // Tests of pace raise the epoch for all of them.
+        // All tests of pace raise the shared epoch.
         call_slices: 1 << 40,
         pace: None,
         room: None,
@@ -99,12 +99,12 @@ fn fields(headers: &[(&str, &str)]) -> HeaderMap {
     headers.iter().collect_fields()
 }
 
-/// A VM under test.
+/// VM under test.
 struct Tried {
     vm: Option<Box<Vm>>,
-    /// All lines so far.
+    /// Log lines so far.
     log: Vec<String>,
-    /// All other effects so far.
+    /// Other effects so far.
     effects: Vec<Effect>,
 }
 
@@ -169,7 +169,7 @@ impl Tried {
         u32::from_le_bytes(self.memory(address, 4).try_into().unwrap())
     }
 
-    /// The bytes whose address and length lie at these places.
+    /// Returns the bytes whose address and length are at these addresses.
     fn answer_at(&self, data_at: u32, size_at: u32) -> Vec<u8> {
         self.memory(self.word(data_at), self.word(size_at) as usize)
     }
@@ -179,10 +179,10 @@ impl Tried {
     }
 }
 
-/// A host function and what it is called with.
+/// Host function with its arguments.
 type Step<'a> = (&'a str, &'a [i64]);
 
-/// A module that makes calls in its callbacks, and keeps the answers.
+/// Builder of a module that makes calls in its callbacks, and stores the results.
 #[derive(Default)]
 struct Script {
     imports: BTreeSet<String>,
@@ -197,14 +197,14 @@ impl Script {
         Self::default()
     }
 
-    /// Bytes in memory from the start.
+    /// Adds bytes to the initial memory.
     fn data(mut self, address: u32, bytes: &[u8]) -> Self {
         let escaped: String = bytes.iter().map(|byte| format!("\\{byte:02x}")).collect();
         let _ = write!(self.data, "(data (i32.const {address}) \"{escaped}\")");
         self
     }
 
-    /// A callback that makes these calls and returns `result`.
+    /// Adds a callback that makes these calls and returns `result`.
     fn on(mut self, callback: &str, steps: &[Step<'_>], result: u32) -> Self {
         let mut body = String::new();
         for (name, arguments) in steps {
@@ -217,7 +217,7 @@ impl Script {
         self.exporting(callback, &body)
     }
 
-    /// A callback with this body, which leaves the result; what is too much is dropped.
+    /// Adds a callback with this body, which leaves the result; surplus values are dropped.
     fn exporting(mut self, callback: &str, body: &str) -> Self {
         self.has_allocator |= callback == "proxy_on_memory_allocate";
         let signature = CALLBACKS.iter().find(|it| it.name == callback).unwrap().signature;
@@ -233,7 +233,7 @@ impl Script {
         self
     }
 
-    /// A call of a host function as text; its import is added.
+    /// Returns a call of a host function as text, and adds its import.
     fn invocation(&mut self, name: &str, arguments: &[i64]) -> String {
         let module = if abi::host_function(ENV, name).is_some() { ENV } else { WASI };
         let signature = abi::host_function(module, name).unwrap();
@@ -253,7 +253,7 @@ impl Script {
         call + ")"
     }
 
-    /// The module, as text. Without an allocator of its own it has one that never frees.
+    /// Returns the module as text. Without an allocator of its own it gets one that never frees.
     fn text(&self) -> String {
         let allocator = if self.has_allocator {
             ""

@@ -1,5 +1,5 @@
-//! A VM: an instance of a module, its contexts and their streams; which callback gets what, and what
-//! its answer means.
+//! VM: an instance of a module with its contexts and streams. Maps calls to callbacks, and their
+//! results to actions.
 
 mod call;
 
@@ -19,22 +19,22 @@ use wasmtime::{Func, Instance, Store, TypedFunc};
 
 pub use call::{Answer, Call, Outcome, Ran, Suspended};
 
-/// Why a call has no answer.
+/// A call has no result.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The module fell. Its VM is not to be called again.
+    /// The module trapped. Its VM must not be called again.
     #[error("the module trapped: {0}")]
     Trapped(Trap),
-    /// It had fallen before.
+    /// The module had trapped in an earlier call.
     #[error("the VM has trapped before: it has to be replaced")]
-    Fallen,
-    /// There is no such context. The caller's fault.
+    AlreadyTrapped,
+    /// The context does not exist: a fault of the caller.
     #[error("there is no context {0}")]
     UnknownContext(u32),
-    /// No such call is under way. The caller's fault.
+    /// No such HTTP call is in progress: a fault of the caller.
     #[error("no HTTP call {0} is under way")]
     UnknownHttpCall(u32),
-    /// The VM has as many streams as it may have; this one is the caller's again.
+    /// The VM has reached its limit of streams; the stream is returned.
     #[error("the VM has as many contexts as it may have")]
     TooManyContexts(Box<Stream>),
 }
@@ -45,16 +45,16 @@ impl From<Trap> for CallError {
     }
 }
 
-/// Why a VM did not start. The author's fault, or the operator's.
+/// A VM did not start: a fault of the author or of the operator.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
-    /// Memory or tables beyond what was granted, or a host limit.
+    /// Memory or tables exceed the limits.
     #[error("the VM cannot be made: {0}")]
     Instantiate(String),
     /// A configuration is too long.
     #[error("a configuration has {bytes} bytes; it may have {CONFIGURATION_LENGTH_MAX}")]
     Configuration {
-        /// Its length.
+        /// Length in bytes.
         bytes: usize,
     },
     /// A callback of the start trapped.
@@ -65,17 +65,17 @@ pub enum StartError {
     Refused(&'static str),
 }
 
-/// A running module, its contexts and their streams. One call at a time.
+/// Running module with its contexts and their streams. One call at a time.
 pub struct Vm {
     pub(crate) store: Store<Host>,
     pub(crate) stop: Rc<Cell<bool>>,
     pub(crate) call_slices: u64,
-    pub(crate) is_fallen: bool,
-    /// Those that the module has.
+    pub(crate) has_trapped: bool,
+    /// Callbacks that the module exports.
     callbacks: Vec<(&'static str, Rc<Callback>)>,
 }
 
-/// A callback by its parameters and its result.
+/// Callback with its parameter and result types.
 pub(crate) enum Callback {
     Nullary(TypedFunc<(), ()>),
     Unary(TypedFunc<u32, ()>),
@@ -102,13 +102,13 @@ impl Callback {
         })
     }
 
-    /// Calls it; words that it does not take are left out, and those that are missing are 0.
+    /// Calls it; arguments that it does not take are omitted, missing ones are 0.
     pub(crate) async fn call(
         &self,
         store: &mut Store<Host>,
-        words: &[u32],
+        arguments: &[u32],
     ) -> wasmtime::Result<Option<u32>> {
-        let word = |index: usize| words.get(index).copied().unwrap_or(0);
+        let word = |index: usize| arguments.get(index).copied().unwrap_or(0);
         let (a, b, c, d, e) = (word(0), word(1), word(2), word(3), word(4));
         Ok(match self {
             Self::Nullary(it) => it.call_async(store, ()).await.map(|()| None)?,
@@ -123,13 +123,13 @@ impl Callback {
     }
 }
 
-/// Arguments of a callback about a context: its number, and at most two words more.
-struct Words {
+/// Arguments of a callback about a context: the number, and up to two words more.
+struct Arguments {
     all: [u32; 3],
     count: usize,
 }
 
-impl Words {
+impl Arguments {
     fn of<const COUNT: usize>(context: u32, others: [u32; COUNT]) -> Self {
         const { assert!(COUNT < 3) };
         let mut all = [context, 0, 0];
@@ -163,10 +163,10 @@ impl Vm {
             let found = found.and_then(|it| Callback::new(it, &store, function.signature));
             callbacks.extend(found.map(|callback| (function.name, Rc::new(callback))));
         }
-        Self { store, stop, call_slices, is_fallen: false, callbacks }
+        Self { store, stop, call_slices, has_trapped: false, callbacks }
     }
 
-    /// The start, in the specification's order.
+    /// Runs the start in the specification's order.
     pub(crate) async fn start(&mut self) -> Result<(), StartError> {
         if self.callback("_initialize").is_some() {
             self.step("_initialize", &[], Stage::Other).await?;
@@ -193,16 +193,16 @@ impl Vm {
     async fn step(
         &mut self,
         name: &'static str,
-        words: &[u32],
+        arguments: &[u32],
         stage: Stage,
     ) -> Result<Option<u32>, StartError> {
         let Some(function) = self.callback(name) else { return Ok(None) };
         self.enter(ROOT, stage);
         self.store.data_mut().calls += 1;
         self.store.set_epoch_deadline(self.call_slices);
-        match function.call(&mut self.store, words).await {
+        match function.call(&mut self.store, arguments).await {
             Ok(answer) => Ok(answer),
-            // How programs of WASI end that are made to run once and to stay.
+            // WASI command modules that initialise once and stay loaded exit like this.
             Err(error) if error.downcast_ref::<Exited>().is_some_and(|exited| exited.0 == 0) => {
                 Ok(None)
             }
@@ -211,75 +211,75 @@ impl Vm {
     }
 
     pub(crate) fn callback(&self, name: &'static str) -> Option<Rc<Callback>> {
-        // They are few, and most differ in their lengths, which are compared first.
+        // There are few, and most differ in their lengths, which are compared first.
         let found = self.callbacks.iter().find(|(known, _)| *known == name);
         found.map(|(_, callback)| Rc::clone(callback))
     }
 
-    /// What a call left; what it means for streams is noted.
+    /// Removes and returns the effects of a call, after applying them to its streams.
     pub(crate) fn take_effects(&mut self) -> (Vec<Effect>, u64) {
         let host = self.store.data_mut();
         host.end_lines();
-        host.settle_effects();
+        host.apply_effects();
         host.contexts.set_arguments(Vec::new());
         host.effects.take()
     }
 
-    /// A context's stream.
+    /// Returns a context's stream.
     #[must_use]
     pub fn stream(&self, context: u32) -> Option<&Stream> {
         self.store.data().contexts.get(context)
     }
 
-    /// A context's stream, to put in what has arrived and to take out what goes on.
+    /// Returns a context's stream, to add received data and to remove data that goes on.
     pub fn stream_mut(&mut self, context: u32) -> Option<&mut Stream> {
         self.store.data_mut().contexts.get_mut(context)
     }
 
-    /// The contexts of streams.
+    /// Returns the contexts of streams.
     pub fn contexts(&self) -> impl Iterator<Item = u32> {
         self.store.data().contexts.numbers()
     }
 
-    /// All streams, out of a VM that has fallen or is to go: what becomes of them is their
-    /// service's failure policy. One whose context could not be made is 0.
+    /// Returns all streams of a VM that has trapped or is to be dropped: the service's failure
+    /// policy decides about them. A stream whose context could not be created has number 0.
     #[must_use]
     pub fn into_streams(mut self) -> BTreeMap<u32, Box<Stream>> {
         self.store.data_mut().contexts.take_all()
     }
 
-    /// Whether a module has trapped here: it is not to be called again.
+    /// Returns true if the module has trapped: the VM must not be called again.
     #[must_use]
-    pub const fn is_fallen(&self) -> bool {
-        self.is_fallen
+    pub const fn has_trapped(&self) -> bool {
+        self.has_trapped
     }
 
-    /// Milliseconds between two [`Call::Tick`](crate::Call::Tick); 0: none.
+    /// Returns the period of [`Call::Tick`](crate::Call::Tick) in milliseconds; 0 means none.
     #[must_use]
     pub fn tick_period_ms(&self) -> u32 {
         self.store.data().tick_period_ms
     }
 
-    /// HTTP calls that are under way.
+    /// Returns the HTTP calls in progress.
     pub fn http_calls(&self) -> impl Iterator<Item = u32> {
         self.store.data().http_calls.iter().copied()
     }
 
-    /// Bytes of linear memory in use.
+    /// Returns the bytes of linear memory in use.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let memory = self.store.data().memory;
         memory.map_or(0, |memory| memory.data_size(&self.store) as u64)
     }
 
-    /// Makes a call, as far as the VM's pace lets it.
+    /// Makes a call, as far as the VM's pace allows.
     #[must_use]
     pub fn call(mut self: Box<Self>, call: Call, now: Now) -> Ran {
         let stop = Rc::clone(&self.stop);
         let running = Box::pin(async move {
             self.store.data_mut().now = now;
             let answer = self.answer(call).await;
-            self.is_fallen |= matches!(answer, Err(CallError::Trapped(_)));
+            self.has_trapped |= matches!(answer, Err(CallError::Trapped(_)));
             let (effects, log_lines_dropped) = self.take_effects();
             (self, Outcome { answer, effects, log_lines_dropped })
         });
@@ -287,8 +287,8 @@ impl Vm {
     }
 
     async fn answer(&mut self, call: Call) -> Result<Answer, CallError> {
-        if self.is_fallen {
-            return Err(CallError::Fallen);
+        if self.has_trapped {
+            return Err(CallError::AlreadyTrapped);
         }
         match call {
             Call::Create(stream) => self.create(stream).await,
@@ -314,7 +314,7 @@ impl Vm {
         }
     }
 
-    /// Callbacks that are shown a part of a stream, and say what becomes of it.
+    /// Makes the callbacks that get a part of a stream and decide about it.
     async fn show(&mut self, call: Call) -> Result<Answer, CallError> {
         let body = |stream: &Stream| stream.downstream.body.len() as u32;
         let answer = |stream: &Stream| stream.upstream.body.len() as u32;
@@ -325,43 +325,45 @@ impl Vm {
             }
             Call::DownstreamData { context, is_last } => {
                 let name = "proxy_on_downstream_data";
-                let words = |it: &Stream| [body(it), u32::from(is_last)];
-                self.action(context, Stage::DownstreamData, name, words).await
+                let arguments = |it: &Stream| [body(it), u32::from(is_last)];
+                self.action(context, Stage::DownstreamData, name, arguments).await
             }
             Call::UpstreamData { context, is_last } => {
                 let name = "proxy_on_upstream_data";
-                let words = |it: &Stream| [answer(it), u32::from(is_last)];
-                self.action(context, Stage::UpstreamData, name, words).await
+                let arguments = |it: &Stream| [answer(it), u32::from(is_last)];
+                self.action(context, Stage::UpstreamData, name, arguments).await
             }
             Call::RequestHeaders { context, is_last } => {
                 let name = "proxy_on_request_headers";
-                let words = |it: &Stream| [it.downstream.headers.len() as u32, u32::from(is_last)];
-                self.action(context, Stage::RequestHeaders, name, words).await
+                let arguments =
+                    |it: &Stream| [it.downstream.headers.len() as u32, u32::from(is_last)];
+                self.action(context, Stage::RequestHeaders, name, arguments).await
             }
             Call::RequestBody { context, is_last } => {
                 let name = "proxy_on_request_body";
-                let words = |it: &Stream| [body(it), u32::from(is_last)];
-                self.action(context, Stage::RequestBody { is_last }, name, words).await
+                let arguments = |it: &Stream| [body(it), u32::from(is_last)];
+                self.action(context, Stage::RequestBody { is_last }, name, arguments).await
             }
             Call::RequestTrailers(context) => {
                 let name = "proxy_on_request_trailers";
-                let words = |it: &Stream| [it.downstream.trailers.len() as u32];
-                self.action(context, Stage::RequestTrailers, name, words).await
+                let arguments = |it: &Stream| [it.downstream.trailers.len() as u32];
+                self.action(context, Stage::RequestTrailers, name, arguments).await
             }
             Call::ResponseHeaders { context, is_last } => {
                 let name = "proxy_on_response_headers";
-                let words = |it: &Stream| [it.upstream.headers.len() as u32, u32::from(is_last)];
-                self.action(context, Stage::ResponseHeaders, name, words).await
+                let arguments =
+                    |it: &Stream| [it.upstream.headers.len() as u32, u32::from(is_last)];
+                self.action(context, Stage::ResponseHeaders, name, arguments).await
             }
             Call::ResponseBody { context, is_last } => {
                 let name = "proxy_on_response_body";
-                let words = |it: &Stream| [answer(it), u32::from(is_last)];
-                self.action(context, Stage::ResponseBody { is_last }, name, words).await
+                let arguments = |it: &Stream| [answer(it), u32::from(is_last)];
+                self.action(context, Stage::ResponseBody { is_last }, name, arguments).await
             }
             Call::ResponseTrailers(context) => {
                 let name = "proxy_on_response_trailers";
-                let words = |it: &Stream| [it.upstream.trailers.len() as u32];
-                self.action(context, Stage::ResponseTrailers, name, words).await
+                let arguments = |it: &Stream| [it.upstream.trailers.len() as u32];
+                self.action(context, Stage::ResponseTrailers, name, arguments).await
             }
             _ => Ok(Answer::Nothing),
         }
@@ -372,64 +374,64 @@ impl Vm {
         if host.contexts.len() >= CONTEXTS_MAX {
             return Err(CallError::TooManyContexts(stream));
         }
-        stream.forget_module();
+        stream.drop_module_state();
         let context = host.contexts.insert(stream);
         self.enter(context, Stage::Other);
         match self.run("proxy_on_context_create", &[context, ROOT]).await {
             Ok(_) => Ok(Answer::Created(context)),
             Err(trap) => {
-                // Its caller never hears of the number.
-                self.store.data_mut().contexts.forget_number(context);
+                // The caller never learns the number.
+                self.store.data_mut().contexts.move_to_zero(context);
                 Err(trap.into())
             }
         }
     }
 
-    /// A callback that says what becomes of what it is shown.
+    /// Runs a callback that decides about the data it gets.
     async fn action<const COUNT: usize>(
         &mut self,
         context: u32,
         stage: Stage,
         name: &'static str,
-        words: impl FnOnce(&Stream) -> [u32; COUNT],
+        arguments: impl FnOnce(&Stream) -> [u32; COUNT],
     ) -> Result<Answer, CallError> {
         let stream = self.store.data().contexts.get(context);
-        let words = words(stream.ok_or(CallError::UnknownContext(context))?);
+        let arguments = arguments(stream.ok_or(CallError::UnknownContext(context))?);
         self.enter(context, stage);
-        let ran = self.run(name, Words::of(context, words).as_slice()).await?;
+        let ran = self.run(name, Arguments::of(context, arguments).as_slice()).await?;
         let host = self.store.data_mut();
         let has_responded = host
             .effects
             .iter()
-            .any(|it| matches!(it, Effect::Respond { context: whose, .. } if *whose == context));
-        // Whoever answers in the server's place stops what it was shown, as in Envoy.
+            .any(|it| matches!(it, Effect::Respond { context: to, .. } if *to == context));
+        // A local response stops the data of the callback, as in Envoy.
         let action = match ran {
             _ if has_responded => Action::Pause,
             None | Some(0) => Action::Continue,
             Some(_) => Action::Pause,
         };
         if let Some(stream) = host.contexts.get_mut(context) {
-            stream.settle(stage, action);
+            stream.record_decision(stage, action);
         }
         if action == Action::Continue {
-            host.contexts.give_added(&host.limits, context);
+            host.contexts.release_added(&host.limits, context);
         }
         Ok(Answer::Action(action))
     }
 
-    /// A callback that says nothing.
+    /// Runs a callback without a result.
     async fn plain<const COUNT: usize>(
         &mut self,
         context: u32,
         stage: Stage,
         name: &'static str,
-        words: [u32; COUNT],
+        arguments: [u32; COUNT],
     ) -> Result<Answer, CallError> {
         if !self.store.data().contexts.is_known(context) {
             return Err(CallError::UnknownContext(context));
         }
         self.enter(context, stage);
-        self.run(name, Words::of(context, words).as_slice()).await?;
+        self.run(name, Arguments::of(context, arguments).as_slice()).await?;
         Ok(Answer::Nothing)
     }
 
@@ -438,7 +440,7 @@ impl Vm {
         if !host.http_calls.remove(&response.call) {
             return Err(CallError::UnknownHttpCall(response.call));
         }
-        let words = [
+        let arguments = [
             ROOT,
             response.call,
             response.headers.len() as u32,
@@ -447,7 +449,7 @@ impl Vm {
         ];
         self.enter(ROOT, Stage::HttpCallResponse);
         self.store.data_mut().contexts.set_response(Some(response));
-        self.run("proxy_on_http_call_response", &words).await?;
+        self.run("proxy_on_http_call_response", &arguments).await?;
         Ok(Answer::Nothing)
     }
 
@@ -489,22 +491,22 @@ impl Vm {
         Ok(Answer::Ended(host.contexts.take_stream(&host.limits, context)))
     }
 
-    /// Makes this the context that host functions work on.
+    /// Sets the context that host functions work on.
     pub(crate) fn enter(&mut self, context: u32, stage: Stage) {
         self.store.data_mut().contexts.enter(context, stage);
     }
 
-    /// Runs a callback, if the module has it.
+    /// Runs a callback, if the module exports it.
     pub(crate) async fn run(
         &mut self,
         name: &'static str,
-        words: &[u32],
+        arguments: &[u32],
     ) -> Result<Option<u32>, Trap> {
         let Some(function) = self.callback(name) else { return Ok(None) };
         let host = self.store.data_mut();
         host.calls += 1;
         self.store.set_epoch_deadline(self.call_slices);
-        let result = function.call(&mut self.store, words).await;
+        let result = function.call(&mut self.store, arguments).await;
         let host = self.store.data_mut();
         host.contexts.set_response(None);
         result.map_err(|error| Trap::from_error(&error))

@@ -1,12 +1,12 @@
-//! One stream: from the first listener to the last.
+//! Channel: one URL's stream, from the first listener to the last.
 //!
 //! ```text
-//!           join            head: live                    end
-//!   Idle ─▶ Opening ─┬────▶ Live ⇄ lost, back-off ─┬────▶ Draining ─▶ Over
-//!                    │ head: 3xx, 4xx, 5xx         └ given up ─▶ │      ▲
-//!                    ├────▶ Answering ───────────────────────────┘      │
-//!                    └ no head: 502, 504 ── not live: Pass, Alone ──────┤
-//!   the last listener leaves: from anywhere ────────────────────────────┘
+//!            join            head: live                    end
+//!    Idle ─▶ Opening ─┬────▶ Live ⇄ lost, back-off ─┬────▶ Draining ─▶ Over
+//!                     │ head: 3xx, 4xx, 5xx         └ given up ─▶ │      ▲
+//!                     ├────▶ Answering ───────────────────────────┘      │
+//!                     └ no head: 502, 504 ── not live: Pass, Alone ──────┤
+//!    the last listener leaves: from any phase ───────────────────────────┘
 //! ```
 
 mod listeners;
@@ -21,47 +21,49 @@ use crate::cursor::{Cursor, Pieces, Wants};
 use crate::framing::{Framer, Unit};
 use crate::icy::{Event, Reader};
 use crate::limits::{ANSWER_LENGTH_MAX, LISTENERS_COUNT_MAX};
-use crate::live::{Judged, Live, NotLive, end_to_end, failed, heads, judge, shown};
+use crate::live::{
+    Classified, Live, NotLive, classify, displayed_title, end_to_end, failed, heads,
+};
 use crate::share::{Ask, Key};
 use crate::store::Store;
 use http1::{Framing, ResponseHead};
 use listeners::Listeners;
-use origin::{Due, Origin};
+use origin::{Deadline, Origin};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use units::{BitsPerSecond, Bytes, Nanos};
 
-/// Raw bytes are added in parts of this, so that one read of the origin does not take the place
-/// of everything that is kept.
+/// Largest part in which raw bytes are added, so that one read from the origin does not displace
+/// the whole ring.
 const RAW_LENGTH_MAX: usize = 4 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Nobody has come yet.
+    /// Idle: no listener has joined yet.
     Idle,
-    /// The first head is waited for.
+    /// Waiting for the origin's first head.
     Opening,
-    /// Everybody has a head and gets the stream.
+    /// Live: all listeners have a head and get the stream.
     Live,
-    /// Everybody has the head of a redirect or an error, and gets its body.
+    /// All listeners have the head of a redirect or an error, and get its body.
     Answering,
-    /// Nothing more comes; who has taken everything gets this ending.
+    /// No more bytes will come; a listener that has taken all of them gets this ending.
     Draining(Ending),
-    /// There is nobody any more.
+    /// No listener is left.
     Over,
 }
 
-/// What a live stream has beside its payload.
+/// State of a live stream besides its payload.
 #[derive(Debug)]
 struct Stream {
     live: Live,
-    /// For those who want the media, and for those who want titles.
+    /// Heads for listeners that want the media alone, and for those that want titles.
     heads: [Arc<ResponseHead>; 2],
     reader: Reader,
     framer: Framer,
 }
 
-/// One URL's stream and its listeners.
+/// Channel: one URL's stream and its listeners.
 #[derive(Debug)]
 pub struct Channel {
     config: Config,
@@ -71,14 +73,14 @@ pub struct Channel {
     stream: Option<Stream>,
     store: Store,
     listeners: Listeners,
-    /// For whom the origin was opened.
+    /// Listener for which the origin was opened.
     first: Option<ListenerId>,
     effects: VecDeque<Effect>,
     counters: Counters,
 }
 
 impl Channel {
-    /// For what this request asks; nobody listens yet.
+    /// Creates a channel for the stream that a request asks for, without listeners.
     #[must_use]
     pub fn new(config: Config, ask: &Ask) -> Self {
         Self {
@@ -95,11 +97,10 @@ impl Channel {
         }
     }
 
-    /// Somebody asks for this stream. The first opens the origin; who comes later begins a burst
-    /// before the live edge.
+    /// Adds a listener. The first opens the origin; later ones begin a burst before the live edge.
     ///
     /// # Errors
-    /// When the channel takes nobody: it is ending (a new one has to be made), or full.
+    /// The channel accepts no listener: it is ending (the caller creates a new one), or full.
     pub fn handle_join(
         &mut self,
         now: Nanos,
@@ -128,7 +129,7 @@ impl Channel {
                 if self.store.edge() > 0 {
                     self.counters.joins_from_ring += 1;
                 }
-                self.begin(id);
+                self.start_listener(id);
                 self.listeners.wake(now, id, &self.store, &mut self.effects);
             }
             _ => {}
@@ -136,7 +137,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Somebody has gone. The origin is closed with the last.
+    /// Removes a listener. The origin is closed with the last.
     pub fn handle_leave(&mut self, id: ListenerId) {
         let mut closed = None;
         self.effects.retain(|effect| {
@@ -153,7 +154,7 @@ impl Channel {
         }
     }
 
-    /// The origin has answered; interim heads are not for here.
+    /// Handles the head of the origin's response; the caller keeps interim heads to itself.
     pub fn handle_upstream_head(
         &mut self,
         now: Nanos,
@@ -164,18 +165,18 @@ impl Channel {
         if !self.origin.is_waiting_for(connection) {
             return;
         }
-        let judged = judge(head, framing, self.config.no_store);
+        let classified = classify(head, framing, self.config.no_store);
         if self.phase == Phase::Live {
-            return self.back_again(now, judged);
+            return self.on_reconnected(now, classified);
         }
-        match judged {
-            Ok(Judged::Live(live)) => self.go_live(now, head, live),
-            Ok(Judged::Answer) => self.answer(now, head, framing),
-            Err(why) => self.not_live(head, why),
+        match classified {
+            Ok(Classified::Live(live)) => self.start_live(now, head, live),
+            Ok(Classified::Response) => self.answer(now, head, framing),
+            Err(why) => self.decline_sharing(head, why),
         }
     }
 
-    /// Bytes of the origin's body.
+    /// Handles bytes of the origin's body.
     pub fn handle_upstream_bytes(&mut self, now: Nanos, connection: Connection, bytes: &[u8]) {
         if bytes.is_empty() || !self.origin.note_bytes(now, connection) {
             return;
@@ -199,7 +200,7 @@ impl Channel {
         }
     }
 
-    /// The origin's body has ended as its head says, or its connection before a head.
+    /// Handles the regular end of the origin's body, or the end of its connection before a head.
     pub fn handle_upstream_end(&mut self, now: Nanos, connection: Connection) {
         match (self.phase, self.origin.is_flowing_by(connection)) {
             _ if connection != self.origin.connection() => {}
@@ -212,15 +213,15 @@ impl Channel {
         }
     }
 
-    /// The origin was lost. While listeners play what they have it is tried again.
+    /// Handles the loss of the origin. Reconnects while listeners play what they have.
     pub fn handle_upstream_failed(&mut self, now: Nanos, connection: Connection, _: Failure) {
         if self.origin.is_waiting_for(connection) || self.origin.is_flowing_by(connection) {
             self.lose(now, (502, b"Bad Gateway"));
         }
     }
 
-    /// A listener has taken so many bytes of its [`pieces`](Self::pieces). To be called before
-    /// any other event, as those may add pieces between.
+    /// Handles that a listener has taken `length` bytes of its [`pieces`](Self::pieces). Must be
+    /// called before any other event, as other events may insert pieces.
     pub fn handle_taken(&mut self, now: Nanos, id: ListenerId, length: usize) {
         let taken = self.listeners.handle_taken(now, id, length, &self.store);
         let Some((taken, has_all)) = taken else { return };
@@ -230,24 +231,24 @@ impl Channel {
         }
     }
 
-    /// The bytes for a listener, as far as they are here, at most `limit` of them.
+    /// Returns the bytes available for a listener, at most `limit` of them.
     #[must_use]
     pub fn pieces(&self, id: ListenerId, limit: usize) -> Pieces<'_> {
         Pieces::new(self.listeners.cursor_of(id), &self.store, limit)
     }
 
-    /// What is to be done next. To be asked until there is nothing.
+    /// Returns the next effect. The caller polls until there is none.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) has to be called, if nothing else happens.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) has to be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
         [self.origin.poll_timeout(), self.listeners.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Does what time brings.
+    /// Handles the deadlines that have passed.
     pub fn handle_timeout(&mut self, now: Nanos) {
         self.origin_timeout(now);
         if self.listeners.poll_timeout().is_some_and(|at| at <= now) {
@@ -255,25 +256,25 @@ impl Channel {
         }
     }
 
-    /// Whether nobody is left: the channel can be forgotten.
+    /// Returns true if no listener is left: the channel can be dropped.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }
 
-    /// Whether somebody may join.
+    /// Returns true if a listener may join.
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Idle | Phase::Opening | Phase::Live)
     }
 
-    /// What names it.
+    /// Returns the channel's key.
     #[must_use]
     pub const fn key(&self) -> &Key {
         &self.key
     }
 
-    /// What has happened so far.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let listeners_now = self.listeners.len() as u64;
@@ -281,20 +282,21 @@ impl Channel {
         Counters { listeners_now, bytes_left_out: Bytes(left_out), ..self.counters }
     }
 
-    /// What is playing, without control characters.
+    /// Returns the current title, without control characters.
     #[must_use]
     pub fn title(&self) -> Option<String> {
-        self.store.title_now().and_then(shown)
+        self.store.title_now().and_then(displayed_title)
     }
 
-    /// How much media is kept: how long it plays, and bytes. No time where no header tells it.
+    /// Returns the playing time and the bytes of the media in the ring. The time is `None` for
+    /// media whose headers do not give it.
     #[must_use]
     pub fn kept(&self) -> (Option<Nanos>, Bytes) {
         let (time, bytes) = self.store.kept();
         ((time > 0).then_some(Nanos(time)), Bytes(bytes))
     }
 
-    /// The bitrate of what is kept, rounded down.
+    /// Returns the bitrate of the media in the ring, rounded down.
     #[must_use]
     pub fn bitrate(&self) -> Option<BitsPerSecond> {
         let (time, bytes) = self.store.kept();
@@ -303,19 +305,19 @@ impl Channel {
         Some(BitsPerSecond(u64::try_from(rate).unwrap_or(u64::MAX)))
     }
 
-    /// Whether the origin's bytes are of use to anybody. They are not while everybody is behind by
-    /// more than half of the ring: an origin that sends faster than all take, a file that does not
-    /// say so, would have them skip. Whoever reads it may wait then, for less than
-    /// [`SILENCE_MAX`](crate::limits::SILENCE_MAX).
+    /// Returns true if a listener can use more bytes of the origin. False while all listeners are
+    /// behind by more than half of the ring: an origin that sends faster than all of them take, for
+    /// example a file that is not recognised as one, would make them skip. The caller may then
+    /// pause reading, for less than [`SILENCE_MAX`](crate::limits::SILENCE_MAX).
     #[must_use]
     pub fn wants_more(&self) -> bool {
         let (edge, half) = (self.store.edge(), (self.store.limit() / 2) as u64);
-        let is_behind = |cursor: &Cursor| edge.saturating_sub(cursor.position()) > half;
+        let lags = |cursor: &Cursor| edge.saturating_sub(cursor.position()) > half;
         let mut cursors = self.listeners.cursors();
-        self.phase != Phase::Live || !cursors.all(|cursor| cursor.is_some_and(is_behind))
+        self.phase != Phase::Live || !cursors.all(|cursor| cursor.is_some_and(lags))
     }
 
-    /// The most payload that it may come to keep. It is known with the origin's head.
+    /// Returns the upper limit of the payload kept. Known from the origin's head on.
     #[must_use]
     pub fn payload_max(&self) -> Bytes {
         let length = match self.phase {
@@ -326,7 +328,7 @@ impl Channel {
         Bytes(length as u64)
     }
 
-    /// Memory that it holds.
+    /// Returns the memory that the channel holds.
     #[must_use]
     pub fn memory(&self) -> Memory {
         let (ring, index) = self.store.memory();
@@ -339,20 +341,20 @@ impl Channel {
 
     fn origin_timeout(&mut self, now: Nanos) {
         match self.origin.due(now) {
-            Some(Due::GivenUp) => {
+            Some(Deadline::Expired) => {
                 self.close();
                 self.drain(now, Ending::OriginLost);
             }
-            Some(Due::Silent) => {
+            Some(Deadline::Silent) => {
                 self.close();
                 self.lose(now, (504, b"Gateway Timeout"));
             }
-            Some(Due::Again) => self.open(now),
+            Some(Deadline::Retry) => self.open(now),
             None => {}
         }
     }
 
-    fn go_live(&mut self, now: Nanos, head: &ResponseHead, live: Live) {
+    fn start_live(&mut self, now: Nanos, head: &ResponseHead, live: Live) {
         let Some(heads) = heads(head, live.interval.is_some()) else {
             self.close();
             return self.fail((502, b"Bad Gateway"));
@@ -364,26 +366,26 @@ impl Channel {
         self.phase = Phase::Live;
         self.origin.begin_body(now);
         for id in self.listeners.ids() {
-            self.begin(id);
+            self.start_listener(id);
         }
     }
 
-    /// A redirect or an error goes to everybody who waits.
+    /// Sends a redirect or an error to all waiting listeners.
     fn answer(&mut self, now: Nanos, head: &ResponseHead, framing: Framing) {
         self.store = Store::new(ANSWER_LENGTH_MAX);
         self.phase = Phase::Answering;
         self.origin.begin_body(now);
         let head = Arc::new(end_to_end(head.clone()));
         for id in self.listeners.ids() {
-            self.listeners.place(id, Cursor::new(0, None, Wants::Media));
+            self.listeners.set_cursor(id, Cursor::new(0, None, Wants::Media));
             let head = Arc::clone(&head);
             self.effects.push_back(Effect::Head { to: id, head, body: framing });
         }
     }
 
-    /// Has every listener ask the origin alone; the first has done so already.
-    fn not_live(&mut self, head: &ResponseHead, why: NotLive) {
-        // The origin was asked for titles: who did not ask for them cannot have this answer.
+    /// Makes each listener ask the origin on its own; the first one inherits the open connection.
+    fn decline_sharing(&mut self, head: &ResponseHead, why: NotLive) {
+        // The request asked for titles: a listener that did not want them cannot use this response.
         let has_titles = head.headers.contains(b"icy-metaint");
         let fits = |wants: Wants| !has_titles || wants == Wants::Titles;
         let first = self.first.filter(|id| self.listeners.wants_of(*id).is_some_and(fits));
@@ -393,7 +395,7 @@ impl Channel {
             Some(to) => {
                 let connection = self.origin.connection();
                 self.effects.push_back(Effect::Pass { to, connection, why });
-                self.origin.let_go();
+                self.origin.release();
             }
             None => self.close(),
         }
@@ -406,18 +408,18 @@ impl Channel {
         self.over();
     }
 
-    /// The origin answers again while listeners are in the middle of its stream.
-    fn back_again(&mut self, now: Nanos, judged: Result<Judged, NotLive>) {
-        match (judged, &mut self.stream) {
-            (Ok(Judged::Live(live)), Some(stream))
+    /// Handles a new head of the origin while listeners are in the middle of its stream.
+    fn on_reconnected(&mut self, now: Nanos, classified: Result<Classified, NotLive>) {
+        match (classified, &mut self.stream) {
+            (Ok(Classified::Live(live)), Some(stream))
                 if live.content_type == stream.live.content_type =>
             {
                 stream.reader = Reader::new(live.interval);
                 self.origin.begin_body(now);
                 self.counters.reconnects += 1;
             }
-            // A server whose source is not back yet says 404 or 503.
-            (Ok(Judged::Answer), _) => {
+            // A server whose source is not connected yet responds with 404 or 503.
+            (Ok(Classified::Response), _) => {
                 self.close();
                 self.origin.back_off(now);
             }
@@ -442,9 +444,9 @@ impl Channel {
         }
     }
 
-    /// Answers all listeners with an error: none has a head yet, and the origin gives none.
+    /// Sends an error to all listeners: none has a head yet, and the origin sends none.
     fn fail(&mut self, (status, reason): (u16, &[u8])) {
-        self.origin.let_go();
+        self.origin.release();
         let head = failed(status, reason);
         for id in self.listeners.ids() {
             if let Some(head) = &head {
@@ -476,7 +478,7 @@ impl Channel {
         }
     }
 
-    /// Gives on what is whole though nothing follows it.
+    /// Emits the frames that are complete though no header follows them.
     fn finish(&mut self, is_cut: bool) {
         let Self { stream: Some(stream), store, listeners, counters, .. } = self else {
             return;
@@ -489,8 +491,8 @@ impl Channel {
         }
     }
 
-    /// Gives a listener its head, and its place in the stream.
-    fn begin(&mut self, id: ListenerId) {
+    /// Sends a listener its head, and sets its position in the stream.
+    fn start_listener(&mut self, id: ListenerId) {
         let (Some(stream), Some(wants)) = (&self.stream, self.listeners.wants_of(id)) else {
             return;
         };
@@ -498,16 +500,16 @@ impl Channel {
         let wants = if has_titles { Wants::Titles } else { Wants::Media };
         let head = Arc::clone(&stream.heads[usize::from(has_titles)]);
         let position = self.store.entry(0);
-        // Who begins with the stream gets its tables as they come.
+        // A listener that begins with the stream gets its tables from the stream itself.
         let lead = stream.framer.preface().filter(|_| position > 0);
-        self.listeners.place(id, Cursor::new(position, lead, wants));
+        self.listeners.set_cursor(id, Cursor::new(position, lead, wants));
         self.effects.push_back(Effect::Head { to: id, head, body: Framing::UntilClose });
     }
 
-    /// Begins to drain: listeners that have taken everything are told that nothing more comes.
+    /// Begins to drain: no more bytes will come, and listeners that have taken all are ended.
     fn drain(&mut self, now: Nanos, ending: Ending) {
         self.phase = Phase::Draining(ending);
-        self.origin.let_go();
+        self.origin.release();
         self.origin.forget_loss();
         self.wake_all(now);
         for id in self.listeners.idle() {
@@ -528,7 +530,7 @@ impl Channel {
         self.remove(id);
     }
 
-    /// Forgets a listener, and closes with the last.
+    /// Removes a listener, and closes the channel with the last.
     fn remove(&mut self, id: ListenerId) {
         self.listeners.remove(id);
         if self.listeners.is_empty() {
@@ -537,14 +539,14 @@ impl Channel {
         }
     }
 
-    /// Ends the stream: nothing is waited for any more, and no payload kept.
+    /// Ends the channel: drops deadlines and payload.
     fn over(&mut self) {
         self.phase = Phase::Over;
-        self.origin.let_go();
+        self.origin.release();
         self.origin.forget_loss();
         self.listeners.forget_stalls();
         if let Some(stream) = &mut self.stream {
-            // What was left out stays counted.
+            // The count of skipped bytes is kept.
             stream.framer.restart(&mut |_| {});
             stream.reader = Reader::new(None);
         }
@@ -567,7 +569,7 @@ impl Channel {
     }
 }
 
-/// Adds a unit, raw bytes in parts; how many listeners went on near the edge.
+/// Adds a unit, raw bytes in parts; returns the number of listeners that skipped ahead.
 fn add(store: &mut Store, listeners: &mut Listeners, unit: Unit<'_>) -> u64 {
     match unit {
         Unit::Frame { .. } => listeners.publish(store, unit),

@@ -1,8 +1,8 @@
-//! One listener's place in the stream, and the pieces that it gets from there.
+//! Cursor: one listener's position in the stream, and the pieces it gets from there.
 //!
 //! ```text
-//!  lead (PAT and PMT, or the rest of a frame) ─▶ payload ─▶ payload ─▶ …
-//!  └────────── a block every ICY_INTERVAL bytes, if it asked for titles ──┘
+//!   lead (PAT and PMT, or the rest of a frame) ─▶ payload ─▶ payload ─▶ …
+//!   └────────── a block every ICY_INTERVAL bytes, if it asked for titles ──┘
 //! ```
 
 use crate::icy::Block;
@@ -11,7 +11,7 @@ use crate::store::Store;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Some bytes for a listener: a slice of the ring, or bytes that many share.
+/// Bytes for a listener: a slice of the ring, or shared bytes.
 #[derive(Clone, Debug)]
 pub struct Piece<'r>(Kind<'r>);
 
@@ -33,7 +33,7 @@ impl Deref for Piece<'_> {
 }
 
 impl Piece<'_> {
-    fn cut(&mut self, length: usize) {
+    fn truncate(&mut self, length: usize) {
         match &mut self.0 {
             Kind::Ring(bytes) => *bytes = &bytes[..length.min(bytes.len())],
             Kind::Shared { from, to, .. } => *to = (*to).min(from.saturating_add(length)),
@@ -41,7 +41,7 @@ impl Piece<'_> {
     }
 }
 
-/// The pieces for one listener, in order: for `writev`, without a copy.
+/// Iterator over the pieces for one listener, in order: for `writev`, without a copy.
 #[derive(Debug)]
 pub struct Pieces<'r> {
     cursor: Option<Cursor>,
@@ -61,21 +61,21 @@ impl<'r> Iterator for Pieces<'r> {
     fn next(&mut self) -> Option<Piece<'r>> {
         let cursor = self.cursor.as_mut().filter(|_| self.left > 0)?;
         let mut piece = cursor.piece(self.store)?;
-        piece.cut(self.left);
+        piece.truncate(self.left);
         self.left -= piece.len();
         cursor.advance(piece.len(), self.store);
         Some(piece)
     }
 }
 
-/// Bytes that go out one after the other.
+/// Bytes to be sent from an offset on.
 #[derive(Clone, Debug)]
-struct Run {
+struct Segment {
     bytes: Arc<[u8]>,
     at: usize,
 }
 
-impl Run {
+impl Segment {
     fn new(bytes: Arc<[u8]>) -> Option<Self> {
         (!bytes.is_empty()).then_some(Self { bytes, at: 0 })
     }
@@ -85,36 +85,36 @@ impl Run {
         Piece(Kind::Shared { bytes: Arc::clone(&self.bytes), from: self.at, to })
     }
 
-    /// What is left of it behind so many bytes.
-    fn behind(self, length: usize) -> Option<Self> {
+    /// Returns the rest after `length` more bytes.
+    fn after(self, length: usize) -> Option<Self> {
         let at = self.at.saturating_add(length);
         (at < self.bytes.len()).then_some(Self { at, ..self })
     }
 }
 
-/// The titles of a listener that asked for them.
+/// Metadata state of a listener that asked for titles.
 #[derive(Clone, Debug)]
 struct Titles {
-    /// Payload until the next block.
+    /// Bytes of payload until the next block.
     until: u32,
-    block: Option<Run>,
-    /// The number of the title that it has.
+    block: Option<Segment>,
+    /// Number of the title that was sent last.
     has: Option<u64>,
 }
 
-/// Whether a listener gets titles.
+/// Kind of stream that a listener has asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
-    /// The media alone.
+    /// Media without metadata.
     Media,
-    /// Titles too: it asked with `Icy-MetaData: 1`.
+    /// Media with titles, requested with `Icy-MetaData: 1`.
     Titles,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor {
     position: u64,
-    lead: Option<Run>,
+    lead: Option<Segment>,
     titles: Option<Titles>,
 }
 
@@ -123,17 +123,17 @@ impl Cursor {
         let titles = Titles { until: ICY_INTERVAL, block: None, has: None };
         Self {
             position,
-            lead: lead.and_then(Run::new),
+            lead: lead.and_then(Segment::new),
             titles: (wants == Wants::Titles).then_some(titles),
         }
     }
 
-    /// Where the ring is needed from on.
+    /// Returns the position from which on the listener needs the ring.
     pub(crate) const fn position(&self) -> u64 {
         self.position
     }
 
-    /// The next bytes that lie in one piece; never an empty one.
+    /// Returns the next contiguous bytes; never an empty piece.
     pub(crate) fn piece<'r>(&self, store: &'r Store) -> Option<Piece<'r>> {
         let mut limit = usize::MAX;
         if let Some(titles) = &self.titles {
@@ -150,16 +150,16 @@ impl Cursor {
         (!slice.is_empty()).then_some(Piece(Kind::Ring(slice)))
     }
 
-    /// So many bytes of the piece are taken.
+    /// Advances by `length` bytes of the current piece.
     pub(crate) fn advance(&mut self, length: usize, store: &Store) {
         if let Some(titles) = &mut self.titles
             && let Some(block) = titles.block.take()
         {
-            titles.block = block.behind(length);
+            titles.block = block.after(length);
             return;
         }
         match self.lead.take() {
-            Some(lead) => self.lead = lead.behind(length),
+            Some(lead) => self.lead = lead.after(length),
             None => self.position = self.position.saturating_add(length as u64),
         }
         let Some(titles) = &mut self.titles else { return };
@@ -173,14 +173,14 @@ impl Cursor {
         titles.block = match next {
             Some((id, block)) => {
                 titles.has = Some(id);
-                Run::new(block.shared())
+                Segment::new(block.shared())
             }
-            None => Run::new(Block::empty().shared()),
+            None => Segment::new(Block::empty().shared()),
         };
     }
 
-    /// Goes on elsewhere, as what it has not taken is about to be forgotten. The rest of a frame
-    /// that it has a part of is kept for it.
+    /// Moves to another position, as the bytes at the current one are about to be dropped. If the
+    /// listener has a part of a frame, its rest is copied to be sent first.
     pub(crate) fn skip(&mut self, to: u64, store: &Store) {
         let end = store.boundary(self.position);
         if self.lead.is_none() && end > self.position {
@@ -195,12 +195,12 @@ impl Cursor {
                 rest.extend_from_slice(part);
                 self.position = self.position.saturating_add(part.len() as u64);
             }
-            self.lead = Run::new(rest.into());
+            self.lead = Segment::new(rest.into());
         }
         self.position = to;
     }
 
-    /// Bytes of memory that it alone needs.
+    /// Returns the bytes of memory that this cursor alone holds.
     pub(crate) fn memory(&self) -> usize {
         self.lead.as_ref().map_or(0, |lead| lead.bytes.len())
     }

@@ -1,14 +1,14 @@
-//! Where frames begin in a stream: MPEG audio, AAC in ADTS, MPEG-TS.
+//! Framer: finds frames in a stream of MPEG audio, AAC in ADTS, or MPEG-TS.
 //!
 //! ```text
-//!  bytes, cut anywhere ─▶ pending ─▶ a header, and valid ones behind it ─▶ whole frames
-//!                            │ none for 64 KiB ─▶ as it comes, from then on
-//!                            └ what lies between frames is left out, ID3v2 tags too
+//!   bytes, cut anywhere ─▶ pending ─▶ a header followed by valid ones ─▶ whole frames
+//!                             │ none for 64 KiB ─▶ raw, from then on
+//!                             └ bytes between frames are dropped, ID3v2 tags too
 //! ```
 //!
-//! One header alone is never trusted: to find frames it takes several in a row that agree, and a
-//! frame is given on when the next header follows it (two, in a transport stream). Where the bytes
-//! are cut changes nothing.
+//! A single header is never trusted: synchronisation takes several consistent ones in a row, and a
+//! frame is emitted when the next header follows it (two, in a transport stream). The result does
+//! not depend on where the bytes are cut.
 
 mod adts;
 mod id3;
@@ -19,7 +19,7 @@ use crate::limits::UNFRAMED_LENGTH_MAX;
 use std::sync::Arc;
 use units::Nanos;
 
-/// What a stream's frames look like.
+/// Format of a stream's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// MPEG audio, layers I to III: ISO/IEC 11172-3 and 13818-3.
@@ -30,59 +30,60 @@ pub enum Format {
     TransportStream,
 }
 
-/// Whether a decoder can begin with a unit.
+/// Suitability of a unit as the start for a decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// As well as with any other.
+    /// No better than any other unit.
     No,
-    /// It starts a unit of the video: better than within one.
+    /// Start of a video access unit: better than a position within one.
     Start,
-    /// It is marked for random access.
+    /// Marked for random access.
     Random,
 }
 
-/// A piece of the stream that is given on.
+/// Part of the stream that is emitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit<'b> {
     /// A whole frame, or a packet of a transport stream.
     Frame {
-        /// All of it, header included.
+        /// Bytes of the frame, header included.
         bytes: &'b [u8],
-        /// Time that it brings, rounded down.
+        /// Playing time of the frame, rounded down.
         duration: Nanos,
-        /// Whether it is a good one to begin with.
+        /// Suitability as the start for a decoder.
         entry: Entry,
     },
     /// Bytes of a stream without known frames.
     Raw(&'b [u8]),
 }
 
-/// What a header says.
+/// Content of a frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Frame {
     length: usize,
     duration: Nanos,
-    /// Equal for frames that can follow each other.
+    /// Value that is equal for frames of one stream.
     kind: u32,
 }
 
-/// What bytes begin with.
+/// Result of parsing the head of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// Too few to say.
+    /// Too few bytes.
     More,
     /// No frame.
     Nothing,
     /// A tag of this length.
     Tag(usize),
-    /// A header.
+    /// A frame header.
     Frame(Frame),
 }
 
 impl Format {
-    /// How many headers have to follow the first one. A wrong MPEG header passes once in some
-    /// 5,000 places, one that agrees with it once in 60,000; a wrong sync byte of a transport
-    /// stream once in 256, so that five in a row are asked for, as ISO/IEC 13818-1 advises.
+    /// Returns the number of consistent headers that have to follow the first one. A false MPEG
+    /// header occurs at one of some 5,000 offsets, one that is consistent with it at one of 60,000;
+    /// a false sync byte of a transport stream at one of 256, so that five in a row are required,
+    /// as ISO/IEC 13818-1 advises.
     const fn confirmations(self) -> usize {
         match self {
             Self::MpegAudio | Self::Adts => 2,
@@ -90,7 +91,7 @@ impl Format {
         }
     }
 
-    /// How many headers have to follow a frame that is where one is expected.
+    /// Returns the number of headers that have to follow a frame once synchronised.
     const fn followers(self) -> usize {
         match self {
             Self::MpegAudio | Self::Adts => 1,
@@ -110,17 +111,17 @@ impl Format {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// `tried` bytes of what is pending cannot begin a frame.
+    /// Searching: no frame begins in the first `tried` pending bytes.
     Search { tried: usize },
-    /// What is pending begins with a header of this kind, or does not.
+    /// Synchronised: a header of this kind is expected at the start of the pending bytes.
     Synced { kind: u32 },
-    /// Within a tag.
+    /// Skipping a tag.
     Tag { left: usize, kind: Option<u32> },
-    /// Given on as it comes.
+    /// Emitting bytes as they come.
     Raw,
 }
 
-/// Finds the frames of one stream.
+/// Finder of the frames of one stream.
 #[derive(Debug)]
 pub struct Framer {
     format: Option<Format>,
@@ -131,12 +132,12 @@ pub struct Framer {
     has_found: bool,
 }
 
-/// Pending bytes are looked at in steps of this, so that they need no more memory than
-/// [`UNFRAMED_LENGTH_MAX`] however many come at once.
+/// Bytes that are scanned at once, so that the pending ones need no more memory than
+/// [`UNFRAMED_LENGTH_MAX`] however many come in one call.
 const STEP: usize = 4 * 1024;
 
 impl Framer {
-    /// For a stream of this format; none is a stream without known frames.
+    /// Creates a framer for this format; `None` for a stream without known frames.
     #[must_use]
     pub fn new(format: Option<Format>) -> Self {
         Self {
@@ -149,7 +150,7 @@ impl Framer {
         }
     }
 
-    /// Takes bytes and gives on what is whole.
+    /// Takes bytes and emits complete units.
     pub fn push(&mut self, mut input: &[u8], give: &mut dyn FnMut(Unit<'_>)) {
         while !input.is_empty() {
             match (self.state, self.format) {
@@ -161,11 +162,11 @@ impl Framer {
                     let taken = left.min(input.len());
                     input = &input[taken..];
                     self.left_out = self.left_out.saturating_add(taken as u64);
-                    self.state = Self::behind_tag(left - taken, kind);
+                    self.state = Self::after_tag(left - taken, kind);
                 }
                 (State::Search { .. } | State::Synced { .. }, Some(format)) => {
-                    let room = UNFRAMED_LENGTH_MAX.saturating_sub(self.pending.len());
-                    let (now, later) = input.split_at(input.len().min(STEP).min(room));
+                    let space = UNFRAMED_LENGTH_MAX.saturating_sub(self.pending.len());
+                    let (now, later) = input.split_at(input.len().min(STEP).min(space));
                     self.pending.extend_from_slice(now);
                     input = later;
                     self.scan(format, give);
@@ -174,51 +175,51 @@ impl Framer {
         }
     }
 
-    /// The stream is over. Gives on frames that are whole though nothing follows them; the rest
-    /// of a frame is left out. If there never was a frame, all is given as it came.
+    /// Handles the end of the stream: emits frames that are complete though no header follows, and
+    /// drops an incomplete one. If no frame was ever found, emits all bytes raw.
     pub fn finish(&mut self, give: &mut dyn FnMut(Unit<'_>)) {
         let pending = std::mem::take(&mut self.pending);
         let mut rest = &pending[self.flush(&pending, give)..];
         if !self.has_found && !rest.is_empty() {
             give(Unit::Raw(std::mem::take(&mut rest)));
         }
-        self.cut(rest.len());
+        self.discontinuity(rest.len());
     }
 
-    /// The stream was cut off, and another connection goes on with it from somewhere. Gives on
-    /// frames that are whole; the rest of a frame is left out. What was found to have no frames
-    /// still has none.
+    /// Handles a discontinuity: the stream was cut off, and continues anywhere on another
+    /// connection. Emits complete frames and drops an incomplete one. A stream found to have no
+    /// frames stays raw.
     pub fn restart(&mut self, give: &mut dyn FnMut(Unit<'_>)) {
         let pending = std::mem::take(&mut self.pending);
         let given = self.flush(&pending, give);
-        self.cut(pending.len() - given);
+        self.discontinuity(pending.len() - given);
     }
 
-    /// What a joiner of a transport stream gets in front: the last PAT and PMT.
+    /// Returns the packets that a joiner of a transport stream gets first: the last PAT and PMT.
     #[must_use]
     pub fn preface(&self) -> Option<Arc<[u8]>> {
         self.program.preface()
     }
 
-    /// Whether bytes are given on as they come.
+    /// Returns true if bytes are emitted as they come.
     #[must_use]
     pub fn is_raw(&self) -> bool {
         self.state == State::Raw
     }
 
-    /// Bytes that were between frames, of tags, or of frames that were cut off.
+    /// Returns the number of dropped bytes: between frames, tags, and truncated frames.
     #[must_use]
     pub const fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Bytes of memory that wait for the rest of a frame.
+    /// Returns the bytes of memory held for incomplete frames.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.pending.capacity()
     }
 
-    fn behind_tag(left: usize, kind: Option<u32>) -> State {
+    fn after_tag(left: usize, kind: Option<u32>) -> State {
         match (left, kind) {
             (0, Some(kind)) => State::Synced { kind },
             (0, None) => State::Search { tried: 0 },
@@ -248,7 +249,7 @@ impl Framer {
         }
     }
 
-    /// Nothing follows what is pending. Says how much of it is done with.
+    /// Scans the pending bytes at the end of the stream. Returns how many were handled.
     fn flush(&mut self, pending: &[u8], give: &mut dyn FnMut(Unit<'_>)) -> usize {
         let Some(format) = self.format else { return 0 };
         let mut at = 0;
@@ -258,8 +259,8 @@ impl Framer {
                 State::Search { tried } => self.search(format, tried, rest),
                 State::Tag { .. } | State::Raw => break,
             };
-            // Where more would be needed: a frame that is whole is the last one, and what is not
-            // whole is none.
+            // Where more bytes would be needed: a complete frame is the last one, an incomplete one
+            // is dropped.
             at += match (step, self.state) {
                 (Some(step), _) => step,
                 (None, State::Synced { kind }) => match format.read(rest) {
@@ -282,17 +283,17 @@ impl Framer {
         at
     }
 
-    /// What follows begins anywhere, and so much of what was pending was no frame.
-    fn cut(&mut self, left_out: usize) {
+    /// Resets the state for bytes that begin anywhere, and counts the dropped ones.
+    fn discontinuity(&mut self, left_out: usize) {
         self.left_out = self.left_out.saturating_add(left_out as u64);
-        self.program.cut();
+        self.program.discontinuity();
         if self.state != State::Raw {
             self.state = State::Search { tried: 0 };
         }
     }
 
-    /// At the end of a frame: gives on the next one if headers follow it. Says how far that went,
-    /// or that more is needed.
+    /// Emits the frame at the start of `rest` if headers follow it. Returns the bytes handled, or
+    /// `None` if more are needed.
     fn next_frame(
         &mut self,
         format: Format,
@@ -326,7 +327,8 @@ impl Framer {
         }
     }
 
-    /// Tries one place after the other. Says how many bytes are none, or that more are needed.
+    /// Searches for a frame at each offset. Returns the number of bytes before it, or `None` if
+    /// more are needed.
     fn search(&mut self, format: Format, mut tried: usize, rest: &[u8]) -> Option<usize> {
         while let Some(candidate) = rest.get(tried..).filter(|bytes| !bytes.is_empty()) {
             match confirm(format, candidate) {
@@ -337,7 +339,7 @@ impl Framer {
                     self.has_found = true;
                     return Some(tried);
                 }
-                // Ten bytes alone are trusted only where a tag is expected.
+                // The ten bytes of a tag header are trusted only where a tag is expected.
                 Found::Tag(length) if tried == 0 => {
                     return Some(self.skip_tag(length, None, rest.len()));
                 }
@@ -351,20 +353,20 @@ impl Framer {
     fn skip_tag(&mut self, length: usize, kind: Option<u32>, available: usize) -> usize {
         let here = length.min(available);
         self.left_out = self.left_out.saturating_add(here as u64);
-        self.state = Self::behind_tag(length - here, kind);
+        self.state = Self::after_tag(length - here, kind);
         here
     }
 
     fn give(&mut self, frame: Frame, bytes: &[u8], give: &mut dyn FnMut(Unit<'_>)) {
         let (duration, entry) = match self.format {
-            Some(Format::TransportStream) => self.program.see(bytes),
+            Some(Format::TransportStream) => self.program.on_packet(bytes),
             _ => (frame.duration, Entry::No),
         };
         give(Unit::Frame { bytes, duration, entry });
     }
 }
 
-/// Whether enough headers that agree follow each other.
+/// Checks that enough consistent headers follow each other.
 fn confirm(format: Format, bytes: &[u8]) -> Found {
     let first = match format.read(bytes) {
         Found::Frame(frame) => frame,

@@ -1,6 +1,6 @@
-//! Titles within a stream ("ICY", SHOUTcast and Icecast): every `icy-metaint` bytes of payload a
-//! length byte, and sixteen times as many bytes of text such as `StreamTitle='…';`, filled up
-//! with zeros. There is no standard; the format is described in docs/guides/reflector.md.
+//! Titles within a stream ("ICY", SHOUTcast and Icecast): after every `icy-metaint` bytes of
+//! payload a length byte, then sixteen times as many bytes of text such as `StreamTitle='…';`,
+//! padded with zeros. There is no standard; docs/guides/reflector.md describes the format.
 
 use crate::limits::ICY_INTERVAL_MAX;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use std::sync::Arc;
 /// Bytes of text for each unit of a block's length byte.
 const BLOCK_UNIT: usize = 16;
 
-/// A block of metadata as it is on the wire: the length byte, and the text filled up.
+/// Block of metadata as on the wire: the length byte, and the padded text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block(Arc<[u8]>);
 
 impl Block {
-    /// A block with this text, cut to the 4,080 bytes that fit.
+    /// Creates a block with this text, truncated to the 4,080 bytes that fit.
     #[must_use]
     pub fn new(text: &[u8]) -> Self {
         let text = &text[..text.len().min(usize::from(u8::MAX) * BLOCK_UNIT)];
@@ -25,19 +25,19 @@ impl Block {
         Self(block.into())
     }
 
-    /// Of no text: nothing has changed.
+    /// Creates a block without text, which means no change.
     #[must_use]
     pub fn empty() -> Self {
         Self(Arc::new([0]))
     }
 
-    /// All of it.
+    /// Returns the whole block.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Its text, without what it is filled up with.
+    /// Returns the text without padding.
     #[must_use]
     pub fn text(&self) -> &[u8] {
         let text = self.0.get(1..).unwrap_or_default();
@@ -45,8 +45,8 @@ impl Block {
         &text[..end]
     }
 
-    /// What is playing, if the text says so: what lies between `StreamTitle='` and `';`. Bytes of
-    /// a stranger, in whatever character set.
+    /// Returns the title, if the text has one: the bytes between `StreamTitle='` and `';`. The
+    /// bytes are untrusted, in any character set.
     #[must_use]
     pub fn stream_title(&self) -> Option<&[u8]> {
         const NAME: &[u8] = b"StreamTitle='";
@@ -62,24 +62,24 @@ impl Block {
     }
 }
 
-/// What was read.
+/// Part of a stream with metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'b> {
-    /// Payload; a slice of the input.
+    /// Payload, a slice of the input.
     Payload(&'b [u8]),
-    /// A block that is not empty: from here on this is what is playing.
+    /// Block with a text: the title from this position on.
     Title(Block),
 }
 
 #[derive(Debug)]
 enum State {
-    /// So much payload until the next block.
+    /// `left` bytes of payload precede the next block.
     Payload { left: u32 },
-    /// Within a block: so many bytes of it are missing.
+    /// `left` bytes of the current block are missing.
     Block { left: usize },
 }
 
-/// Takes blocks out of a stream.
+/// Separates metadata blocks from payload.
 #[derive(Debug)]
 pub struct Reader {
     interval: Option<u32>,
@@ -88,8 +88,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// For a stream with this interval; none, 0, or more than [`ICY_INTERVAL_MAX`] is a stream
-    /// without blocks.
+    /// Creates a reader for this interval; `None`, 0, or more than [`ICY_INTERVAL_MAX`] means a
+    /// stream without blocks.
     #[must_use]
     pub fn new(interval: Option<u32>) -> Self {
         let interval = interval.filter(|&interval| (1..=ICY_INTERVAL_MAX).contains(&interval));
@@ -97,8 +97,8 @@ impl Reader {
         Self { interval, state: State::Payload { left }, block: Vec::new() }
     }
 
-    /// Reads from the front of the input, and says how much that was. There is an event for each
-    /// piece of payload and each block with a text; all input is taken when the answer is none.
+    /// Reads from the front of the input. Returns the bytes taken, and an event for each piece of
+    /// payload and each block with a text; without an event, all input is taken.
     pub fn read<'b>(&mut self, input: &'b [u8]) -> (usize, Option<Event<'b>>) {
         let Some(interval) = self.interval else {
             return (input.len(), (!input.is_empty()).then_some(Event::Payload(input)));
@@ -115,7 +115,7 @@ impl Reader {
                 State::Payload { left } => {
                     let rest = &input[at..];
                     let length = rest.len().min(*left as usize);
-                    // Not more than `left`, which is a u32.
+                    // At most `left`, which is a u32.
                     *left -= length as u32;
                     return (at + length, Some(Event::Payload(&rest[..length])));
                 }
@@ -134,7 +134,7 @@ impl Reader {
         (at, None)
     }
 
-    /// The block if all of it is here and it has a text.
+    /// Returns the block if it is complete and has a text.
     fn whole(&mut self, interval: u32) -> Option<Block> {
         if !matches!(self.state, State::Block { left: 0 }) {
             return None;
@@ -145,63 +145,63 @@ impl Reader {
         (block.0.len() > 1).then_some(block)
     }
 
-    /// Bytes of memory that wait for the rest of a block.
+    /// Returns the bytes of memory held for an incomplete block.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.block.capacity()
     }
 }
 
-/// What SHOUTcast 1 begins its status line with, and what it means.
+/// Prefix of SHOUTcast 1's status line, and its replacement.
 const STATUS: (&[u8], &[u8]) = (b"ICY ", b"HTTP/1.0 ");
 
-/// Makes `ICY 200 OK`, the status line of SHOUTcast 1, into one of HTTP/1.0, in front of a
-/// decoder of HTTP. Everything else passes as it is.
+/// Filter before the HTTP decoder that turns `ICY 200 OK`, the status line of SHOUTcast 1, into one
+/// of HTTP/1.0. All other bytes pass unchanged.
 #[derive(Debug, Default)]
 pub struct StatusLine {
-    /// Bytes that are as they are in `ICY `, and held back.
+    /// Bytes held back because they match a prefix of `ICY `.
     matched: usize,
-    is_behind: bool,
+    is_done: bool,
 }
 
 impl StatusLine {
-    /// At the start of a connection.
+    /// Creates a filter at the start of a connection.
     #[must_use]
     pub const fn new() -> Self {
-        Self { matched: 0, is_behind: false }
+        Self { matched: 0, is_done: false }
     }
 
-    /// Takes bytes of the origin, and gives what the decoder gets for them, in two slices.
+    /// Takes bytes of the origin, and returns those for the decoder, in two slices.
     pub fn take<'b>(&mut self, input: &'b [u8]) -> (&'static [u8], &'b [u8]) {
-        if self.is_behind {
+        if self.is_done {
             return (b"", input);
         }
         let wanted = &STATUS.0[self.matched..];
         let same = wanted.iter().zip(input).take_while(|(wants, has)| wants == has).count();
         let held = &STATUS.0[..self.matched];
         if same == wanted.len() {
-            self.is_behind = true;
+            self.is_done = true;
             (STATUS.1, &input[same..])
         } else if same == input.len() {
             self.matched += same;
             (b"", b"")
         } else {
-            self.is_behind = true;
+            self.is_done = true;
             (held, input)
         }
     }
 
-    /// What is still held back when the connection ends.
+    /// Returns the bytes still held back when the connection ends.
     #[must_use]
     pub fn held(&self) -> &'static [u8] {
-        if self.is_behind { b"" } else { &STATUS.0[..self.matched] }
+        if self.is_done { b"" } else { &STATUS.0[..self.matched] }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http1::{Asked, AskedBy, Framing, ResponseDecoder, ResponseEvent};
+    use http1::{Framing, MethodClass, RequestTraits, ResponseDecoder, ResponseEvent};
 
     #[test]
     fn blocks_have_a_length_byte_and_are_filled_up() {
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn an_old_servers_status_line_is_read() {
         let crlf = &b"ICY 200 OK\r\nicy-name:a\r\ncontent-type:audio/mpeg\r\n\r\n\xff\xfb"[..];
-        // Some end their lines with LF alone.
+        // Some servers end their lines with LF alone.
         let lf = &b"ICY 200 OK\nicy-name:a\ncontent-type:audio/mpeg\n\n\xff\xfb"[..];
         let cuts = |wire: &'static [u8]| (0..=wire.len()).map(move |cut| (wire, cut));
         for (wire, cut) in cuts(crlf).chain(cuts(lf)) {
@@ -246,7 +246,7 @@ mod tests {
                 bytes.extend_from_slice(second);
             }
             let mut decoder = ResponseDecoder::new();
-            decoder.expect(Asked { method: AskedBy::Other, upgrade: false });
+            decoder.expect(RequestTraits { method: MethodClass::Other, upgrade: false });
             let step = decoder.decode(&bytes).unwrap();
             let Some(ResponseEvent::Head(head, framing)) = step.event else { panic!("no head") };
             assert_eq!((head.status(), framing), (200, Framing::UntilClose));

@@ -1,5 +1,5 @@
-//! What an origin's answer is: a live stream that is shared, an answer for everybody who waits,
-//! or something that each has to fetch for itself.
+//! Classification of an origin's response: a live stream that is shared, a complete response for
+//! all waiting listeners, or one that each listener has to fetch on its own.
 
 use crate::framing::Format;
 use crate::icy::Block;
@@ -8,82 +8,83 @@ use crate::share::KEYED;
 use http1::{Framing, Headers, ResponseHead, Version};
 use std::sync::Arc;
 
-/// Why an answer is not shared.
+/// The origin's response is not shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotLive {
-    /// 1xx, or 2xx but 200.
+    /// The status is 1xx, or 2xx except 200.
     #[error("the status {status} is not that of a stream")]
     Status {
-        /// What it is.
+        /// Status of the response.
         status: u16,
     },
-    /// It has an end: a file.
+    /// The response has a known length: a file.
     #[error("the length is known: {length} bytes")]
     LengthKnown {
-        /// How long it is.
+        /// Length in bytes.
         length: u64,
     },
-    /// Parts of it can be asked for: a file.
+    /// The origin offers ranges: a file.
     #[error("the origin offers ranges")]
     Ranges,
-    /// Cache-Control: private.
+    /// Cache-Control has `private`.
     #[error("the answer is private")]
     Private,
-    /// Cache-Control: no-store, and the operator has not said that it is shared nevertheless.
+    /// Cache-Control has `no-store`, and the operator's settings do not override it.
     #[error("the answer is not to be stored")]
     NoStore,
-    /// Set-Cookie: one person's.
+    /// The response sets a cookie, which belongs to one client.
     #[error("the answer sets a cookie")]
     SetCookie,
     /// Vary names a field that is not in the key.
     #[error("the answer depends on fields that clients differ in")]
     Varies,
-    /// Content-Encoding: frames are not to be seen, and nobody can join.
+    /// The content is encoded: frames cannot be found, so no listener could join.
     #[error("the content is coded")]
     Coded,
-    /// Neither audio nor video, or a playlist.
+    /// The content is neither audio nor video, or is a playlist.
     #[error("the content is no audio or video")]
     NotMedia,
-    /// Ogg, WebM, MP4 and the like: a decoder needs the beginning of the stream.
+    /// The container (Ogg, WebM, MP4 and others) needs the beginning of the stream.
     #[error("the content cannot be joined in the middle")]
     NeedsStart,
 }
 
-/// What is done with `Cache-Control: no-store`. Icecast 2.4 sends it with every live stream.
+/// Treatment of `Cache-Control: no-store`. Icecast 2.4 sends it with every live stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NoStore {
-    /// Such a stream is not shared: RFC 9111, section 5.2.2.5.
+    /// Streams with `no-store` are not shared: RFC 9111, section 5.2.2.5.
     #[default]
     Refuse,
-    /// It is: the operator has the right to, and knows that nothing outlasts the ring.
+    /// Streams with `no-store` are shared: the operator has the right to, and no bytes outlast the
+    /// ring.
     Share,
 }
 
-/// What the answer is.
+/// Class of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Judged {
+pub(crate) enum Classified {
     /// A live stream.
     Live(Live),
-    /// A redirect or an error, for everybody.
-    Answer,
+    /// A redirect or an error, for all waiting listeners.
+    Response,
 }
 
-/// What is known of a live stream from its head.
+/// Properties of a live stream, from its head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Live {
-    /// As the origin spelt it: after a reconnect it has to be the same.
+    /// Content type in the origin's spelling: has to be the same after a reconnect.
     pub(crate) content_type: Vec<u8>,
     pub(crate) format: Option<Format>,
     pub(crate) is_video: bool,
     pub(crate) interval: Option<u32>,
 }
 
-/// Judges a head.
-pub(crate) fn judge(
+/// Classifies a response by its head.
+pub(crate) fn classify(
     head: &ResponseHead,
     framing: Framing,
     no_store: NoStore,
-) -> Result<Judged, NotLive> {
+) -> Result<Classified, NotLive> {
     let (status, headers) = (head.status(), &head.headers);
     if status != 200 && status < 300 {
         return Err(NotLive::Status { status });
@@ -99,7 +100,7 @@ pub(crate) fn judge(
             Some(length) if length > ANSWER_LENGTH_MAX as u64 => {
                 Err(NotLive::LengthKnown { length })
             }
-            _ => Ok(Judged::Answer),
+            _ => Ok(Classified::Response),
         };
     }
     if let Some(length) = length {
@@ -119,7 +120,7 @@ pub(crate) fn judge(
     let (format, is_video) = media(content_type)?;
     let interval = headers.get(b"icy-metaint").and_then(|value| std::str::from_utf8(value).ok());
     let interval = interval.and_then(|value| value.parse().ok());
-    Ok(Judged::Live(Live {
+    Ok(Classified::Live(Live {
         content_type: content_type.to_vec(),
         format,
         is_video,
@@ -132,7 +133,7 @@ fn check_privacy(headers: &Headers, no_store: NoStore) -> Result<(), NotLive> {
         return Err(NotLive::SetCookie);
     }
     let says = |directive: &[u8]| {
-        // `private="field"` is private too.
+        // `private="field"` counts as private too.
         elements(headers, b"Cache-Control").any(|element| {
             let name = element.split(|&byte| byte == b'=').next().unwrap_or_default();
             name.trim_ascii().eq_ignore_ascii_case(directive)
@@ -144,7 +145,7 @@ fn check_privacy(headers: &Headers, no_store: NoStore) -> Result<(), NotLive> {
     if no_store == NoStore::Refuse && says(b"no-store") {
         return Err(NotLive::NoStore);
     }
-    // What the origin is asked with is the same for everybody, but for these.
+    // The request to the origin is the same for all listeners, except for these fields.
     let is_known = |name: &[u8]| {
         KEYED.iter().any(|known| known.eq_ignore_ascii_case(name))
             || name.eq_ignore_ascii_case(b"Accept-Encoding")
@@ -153,13 +154,13 @@ fn check_privacy(headers: &Headers, no_store: NoStore) -> Result<(), NotLive> {
     if elements(headers, b"Vary").all(is_known) { Ok(()) } else { Err(NotLive::Varies) }
 }
 
-/// The elements of a list, over all fields of that name.
+/// Returns the elements of a list, over all fields of that name.
 fn elements<'h>(headers: &'h Headers, name: &[u8]) -> impl Iterator<Item = &'h [u8]> {
     let values = headers.get_all(name).flat_map(|value| value.split(|&byte| byte == b','));
     values.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
 }
 
-/// The format of a content type, and whether it is video.
+/// Returns the format of a content type, and true if it is video.
 fn media(content_type: &[u8]) -> Result<(Option<Format>, bool), NotLive> {
     let name = content_type.split(|&byte| byte == b';').next().unwrap_or_default();
     let name = name.trim_ascii().to_ascii_lowercase();
@@ -191,28 +192,28 @@ fn media(content_type: &[u8]) -> Result<(Option<Format>, bool), NotLive> {
     }
 }
 
-/// Fields that hold for one connection, whether `Connection` names them or not: RFC 9110,
-/// section 7.6.1.
-const OF_THE_CONNECTION: [&[u8]; 4] =
+/// Fields that are for one connection, even if `Connection` does not name them: RFC 9110, section
+/// 7.6.1.
+const CONNECTION_FIELDS: [&[u8]; 4] =
     [b"Connection", b"Keep-Alive", b"Proxy-Connection", b"Upgrade"];
-/// Fields of the origin's body, and its interval of titles: a listener has its own.
-const OF_THE_BODY: [&[u8]; 4] =
+/// Fields of the origin's body framing, and its interval of titles: each listener has its own.
+const BODY_FIELDS: [&[u8]; 4] =
     [b"Transfer-Encoding", b"Trailer", b"Content-Length", b"icy-metaint"];
 
-/// A head as it may go on, on other connections.
+/// Removes the fields that are for one connection.
 pub(crate) fn end_to_end(mut head: ResponseHead) -> ResponseHead {
     let named: Vec<Vec<u8>> = elements(&head.headers, b"Connection").map(<[u8]>::to_vec).collect();
-    for name in named.iter().map(Vec::as_slice).chain(OF_THE_CONNECTION) {
+    for name in named.iter().map(Vec::as_slice).chain(CONNECTION_FIELDS) {
         head.headers.remove(name);
     }
     head
 }
 
-/// The heads of a live stream: for those who want the media alone, and for those who want
-/// titles.
+/// Returns the heads of a live stream: for listeners that want the media alone, and for those that
+/// want titles.
 pub(crate) fn heads(head: &ResponseHead, has_titles: bool) -> Option<[Arc<ResponseHead>; 2]> {
     let mut headers = end_to_end(head.clone()).headers;
-    for name in OF_THE_BODY {
+    for name in BODY_FIELDS {
         headers.remove(name);
     }
     let of = |headers| ResponseHead::new(Version::Http11, 200, b"OK", headers).ok().map(Arc::new);
@@ -224,13 +225,14 @@ pub(crate) fn heads(head: &ResponseHead, has_titles: bool) -> Option<[Arc<Respon
     Some([plain, of(headers)?])
 }
 
-/// The head of an answer that comes from here, as the origin gave none: RFC 9110, 15.6.3, 15.6.5.
+/// Returns the head of an error response of this node, as the origin sent none: RFC 9110, 15.6.3,
+/// 15.6.5.
 pub(crate) fn failed(status: u16, reason: &[u8]) -> Option<Arc<ResponseHead>> {
     ResponseHead::new(Version::Http11, status, reason, Headers::default()).ok().map(Arc::new)
 }
 
-/// The title in a block, for whoever shows it; control characters are taken out.
-pub(crate) fn shown(block: &Block) -> Option<String> {
+/// Returns the title of a block for display, without control characters.
+pub(crate) fn displayed_title(block: &Block) -> Option<String> {
     let title = String::from_utf8_lossy(block.stream_title()?).into_owned();
     Some(title.chars().filter(|c| !c.is_control()).collect())
 }
@@ -239,26 +241,30 @@ pub(crate) fn shown(block: &Block) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn judged(status: u16, fields: &[(&str, &str)], framing: Framing) -> Result<Judged, NotLive> {
+    fn classified(
+        status: u16,
+        fields: &[(&str, &str)],
+        framing: Framing,
+    ) -> Result<Classified, NotLive> {
         let mut headers = Headers::default();
         for (name, value) in fields {
             headers.add(name.as_bytes(), value.as_bytes()).unwrap();
         }
         let head = ResponseHead::new(Version::Http11, status, b"", headers).unwrap();
-        judge(&head, framing, NoStore::Refuse)
+        classify(&head, framing, NoStore::Refuse)
     }
 
-    fn stream(name: &str, value: &str) -> Result<Judged, NotLive> {
-        judged(200, &[("Content-Type", "audio/mpeg"), (name, value)], Framing::UntilClose)
+    fn stream(name: &str, value: &str) -> Result<Classified, NotLive> {
+        classified(200, &[("Content-Type", "audio/mpeg"), (name, value)], Framing::UntilClose)
     }
 
     #[test]
-    fn a_stream_is_what_has_no_end_and_belongs_to_nobody() {
-        let Ok(Judged::Live(live)) = stream("icy-metaint", "8192") else { panic!("live") };
+    fn a_stream_has_no_end_and_no_owner() {
+        let Ok(Classified::Live(live)) = stream("icy-metaint", "8192") else { panic!("live") };
         assert_eq!((live.format, live.interval), (Some(Format::MpegAudio), Some(8192)));
-        assert!(matches!(stream("Cache-Control", "no-cache, max-age=0"), Ok(Judged::Live(_))));
-        assert!(matches!(stream("Vary", "Origin, Accept-Encoding"), Ok(Judged::Live(_))));
-        assert!(matches!(stream("Accept-Ranges", "none"), Ok(Judged::Live(_))));
+        assert!(matches!(stream("Cache-Control", "no-cache, max-age=0"), Ok(Classified::Live(_))));
+        assert!(matches!(stream("Vary", "Origin, Accept-Encoding"), Ok(Classified::Live(_))));
+        assert!(matches!(stream("Accept-Ranges", "none"), Ok(Classified::Live(_))));
         assert_eq!(stream("Accept-Ranges", "bytes"), Err(NotLive::Ranges));
         assert_eq!(stream("Cache-Control", "no-cache, No-Store"), Err(NotLive::NoStore));
         assert_eq!(stream("Cache-Control", "private=\"x\""), Err(NotLive::Private));
@@ -266,12 +272,12 @@ mod tests {
         assert_eq!(stream("Vary", "User-Agent"), Err(NotLive::Varies));
         assert_eq!(stream("Vary", "*"), Err(NotLive::Varies));
         assert_eq!(stream("Content-Encoding", "gzip"), Err(NotLive::Coded));
-        let file = judged(200, &[("Content-Type", "audio/mpeg")], Framing::Length(5));
+        let file = classified(200, &[("Content-Type", "audio/mpeg")], Framing::Length(5));
         assert_eq!(file, Err(NotLive::LengthKnown { length: 5 }));
-        assert_eq!(judged(206, &[], Framing::UntilClose), Err(NotLive::Status { status: 206 }));
-        assert_eq!(judged(302, &[], Framing::Length(0)), Ok(Judged::Answer));
-        assert_eq!(judged(404, &[], Framing::Chunked), Ok(Judged::Answer));
-        assert_eq!(judged(403, &[("Set-Cookie", "a")], Framing::None), Err(NotLive::SetCookie));
+        assert_eq!(classified(206, &[], Framing::UntilClose), Err(NotLive::Status { status: 206 }));
+        assert_eq!(classified(302, &[], Framing::Length(0)), Ok(Classified::Response));
+        assert_eq!(classified(404, &[], Framing::Chunked), Ok(Classified::Response));
+        assert_eq!(classified(403, &[("Set-Cookie", "a")], Framing::None), Err(NotLive::SetCookie));
     }
 
     #[test]
@@ -291,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_one_connection_does_not_go_on() {
+    fn fields_of_one_connection_are_removed() {
         let mut headers = Headers::default();
         let fields = [
             ("Connection", "close, X-Hop"),
@@ -322,6 +328,9 @@ mod tests {
         headers.add(b"Content-Type", b"audio/mpeg").unwrap();
         headers.add(b"Cache-Control", b"no-cache, no-store").unwrap();
         let head = ResponseHead::new(Version::Http10, 200, b"OK", headers).unwrap();
-        assert!(matches!(judge(&head, Framing::UntilClose, NoStore::Share), Ok(Judged::Live(_))));
+        assert!(matches!(
+            classify(&head, Framing::UntilClose, NoStore::Share),
+            Ok(Classified::Live(_))
+        ));
     }
 }

@@ -1,66 +1,68 @@
-//! Which requests may share a stream, and by what they are told apart.
+//! Requests that may share a stream, and the key by which streams are distinguished.
 
 use crate::cursor::Wants;
 use http1::{Authority, Headers, RequestHead, Target, Version};
 
-/// Why a request goes to the origin alone.
+/// The request is forwarded to the origin on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotShared {
-    /// Not GET.
+    /// The method is not GET.
     #[error("the method is not GET")]
     Method,
-    /// It has a body.
+    /// The request has a body.
     #[error("the request has a body")]
     Body,
-    /// Authorization, Proxy-Authorization or Cookie: the answer is one person's.
+    /// The request has Authorization, Proxy-Authorization or Cookie: the response is for one
+    /// client.
     #[error("the request has credentials")]
     Credentials,
-    /// Range: a part of what has an end.
+    /// The request has Range: a part of a file.
     #[error("the request asks for a range")]
     Range,
-    /// If-Match and the like: an answer that depends on what this client has.
+    /// The request has conditions (If-Match and others): the response depends on the client's
+    /// cache.
     #[error("the request has conditions")]
     Conditional,
-    /// Upgrade: to another protocol.
+    /// The request asks to switch protocols.
     #[error("the request asks for another protocol")]
     Upgrade,
-    /// No host, a target that is no path, or another scheme than http.
+    /// The request has no host, a target that is no path, or a scheme other than http.
     #[error("the request does not name an HTTP server and a path")]
     Target,
 }
 
-/// Fields that the origin may choose its answer by: they are part of the key, and go to it. All
-/// others that a browser or player sends do not reach it, but for `User-Agent`.
+/// Fields by which the origin may choose its response: they are part of the key, and are forwarded.
+/// No other field of a browser or player is, except `User-Agent`.
 pub(crate) const KEYED: [&[u8]; 3] = [b"Accept", b"Accept-Language", b"Origin"];
 
 const CREDENTIALS: [&[u8]; 3] = [b"Authorization", b"Proxy-Authorization", b"Cookie"];
 const CONDITIONS: [&[u8]; 5] =
     [b"If-Match", b"If-None-Match", b"If-Modified-Since", b"If-Unmodified-Since", b"If-Range"];
 
-/// What names a channel: requests with equal keys get the same stream.
+/// Key of a channel: requests with equal keys get the same stream.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     authority: Vec<u8>,
     path: Vec<u8>,
-    /// Values of [`KEYED`].
-    chosen_by: [Option<Vec<u8>>; KEYED.len()],
+    /// Values of the [`KEYED`] fields.
+    variant: [Option<Vec<u8>>; KEYED.len()],
 }
 
 impl Key {
-    /// Host in lower case, and port.
+    /// Returns the host in lower case, and the port.
     #[must_use]
     pub fn authority(&self) -> &[u8] {
         &self.authority
     }
 
-    /// Path and query as they came.
+    /// Returns path and query as received.
     #[must_use]
     pub fn path(&self) -> &[u8] {
         &self.path
     }
 }
 
-/// A request that may share a stream.
+/// Request for a stream that may be shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     key: Key,
@@ -69,10 +71,10 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// Reads a request.
+    /// Parses a request.
     ///
     /// # Errors
-    /// Why it must not be shared.
+    /// The request must not share a stream, for this reason.
     pub fn new(request: &RequestHead) -> Result<Self, NotShared> {
         let headers = &request.headers;
         let has_any = |names: &[&[u8]]| names.iter().any(|name| headers.contains(name));
@@ -95,43 +97,43 @@ impl Ask {
         if request.asks_to_switch() {
             return Err(NotShared::Upgrade);
         }
-        let (authority, path) = place(request).ok_or(NotShared::Target)?;
-        let chosen_by = KEYED.map(|name| {
+        let (authority, path) = authority_and_path(request).ok_or(NotShared::Target)?;
+        let variant = KEYED.map(|name| {
             let values: Vec<&[u8]> = headers.get_all(name).collect();
             let joined = values.join(&b", "[..]);
-            // RFC 9110, section 12.5.1: no Accept is any type.
+            // RFC 9110, section 12.5.1: no Accept means any type.
             let says_nothing = values.is_empty() || (name == b"Accept" && joined == b"*/*");
             (!says_nothing).then_some(joined)
         });
-        let key = Key { authority, path, chosen_by };
+        let key = Key { authority, path, variant };
         let titles = headers.get(b"Icy-MetaData") == Some(b"1");
         let wants = if titles { Wants::Titles } else { Wants::Media };
         let request = upstream(&key, headers.get(b"User-Agent")).ok_or(NotShared::Target)?;
         Ok(Self { key, wants, request })
     }
 
-    /// The channel that it belongs to.
+    /// Returns the key of the channel.
     #[must_use]
     pub const fn key(&self) -> &Key {
         &self.key
     }
 
-    /// What this listener gets.
+    /// Returns the kind of stream that the listener has asked for.
     #[must_use]
     pub const fn wants(&self) -> Wants {
         self.wants
     }
 
-    /// The request that goes to the origin: always with `Icy-MetaData: 1`, so that one connection
-    /// serves those who want titles and those who do not.
+    /// Returns the request for the origin: always with `Icy-MetaData: 1`, so that one connection
+    /// serves listeners with and without titles.
     #[must_use]
     pub const fn request(&self) -> &RequestHead {
         &self.request
     }
 }
 
-/// Authority with its port, and path with query.
-fn place(request: &RequestHead) -> Option<(Vec<u8>, Vec<u8>)> {
+/// Returns the authority with its port, and the path with its query.
+fn authority_and_path(request: &RequestHead) -> Option<(Vec<u8>, Vec<u8>)> {
     let target = request.target();
     let (authority, path) = match Target::parse(request.method(), target).ok()? {
         Target::Origin => (request.headers.get(b"Host")?, target),
@@ -156,7 +158,7 @@ fn upstream(key: &Key, agent: Option<&[u8]>) -> Option<RequestHead> {
     if let Some(agent) = agent {
         headers.add(b"User-Agent", agent).ok()?;
     }
-    for (name, value) in KEYED.iter().zip(&key.chosen_by) {
+    for (name, value) in KEYED.iter().zip(&key.variant) {
         if let Some(value) = value {
             headers.add(name, value).ok()?;
         }
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_answer_may_depend_on_is_in_the_key() {
+    fn fields_that_the_response_may_depend_on_are_in_the_key() {
         let plain = ask("/", &[("Host", "a")]).unwrap();
         for (name, value) in
             [("Accept", "audio/aac"), ("Accept-Language", "de"), ("Origin", "http://b")]
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_one_persons_is_never_shared() {
+    fn personal_requests_are_never_shared() {
         let with = |name, value| ask("/", &[("Host", "a"), (name, value)]).unwrap_err();
         assert_eq!(with("Authorization", "Basic x"), NotShared::Credentials);
         assert_eq!(with("Proxy-Authorization", "Basic x"), NotShared::Credentials);

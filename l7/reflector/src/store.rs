@@ -1,28 +1,28 @@
-//! The one copy of a stream's payload, and what is known of each place in it.
+//! Store: the single copy of a stream's payload, with an index of its units and titles.
 //!
 //! ```text
-//!            tail                         entry                     edge
-//!   forgotten │  unit │ unit │ unit │ … │ unit │ … │ unit │ unit │ raw … │
-//!             └──────────────── at most `limit` bytes ───────────────────┘
+//!             tail                         entry                     edge
+//!    dropped   │  unit │ unit │ unit │ … │ unit │ … │ unit │ unit │ raw … │
+//!              └──────────────── at most `limit` bytes ───────────────────┘
 //! ```
 //!
-//! Positions count the bytes of the stream since the channel began; they only grow. The tail lies
-//! where a unit begins, or anywhere in what is raw.
+//! Positions count the bytes of the stream since the channel began; they only grow. The tail is the
+//! start of a unit, or anywhere in raw bytes.
 
 use crate::framing::{Entry, Unit};
 use crate::icy::Block;
 use crate::limits::{BURST, BURST_LENGTH, RING_BYTES_PER_UNIT, TITLES_COUNT_MAX};
 use std::collections::VecDeque;
 
-/// Where a unit begins.
+/// Start of a unit.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     position: u64,
-    /// Nanoseconds of media in front of it.
+    /// Playing time of the media before it, in nanoseconds.
     time: u64,
 }
 
-/// What is playing from a position on.
+/// Title from a position on.
 #[derive(Debug)]
 struct Title {
     position: u64,
@@ -32,23 +32,23 @@ struct Title {
 
 #[derive(Debug)]
 pub(crate) struct Store {
-    /// Grows to `limit` bytes; the byte at a position lies at its rest by `limit`.
+    /// Ring that grows to `limit` bytes; the byte at a position is at `position % limit`.
     ring: Vec<u8>,
     limit: usize,
     tail: u64,
     edge: u64,
     time: u64,
     marks: VecDeque<Mark>,
-    /// Marks where a decoder can begin.
+    /// Positions at which a decoder can begin.
     entries: VecDeque<u64>,
-    has_random: bool,
-    /// From here on everything is raw.
+    has_random_access: bool,
+    /// Position from which on all bytes are raw.
     raw: Option<u64>,
     titles: VecDeque<Title>,
     titles_count: u64,
 }
 
-/// Bytes of the ring when the first byte comes.
+/// Initial capacity of the ring, in bytes.
 const RING_MIN: usize = 64 * 1024;
 
 impl Store {
@@ -61,7 +61,7 @@ impl Store {
             time: 0,
             marks: VecDeque::new(),
             entries: VecDeque::new(),
-            has_random: false,
+            has_random_access: false,
             raw: None,
             titles: VecDeque::new(),
             titles_count: 0,
@@ -76,7 +76,7 @@ impl Store {
         self.limit
     }
 
-    /// Where the tail has to be before this unit is pushed.
+    /// Returns the tail that is required before this unit is pushed.
     pub(crate) fn tail_for(&self, unit: &Unit<'_>) -> u64 {
         let (length, is_frame) = match unit {
             Unit::Frame { bytes, .. } => (bytes.len(), true),
@@ -90,7 +90,7 @@ impl Store {
         if least <= self.tail { self.tail } else { self.boundary(least) }
     }
 
-    /// Moves the tail, and forgets what lies in front of it.
+    /// Moves the tail, and drops the bytes before it.
     pub(crate) fn forget(&mut self, tail: u64) {
         self.tail = self.tail.max(tail.min(self.edge));
         while self.marks.front().is_some_and(|mark| mark.position < self.tail) {
@@ -104,8 +104,8 @@ impl Store {
         }
     }
 
-    /// Adds a unit that the tail leaves room for. Longer ones than the ring are cut off in front:
-    /// nobody makes such.
+    /// Appends a unit, for which [`Store::forget`] has made space. A unit longer than the ring,
+    /// which no framer emits, would lose its front.
     pub(crate) fn push(&mut self, unit: Unit<'_>) {
         let bytes = match unit {
             Unit::Raw(bytes) => {
@@ -115,7 +115,7 @@ impl Store {
             Unit::Frame { bytes, duration, entry } => {
                 self.marks.push_back(Mark { position: self.edge, time: self.time });
                 self.time = self.time.saturating_add(duration.0);
-                self.enter(entry);
+                self.add_entry(entry);
                 bytes
             }
         };
@@ -129,18 +129,19 @@ impl Store {
         }
     }
 
-    /// A mark where a decoder can begin. Once there is one for random access, others are none.
-    fn enter(&mut self, entry: Entry) {
-        if entry == Entry::Random && !self.has_random {
-            self.has_random = true;
+    /// Records a position at which a decoder can begin. Once there is one for random access, other
+    /// kinds no longer count.
+    fn add_entry(&mut self, entry: Entry) {
+        if entry == Entry::Random && !self.has_random_access {
+            self.has_random_access = true;
             self.entries.clear();
         }
-        if entry == Entry::Random || (entry == Entry::Start && !self.has_random) {
+        if entry == Entry::Random || (entry == Entry::Start && !self.has_random_access) {
             self.entries.push_back(self.edge);
         }
     }
 
-    /// Makes room for as many bytes more, doubling up to the limit.
+    /// Grows the ring by `more` bytes, doubling up to the limit.
     fn grow(&mut self, more: usize) {
         let wanted = (self.ring.len() + more).min(self.limit);
         if self.ring.capacity() < wanted {
@@ -150,7 +151,7 @@ impl Store {
     }
 
     fn write(&mut self, at: usize, bytes: &[u8]) {
-        // The ring is as long as what was written to it, until it is full.
+        // The ring is as long as the bytes written to it, until it is full.
         let over = bytes.len().min(self.ring.len().saturating_sub(at));
         self.ring[at..at + over].copy_from_slice(&bytes[..over]);
         self.ring.extend_from_slice(&bytes[over..]);
@@ -161,8 +162,8 @@ impl Store {
         (position % self.limit as u64) as usize
     }
 
-    /// The first bytes from a position on that lie in one piece; none at the edge, and none where
-    /// they are forgotten.
+    /// Returns the first contiguous bytes from a position on; empty at the edge, and for dropped
+    /// positions.
     pub(crate) fn slice(&self, position: u64) -> &[u8] {
         if position < self.tail || position >= self.edge {
             return &[];
@@ -172,7 +173,7 @@ impl Store {
         self.ring.get(at..at.saturating_add(length as usize)).unwrap_or_default()
     }
 
-    /// The first place at or behind a position where a unit begins.
+    /// Returns the first start of a unit at or after a position.
     pub(crate) fn boundary(&self, position: u64) -> u64 {
         if self.raw.is_some_and(|raw| position >= raw) {
             return position.min(self.edge);
@@ -182,9 +183,9 @@ impl Store {
         self.marks.get(next).map_or(end, |mark| mark.position)
     }
 
-    /// Where somebody begins who is to hear what is live, not in front of `least`: a burst before
-    /// the edge, where a decoder can begin if there is such a place, where a unit begins, or
-    /// anywhere in what is raw.
+    /// Returns the position at which a new listener begins, not before `least`: a burst before the
+    /// edge, preferably where a decoder can begin, otherwise at the start of a unit, or anywhere in
+    /// raw bytes.
     pub(crate) fn entry(&self, least: u64) -> u64 {
         let least = least.max(self.tail).min(self.edge);
         if let Some(raw) = self.raw {
@@ -200,13 +201,13 @@ impl Store {
         let first = self.marks.partition_point(|mark| mark.position < least);
         let mark = self.marks.get(wanted.saturating_sub(1).max(first));
         let wanted = mark.map_or(self.edge, |mark| mark.position);
-        let behind = self.entries.partition_point(|&position| position <= wanted);
-        let before = behind.checked_sub(1).and_then(|index| self.entries.get(index));
+        let next = self.entries.partition_point(|&position| position <= wanted);
+        let before = next.checked_sub(1).and_then(|index| self.entries.get(index));
         let before = before.filter(|&&position| position >= least);
-        before.or_else(|| self.entries.get(behind)).copied().unwrap_or(wanted)
+        before.or_else(|| self.entries.get(next)).copied().unwrap_or(wanted)
     }
 
-    /// From the edge on this is what is playing. Nothing changes if it is already.
+    /// Sets the title from the edge on. Returns false if it is the current one.
     pub(crate) fn set_title(&mut self, block: Block) -> bool {
         if self.titles.back().is_some_and(|last| last.block == block) {
             return false;
@@ -222,24 +223,25 @@ impl Store {
         true
     }
 
-    /// What is playing at a position, and its number.
+    /// Returns the title at a position, and its number.
     pub(crate) fn title(&self, position: u64) -> Option<(u64, &Block)> {
-        let behind = self.titles.partition_point(|title| title.position <= position);
-        self.titles.get(behind.checked_sub(1)?).map(|title| (title.id, &title.block))
+        let next = self.titles.partition_point(|title| title.position <= position);
+        self.titles.get(next.checked_sub(1)?).map(|title| (title.id, &title.block))
     }
 
-    /// What is playing at the edge.
+    /// Returns the title at the edge.
     pub(crate) fn title_now(&self) -> Option<&Block> {
         self.titles.back().map(|title| &title.block)
     }
 
-    /// Nanoseconds and bytes of media that are kept, as far as headers tell the time.
+    /// Returns playing time in nanoseconds and bytes of the kept media, as far as headers give the
+    /// time.
     pub(crate) fn kept(&self) -> (u64, u64) {
         let from = self.marks.front().map_or(self.time, |mark| mark.time);
         (self.time.saturating_sub(from), self.edge - self.tail)
     }
 
-    /// Bytes of memory: of payload, and of what is known of it.
+    /// Returns bytes of memory: of the payload, and of its index.
     pub(crate) fn memory(&self) -> (usize, usize) {
         let titles: usize = self.titles.iter().map(|title| title.block.as_bytes().len()).sum();
         let index = self.marks.capacity() * size_of::<Mark>()
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_begins_a_burst_before_the_edge() {
+    fn listeners_begin_a_burst_before_the_edge() {
         let mut store = Store::new(1_000);
         for _ in 0..8 {
             add(&mut store, frame(&[0; 10], 1_000, Entry::No));
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_begins_where_a_decoder_can() {
+    fn listeners_begin_where_a_decoder_can() {
         let mut store = Store::new(1_000);
         for at in 0..10 {
             let entry = if at == 1 || at == 8 { Entry::Start } else { Entry::No };

@@ -1,8 +1,8 @@
-//! What one channel does for its listeners: joining, skipping, titles, memory.
+//! Tests of one channel's service to its listeners: joining, skipping, titles, memory.
 
 mod common;
 
-use common::{Media, Run, interleave, separate};
+use common::{Media, Segment, interleave, separate};
 use reflector::limits::{ICY_INTERVAL, LISTENER_STALL_MAX};
 use reflector::{Ending, JoinError, ListenerId, Wants};
 use units::{Bytes, Nanos};
@@ -12,7 +12,7 @@ const MP3: (&str, &str) = ("Content-Type", "audio/mpeg");
 
 #[test]
 fn the_first_opens_the_origin_and_the_last_closes_it() {
-    let mut run = Run::new(RING);
+    let mut run = Segment::new(RING);
     assert_eq!(run.opened, 0);
     run.join(1, Wants::Media);
     assert!(run.is_open);
@@ -34,7 +34,7 @@ fn the_first_opens_the_origin_and_the_last_closes_it() {
 
 #[test]
 fn a_joiner_begins_with_a_whole_frame_four_seconds_ago() {
-    let mut run = Run::live(RING, Media::Mp3);
+    let mut run = Segment::live(RING, Media::Mp3);
     run.bytes(&Media::Mp3.frames(0..1_000));
     run.join(1, Wants::Media);
     run.take_all(1);
@@ -49,9 +49,9 @@ fn a_joiner_begins_with_a_whole_frame_four_seconds_ago() {
 }
 
 #[test]
-fn who_is_behind_by_more_than_the_ring_goes_on_near_the_edge_with_whole_frames() {
+fn a_listener_behind_by_more_than_the_ring_skips_to_whole_frames_near_the_edge() {
     for already in [0, 1, 100, 417, 418, 1_000] {
-        let mut run = Run::live(64 * 1024, Media::Mp3);
+        let mut run = Segment::live(64 * 1024, Media::Mp3);
         run.join(1, Wants::Media);
         run.bytes(&Media::Mp3.frames(0..4));
         run.take(0, already);
@@ -68,8 +68,8 @@ fn who_is_behind_by_more_than_the_ring_goes_on_near_the_edge_with_whole_frames()
 }
 
 #[test]
-fn who_takes_nothing_is_dropped_and_who_has_nothing_to_take_is_not() {
-    let mut run = Run::live(RING, Media::Mp3);
+fn a_stalled_listener_is_dropped_and_an_idle_one_is_not() {
+    let mut run = Segment::live(RING, Media::Mp3);
     run.join(1, Wants::Media);
     run.bytes(&Media::Mp3.frames(0..10));
     run.take_all(1);
@@ -90,7 +90,7 @@ fn titles_go_to_those_who_asked_at_exact_intervals() {
     let interval = ICY_INTERVAL as usize;
     let payload = Media::Mp3.frames(0..300);
     let titles = [(0, "StreamTitle='one';"), (40_000, "StreamTitle='two';")];
-    let mut run = Run::new(RING);
+    let mut run = Segment::new(RING);
     run.join(0, Wants::Media);
     run.join(1, Wants::Titles);
     run.head(200, &[MP3, ("icy-metaint", "8192"), ("icy-name", "a")]);
@@ -99,28 +99,28 @@ fn titles_go_to_those_who_asked_at_exact_intervals() {
     for id in 0..3 {
         run.take_all(id);
     }
-    let metaint = |run: &Run, id| {
+    let metaint = |run: &Segment, id| {
         let head = run.of(id).head.clone().unwrap();
         assert_eq!(head.headers.get(b"icy-name"), Some(&b"a"[..]));
         head.headers.get(b"icy-metaint").map(<[u8]>::to_vec)
     };
     assert_eq!(metaint(&run, 0), None);
     assert_eq!(metaint(&run, 1), Some(ICY_INTERVAL.to_string().into_bytes()));
-    let (heard, at) = separate(&run.of(1).bytes, interval);
-    assert_eq!(heard, run.of(0).bytes);
-    // The origin says it at 8,192 and 40,960; a listener hears it at its next block.
+    let (received, at) = separate(&run.of(1).bytes, interval);
+    assert_eq!(received, run.of(0).bytes);
+    // The origin sends the title at 8,192 and 40,960; a listener gets it at its next block.
     let expected = [(interval, titles[0].1.to_owned()), (3 * interval, titles[1].1.to_owned())];
     assert_eq!(at, expected);
-    let (heard, at) = separate(&run.of(2).bytes, interval);
-    assert_eq!(Media::Mp3.numbers(&heard).0.last(), Some(&298));
+    let (received, at) = separate(&run.of(2).bytes, interval);
+    assert_eq!(Media::Mp3.numbers(&received).0.last(), Some(&298));
     assert_eq!(at, [(interval, titles[1].1.to_owned())]);
     assert_eq!(run.channel.title().as_deref(), Some("two"));
     assert_eq!(run.channel.counters().titles, 2);
 }
 
 #[test]
-fn without_titles_of_the_origin_nobody_gets_blocks() {
-    let mut run = Run::new(RING);
+fn without_titles_of_the_origin_no_listener_gets_blocks() {
+    let mut run = Segment::new(RING);
     run.join(0, Wants::Titles);
     run.head(200, &[MP3]);
     run.bytes(&Media::Mp3.frames(0..200));
@@ -129,7 +129,7 @@ fn without_titles_of_the_origin_nobody_gets_blocks() {
     assert_eq!(Media::Mp3.numbers(&run.of(0).bytes).0.len(), 199);
 }
 
-/// A packet of each table, and one of the video that is marked for random access.
+/// Returns a packet of each table, and one of the video that is marked for random access.
 fn tables() -> (Vec<u8>, Vec<u8>) {
     let packet = |pid: u16, start: u8, rest: &[u8]| {
         let mut packet = vec![0x47, start | (pid >> 8) as u8, pid as u8];
@@ -150,7 +150,7 @@ fn tables() -> (Vec<u8>, Vec<u8>) {
 #[test]
 fn a_joiner_of_a_transport_stream_gets_its_tables_first() {
     let (tables, random) = tables();
-    let mut run = Run::live(RING, Media::Ts);
+    let mut run = Segment::live(RING, Media::Ts);
     run.bytes(&tables);
     run.bytes(&Media::Ts.frames(0..500));
     run.bytes(&random);
@@ -158,16 +158,16 @@ fn a_joiner_of_a_transport_stream_gets_its_tables_first() {
     run.join(1, Wants::Media);
     run.take_all(0);
     run.take_all(1);
-    let heard = &run.of(1).bytes;
-    assert_eq!(heard[..376], tables);
-    assert_eq!(heard[376..564], random);
-    assert_eq!(Media::Ts.numbers(&heard[564..]), ((500..598).collect(), 0));
+    let received = &run.of(1).bytes;
+    assert_eq!(received[..376], tables);
+    assert_eq!(received[376..564], random);
+    assert_eq!(Media::Ts.numbers(&received[564..]), ((500..598).collect(), 0));
     assert!(run.of(0).bytes.starts_with(&[tables, Media::Ts.frame(0)].concat()));
 }
 
 #[test]
-fn what_claims_to_have_frames_and_has_none_is_given_as_it_comes() {
-    let mut run = Run::live(RING, Media::Mp3);
+fn a_stream_without_frames_is_passed_raw() {
+    let mut run = Segment::live(RING, Media::Mp3);
     let bytes = Media::Raw.frames(0..1_000);
     run.bytes(&bytes);
     run.take_all(0);
@@ -176,7 +176,7 @@ fn what_claims_to_have_frames_and_has_none_is_given_as_it_comes() {
 
 #[test]
 fn payload_is_in_memory_once() {
-    let mut run = Run::live(RING, Media::Mp3);
+    let mut run = Segment::live(RING, Media::Mp3);
     run.bytes(&Media::Mp3.frames(0..5_000));
     let before = run.channel.memory();
     for id in 1..=1_000 {
@@ -188,8 +188,8 @@ fn payload_is_in_memory_once() {
 }
 
 #[test]
-fn who_has_left_is_not_spoken_of() {
-    let mut run = Run::live(RING, Media::Mp3);
+fn a_listener_that_left_gets_no_effects() {
+    let mut run = Segment::live(RING, Media::Mp3);
     run.bytes(&Media::Mp3.frames(0..10));
     run.channel.handle_join(run.now, ListenerId(1), Wants::Media).unwrap();
     run.channel.handle_leave(ListenerId(1));
@@ -198,8 +198,8 @@ fn who_has_left_is_not_spoken_of() {
 }
 
 #[test]
-fn who_skips_does_not_go_on_where_it_is_overtaken_at_once() {
-    let mut run = Run::live(64 * 1024, Media::Ts);
+fn a_skip_leaves_a_margin_to_the_tail() {
+    let mut run = Segment::live(64 * 1024, Media::Ts);
     let (tables, random) = tables();
     run.bytes(&[tables, random].concat());
     run.bytes(&Media::Ts.frames(0..400));
@@ -210,8 +210,8 @@ fn who_skips_does_not_go_on_where_it_is_overtaken_at_once() {
 }
 
 #[test]
-fn bytes_are_of_use_while_somebody_keeps_up() {
-    let mut run = Run::live(64 * 1024, Media::Mp3);
+fn more_bytes_are_wanted_while_a_listener_keeps_up() {
+    let mut run = Segment::live(64 * 1024, Media::Mp3);
     assert!(run.channel.wants_more());
     run.bytes(&Media::Mp3.frames(0..70));
     assert!(run.channel.wants_more(), "behind by less than half of the ring");

@@ -1,5 +1,5 @@
-//! What holds of any bytes: frames and titles are the same wherever they are cut, frames are
-//! found again, nothing panics.
+//! Properties for arbitrary bytes: frames and titles are the same wherever they are cut, frames are
+//! found again after garbage, and there is no panic.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn format(media: Media) -> Option<Format> {
     }
 }
 
-/// Frames, and what may lie between them.
+/// Generates frames, with possible garbage between them.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let frames = (select(MEDIA.to_vec()), 0..1_000_u64, 1..12_u64)
         .prop_map(|(media, from, count)| media.frames(from..from + count));
@@ -93,7 +93,7 @@ proptest! {
         }
     }
 
-    /// So much without a frame that the stream is taken for one without: at the same byte.
+    /// A stream without frames becomes raw at the same byte, wherever it is cut.
     #[test]
     fn frames_are_given_up_at_the_same_byte(
         garbage in UNFRAMED_LENGTH_MAX - 1_500..UNFRAMED_LENGTH_MAX + 500,
@@ -109,8 +109,8 @@ proptest! {
         prop_assert_eq!(framed(format(media), &[&bytes]), framed(format(media), &parts));
     }
 
-    /// Garbage costs at most the frame in front of it, which nothing confirms any more; two
-    /// packets of a transport stream.
+    /// Garbage costs at most the frame before it, which no header confirms; in a transport stream
+    /// two packets.
     #[test]
     fn frames_are_found_again_behind_garbage(
         media in select(MEDIA.to_vec()),
@@ -149,21 +149,21 @@ proptest! {
         titles.sort();
         let titles: Vec<(usize, &str)> = titles.iter().map(|(at, title)| (*at, title.as_str())).collect();
         let wire = interleave(&payload, interval as usize, &titles);
-        let (mut reader, mut heard, mut blocks) = (Reader::new(Some(interval)), Vec::new(), Vec::new());
+        let (mut reader, mut received, mut blocks) = (Reader::new(Some(interval)), Vec::new(), Vec::new());
         for mut part in parts(&wire, &cuts) {
             while let (taken, Some(event)) = reader.read(part) {
                 part = &part[taken..];
                 match event {
-                    Event::Payload(bytes) => heard.extend_from_slice(bytes),
+                    Event::Payload(bytes) => received.extend_from_slice(bytes),
                     Event::Title(block) => {
                         let text = String::from_utf8_lossy(block.text()).into_owned();
                         prop_assert_eq!(&Block::new(text.as_bytes()), &block);
-                        blocks.push((heard.len(), text));
+                        blocks.push((received.len(), text));
                     }
                 }
             }
         }
-        prop_assert_eq!((heard, blocks), separate(&wire, interval as usize));
+        prop_assert_eq!((received, blocks), separate(&wire, interval as usize));
     }
 }
 
@@ -188,7 +188,7 @@ proptest! {
     }
 }
 
-/// Ten bytes alone make nobody skip megabytes.
+/// A false tag header of ten bytes does not skip megabytes.
 #[test]
 fn a_tag_is_skipped_only_where_one_is_expected() {
     let tag = b"ID3\x04\0\0\x00\x7f\x7f\x7f";
@@ -199,8 +199,8 @@ fn a_tag_is_skipped_only_where_one_is_expected() {
     assert_eq!((given.frames.len(), given.raw.len()), (0, 0));
 }
 
-/// A header in garbage that claims a long frame does not cost those behind it, though the stream
-/// ends before that would be over. Found by a property test.
+/// A header in garbage that claims a long frame does not cost the frames after it, though the
+/// stream ends before the claimed length. Found by a property test.
 #[test]
 fn a_false_header_does_not_hide_the_last_frames() {
     let garbage = [255, 240, 0, 19, 228];

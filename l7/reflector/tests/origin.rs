@@ -1,8 +1,8 @@
-//! Everything that an origin can do, and what that means for who listens.
+//! Tests of all events of an origin, and their effects on listeners.
 
 mod common;
 
-use common::{Media, Run};
+use common::{Media, Segment};
 use http1::Framing;
 use reflector::limits::{ANSWER_LENGTH_MAX, HEAD_WAIT_MAX, RECONNECT_MAX, SILENCE_MAX, STABLE};
 use reflector::{Ending, JoinError, ListenerId, NotLive, Wants};
@@ -13,7 +13,7 @@ const MP3: (&str, &str) = ("Content-Type", "audio/mpeg");
 
 #[test]
 fn the_end_of_the_origin_comes_behind_what_is_there() {
-    let mut run = Run::live(RING, Media::Mp3);
+    let mut run = Segment::live(RING, Media::Mp3);
     run.join(1, Wants::Media);
     run.bytes(&Media::Mp3.frames(0..10));
     run.take_all(1);
@@ -34,7 +34,7 @@ fn the_end_of_the_origin_comes_behind_what_is_there() {
 #[test]
 fn a_redirect_or_an_error_goes_to_everybody_who_waits_as_it_is() {
     for (status, body) in [(302, &b""[..]), (404, b"no such mount"), (503, b"full")] {
-        let mut run = Run::new(RING);
+        let mut run = Segment::new(RING);
         run.join(0, Wants::Media);
         run.join(1, Wants::Titles);
         let framing = Framing::Length(body.len() as u64);
@@ -45,11 +45,11 @@ fn a_redirect_or_an_error_goes_to_everybody_who_waits_as_it_is() {
         run.end();
         for id in [0, 1] {
             run.take_all(id);
-            let heard = run.of(id);
-            let head = heard.head.as_ref().unwrap();
-            assert_eq!((head.status(), heard.bytes.as_slice()), (status, body));
+            let received = run.of(id);
+            let head = received.head.as_ref().unwrap();
+            assert_eq!((head.status(), received.bytes.as_slice()), (status, body));
             assert_eq!(head.headers.get(b"Location"), Some(&b"/b"[..]));
-            assert_eq!(heard.ending, Some(Ending::Complete));
+            assert_eq!(received.ending, Some(Ending::Complete));
         }
         assert!(run.channel.is_over());
     }
@@ -57,7 +57,7 @@ fn a_redirect_or_an_error_goes_to_everybody_who_waits_as_it_is() {
 
 #[test]
 fn an_answer_without_end_is_cut() {
-    let mut run = Run::new(RING);
+    let mut run = Segment::new(RING);
     run.join(0, Wants::Media);
     run.head(500, &[]);
     run.bytes(&vec![0; ANSWER_LENGTH_MAX]);
@@ -68,8 +68,8 @@ fn an_answer_without_end_is_cut() {
 }
 
 #[test]
-fn an_origin_that_is_not_there_is_a_bad_gateway() {
-    let mut run = Run::new(RING);
+fn an_unreachable_origin_is_a_bad_gateway() {
+    let mut run = Segment::new(RING);
     run.join(0, Wants::Media);
     run.join(1, Wants::Media);
     run.reset();
@@ -77,7 +77,7 @@ fn an_origin_that_is_not_there_is_a_bad_gateway() {
         assert_eq!(run.of(id).head.as_ref().unwrap().status(), 502);
         assert_eq!(run.of(id).ending, Some(Ending::Complete));
     }
-    let mut run = Run::new(RING);
+    let mut run = Segment::new(RING);
     run.join(0, Wants::Media);
     run.pass(HEAD_WAIT_MAX.as_millis());
     assert_eq!(run.of(0).head.as_ref().unwrap().status(), 504);
@@ -85,8 +85,8 @@ fn an_origin_that_is_not_there_is_a_bad_gateway() {
 }
 
 #[test]
-fn what_is_not_live_belongs_to_the_first_and_the_others_ask_alone() {
-    let mut run = Run::new(RING);
+fn a_response_that_is_not_live_goes_to_the_first_and_the_others_ask_alone() {
+    let mut run = Segment::new(RING);
     for id in 0..3 {
         run.join(id, Wants::Media);
     }
@@ -94,14 +94,14 @@ fn what_is_not_live_belongs_to_the_first_and_the_others_ask_alone() {
     let why = Some(NotLive::LengthKnown { length: 9 });
     assert_eq!((run.of(0).passed, run.of(1).alone, run.of(2).alone), (why, why, why));
     assert!(run.channel.is_over());
-    // Nobody asked for the titles that are in it.
-    let mut run = Run::new(RING);
+    // No listener asked for the titles in the stream.
+    let mut run = Segment::new(RING);
     run.join(0, Wants::Media);
     run.head(200, &[MP3, ("icy-metaint", "8192"), ("Set-Cookie", "a=b")]);
     assert_eq!((run.of(0).passed, run.of(0).alone), (None, Some(NotLive::SetCookie)));
     assert!(!run.is_open);
-    // The first has gone meanwhile.
-    let mut run = Run::new(RING);
+    // The first listener has left meanwhile.
+    let mut run = Segment::new(RING);
     run.join(0, Wants::Media);
     run.join(1, Wants::Media);
     run.leave(0);
@@ -111,7 +111,7 @@ fn what_is_not_live_belongs_to_the_first_and_the_others_ask_alone() {
 
 #[test]
 fn a_lost_origin_is_tried_again_and_frames_stay_whole() {
-    let mut run = Run::live(RING, Media::Mp3);
+    let mut run = Segment::live(RING, Media::Mp3);
     run.bytes(&Media::Mp3.frames(0..10));
     run.bytes(&Media::Mp3.frame(10)[..200]);
     run.reset();
@@ -120,7 +120,7 @@ fn a_lost_origin_is_tried_again_and_frames_stay_whole() {
     assert!(!run.is_open);
     run.pass(300);
     assert!(run.is_open && run.opened == 2);
-    // Its source is not back yet.
+    // The server's source is not connected yet.
     run.framed_head(404, &[], Framing::Length(3));
     assert!(!run.is_open);
     run.join(1, Wants::Media);
@@ -138,7 +138,7 @@ fn a_lost_origin_is_tried_again_and_frames_stay_whole() {
 
 #[test]
 fn an_origin_that_does_not_come_back_ends_all() {
-    let mut run = Run::live(RING, Media::Mp3);
+    let mut run = Segment::live(RING, Media::Mp3);
     run.join(1, Wants::Media);
     run.bytes(&Media::Mp3.frames(0..10));
     run.reset();
@@ -164,7 +164,7 @@ fn an_origin_that_does_not_come_back_ends_all() {
 
 #[test]
 fn an_origin_that_is_silent_is_lost() {
-    let mut run = Run::live(RING, Media::Mp3);
+    let mut run = Segment::live(RING, Media::Mp3);
     run.bytes(&Media::Mp3.frames(0..10));
     run.take_all(0);
     run.pass(SILENCE_MAX.as_millis() - 1);
@@ -178,7 +178,7 @@ fn an_origin_that_is_silent_is_lost() {
 #[test]
 fn another_content_type_ends_all() {
     for answer in [&[("Content-Type", "audio/aac")][..], &[MP3, ("Set-Cookie", "a=b")]] {
-        let mut run = Run::live(RING, Media::Mp3);
+        let mut run = Segment::live(RING, Media::Mp3);
         run.bytes(&Media::Mp3.frames(0..10));
         run.reset();
         run.pass(300);
@@ -192,7 +192,7 @@ fn another_content_type_ends_all() {
 
 #[test]
 fn events_of_a_connection_that_was_closed_change_nothing() {
-    let mut run = Run::live(RING, Media::Mp3);
+    let mut run = Segment::live(RING, Media::Mp3);
     let old = run.connection;
     run.bytes(&Media::Mp3.frames(0..10));
     run.take_all(0);
@@ -209,8 +209,8 @@ fn events_of_a_connection_that_was_closed_change_nothing() {
 }
 
 #[test]
-fn an_answer_that_is_passed_to_somebody_who_has_left_is_closed() {
-    let mut run = Run::new(RING);
+fn a_response_passed_to_a_listener_that_left_is_closed() {
+    let mut run = Segment::new(RING);
     run.join(0, Wants::Media);
     let head = common::head(200, &[("Content-Type", "text/html")]);
     run.channel.handle_upstream_head(run.now, run.connection, &head, Framing::UntilClose);
@@ -220,8 +220,8 @@ fn an_answer_that_is_passed_to_somebody_who_has_left_is_closed() {
 
 #[test]
 fn pauses_are_short_again_after_a_stable_connection() {
-    let mut run = Run::live(RING, Media::Mp3);
-    let pause = |run: &mut Run| {
+    let mut run = Segment::live(RING, Media::Mp3);
+    let pause = |run: &mut Segment| {
         run.reset();
         let before = run.now;
         let at = run.channel.poll_timeout().unwrap();

@@ -1,9 +1,9 @@
-//! What holds of any schedule: where the origin's bytes are cut changes nothing, listeners get
-//! whole frames in order, memory is bounded, nothing panics.
+//! Properties for any schedule: the cuts of the origin's bytes change nothing, listeners get whole
+//! frames in order, memory is bounded, and there is no panic.
 
 mod common;
 
-use common::{Media, Run, ask, between, interleave, parts, separate};
+use common::{Media, Segment, ask, between, interleave, parts, separate};
 use http1::Framing;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,7 +18,8 @@ const MEDIA: [Media; 3] = [Media::Mp3, Media::Aac, Media::Ts];
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Two who wait, one of them for titles: each gets the same, wherever the bytes are cut.
+    /// Two waiting listeners, one of them with titles: each gets the same, wherever the bytes are
+    /// cut.
     #[test]
     fn listeners_get_the_same_wherever_the_origins_bytes_are_cut(
         media in select(vec![Media::Mp3, Media::Aac, Media::Ts, Media::Raw]),
@@ -32,16 +33,16 @@ proptest! {
         titles.sort();
         let titles: Vec<(usize, &str)> = titles.iter().map(|(at, title)| (*at, title.as_str())).collect();
         let wire = interleave(&media.frames(0..count), interval, &titles);
-        let heard = |parts: &[&[u8]], seed: u64| {
+        let received = |parts: &[&[u8]], seed: u64| {
             let mut numbers = Chance(seed);
-            let mut run = Run::new(1024 * 1024);
+            let mut run = Segment::new(1024 * 1024);
             run.join(0, Wants::Media);
             run.join(1, Wants::Titles);
             let metaint = interval.to_string();
             run.head(200, &[("Content-Type", media.content_type()), ("icy-metaint", &metaint)]);
             for part in parts {
                 run.bytes(part);
-                // Blocks are chosen when they are reached: who is at the edge has the same.
+                // Blocks are chosen when they are reached: listeners at the edge have the same.
                 run.take_all(1);
                 run.take(0, numbers.below(3_000) as usize);
             }
@@ -52,16 +53,16 @@ proptest! {
             }
             (run.of(0).bytes.clone(), run.of(1).bytes.clone())
         };
-        let (plain, titled) = heard(&[&wire], 0);
+        let (plain, titled) = received(&[&wire], 0);
         prop_assert_eq!(media.numbers(&plain).0, (0..count).collect::<Vec<_>>());
         prop_assert_eq!(&separate(&titled, ICY_INTERVAL as usize).0, &plain);
-        let (cut_plain, cut_titled) = heard(&parts(&wire, &cuts), seed);
+        let (cut_plain, cut_titled) = received(&parts(&wire, &cuts), seed);
         prop_assert_eq!(cut_plain, plain);
         prop_assert_eq!(cut_titled, titled);
     }
 }
 
-/// One step of a random life.
+/// Step of a random schedule.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Bytes { length: usize },
@@ -85,10 +86,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The ring of these: small, so that many skip.
+/// Ring size: small, so that many listeners skip.
 const RING: usize = 32 * 1024;
 
-/// What a listener has is whole frames, in order, none twice; the last may be on its way.
+/// Asserts that a listener has received whole frames, in order and without repetition; the last may
+/// be incomplete.
 fn check(media: Media, bytes: &[u8], titles: bool) {
     let payload = if titles { separate(bytes, ICY_INTERVAL as usize).0 } else { bytes.to_vec() };
     let (numbers, rest) = media.numbers(&payload);
@@ -106,12 +108,12 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let mut numbers = Chance(seed);
-        let mut run = Run::new(RING as u64);
+        let mut run = Segment::new(RING as u64);
         let fields = [("Content-Type", media.content_type()), ("icy-metaint", "1024")];
         run.join(0, Wants::Titles);
         run.head(200, &fields);
         let (mut next_id, mut number) = (1, 0);
-        // What the origin sends is cut into blocks of 1,024 bytes of payload and an empty title.
+        // The origin's stream has blocks of 1,024 bytes of payload and an empty title.
         let (mut source, mut until) = (Vec::new(), 1024);
         let mut titled = vec![true];
         for step in steps {
@@ -122,7 +124,7 @@ proptest! {
             match step {
                 Step::Bytes { length } | Step::Garbage { length } if run.is_open => {
                     if matches!(step, Step::Garbage { .. }) {
-                        // Between frames, as a server does that loses its source.
+                        // Between frames, as of a server that loses its source.
                         source.extend(numbers.bytes(length).into_iter().map(between));
                         source.extend(media.frames(number..number + 8));
                         number += 8;
@@ -151,15 +153,15 @@ proptest! {
                 Step::Join { .. } => {}
                 Step::Leave { which } => {
                     let id = here[which.index(here.len())];
-                    let heard = run.leave(id);
-                    check(media, &heard.bytes, titled[id as usize]);
+                    let received = run.leave(id);
+                    check(media, &received.bytes, titled[id as usize]);
                 }
                 Step::Take { which, limit } => {
                     run.take(here[which.index(here.len())], limit);
                 }
                 Step::Reset if run.is_open => {
                     run.reset();
-                    // The next connection begins somewhere in a frame.
+                    // The next connection begins anywhere in a frame.
                     source = media.frame(number).split_off(numbers.below(180) as usize + 1);
                     (number, until) = (number + 1, 1024);
                 }
@@ -167,7 +169,7 @@ proptest! {
                 Step::Pass { millis } => {
                     run.pass(millis);
                     if run.is_open && run.channel.poll_timeout().is_some() {
-                        // Ignored unless a head is waited for.
+                        // Ignored unless the channel waits for a head.
                         run.head(200, &fields);
                     }
                 }
@@ -193,7 +195,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
-    /// Events in any order, also those that no caller should send.
+    /// Events in any order, including ones that a correct caller never sends.
     #[test]
     fn no_events_panic(steps in vec((0..12_u8, any::<u8>(), any::<u16>()), 0..60)) {
         let config = Config { ring_audio: Bytes(0), ..Config::default() };

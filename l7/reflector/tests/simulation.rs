@@ -1,8 +1,8 @@
-//! A minute of a radio station: 1,000 listeners, 100 leave and 100 come each second, some are
-//! slow, some take nothing, while the origin is killed, restarted and slowed.
+//! Simulation of a minute of a radio station: 1,000 listeners, 100 leave and 100 come each second,
+//! some are slow, some take nothing, while the origin is killed, restarted and slowed.
 //!
-//! Held after every step: who reads has every byte since it joined; who does not costs nobody
-//! anything; memory is what it was. Held at the end: nothing is left.
+//! Checked after every step: a listener that reads has every byte since it joined; one that does
+//! not affects no other; memory is constant. Checked at the end: nothing is left.
 
 mod common;
 
@@ -16,20 +16,20 @@ use units::{Bytes, Nanos};
 
 const STEP_MILLIS: u64 = 50;
 const MEDIA: Media = Media::Mp3;
-/// Small, so that slow listeners skip: 8 s.
+/// Small ring, so that slow listeners skip: 8 s.
 const RING: u64 = 128 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Habit {
-    /// Takes everything at once.
+    /// Takes all bytes at once.
     Reads,
-    /// Takes less than comes.
+    /// Takes fewer bytes than come.
     Slow,
     /// Takes nothing.
     Stalled,
 }
 
-/// Takes blocks of titles out of what a listener gets, byte counts only.
+/// Parser that separates title blocks from payload, by byte counts only.
 #[derive(Debug)]
 struct Blocks {
     until: u32,
@@ -38,7 +38,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// The payload in a piece; a piece never holds both.
+    /// Returns the payload in a piece; a piece never has both kinds.
     fn payload<'p>(&mut self, piece: &'p [u8]) -> &'p [u8] {
         if self.until > 0 {
             assert!(piece.len() <= self.until as usize, "a block is due");
@@ -64,9 +64,9 @@ struct Player {
     titles: Option<Blocks>,
     has_head: bool,
     joined: Nanos,
-    /// Its place in everything that was given, once it has a frame's header.
+    /// Position within all bytes of the stream, known once the listener has a frame's header.
     at: Option<usize>,
-    /// The beginning of what it got; all of it, of a slow one.
+    /// First bytes received; all of them, for a slow listener.
     first: Vec<u8>,
     taken: u64,
 }
@@ -77,9 +77,9 @@ struct Station {
     channel: Channel,
     players: BTreeMap<ListenerId, Player>,
     next_id: u64,
-    /// Everything that was given to the one who was there from the beginning.
+    /// Bytes received by the listener that was there from the beginning.
     given: Vec<u8>,
-    /// Where each frame begins in it.
+    /// Position of each frame's start in these bytes.
     places: BTreeMap<u64, usize>,
     indexed: usize,
     connection: Option<Connection>,
@@ -92,7 +92,7 @@ struct Station {
     payload_max: Bytes,
 }
 
-/// The one who is there from the beginning to the end.
+/// Listener that stays from the beginning to the end.
 const WITNESS: ListenerId = ListenerId(0);
 const METAINT: usize = 8_192;
 
@@ -207,7 +207,7 @@ impl Station {
         }
     }
 
-    /// The origin, if it is there, answers and sends what is due.
+    /// Lets the origin, if it is up, respond and send what is due.
     fn origin(&mut self, bytes: usize, is_there: bool) {
         let Some(connection) = self.connection else { return };
         if !is_there {
@@ -221,7 +221,7 @@ impl Station {
             let fields = [("Content-Type", MEDIA.content_type()), ("icy-metaint", "8192")];
             let head = head(200, &fields);
             self.channel.handle_upstream_head(self.now, connection, &head, Framing::UntilClose);
-            // A restarted origin begins anywhere.
+            // A restarted origin begins anywhere in a frame.
             self.source = MEDIA.frame(self.frame).split_off(99);
             self.frame += 1;
             self.until_title = METAINT;
@@ -260,7 +260,7 @@ impl Station {
                 if id == WITNESS {
                     self.given.extend_from_slice(&piece);
                 } else if player.habit == Habit::Reads {
-                    hear(player, &piece, &self.given, &self.places);
+                    check_received(player, &piece, &self.given, &self.places);
                 } else if player.titles.is_none() {
                     player.first.extend_from_slice(&piece);
                 }
@@ -282,7 +282,7 @@ impl Station {
         assert!(memory.listeners.0 <= self.players.len() as u64 * 1_024, "{memory:?}");
     }
 
-    /// Notes where frames begin in what was given.
+    /// Records the starts of frames in the bytes sent.
     fn index(&mut self) {
         let (numbers, rest) = MEDIA.numbers(&self.given[self.indexed..]);
         assert_eq!(rest, 0);
@@ -294,8 +294,13 @@ impl Station {
     }
 }
 
-/// What a listener gets is what was given to everybody, from where it began.
-fn hear(player: &mut Player, piece: &Piece<'_>, given: &[u8], places: &BTreeMap<u64, usize>) {
+/// Asserts that a listener's bytes equal the stream's, from where it began.
+fn check_received(
+    player: &mut Player,
+    piece: &Piece<'_>,
+    given: &[u8],
+    places: &BTreeMap<u64, usize>,
+) {
     let mut payload: &[u8] = piece;
     if let Some(blocks) = &mut player.titles {
         payload = blocks.payload(piece);
@@ -322,7 +327,8 @@ fn minute(seed: u64, listeners: u64, churn_per_step: u64) -> Station {
         let millis = step * STEP_MILLIS;
         station.pass();
         let is_there = !matches!(millis, 10_000..12_000 | 40_000..41_000 | 50_000..50_050);
-        // 128 kbit/s: 800 bytes in 50 ms; slowed to a quarter, and what it owes at once.
+        // 128 kbit/s: 800 bytes in 50 ms; reduced to a quarter, with the backlog sent at once
+        // later.
         let bytes = match millis {
             25_000..30_000 => 200,
             30_000 => 60_000,
@@ -352,7 +358,7 @@ fn a_thousand_listeners_outlive_their_origin_and_each_other() {
     assert!(counters.dropped > 0 && station.ended.len() == 1);
     assert!(counters.skips > 100, "{counters:?}");
     assert!(station.payload_max <= Bytes(RING + 2 * UNFRAMED_LENGTH_MAX as u64 + 8_192));
-    // 1,000 listeners, one connection's bytes.
+    // 1,000 listeners, bytes of one connection.
     assert!(counters.bytes_out.0 > 500 * counters.bytes_in.0);
     let ids: Vec<ListenerId> = station.players.keys().copied().collect();
     for id in ids {

@@ -1,8 +1,8 @@
-//! HTTP calls of a module: one connection for each at a time, kept and used again.
+//! HTTP calls of a module: each has a connection to itself, which is kept and reused.
 //!
 //! ```text
-//!  begin ─▶ waits for a connection ─▶ sent, answered ─▶ poll_response
-//!                                       │ failed, too late, too long ─▶ an answer without headers
+//!   begin ─▶ waits for a connection ─▶ sent, answered ─▶ poll_response
+//!                                        │ failed, timeout, too long ─▶ a response without headers
 //! ```
 
 use crate::http::add_fields;
@@ -13,7 +13,8 @@ use crate::limits::{
 use crate::outgoing::Outgoing;
 use foldhash::HashMap;
 use http1::{
-    Asked, Body, Encoder, Framing, Headers, RequestHead, ResponseDecoder, ResponseEvent, Version,
+    Body, Encoder, Framing, Headers, RequestHead, RequestTraits, ResponseDecoder, ResponseEvent,
+    Version,
 };
 use proxy_wasm::{HeaderMap, HttpRequest, HttpResponse};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,33 +23,33 @@ use std::net::SocketAddr;
 use tcp_intercept::{Closed, End, Io, Received, State, Talk};
 use units::Nanos;
 
-/// One upstream.
+/// Upstream server that a module may call.
 struct Upstream {
     address: SocketAddr,
-    /// Connections that nobody uses, and since when; the newest is used first.
+    /// Idle connections, each with the time since when; the newest is reused first.
     idle: Vec<(End, Nanos)>,
     connections: usize,
     /// Calls that wait for a connection.
     waiting: VecDeque<u32>,
 }
 
-/// A call that has no answer yet.
+/// Call without a response yet.
 struct Call {
     upstream: String,
     request: Vec<u8>,
-    asked: Asked,
+    traits: RequestTraits,
     may_repeat: bool,
     due: Nanos,
     end: Option<End>,
 }
 
-/// A connection, and what has come of the response.
+/// Connection, with the part of the response that has been received.
 struct Connection {
     upstream: String,
     call: Option<u32>,
     decoder: ResponseDecoder,
     out: Outgoing,
-    /// It has been used before.
+    /// True if it has been used before.
     is_used: bool,
     has_begun: bool,
     is_persistent: bool,
@@ -70,7 +71,7 @@ impl Connection {
     }
 }
 
-/// How far the answer of a connection is.
+/// Progress of a connection's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Waits,
@@ -87,8 +88,8 @@ pub(crate) struct Calls {
     responses: VecDeque<HttpResponse>,
 }
 
-/// The whole request as bytes, and what it asks.
-fn written(request: &HttpRequest) -> Option<(Vec<u8>, Asked, bool)> {
+/// Encodes the complete request; returns it with its traits, and true if it may be repeated.
+fn written(request: &HttpRequest) -> Option<(Vec<u8>, RequestTraits, bool)> {
     let of = |name: &[u8]| request.headers.get(name);
     let (method, path, authority) = (of(b":method")?, of(b":path")?, of(b":authority")?);
     let mut headers = Headers::new();
@@ -97,7 +98,7 @@ fn written(request: &HttpRequest) -> Option<(Vec<u8>, Asked, bool)> {
     for name in [&b"content-length"[..], b"transfer-encoding", b"connection", b"upgrade", b"te"] {
         headers.remove(name);
     }
-    // Nobody waits for it here.
+    // `100-continue` is not supported here.
     headers.remove(b"expect");
     let head = RequestHead::new(method, path, Version::Http11, headers).ok()?;
     let has_body = !request.body.is_empty() || matches!(method, b"POST" | b"PUT" | b"PATCH");
@@ -114,11 +115,11 @@ fn written(request: &HttpRequest) -> Option<(Vec<u8>, Asked, bool)> {
     let mut encoder = Encoder::request(&head, framing, &mut out).ok()?;
     encoder.write_body(&request.body, &mut out).ok()?;
     encoder.end(&trailers, &mut out).ok()?;
-    // RFC 9110, section 9.2.2.
+    // RFC 9110, section 9.2.2: idempotent methods.
     let may_repeat =
         matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE");
-    let asked = Asked::by(&head);
-    (!asked.may_switch()).then_some((out, asked, may_repeat))
+    let traits = RequestTraits::by(&head);
+    (!traits.may_switch()).then_some((out, traits, may_repeat))
 }
 
 impl Calls {
@@ -130,12 +131,12 @@ impl Calls {
         Self { upstreams: upstreams.into_iter().map(upstream).collect(), ..Self::default() }
     }
 
-    /// Whether an end is one of a call's.
+    /// Returns true if the end belongs to a call.
     pub(crate) fn has(&self, end: End) -> bool {
         self.connections.contains_key(&end)
     }
 
-    /// Answers, the oldest first.
+    /// Returns the next response, the oldest first.
     pub(crate) fn poll_response(&mut self) -> Option<HttpResponse> {
         self.responses.pop_front()
     }
@@ -153,19 +154,19 @@ impl Calls {
 
     pub(crate) fn begin(&mut self, io: &mut Io<'_>, number: u32, request: &HttpRequest) {
         let is_known = self.upstreams.contains_key(&request.upstream);
-        let Some((bytes, asked, may_repeat)) = written(request).filter(|_| is_known) else {
+        let Some((bytes, traits, may_repeat)) = written(request).filter(|_| is_known) else {
             return self.fail(number);
         };
         let wait = Nanos::from_millis(u64::from(request.timeout_ms)).min(CALL_TIME_MAX);
         let due = io.now() + wait;
         let upstream = request.upstream.clone();
-        let call = Call { upstream, request: bytes, asked, may_repeat, due, end: None };
+        let call = Call { upstream, request: bytes, traits, may_repeat, due, end: None };
         self.due.insert((due, number));
         self.calls.insert(number, call);
         self.send(io, number);
     }
 
-    /// Sends a call by a connection that is there, or by a new one, or lets it wait.
+    /// Sends a call on an idle connection, or on a new one, or queues it.
     fn send(&mut self, io: &mut Io<'_>, number: u32) {
         let Some(call) = self.calls.get_mut(&number) else { return };
         let Some(upstream) = self.upstreams.get_mut(&call.upstream) else { return };
@@ -184,12 +185,12 @@ impl Calls {
         connection.call = Some(number);
         connection.has_begun = false;
         connection.response = HttpResponse { call: number, ..HttpResponse::default() };
-        connection.decoder.expect(call.asked);
+        connection.decoder.expect(call.traits);
         connection.out.end().extend_from_slice(&call.request);
         self.ready(io, end);
     }
 
-    /// Something can be done at one of the ends.
+    /// Handles events of one of the ends.
     pub(crate) fn ready(&mut self, io: &mut Io<'_>, end: End) {
         let progress = match io.state(end) {
             State::Connecting => return,
@@ -233,7 +234,7 @@ impl Calls {
         }
     }
 
-    /// The answer is whole.
+    /// Handles a complete response.
     fn finish(&mut self, io: &mut Io<'_>, end: End) {
         let Some(connection) = self.connections.get_mut(&end) else { return };
         let number = connection.call.take();
@@ -265,7 +266,7 @@ impl Calls {
         io.close(end, why);
     }
 
-    /// A connection is gone; its call has failed, or is sent again where that does no harm.
+    /// Handles the loss of a connection: its call has failed, or is repeated if that does no harm.
     fn lose(&mut self, io: &mut Io<'_>, end: End) {
         let Some(connection) = self.connections.get(&end) else { return };
         let (number, name) = (connection.call, connection.upstream.clone());
@@ -273,13 +274,13 @@ impl Calls {
         self.drop_connection(io, end, Closed::Reset);
         if let Some(number) = number {
             match self.calls.get_mut(&number) {
-                // A server may end a connection that nobody used, just when it is used.
+                // A server may close an idle connection just when it is reused.
                 Some(call) if may_repeat && call.may_repeat => {
                     (call.may_repeat, call.end) = (false, None);
                     return self.send(io, number);
                 }
                 _ => {
-                    self.give_up(number);
+                    self.abandon(number);
                 }
             }
         }
@@ -289,7 +290,7 @@ impl Calls {
         }
     }
 
-    fn give_up(&mut self, number: u32) -> Option<End> {
+    fn abandon(&mut self, number: u32) -> Option<End> {
         let call = self.calls.remove(&number)?;
         self.due.remove(&(call.due, number));
         if let Some(upstream) = self.upstreams.get_mut(&call.upstream) {
@@ -299,7 +300,7 @@ impl Calls {
         call.end
     }
 
-    /// Calls that took too long, and connections that nobody used.
+    /// Fails calls that took too long, and closes connections that were idle too long.
     pub(crate) fn handle_timeout(&mut self, io: &mut Io<'_>) {
         let now = io.now();
         while let Some((due, number)) = self.due.first().copied() {
@@ -307,7 +308,7 @@ impl Calls {
                 break;
             }
             self.due.pop_first();
-            if let Some(end) = self.give_up(number) {
+            if let Some(end) = self.abandon(number) {
                 if let Some(connection) = self.connections.get_mut(&end) {
                     connection.call = None;
                 }
@@ -321,8 +322,8 @@ impl Calls {
         }
     }
 
-    /// Nobody waits for any answer any more: their VM has fallen.
-    pub(crate) fn forget(&mut self, io: &mut Io<'_>) {
+    /// Drops all calls and connections: their VM has trapped.
+    pub(crate) fn clear(&mut self, io: &mut Io<'_>) {
         self.calls.clear();
         self.due.clear();
         self.responses.clear();
@@ -335,7 +336,7 @@ impl Calls {
 }
 
 impl Connection {
-    /// Takes bytes of the response.
+    /// Handles bytes of the response.
     fn take(&mut self, mut bytes: &[u8]) -> Progress {
         self.has_begun = true;
         loop {
@@ -366,11 +367,11 @@ impl Connection {
                     self.response.trailers = trailers.iter().collect();
                 }
                 Some(ResponseEvent::End) => {
-                    // Bytes behind it are nobody's.
+                    // Bytes after the response belong to nothing.
                     self.is_persistent &= bytes.is_empty();
                     return Progress::Whole;
                 }
-                // Nobody asked for one.
+                // Tunnels are not requested.
                 Some(ResponseEvent::Tunnel(_)) => return Progress::Failed,
             }
         }

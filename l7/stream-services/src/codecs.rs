@@ -1,24 +1,25 @@
-//! Who starts codecs: processes beside this one, each behind a socket.
+//! Interface to the owner that starts codecs: processes outside this one, each connected by a
+//! socket.
 //!
 //! ```text
-//!  admit ─▶ Share ─ start, stop ─▶ owner ─▶ process
-//!                    poll ◀─ News::Started: a socket; News::Ended: why
+//!   admit ─▶ Share ─ start, stop ─▶ owner ─▶ process
+//!                     poll ◀─ Started: a socket; Ended: the reason
 //! ```
 
-use mpeg2::Wish;
+use mpeg2::TranscodeParams;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use units::Nanos;
 
-/// Why there is no codec for a stream.
+/// A stream gets no codec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There are as many as the processor carries.
+    /// The processor's capacity for codecs is used up.
     Busy(String),
-    /// This node has none.
+    /// Codecs are not available on this node.
     Unavailable(String),
-    /// Its session has not what it takes.
+    /// The session's limits do not allow it.
     Limit(String),
 }
 
@@ -32,39 +33,39 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What became of a codec.
+/// Event of a codec.
 #[derive(Debug)]
-pub enum News {
-    /// It runs: what is written into this socket it reads, what is read from it, it has written.
+pub enum CodecEvent {
+    /// The codec runs: it reads from this socket, and writes its output to it.
     Started(u64, OwnedFd),
-    /// It has ended, or could not be started, and why; nothing when it ended as it should.
+    /// The codec has ended or could not be started, for this reason; empty for a regular end.
     Ended(u64, String),
 }
 
-/// Who starts codecs for one filter.
+/// Starter of codecs for one filter.
 pub trait Codecs {
-    /// Whether there can be one for another stream.
+    /// Reserves the share of another stream.
     ///
     /// # Errors
-    /// Why not.
+    /// The stream gets no codec.
     fn admit(&self) -> Result<Rc<dyn Share>, Refusal>;
 
-    /// What became of those that were started.
-    fn poll(&self) -> Option<News>;
+    /// Returns the next event of the codecs started.
+    fn poll(&self) -> Option<CodecEvent>;
 
-    /// Whether [`Codecs::poll`] has something to tell.
-    fn has_news(&self) -> bool;
+    /// Returns true if [`Codecs::poll`] has an event.
+    fn has_events(&self) -> bool;
 }
 
-/// What one stream has of the processor: dropped, it is another's, and its codecs end.
+/// Share of the processor for one stream's codecs; dropping it ends them.
 pub trait Share {
-    /// Starts a codec, whose number is given to no other one of this filter.
-    fn start(&self, wish: &Wish) -> u64;
+    /// Starts a codec; returns its number, which is unique within the filter.
+    fn start(&self, params: &TranscodeParams) -> u64;
 
-    /// It is of no use any more.
+    /// Stops a codec.
     fn stop(&self, codec: u64);
 
-    /// So much of the stream has been shown: what it takes can be compared with that.
+    /// Reports the playing time of the stream so far, to be compared with the processor time used.
     fn show(&self, time: Nanos) {
         let _ = time;
     }

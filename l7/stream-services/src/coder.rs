@@ -1,15 +1,15 @@
-//! A response's body on its way through an encoder.
+//! Encoding of a response's body.
 
-use crate::desk::Order;
+use crate::foreign_calls::CodingOrder;
 use crate::limits::LEVEL_LENGTH;
 use content_coding::{Encoder, Failed, Level, Load, Pool, choose_level, measured, memory_bytes};
 use units::Held;
 
-/// An encoder with the memory that it was granted.
+/// Encoder with its reserved memory.
 #[derive(Debug)]
 pub(crate) struct Coder {
     encoder: Encoder,
-    /// What it may have: given back with it.
+    /// Memory reserved for the encoder, released with it.
     memory: Held,
     is_chosen_here: bool,
     /// Bytes until the level is chosen again.
@@ -19,14 +19,14 @@ pub(crate) struct Coder {
     out: Vec<u8>,
 }
 
-/// The level for what is known of the load.
+/// Returns the level for the load; the present one if the load is unknown.
 fn level(encoder: &Encoder, load: Option<Load>) -> Level {
     load.map_or(Level::DEFAULT, |load| choose_level(load, measured(encoder.coding())))
 }
 
 impl Coder {
-    pub(crate) fn new(order: Order, pool: &Pool) -> Self {
-        let Order { coding, level, memory } = order;
+    pub(crate) fn new(order: CodingOrder, pool: &Pool) -> Self {
+        let CodingOrder { coding, level, memory } = order;
         Self {
             encoder: pool.encoder(coding, level.unwrap_or(Level::DEFAULT)),
             memory,
@@ -37,13 +37,13 @@ impl Coder {
         }
     }
 
-    /// Takes a part of the body; without a `load` nothing is known of it.
+    /// Encodes a part of the body. `load` is `None` if unknown.
     pub(crate) fn write(&mut self, bytes: &[u8], load: Option<Load>) -> Result<(), Failed> {
         self.has_unflushed |= !bytes.is_empty();
         if self.is_chosen_here && self.until_choice == 0 {
             self.until_choice = LEVEL_LENGTH;
             let level = level(&self.encoder, load);
-            // Who gets no memory for it keeps the level that it has.
+            // Without memory for another level the present one is kept.
             if level != self.encoder.level()
                 && self.memory.grow(memory_bytes(self.encoder.coding(), level))
             {
@@ -59,17 +59,17 @@ impl Coder {
         self.out.len()
     }
 
-    /// Takes the coded bytes to send them.
+    /// Takes the coded bytes for sending.
     pub(crate) fn take_out(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }
 
-    /// Gives back the memory of [`Self::take_out`], emptied.
+    /// Returns the buffer of [`Self::take_out`] for reuse, emptied.
     pub(crate) fn reuse_out(&mut self, out: Vec<u8>) {
         self.out = out;
     }
 
-    /// Returns true when something has come since the last flush.
+    /// Returns true if there was input since the last flush.
     pub(crate) const fn has_unflushed(&self) -> bool {
         self.has_unflushed
     }

@@ -1,6 +1,6 @@
-//! What connections of both protocols have in common.
+//! Types and the interface that TCP and HTTP connections share.
 
-use crate::desk::PictureOrder;
+use crate::foreign_calls::PictureOrder;
 use crate::module::{Fault, Last, Module, Reply};
 use crate::outgoing::Outgoing;
 use crate::transcoder::Transcoder;
@@ -11,20 +11,20 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use units::Nanos;
 
-/// One end of a connection.
+/// End of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The client's.
+    /// End at the client.
     Downstream,
-    /// The server's.
+    /// End at the server.
     Upstream,
 }
 
 impl Side {
-    /// Both.
+    /// Both ends.
     pub const BOTH: [Self; 2] = [Self::Downstream, Self::Upstream];
 
-    /// Returns the other one.
+    /// Returns the opposite end.
     pub(crate) const fn other(self) -> Self {
         match self {
             Self::Downstream => Self::Upstream,
@@ -33,50 +33,50 @@ impl Side {
     }
 }
 
-/// What becomes of streams while their module is down.
+/// Policy for streams while their module is down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Failure {
-    /// Their bytes pass unfiltered.
+    /// Fail open: bytes pass unfiltered.
     Open,
-    /// TCP connections are reset; requests get 503, where a response can still be given.
+    /// Fail closed: TCP connections are reset; requests get 503 if a response is still possible.
     #[default]
     Closed,
 }
 
-/// What is to become of a connection.
+/// Fate of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It goes on.
+    /// The connection continues.
     Open,
-    /// It goes on without anybody who looks at it: as soon as nothing waits to be sent.
+    /// The module no longer sees it: both ends are joined as soon as nothing is unsent.
     Joined,
-    /// Both ends end, once what waits for the client has been sent.
+    /// Both ends close, once the client has been sent everything.
     Closing,
-    /// Somebody else answers it, as soon as nothing waits for the client.
-    Given,
-    /// It is reset at both ends, once what waits for them has been sent.
+    /// The request is handed over to a shared stream, as soon as nothing is unsent to the client.
+    Handover,
+    /// Both ends are reset, once everything unsent has been sent.
     Reset,
 }
 
-/// A request for somebody else, with all that came behind it.
+/// Request that is handed over to a shared stream, with the bytes received after it.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct Handover {
     pub key: Key,
     pub request: RequestHead,
     pub received: Vec<u8>,
 }
 
-/// Who is at both ends.
+/// Addresses of both ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
-    /// The client.
+    /// Address of the client.
     pub client: SocketAddr,
-    /// The server that it is on its way to.
+    /// Address of the server to which the client connected.
     pub server: SocketAddr,
 }
 
 impl Addresses {
-    /// What a module may ask about them: Envoy's attributes.
+    /// Sets the address properties for the module: Envoy's attributes.
     pub(crate) fn describe(self, connection: u64, stream: &mut Stream) {
         let number = |port: u16| i64::from(port);
         stream.describe(&["source", "address"], self.client.to_string());
@@ -90,148 +90,149 @@ impl Addresses {
     }
 }
 
-/// Bytes of both sides in, bytes to both sides out, calls to the module in between.
+/// Protocol state of a connection: takes bytes of both sides, returns bytes for both sides, and
+/// calls the module in between.
 pub(crate) trait Protocol {
-    /// Bytes have come; only when they are wanted.
+    /// Handles bytes of a side; called only if [`Protocol::wants`] them.
     fn handle_bytes(&mut self, side: Side, bytes: &[u8], module: &mut dyn Module);
 
-    /// No more will come of a side.
+    /// Handles the end of a side's bytes.
     fn handle_end(&mut self, side: Side, module: &mut dyn Module);
 
-    /// The server is not to be reached.
+    /// Handles that the server cannot be reached.
     fn handle_unreachable(&mut self, module: &mut dyn Module);
 
-    /// The server's end has failed.
+    /// Handles the loss of the server's end.
     fn handle_server_lost(&mut self, module: &mut dyn Module);
 
-    /// The connection is gone at the client's end, or is to be.
+    /// Handles the loss of the client's end, or a shutdown.
     fn handle_lost(&mut self, module: &mut dyn Module);
 
-    /// Something may be done that could not be done before.
-    fn handle_go(&mut self, module: &mut dyn Module);
+    /// Continues after a wait: a call may be possible now.
+    fn handle_continue(&mut self, module: &mut dyn Module);
 
-    /// A call that stood still has ended.
+    /// Handles the end of a suspended call.
     fn handle_reply(&mut self, reply: Reply, module: &mut dyn Module);
 
-    /// The module wants something of one of its contexts here, while no call runs.
+    /// Handles an effect of the module on one of its contexts here, outside a call.
     fn handle_effect(&mut self, effect: Effect, module: &mut dyn Module);
 
-    /// The module has fallen; these are the streams that it had.
-    fn handle_fall(
+    /// Handles a trap of the module; `streams` are those of its VM.
+    fn handle_trap(
         &mut self,
         fault: Fault,
         streams: &mut BTreeMap<u32, Box<Stream>>,
         module: &mut dyn Module,
     );
 
-    /// Until when the connection may stay as it is, on which something moved last at `moved`; for
-    /// ever without.
+    /// Returns the time until which the connection may stay idle since `moved`; `None` means for
+    /// ever.
     fn idle_until(&self, moved: Nanos) -> Option<Nanos> {
         let _ = moved;
         None
     }
 
-    /// That time is over.
+    /// Handles the end of that time.
     fn handle_idle(&mut self, module: &mut dyn Module) {
         let _ = module;
     }
 
-    /// Whether a side has more to say before anything is said to it: what it has begun is not
-    /// whole.
+    /// Returns true if a side has begun a message that is incomplete, and is expected to send more
+    /// before it gets an answer.
     fn awaits_more(&self, side: Side) -> bool {
         let _ = side;
         false
     }
 
-    /// Whether bytes of a side are wanted.
+    /// Returns true if bytes of a side are wanted.
     fn wants(&self, side: Side) -> bool;
 
-    /// What waits to be sent to a side.
+    /// Returns the buffer of bytes to send to a side.
     fn out(&mut self, side: Side) -> &mut Outgoing;
 
-    /// So many bytes of that have been sent.
+    /// Handles that `count` of these bytes were sent.
     fn handle_sent(&mut self, side: Side, count: usize, module: &mut dyn Module);
 
-    /// The kernel takes nothing more for a side at the moment.
+    /// Handles that the kernel accepts no more bytes for a side at the moment.
     fn handle_full(&mut self, side: Side, module: &mut dyn Module) {
         let _ = (side, module);
     }
 
-    /// Whether something has come of the server that the client could have, and is kept back to
-    /// go together with what follows.
+    /// Returns true if server data for the client is held back, to be coded together with later
+    /// data.
     fn has_unflushed(&self) -> bool {
         false
     }
 
-    /// That has been kept back long enough.
+    /// Sends the data held back, after a pause of the server.
     fn handle_pause(&mut self, module: &mut dyn Module) {
         let _ = module;
     }
 
-    /// The module wants something of the pictures of one of its contexts here, while no call runs.
+    /// Handles a module's order for the pictures of one of its contexts here, outside a call.
     fn handle_pictures(&mut self, context: u32, order: PictureOrder, module: &mut dyn Module) {
         let _ = (context, order, module);
     }
 
-    /// What of it goes through a codec, and which message that is.
+    /// Returns the number and the transcoder of the message whose body is transcoded.
     fn transcoder(&mut self) -> Option<(u64, &mut Transcoder)> {
         None
     }
 
-    /// The request that is given away; asked once.
-    fn take_given(&mut self) -> Option<Box<Given>> {
+    /// Takes the request that is to be handed over.
+    fn take_handover(&mut self) -> Option<Box<Handover>> {
         None
     }
 
-    /// Whether it has to have a connection to the server.
+    /// Returns true if a connection to the server is needed.
     fn wants_server(&self) -> bool;
 
-    /// Whether the connection to the server may be one that another client has had.
+    /// Returns true if the server connection may be one that another client has used.
     fn may_share_server(&self) -> bool {
         false
     }
 
-    /// There is a connection to the server, or one is made: whether another client has had it.
+    /// Handles the start of a server connection; `is_shared` is true if another client has used it.
     fn handle_server(&mut self, is_shared: bool, module: &mut dyn Module) {
         let _ = (is_shared, module);
     }
 
-    /// Whether another client may have the connection to the server now.
-    fn leaves_server(&self) -> bool {
+    /// Returns true if another client may use the server connection now.
+    fn is_server_reusable(&self) -> bool {
         false
     }
 
-    /// Whether the connection to the server is to be closed though this one goes on; asked once.
+    /// Returns true, once, if the server connection must be closed while the client's continues.
     fn drops_server(&mut self) -> bool {
         false
     }
 
-    /// Whether the server is to be told that what it has is not the whole.
+    /// Returns true if the server must learn, by a reset, that its request is incomplete.
     fn aborts_server(&self) -> bool {
         false
     }
 
-    /// Whether what a client has sent before its reset is read.
+    /// Returns true if bytes that a client has sent before its reset are read.
     fn drains_client(&self) -> bool {
         false
     }
 
-    /// Whether what waits for the server is sent before the end.
+    /// Returns true if bytes for the server are sent before the end.
     fn flushes_server(&self) -> bool {
         false
     }
 
-    /// Whether a side gets nothing more, once what waits has been sent.
+    /// Returns true if a side gets a FIN once everything unsent has been sent.
     fn finishes(&self, side: Side) -> bool;
 
-    /// Whether it waits until it may make a call; then it is told.
+    /// Returns true if the connection waits for its turn to make a call.
     fn is_waiting(&self) -> bool;
 
     fn fate(&self) -> Fate;
 }
 
-/// A context that was made for somebody who is gone meanwhile ends.
-pub(crate) fn end_unwanted(reply: &Reply, module: &mut dyn Module) {
+/// Ends a context that was created for a connection that is gone meanwhile.
+pub(crate) fn end_orphaned_context(reply: &Reply, module: &mut dyn Module) {
     if let Reply::Answered(Answer::Created(context), _) = reply {
         module.later(Last::End(*context, Vec::new()));
     }

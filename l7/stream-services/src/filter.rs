@@ -1,26 +1,26 @@
-//! The application: sockets on one side, connections and the VM on the other.
+//! Filter: the application that connects sockets, connections and the VM.
 
 mod codecs;
 mod deadlines;
 mod spec;
 
 use crate::calls::Calls;
-use crate::codecs::News;
-use crate::connection::{Addresses, Failure, Fate, Given, Protocol, Side};
-use crate::desk::{Desk, REFLECT, TRANSCODE, state_of};
+use crate::codecs::CodecEvent;
+use crate::connection::{Addresses, Failure, Fate, Handover, Protocol, Side};
+use crate::foreign_calls::{ForeignCalls, REFLECT, TRANSCODE, state_of};
 use crate::http::Http;
+use crate::idle_servers::IdleServers;
 use crate::limits::{
-    CALLS_PER_ROUND_MAX, FLUSH_TIME, GATHERED_LENGTH_MAX, IDLE_INTERVAL, LINGER_LENGTH_MAX,
-    LINGER_TIME, PORTION, READ_LENGTH, UNTAKEN_TIME_MAX,
+    BATCH_LENGTH_MAX, CALLS_PER_ROUND_MAX, FLUSH_TIME, IDLE_INTERVAL, LINGER_LENGTH_MAX,
+    LINGER_TIME, READ_BURST_MAX, READ_LENGTH, UNREAD_TIME_MAX,
 };
 use crate::module::{Fault, Last, Module, Reply};
 use crate::report::Reports;
-use crate::runner::{Fallen, Resumed, Runner};
-use crate::spare::Spares;
+use crate::runner::{Resumed, Runner, TrappedVm};
 use crate::tcp::Tcp;
-use crate::transcoder::{Line, Lines};
-use crate::turns::{Job, Waiting};
-use codecs::{CodecTable, Portion};
+use crate::transcoder::{ConnectionCodec, ConnectionCodecs};
+use crate::wait_queue::{Job, Waiting};
+use codecs::{CodecTable, ReadBudget};
 use deadlines::{Deadline, Deadlines};
 use fanout::{Fanout, Join};
 use foldhash::{HashMap, HashMapExt as _};
@@ -32,36 +32,36 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use tcp_intercept::{Application, Closed, End, GATHERED_MAX, Io, Received, State, Talk};
+use tcp_intercept::{Application, BATCH_MAX, Closed, End, Io, Received, State, Talk};
 use units::Nanos;
 
-/// A client connection with its sockets.
+/// Client connection with its sockets.
 struct Live {
     number: u64,
     protocol: Box<dyn Protocol>,
     addresses: Addresses,
     down: End,
     up: Option<End>,
-    /// Nothing more comes from the client, or from the server.
+    /// True if no more bytes come from the client, or from the server.
     has_ended: [bool; 2],
     is_finished: [bool; 2],
-    /// It is among those that wait for the VM.
+    /// True if it is in the queue for the VM.
     is_queued: bool,
-    /// Bytes that it may still send, once it is only listened to.
+    /// Number of bytes that the client may still send while lingering; `None` before.
     lingers: Option<usize>,
-    /// It is among those that are reset once what waits has been sent.
+    /// True if it has a deadline for its reset.
     is_resetting: bool,
     is_unreachable: bool,
-    /// All that the server has sent is read, and more may come.
+    /// True if all bytes of the server are read, and more may come.
     is_server_silent: bool,
-    /// It is among those that wait for the server to go on.
-    is_pausing: bool,
-    /// It is among those that have something to send.
-    is_gathered: bool,
-    /// When bytes came or went last.
+    /// True if it has a deadline for the server's pause.
+    is_pause_pending: bool,
+    /// True if it is in the batch of connections with bytes to send.
+    is_batched: bool,
+    /// Time of the last transfer in either direction.
     moved_at: Nanos,
-    /// Codecs that its response goes through.
-    lines: Lines,
+    /// Codecs of its response.
+    lines: ConnectionCodecs,
 }
 
 impl Live {
@@ -85,10 +85,10 @@ impl Live {
             is_resetting: false,
             is_unreachable: false,
             is_server_silent: false,
-            is_pausing: false,
-            is_gathered: false,
+            is_pause_pending: false,
+            is_batched: false,
             moved_at: now,
-            lines: Lines::default(),
+            lines: ConnectionCodecs::default(),
         }
     }
 
@@ -99,50 +99,50 @@ impl Live {
         }
     }
 
-    /// Bytes that wait to be sent.
+    /// Returns the number of unsent bytes.
     fn unsent(&mut self) -> usize {
         Side::BOTH.into_iter().map(|side| self.protocol.out(side).len()).sum()
     }
 }
 
-/// When what a connection has for the kernel is sent.
+/// Time at which a connection's bytes are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sending {
     Now,
-    /// With that of others.
+    /// Sent in a batch with those of other connections.
     Gathered,
 }
 
-/// Whether a connection is there afterwards.
+/// Existence of a connection after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     Stays,
     Gone,
 }
 
-/// A service of streams.
+/// Filter: the application of one stream service.
 pub struct Filter {
     kind: Kind,
     failure: Rc<Cell<Failure>>,
     runner: Runner,
     live: HashMap<u64, Box<Live>>,
-    /// Numbers of the connections that ends belong to, those of their codecs included.
+    /// Numbers of the connections of ends, including those of codecs.
     ends: HashMap<End, u64>,
     last_number: u64,
     calls: Calls,
-    /// Connections with something to send, which goes together with that of others.
-    gathered: VecDeque<u64>,
+    /// Connections in the batch of those with bytes to send.
+    batched: VecDeque<u64>,
     deadlines: Deadlines,
     /// Shared streams, if the module may use them.
     fanout: Option<Rc<RefCell<Fanout>>>,
-    /// Connections to servers without a client, if they are kept.
-    spares: Option<Spares>,
+    /// Idle server connections without a client, if they are kept.
+    idle_servers: Option<IdleServers>,
     codecs: CodecTable,
     buffer: Vec<u8>,
 }
 
 impl Filter {
-    /// Returns one whose VM starts when it is asked to work.
+    /// Creates a filter, whose VM starts with the first work.
     #[must_use]
     pub fn new(spec: FilterSpec) -> Self {
         let FilterSpec { program, mut vm, kind, failure, upstreams, codecs, .. } = spec;
@@ -154,23 +154,24 @@ impl Filter {
                 None => fanout,
             }))
         });
-        let (desk, mut reports) = (Desk::default(), Reports::default());
+        let (foreign_calls, mut reports) = (ForeignCalls::default(), Reports::default());
         reports.fanout.clone_from(&fanout);
         vm.upstreams = upstreams.keys().cloned().collect();
         let foreign = Rc::make_mut(&mut vm.foreign);
         if spec.capabilities.codes_responses {
-            let function = desk.coder(account.clone(), reports.clone());
+            let function = foreign_calls.coder(account.clone(), reports.clone());
             foreign.insert(content_coding::FUNCTION.to_owned(), function);
         }
         if fanout.is_some() {
-            foreign.insert(REFLECT.to_owned(), desk.reflector(reports.clone()));
+            foreign.insert(REFLECT.to_owned(), foreign_calls.reflector(reports.clone()));
         }
         if let Some(codecs) = &codecs {
-            let function = desk.transcoder(Rc::clone(codecs), account.clone(), reports.clone());
+            let function =
+                foreign_calls.transcoder(Rc::clone(codecs), account.clone(), reports.clone());
             foreign.insert(TRANSCODE.to_owned(), function);
         }
-        let told = (desk, reports);
-        let runner = Runner::new(program, vm, spec.real_offset_ns, told, spec.busy_permille);
+        let outputs = (foreign_calls, reports);
+        let runner = Runner::new(program, vm, spec.real_offset_ns, outputs, spec.busy_permille);
         Self {
             kind,
             failure: Rc::new(Cell::new(failure)),
@@ -179,29 +180,29 @@ impl Filter {
             ends: HashMap::new(),
             last_number: 0,
             calls: Calls::new(upstreams),
-            gathered: VecDeque::new(),
+            batched: VecDeque::new(),
             deadlines: Deadlines::default(),
             fanout,
-            spares: spec.capabilities.keeps_servers.then(Spares::default),
+            idle_servers: spec.capabilities.keeps_servers.then(IdleServers::default),
             codecs: CodecTable::new(codecs),
             buffer: vec![0; READ_LENGTH],
         }
     }
 
-    /// Returns what it tells its owner, once it is with its streams.
+    /// Returns the events and counters, usable after the filter has moved to its streams.
     #[must_use]
     pub fn reports(&self) -> Reports {
         self.runner.reports()
     }
 
-    /// Returns the policy for streams while its module is down; its owner may change it at any
+    /// Returns the policy for streams while the module is down, which the owner may change at any
     /// time.
     #[must_use]
     pub fn failure(&self) -> Rc<Cell<Failure>> {
         Rc::clone(&self.failure)
     }
 
-    /// Does something for a connection, and then with its sockets what can be done.
+    /// Runs `act` on a connection, then transfers bytes between it and its sockets.
     fn with(
         &mut self,
         io: &mut Io<'_>,
@@ -222,7 +223,7 @@ impl Filter {
         act(&mut *live.protocol, &mut self.runner);
         let after = match sending {
             Sending::Now => self.drive(io, &mut live),
-            Sending::Gathered => self.drive_in(io, &mut live),
+            Sending::Gathered => self.read_in(io, &mut live),
         };
         if live.protocol.is_waiting() && !live.is_queued {
             live.is_queued = true;
@@ -233,21 +234,21 @@ impl Filter {
         }
     }
 
-    /// Reads what has come, and leaves what is to be sent, or connects for it: a call of the kernel
-    /// that sends wakes somebody, and one behind the other they wake him once.
-    fn drive_in(&mut self, io: &mut Io<'_>, live: &mut Live) -> After {
-        let mut left = PORTION;
+    /// Reads received bytes, and leaves sends and connects for the batch. Each send wakes a
+    /// process; sends in a row wake the receiver once.
+    fn read_in(&mut self, io: &mut Io<'_>, live: &mut Live) -> After {
+        let mut left = READ_BURST_MAX;
         loop {
-            self.look(io, live);
+            self.check_ends(io, live);
             if live.protocol.fate() == Fate::Open {
                 let read = Side::BOTH.map(|side| self.read(io, live, side, &mut left));
                 if read.contains(&true) {
                     continue;
                 }
             }
-            if (1..=GATHERED_LENGTH_MAX).contains(&live.unsent()) {
-                if !std::mem::replace(&mut live.is_gathered, true) {
-                    self.gathered.push_back(live.number);
+            if (1..=BATCH_LENGTH_MAX).contains(&live.unsent()) {
+                if !std::mem::replace(&mut live.is_batched, true) {
+                    self.batched.push_back(live.number);
                 }
                 return After::Stays;
             }
@@ -256,15 +257,15 @@ impl Filter {
     }
 
     fn drive(&mut self, io: &mut Io<'_>, live: &mut Live) -> After {
-        let mut left = PORTION;
+        let mut left = READ_BURST_MAX;
         loop {
-            self.look(io, live);
+            self.check_ends(io, live);
             let moved = match live.protocol.fate() {
                 Fate::Reset => return self.reset(io, live),
                 Fate::Closing => return self.end(io, live),
                 Fate::Joined if self.join(io, live) => return After::Gone,
-                Fate::Given if self.give(io, live) => return After::Gone,
-                Fate::Open | Fate::Joined | Fate::Given => {
+                Fate::Handover if self.give(io, live) => return After::Gone,
+                Fate::Open | Fate::Joined | Fate::Handover => {
                     self.connect(io, live);
                     let sent = Side::BOTH.map(|side| self.send(io, live, side));
                     let read = Side::BOTH.map(|side| self.read(io, live, side, &mut left));
@@ -281,11 +282,11 @@ impl Filter {
         }
     }
 
-    /// Tells a connection that one of its ends is lost.
-    fn look(&mut self, io: &mut Io<'_>, live: &mut Live) {
+    /// Notifies a connection of the loss of one of its ends.
+    fn check_ends(&mut self, io: &mut Io<'_>, live: &mut Live) {
         if let Some(up) = live.up {
             let state = io.state(up);
-            // What came before a reset is read first.
+            // Bytes received before a reset are read first.
             let is_there = match state {
                 State::Open | State::Connecting => true,
                 State::Broken => !live.has_ended[1],
@@ -314,9 +315,10 @@ impl Filter {
     fn drop_server(&mut self, io: &mut Io<'_>, live: &mut Live, why: Closed) {
         let Some(up) = live.up.take() else { return };
         self.ends.remove(&up);
-        let is_free = why == Closed::Ended && !live.has_ended[1] && live.protocol.leaves_server();
-        match &mut self.spares {
-            Some(spares) if is_free => spares.give(io, live.addresses, up),
+        let is_free =
+            why == Closed::Ended && !live.has_ended[1] && live.protocol.is_server_reusable();
+        match &mut self.idle_servers {
+            Some(idle_servers) if is_free => idle_servers.give(io, live.addresses, up),
             _ => io.close(up, why),
         }
         live.has_ended[1] = false;
@@ -336,10 +338,11 @@ impl Filter {
         }
         if live.up.is_none() && live.protocol.wants_server() {
             let Addresses { client, server } = live.addresses;
-            let spares = self.spares.as_mut().filter(|_| live.protocol.may_share_server());
-            let spare = spares.and_then(|spares| spares.take(io, live.addresses));
-            live.protocol.handle_server(spare.is_some(), &mut self.runner);
-            let end = spare.unwrap_or_else(|| io.connect(Some(client), server, self.talk()));
+            let idle_servers =
+                self.idle_servers.as_mut().filter(|_| live.protocol.may_share_server());
+            let idle = idle_servers.and_then(|idle_servers| idle_servers.take(io, live.addresses));
+            live.protocol.handle_server(idle.is_some(), &mut self.runner);
+            let end = idle.unwrap_or_else(|| io.connect(Some(client), server, self.talk()));
             self.ends.insert(end, live.number);
             live.up = Some(end);
         }
@@ -348,7 +351,7 @@ impl Filter {
     fn send(&mut self, io: &mut Io<'_>, live: &mut Live, side: Side) -> bool {
         let Some(end) = live.end(side) else { return false };
         let mut moved = false;
-        // The end goes with what it follows.
+        // A FIN goes with the last bytes.
         let is_closing =
             side == Side::Downstream && live.protocol.fate() == Fate::Closing && live.up.is_none();
         let is_last =
@@ -382,7 +385,7 @@ impl Filter {
         live.is_server_silent &= side != Side::Upstream;
         while !live.has_ended[side as usize] && live.protocol.wants(side) {
             if *left == 0 {
-                io.again(end);
+                io.requeue(end);
                 return false;
             }
             match io.receive(end, &mut self.buffer) {
@@ -408,15 +411,15 @@ impl Filter {
         moved
     }
 
-    /// Has what the server has sent, and is kept back, wait a moment for what follows.
+    /// Lets held-back data of the server wait a moment for more.
     fn pause(&mut self, io: &Io<'_>, live: &mut Live) {
-        if live.is_server_silent && !live.is_pausing && live.protocol.has_unflushed() {
-            live.is_pausing = true;
+        if live.is_server_silent && !live.is_pause_pending && live.protocol.has_unflushed() {
+            live.is_pause_pending = true;
             self.deadlines.push(Deadline::Flush, io.now() + FLUSH_TIME, live.number);
         }
     }
 
-    /// Does for connections what their time has come for.
+    /// Handles the deadlines of connections that have passed.
     fn handle_deadlines(&mut self, io: &mut Io<'_>) {
         for (deadline, why) in [(Deadline::Linger, Closed::Ended), (Deadline::Reset, Closed::Reset)]
         {
@@ -428,17 +431,17 @@ impl Filter {
         }
         while let Some(number) = self.deadlines.pop(Deadline::Flush, io.now()) {
             if let Some(live) = self.live.get_mut(&number) {
-                live.is_pausing = false;
+                live.is_pause_pending = false;
             }
             self.with(io, number, |live, module| live.handle_pause(module));
         }
         while let Some(number) = self.deadlines.pop(Deadline::Idle, io.now()) {
-            self.look_at_idle(io, number);
+            self.check_idle(io, number);
         }
     }
 
-    /// Ends a connection that has stayed as it is for too long.
-    fn look_at_idle(&mut self, io: &mut Io<'_>, number: u64) {
+    /// Ends a connection that has been idle for too long.
+    fn check_idle(&mut self, io: &mut Io<'_>, number: u64) {
         let Some(live) = self.live.get(&number) else { return };
         if live.protocol.idle_until(live.moved_at).is_some_and(|until| until <= io.now()) {
             self.with(io, number, |live, module| live.handle_idle(module));
@@ -448,22 +451,22 @@ impl Filter {
         }
     }
 
-    /// Does for a connection's codecs what can be done; returns true when something has moved.
+    /// Does the pending work of a connection's codecs; returns true on progress.
     fn drive_codecs(&mut self, io: &mut Io<'_>, live: &mut Live, left: &mut usize) -> bool {
-        let portion = Portion { buffer: &mut self.buffer, left };
+        let portion = ReadBudget { buffer: &mut self.buffer, left };
         let moved = self.codecs.drive(io, &mut self.ends, live, &mut self.runner, portion);
         if moved {
-            live.protocol.handle_go(&mut self.runner);
+            live.protocol.handle_continue(&mut self.runner);
         }
         moved
     }
 
-    /// Handles what has become of codecs, and pictures that are late by now.
+    /// Handles events of codecs, and pictures that have become late.
     fn handle_codecs(&mut self, io: &mut Io<'_>) {
-        while let Some(news) = self.codecs.poll_news() {
+        while let Some(news) = self.codecs.poll_event() {
             match news {
-                News::Started(codec, socket) => self.take_codec(io, codec, socket),
-                News::Ended(codec, why) => self.lose_codec(io, codec, &why),
+                CodecEvent::Started(codec, socket) => self.take_codec(io, codec, socket),
+                CodecEvent::Ended(codec, why) => self.lose_codec(io, codec, &why),
             }
         }
         while let Some(number) = self.codecs.pop_overdue(io.now()) {
@@ -475,14 +478,14 @@ impl Filter {
     }
 
     /// Returns a codec with the number of its connection.
-    fn line(&mut self, codec: u64) -> Option<(u64, &mut Line)> {
+    fn line(&mut self, codec: u64) -> Option<(u64, &mut ConnectionCodec)> {
         let number = self.codecs.owner(codec)?;
         let lines = &mut self.live.get_mut(&number)?.lines.all;
         Some((number, lines.iter_mut().find(|line| line.codec == codec)?))
     }
 
     fn take_codec(&mut self, io: &mut Io<'_>, codec: u64, socket: OwnedFd) {
-        // Nobody wants it any more: it ends with its socket.
+        // Codecs that are no longer needed end with their socket.
         let Some((number, line)) = self.line(codec) else { return };
         line.end = io.adopt(socket);
         match line.end {
@@ -494,8 +497,7 @@ impl Filter {
         }
     }
 
-    /// Handles the end of a codec. What it has written is still read; one that never began has
-    /// written nothing.
+    /// Handles the end of a codec. Its output is still read; a codec that never started has none.
     fn lose_codec(&mut self, io: &mut Io<'_>, codec: u64, why: &str) {
         let Some((number, line)) = self.line(codec) else { return };
         let (id, has_begun) = (line.id, line.end.is_some());
@@ -508,32 +510,32 @@ impl Filter {
                 if let Some((_, transcoder)) = live.transcoder() {
                     transcoder.transcoding.handle_codec_end(now, id);
                 }
-                live.handle_go(module);
+                live.handle_continue(module);
             });
         }
     }
 
-    /// Gives a request to the shared streams as soon as nothing waits in front of it.
+    /// Hands a request over to the shared streams as soon as nothing is unsent before it.
     fn give(&mut self, io: &mut Io<'_>, live: &mut Live) -> bool {
         if !live.protocol.out(Side::Downstream).is_empty() {
             return false;
         }
-        let (Some(fanout), Some(given)) = (&self.fanout, live.protocol.take_given()) else {
+        let (Some(fanout), Some(handover)) = (&self.fanout, live.protocol.take_handover()) else {
             return false;
         };
         let fanout = Rc::clone(fanout);
         self.drop_server(io, live, Closed::Ended);
         self.ends.remove(&live.down);
-        let Given { key, request, received } = *given;
+        let Handover { key, request, received } = *handover;
         let Addresses { client, server } = live.addresses;
         let join = Join { key, client, server, request, received };
         fanout.borrow_mut().join(io, live.down, join);
-        // It is told of what came meanwhile.
-        io.again(live.down);
+        // Notifies the fan-out of bytes received meanwhile.
+        io.requeue(live.down);
         true
     }
 
-    /// Lets the kernel join both ends as soon as nothing waits in between.
+    /// Joins both ends in the kernel as soon as nothing is unsent.
     fn join(&mut self, io: &mut Io<'_>, live: &mut Live) -> bool {
         let is_empty = Side::BOTH.iter().all(|side| live.protocol.out(*side).is_empty());
         let Some(up) = live.up.filter(|_| is_empty) else { return false };
@@ -546,7 +548,7 @@ impl Filter {
         true
     }
 
-    /// Sends what waits, as far as it is taken, and then resets both ends.
+    /// Sends the unsent bytes, as far as they are accepted, and then resets both ends.
     fn reset(&mut self, io: &mut Io<'_>, live: &mut Live) -> After {
         if !live.protocol.flushes_server() {
             live.protocol.out(Side::Upstream).clear();
@@ -559,7 +561,7 @@ impl Filter {
         }
         if waits {
             if !std::mem::replace(&mut live.is_resetting, true) {
-                self.deadlines.push(Deadline::Reset, io.now() + UNTAKEN_TIME_MAX, live.number);
+                self.deadlines.push(Deadline::Reset, io.now() + UNREAD_TIME_MAX, live.number);
             }
             return After::Stays;
         }
@@ -568,7 +570,7 @@ impl Filter {
         After::Gone
     }
 
-    /// Sends what waits, and listens a while so that no reset overtakes it.
+    /// Sends the unsent bytes, then lingers so that no reset overtakes them.
     fn end(&mut self, io: &mut Io<'_>, live: &mut Live) -> After {
         self.codecs.drop_all(io, &mut self.ends, live);
         if live.protocol.flushes_server() {
@@ -607,9 +609,9 @@ impl Filter {
         After::Gone
     }
 
-    /// Handles an end that is no connection's here.
+    /// Handles an end that belongs to no connection here.
     fn ready_elsewhere(&mut self, io: &mut Io<'_>, end: End) {
-        if self.spares.as_mut().is_some_and(|spares| spares.ready(io, end)) {
+        if self.idle_servers.as_mut().is_some_and(|idle_servers| idle_servers.ready(io, end)) {
             return;
         }
         match &self.fanout {
@@ -618,11 +620,11 @@ impl Filter {
         }
     }
 
-    /// Does what calls have left to do.
+    /// Handles the effects that calls have left.
     fn settle(&mut self, io: &mut Io<'_>) {
         loop {
-            if let Some(fallen) = self.runner.take_fallen() {
-                self.fall(io, fallen);
+            if let Some(trapped) = self.runner.take_trapped() {
+                self.on_trap(io, trapped);
             } else if let Some((number, context, order)) = self.runner.take_picture_order() {
                 self.with(io, number, |live, module| live.handle_pictures(context, order, module));
             } else if let Some((number, effect)) = self.runner.take_effect() {
@@ -641,7 +643,7 @@ impl Filter {
         }
     }
 
-    /// Gives those that wait their turns, each one of them once, as far as the pace lets them.
+    /// Runs the waiting calls, each once, as far as the pace allows.
     fn take_turns(&mut self, io: &mut Io<'_>) {
         self.settle(io);
         for _ in 0..self.runner.waiting().min(CALLS_PER_ROUND_MAX) {
@@ -651,7 +653,7 @@ impl Filter {
                     if let Some(live) = self.live.get_mut(&number) {
                         live.is_queued = false;
                     }
-                    self.with(io, number, |live, module| live.handle_go(module));
+                    self.with(io, number, |live, module| live.handle_continue(module));
                     self.runner.end_turn();
                 }
                 Some(Waiting::Job(job)) => self.runner.run(job),
@@ -660,12 +662,11 @@ impl Filter {
         }
     }
 
-    /// Handles a fall of the module: the stream whose fault it was goes on or ends by the policy,
-    /// the others go on with the next VM. When it was no stream's fault the policy is for all of
-    /// them.
-    fn fall(&mut self, io: &mut Io<'_>, fallen: Fallen) {
-        let Fallen { fault, connection, mut streams, mut owners } = fallen;
-        self.calls.forget(io);
+    /// Handles a trap of the module: the stream at fault goes on or ends by the policy, the others
+    /// go on with the next VM. If no stream was at fault, the policy applies to all of them.
+    fn on_trap(&mut self, io: &mut Io<'_>, trapped: TrappedVm) {
+        let TrappedVm { fault, connection, mut streams, mut owners } = trapped;
+        self.calls.clear(io);
         let numbers: Vec<u64> = match fault {
             Fault::Stream(_) => {
                 owners.extend(connection.filter(|number| !owners.contains(number)));
@@ -675,14 +676,14 @@ impl Filter {
                 let mut all: Vec<u64> = self.live.keys().copied().collect();
                 all.sort_unstable();
                 for live in self.live.values_mut() {
-                    // Nobody waits for the VM any more.
+                    // The VM that it waited for is gone.
                     live.is_queued = false;
                 }
                 all
             }
         };
         for number in numbers {
-            self.with(io, number, |live, module| live.handle_fall(fault, &mut streams, module));
+            self.with(io, number, |live, module| live.handle_trap(fault, &mut streams, module));
         }
     }
 }
@@ -704,7 +705,7 @@ impl Application for Filter {
             Kind::Tcp => Box::new(Tcp::new(number, addresses, self.failure(), &mut self.runner)),
             Kind::Http => {
                 let mut http = Http::new(number, addresses, self.failure());
-                if self.spares.is_some() {
+                if self.idle_servers.is_some() {
                     http.keep_server();
                 }
                 Box::new(http)
@@ -716,7 +717,7 @@ impl Application for Filter {
         if self.kind == Kind::Http {
             self.deadlines.push(Deadline::Idle, io.now() + IDLE_INTERVAL, number);
         }
-        self.with(io, number, |live, module| live.handle_go(module));
+        self.with(io, number, |live, module| live.handle_continue(module));
         self.take_turns(io);
     }
 
@@ -728,18 +729,18 @@ impl Application for Filter {
             None => self.ready_elsewhere(io, end),
         }
         self.take_turns(io);
-        if self.gathered.len() >= GATHERED_MAX {
+        if self.batched.len() >= BATCH_MAX {
             self.flush(io);
         }
     }
 
     fn flush(&mut self, io: &mut Io<'_>) {
-        if self.gathered.is_empty() {
+        if self.batched.is_empty() {
             return;
         }
-        while let Some(number) = self.gathered.pop_front() {
+        while let Some(number) = self.batched.pop_front() {
             if let Some(live) = self.live.get_mut(&number) {
-                live.is_gathered = false;
+                live.is_batched = false;
             }
             self.with(io, number, |_, _| {});
         }
@@ -748,10 +749,10 @@ impl Application for Filter {
 
     fn poll_timeout(&self) -> Option<Nanos> {
         let fanout = self.fanout.as_ref().and_then(|fanout| fanout.borrow().poll_timeout());
-        let spare = self.spares.as_ref().and_then(Spares::poll_timeout);
+        let idle = self.idle_servers.as_ref().and_then(IdleServers::poll_timeout);
         let (runner, calls) = (self.runner.poll_timeout(), self.calls.poll_timeout());
         let own = [runner, calls, self.codecs.poll_timeout(), self.deadlines.poll_timeout()];
-        own.into_iter().chain([fanout, spare]).flatten().min()
+        own.into_iter().chain([fanout, idle]).flatten().min()
     }
 
     fn work(&mut self, io: &mut Io<'_>) {
@@ -769,8 +770,8 @@ impl Application for Filter {
         self.handle_deadlines(io);
         self.handle_codecs(io);
         self.calls.handle_timeout(io);
-        if let Some(spares) = &mut self.spares {
-            spares.handle_timeout(io);
+        if let Some(idle_servers) = &mut self.idle_servers {
+            idle_servers.handle_timeout(io);
         }
         if let Some(fanout) = &self.fanout {
             let mut fanout = fanout.borrow_mut();

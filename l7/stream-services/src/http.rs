@@ -1,20 +1,19 @@
-//! HTTP/1.1 between a client and its server, with a module in between: bytes in, bytes out.
+//! HTTP/1.1 between a client and its server, with a module in between.
 //!
 //! ```text
-//!               Http: which call is next, which may go on
-//!                 │ Module
-//!                 ▼
-//!  client ◀─▶ requests ─▶ forward, coded, pictures, answers ─▶ Relay ◀─▶ server
-//!             responses     parts that go on                     ├ Message ─ 2 Directions
-//!                                                                ├ Wire: bytes of both ends
-//!                                                                └ Origin: the server's connection
+//!                Http: order of calls, and what may continue
+//!                  │ Module
+//!                  ▼
+//!   client ◀─▶ requests ─▶ forward, coded, pictures, answers ─▶ Relay ◀─▶ server
+//!              responses     parts that go on                     ├ Message ─ 2 Directions
+//!                                                                 ├ Wire: bytes of both ends
+//!                                                                 └ Origin: the server connection
 //! ```
 //!
 //! Requests are in a queue with their responses, as in [`http1::Exchange`]: the last one is being
-//! read, the first one being answered. At most one call of a connection is under way; meanwhile
-//! nothing of it is read. Nothing gathers but what the module pauses, and one part.
+//! read, the first one being answered. At most one call of a connection is in progress; meanwhile
+//! nothing of the connection is read. Nothing accumulates except paused data, and one part.
 
-mod again;
 mod answers;
 mod coded;
 mod direction;
@@ -23,32 +22,33 @@ mod heads;
 mod message;
 mod origin;
 mod pictures;
+mod recovery;
 mod relay;
 mod requests;
 mod responses;
 mod wire;
 
-use crate::connection::{Addresses, Failure, Fate, Given, Protocol, Side, end_unwanted};
-use crate::desk::PictureOrder;
+use crate::connection::{Addresses, Failure, Fate, Handover, Protocol, Side, end_orphaned_context};
+use crate::foreign_calls::PictureOrder;
 use crate::limits::{
-    HEAD_TIME_MAX, HELD_LENGTH_MAX, KEPT_TIME_MAX, SILENT_TIME_MAX, UNTAKEN_TIME_MAX,
+    HEAD_TIME_MAX, HELD_LENGTH_MAX, KEEPALIVE_TIME_MAX, SILENT_TIME_MAX, UNREAD_TIME_MAX,
 };
 use crate::module::{Fault, Module, Reply};
 use crate::outgoing::Outgoing;
 use crate::transcoder::Transcoder;
-use again::Fall;
 use direction::{Head, Stage};
 pub(crate) use heads::add_fields;
-use message::{Context, Own};
+use message::{Context, LocalAnswer};
 use proxy_wasm::abi::{Action, StreamType};
 use proxy_wasm::{Answer, Call, Effect, Stream};
+use recovery::Trap;
 use relay::Relay;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use units::Nanos;
 
-/// A call that stands still.
+/// Call in progress.
 #[derive(Clone, Copy, Debug)]
 struct Calling {
     message: u64,
@@ -56,18 +56,18 @@ struct Calling {
     stage: Stage,
 }
 
-/// One client connection.
+/// HTTP state of one client connection.
 pub(crate) struct Http {
     /// Number of the connection.
     number: u64,
     failure: Rc<Cell<Failure>>,
     relay: Relay,
-    /// Meant while the connection is open: its messages are gone afterwards.
+    /// Call in progress; ignored after the connection has ended, as its messages are gone.
     calling: Option<Calling>,
     is_waiting: bool,
-    /// Number of the message in whose call the module fell, until the connection is told.
-    fell_in: Option<u64>,
-    /// Time since a request's head has begun that is not whole yet.
+    /// Number of the message in whose call the module trapped, until [`Protocol::handle_trap`].
+    trapped_in: Option<u64>,
+    /// Time since which the head of a request has been incomplete.
     head_since: Option<Nanos>,
 }
 
@@ -79,18 +79,18 @@ impl Http {
             relay: Relay::new(addresses),
             calling: None,
             is_waiting: false,
-            fell_in: None,
+            trapped_in: None,
             head_since: None,
         }
     }
 
-    /// Shares the connection to the server: it may have had another client, and is for others behind
-    /// this one.
+    /// Keeps the server connection for other clients: it may have had another client, and may have
+    /// another after this one.
     pub(crate) const fn keep_server(&mut self) {
         self.relay.keep_server();
     }
 
-    /// Does what can be done, with bytes that have just come.
+    /// Makes all possible progress, with bytes just received.
     fn advance(&mut self, fresh: Option<(Side, &[u8])>, module: &mut dyn Module) {
         self.is_waiting = false;
         let of = |side| fresh.filter(|(from, _)| *from == side).map_or(&[][..], |(_, it)| it);
@@ -104,7 +104,7 @@ impl Http {
         }
     }
 
-    /// Decodes requests as far as they may be, and shows them.
+    /// Decodes requests as far as allowed, and passes them to the module.
     fn advance_requests(&mut self, fresh: &[u8], module: &mut dyn Module) -> bool {
         let mut moved = self.show(true, false, module);
         let mut kept = self.relay.wire_mut().take_received(Side::Downstream);
@@ -127,14 +127,14 @@ impl Http {
                     moved = true;
                     let is_part = matches!(event, http1::RequestEvent::Body(_));
                     requests::handle(&mut self.relay, event, self.failure.get(), module);
-                    // Parts of a body are shown together.
+                    // Parts of a body are passed together.
                     if !is_part {
                         self.show(true, false, module);
                     }
                 }
             }
         }
-        self.relay.handle_behind_given(&input[used..]);
+        self.relay.handle_after_handover(&input[used..]);
         if !self.relay.is_open() {
             return true;
         }
@@ -160,17 +160,17 @@ impl Http {
             }
             Some(last) => last.context(),
             None if input.is_empty() || !exchange.may_begin_request() => return false,
-            // It gets one, if the module wants to see it.
+            // A context is created later, if the module needs one.
             None if module.wants().context && !module.is_down() => Context::Unmade,
             None => Context::Unfiltered,
         };
         if context == Context::Lost {
-            return again::may_read_lost(&mut self.relay, true, input);
+            return recovery::may_read_lost(&mut self.relay, true, input);
         }
         self.may_go_on(context, module)
     }
 
-    /// Decodes responses as far as they may be, and shows them.
+    /// Decodes responses as far as allowed, and passes them to the module.
     fn advance_responses(&mut self, fresh: &[u8], module: &mut dyn Module) -> bool {
         let mut moved = self.take_pictures(module);
         moved |= self.show(false, false, module);
@@ -202,13 +202,13 @@ impl Http {
         }
         let is_decoded = used == input.len();
         match self.relay.fate() {
-            Fate::Closing | Fate::Reset | Fate::Given => {
+            Fate::Closing | Fate::Reset | Fate::Handover => {
                 if !is_decoded {
                     self.relay.origin_mut().handle_excess();
                 }
                 return true;
             }
-            // What is behind the head of a tunnel is the tunnel's.
+            // Bytes after the head of a tunnel belong to the tunnel.
             Fate::Joined => {
                 let out = self.relay.wire_mut().out(Side::Downstream);
                 out.end().extend_from_slice(&input[used..]);
@@ -244,35 +244,35 @@ impl Http {
         if is_sent && is_awaited {
             self.relay.await_response();
         }
-        // Bytes for a request that nobody has sent are refused by the decoder.
+        // The decoder refuses bytes for a request that was not sent.
         if is_awaited && input.is_empty() {
             return false;
         }
         if context == Context::Lost {
-            return again::may_read_lost(&mut self.relay, false, input);
+            return recovery::may_read_lost(&mut self.relay, false, input);
         }
         self.may_go_on(context, module)
     }
 
-    /// Takes the pictures that are due; returns true when something has changed.
+    /// Takes the pictures that are due; returns true on progress.
     fn take_pictures(&mut self, module: &mut dyn Module) -> bool {
         pictures::context_due(&self.relay).is_some_and(|context| self.may_go_on(context, module))
             && pictures::take(&mut self.relay, module)
     }
 
-    /// Returns true when this connection may go on with a message of this context.
+    /// Returns true if this connection may continue with a message of this context.
     fn may_go_on(&mut self, context: Context, module: &mut dyn Module) -> bool {
         if !self.relay.is_open() || self.calling.is_some() {
             return false;
         }
         let is_free = context == Context::Unfiltered
-            || (self.fell_in.is_none() && !module.is_down() && module.may_call(self.number));
+            || (self.trapped_in.is_none() && !module.is_down() && module.may_call(self.number));
         self.is_waiting |= !is_free;
         is_free
     }
 
-    /// Shows the module what it has not seen, and lets go on what may. `is_at_rest`: nothing more
-    /// has come, so that a head need not wait for the first part of its body.
+    /// Passes pending parts to the module, and sends those that may go on. `is_at_rest`: no more
+    /// data was received, so that a head need not wait for the first part of its body.
     fn show(&mut self, is_request: bool, mut is_at_rest: bool, module: &mut dyn Module) -> bool {
         let mut moved = false;
         while self.relay.is_open() && self.calling.is_none() {
@@ -285,7 +285,7 @@ impl Http {
                     Some((is_request, Stage::Create))
                 }
                 Context::Made(_) | Context::Lost => message
-                    .stage_again(is_request, parts)
+                    .reshow_stage(is_request, parts)
                     .or_else(|| Some((is_request, message.direction(is_request).stage(parts)?))),
                 Context::Unmade | Context::Unfiltered => None,
             };
@@ -297,7 +297,7 @@ impl Http {
                 break;
             }
             moved = true;
-            // What waited for the context is not read yet.
+            // Data for a context that was lost is not passed yet.
             is_at_rest &= context != Context::Lost;
             self.call(index, is_of_request, stage, module);
         }
@@ -347,7 +347,7 @@ impl Http {
         self.settle(Calling { message: number, is_request, stage }, reply, module);
     }
 
-    /// Handles what a call has come to.
+    /// Handles the result of a call.
     fn settle(&mut self, calling: Calling, reply: Reply, module: &mut dyn Module) {
         match reply {
             Reply::Answered(answer, effects) => {
@@ -358,31 +358,31 @@ impl Http {
                 }
             }
             Reply::Suspended => self.calling = Some(calling),
-            // What becomes of the streams of a module that has fallen is told to all of them.
-            Reply::Fallen => self.fell_in = Some(calling.message),
-            // The VM has no room for the message's context.
+            // All streams of the trapped module are notified together.
+            Reply::Trapped => self.trapped_in = Some(calling.message),
+            // The VM has no capacity for the message's context.
             Reply::Refused(stream) => {
-                if let Some(index) = self.relay.place_of(calling.message) {
+                if let Some(index) = self.relay.index_of_number(calling.message) {
                     let policy = self.failure.get();
-                    again::fail(&mut self.relay, index, Some(stream), policy, module);
+                    recovery::fail(&mut self.relay, index, Some(stream), policy, module);
                 }
             }
         }
     }
 
-    /// Handles an answer of the module; returns false when effects of the call change nothing.
+    /// Handles the module's decision; returns false if effects of the call change nothing.
     fn handle_answer(&mut self, calling: Calling, answer: Answer, module: &mut dyn Module) -> bool {
         let Calling { message: number, is_request, stage } = calling;
-        let asked = module.take_asked();
+        let asked = module.take_requested();
         let relay = &mut self.relay;
-        let Some(index) = relay.place_of(number) else { return true };
+        let Some(index) = relay.index_of_number(number) else { return true };
         if let Some(order) = asked.order
             && let Some(message) = relay.message_mut(index)
         {
             message.set_order(order);
         }
-        if let Some(commission) = asked.commission {
-            pictures::begin(relay, index, commission, module);
+        if let Some(transcoding_order) = asked.transcoding_order {
+            pictures::begin(relay, index, transcoding_order, module);
         }
         if let Some(key) = asked.key {
             answers::give(relay, index, key, module);
@@ -391,7 +391,7 @@ impl Http {
         let Some(message) = relay.message_mut(index) else { return true };
         message.direction_mut(is_request).handle_shown(stage);
         if stage == Stage::Again {
-            // It has gone on: nothing that is said of it now changes that.
+            // Already sent: later decisions change nothing.
             return false;
         }
         match answer {
@@ -433,7 +433,7 @@ impl Http {
     }
 }
 
-/// Ends a message of which the module pauses too much.
+/// Ends a message of which the module holds too much.
 fn bound(relay: &mut Relay, index: usize, is_request: bool, module: &mut dyn Module) {
     let Some(Context::Made(context)) = relay.message(index).map(|it| it.context()) else { return };
     let Some(stream) = module.stream(context) else { return };
@@ -442,8 +442,8 @@ fn bound(relay: &mut Relay, index: usize, is_request: bool, module: &mut dyn Mod
     }
     module.count(|it| it.held_too_long += 1);
     let own = match is_request {
-        true => Own::text(413, "the request is longer than what a filter may hold"),
-        false => Own::text(500, "the response is longer than what a filter may hold"),
+        true => LocalAnswer::text(413, "the request is longer than what a filter may hold"),
+        false => LocalAnswer::text(500, "the response is longer than what a filter may hold"),
     };
     relay.answer(index, own, module);
 }
@@ -467,7 +467,7 @@ impl Protocol for Http {
             Fate::Joined => {
                 self.relay.wire_mut().out(side.other()).end().extend_from_slice(bytes);
             }
-            Fate::Closing | Fate::Reset | Fate::Given => {}
+            Fate::Closing | Fate::Reset | Fate::Handover => {}
         }
     }
 
@@ -480,13 +480,13 @@ impl Protocol for Http {
 
     fn idle_until(&self, moved: Nanos) -> Option<Nanos> {
         match self.relay.fate() {
-            Fate::Closing => Some(moved + UNTAKEN_TIME_MAX),
+            Fate::Closing => Some(moved + UNREAD_TIME_MAX),
             Fate::Open if !self.relay.messages().is_empty() => Some(moved + SILENT_TIME_MAX),
             Fate::Open => Some(match self.head_since {
                 Some(since) => since + HEAD_TIME_MAX,
-                None => moved + KEPT_TIME_MAX,
+                None => moved + KEEPALIVE_TIME_MAX,
             }),
-            Fate::Joined | Fate::Given | Fate::Reset => None,
+            Fate::Joined | Fate::Handover | Fate::Reset => None,
         }
     }
 
@@ -497,7 +497,7 @@ impl Protocol for Http {
             true if self.head_since.is_some() => requests::refuse_slow(&mut self.relay, module),
             true => self.relay.close(module),
             false => {
-                // Its client has had its time.
+                // The client's time to read has passed.
                 self.relay.wire_mut().out(Side::Downstream).clear();
                 self.relay.reset(module);
             }
@@ -512,8 +512,8 @@ impl Protocol for Http {
             return;
         }
         match self.relay.message(0) {
-            Some(front) if front.response().head() < Head::Gone => {
-                let own = Own::text(502, "the server cannot be reached");
+            Some(front) if front.response().head() < Head::Sent => {
+                let own = LocalAnswer::text(502, "the server cannot be reached");
                 self.relay.answer(0, own, module);
             }
             _ => self.relay.reset(module),
@@ -526,7 +526,7 @@ impl Protocol for Http {
             Fate::Open => {
                 responses::handle_end(&mut self.relay, true, module);
             }
-            Fate::Closing | Fate::Reset | Fate::Given => {}
+            Fate::Closing | Fate::Reset | Fate::Handover => {}
         }
     }
 
@@ -534,7 +534,7 @@ impl Protocol for Http {
         self.relay.reset(module);
     }
 
-    fn handle_go(&mut self, module: &mut dyn Module) {
+    fn handle_continue(&mut self, module: &mut dyn Module) {
         if self.relay.is_open() && self.calling.is_none() {
             self.advance(None, module);
         }
@@ -544,35 +544,35 @@ impl Protocol for Http {
         match self.calling.take().filter(|_| self.relay.is_open()) {
             Some(calling) => {
                 self.settle(calling, reply, module);
-                self.handle_go(module);
+                self.handle_continue(module);
             }
-            None => end_unwanted(&reply, module),
+            None => end_orphaned_context(&reply, module),
         }
     }
 
     fn handle_effect(&mut self, effect: Effect, module: &mut dyn Module) {
         if self.relay.is_open() {
             self.take_effect(effect, module);
-            self.handle_go(module);
+            self.handle_continue(module);
         }
     }
 
-    fn handle_fall(
+    fn handle_trap(
         &mut self,
         fault: Fault,
         streams: &mut BTreeMap<u32, Box<Stream>>,
         module: &mut dyn Module,
     ) {
         self.calling = None;
-        let fall = Fall { fault, fell_in: self.fell_in, policy: self.failure.get() };
+        let trap = Trap { fault, trapped_in: self.trapped_in, policy: self.failure.get() };
         let numbers: Vec<u64> = self.relay.messages().iter().map(|it| it.number()).collect();
         for number in numbers {
-            let place = self.relay.place_of(number);
-            let Some(index) = place.filter(|_| self.relay.is_open()) else { break };
-            again::fall(&mut self.relay, index, fall, streams, module);
+            let found = self.relay.index_of_number(number);
+            let Some(index) = found.filter(|_| self.relay.is_open()) else { break };
+            recovery::on_trap(&mut self.relay, index, trap, streams, module);
         }
-        self.fell_in = None;
-        self.handle_go(module);
+        self.trapped_in = None;
+        self.handle_continue(module);
     }
 
     fn awaits_more(&self, side: Side) -> bool {
@@ -627,7 +627,7 @@ impl Protocol for Http {
         }
         let is_next = side == Side::Downstream && pictures::are_awaited(&self.relay);
         if was_full || is_next {
-            self.handle_go(module);
+            self.handle_continue(module);
         }
     }
 
@@ -637,7 +637,7 @@ impl Protocol for Http {
                 self.relay.origin().is_wanted() || !self.relay.wire().is_empty(Side::Upstream)
             }
             Fate::Joined => true,
-            Fate::Closing | Fate::Reset | Fate::Given => false,
+            Fate::Closing | Fate::Reset | Fate::Handover => false,
         }
     }
 
@@ -660,7 +660,7 @@ impl Protocol for Http {
     fn handle_pictures(&mut self, context: u32, order: PictureOrder, module: &mut dyn Module) {
         if self.relay.is_open() {
             pictures::order(&mut self.relay, context, order, module);
-            self.handle_go(module);
+            self.handle_continue(module);
         }
     }
 
@@ -669,8 +669,8 @@ impl Protocol for Http {
         Some((front.number(), front.transcoder_mut()?))
     }
 
-    fn take_given(&mut self) -> Option<Box<Given>> {
-        self.relay.take_given()
+    fn take_handover(&mut self) -> Option<Box<Handover>> {
+        self.relay.take_handover()
     }
 
     fn may_share_server(&self) -> bool {
@@ -684,7 +684,7 @@ impl Protocol for Http {
         self.relay.origin_mut().handle_connection(is_shared);
     }
 
-    fn leaves_server(&self) -> bool {
+    fn is_server_reusable(&self) -> bool {
         let wire = self.relay.wire();
         self.relay.fate() == Fate::Closing
             && self.relay.origin().is_left()
@@ -693,7 +693,7 @@ impl Protocol for Http {
     }
 
     fn drops_server(&mut self) -> bool {
-        self.relay.origin_mut().take_given_up()
+        self.relay.origin_mut().take_abandoned()
     }
 
     fn aborts_server(&self) -> bool {

@@ -1,25 +1,26 @@
-//! How fast a client takes what it is sent.
+//! Meter of the rate at which a client takes its data.
 
 use crate::limits::{METER_PERIOD, METER_TIME_MAX};
 use units::Nanos;
 
-/// Measures while the kernel has no room for more: only then it is the link that says how fast.
+/// Meter that measures while the kernel's send buffer is full: only then the link determines the
+/// rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Meter {
-    /// The last time that the kernel took no more and a period began.
+    /// Start of the measuring period: the buffer was full.
     since: Option<Nanos>,
-    /// Bytes that it took from then on.
+    /// Bytes that the kernel has accepted since.
     bytes: u64,
     bytes_per_second: Option<u64>,
 }
 
 impl Meter {
-    /// The kernel has taken so many bytes.
+    /// Handles bytes that the kernel has accepted.
     pub(crate) const fn handle_sent(&mut self, count: usize) {
         self.bytes = self.bytes.saturating_add(count as u64);
     }
 
-    /// It takes no more for now.
+    /// Handles that the kernel accepts no more for now.
     pub(crate) fn handle_full(&mut self, now: Nanos) {
         let elapsed = self.since.map(|since| now.saturating_sub(since));
         match elapsed {
@@ -33,7 +34,7 @@ impl Meter {
         (self.since, self.bytes) = (Some(now), 0);
     }
 
-    /// How fast it was of late, if that is known.
+    /// Returns the recent rate, if known.
     pub(crate) fn bytes_per_second(&self, now: Nanos) -> Option<u64> {
         let since = self.since.filter(|since| now.saturating_sub(*since) <= METER_TIME_MAX);
         since.and(self.bytes_per_second)
@@ -45,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_speed_is_known_while_the_link_is_full_and_for_a_while_after() {
+    fn the_rate_is_known_while_the_link_is_full_and_for_a_while_after() {
         let at = Nanos::from_millis;
         let mut meter = Meter::default();
         meter.handle_sent(1_000_000);
@@ -59,7 +60,7 @@ mod tests {
         assert_eq!(meter.bytes_per_second(at(1_500)), Some(100_000));
         assert_eq!(meter.bytes_per_second(at(5_500)), Some(100_000));
         assert_eq!(meter.bytes_per_second(at(5_501)), None, "long ago");
-        // Behind a pause it begins anew.
+        // After a pause a new period begins.
         meter.handle_sent(10);
         meter.handle_full(at(60_000));
         assert_eq!(meter.bytes_per_second(at(60_000)), None);

@@ -1,14 +1,14 @@
-//! What a connection knows of the module: calls to make, one at a time.
+//! Module as connections see it: calls, one at a time.
 
-use crate::desk::{Allowed, Asked, Desk};
+use crate::foreign_calls::{Allowed, ForeignCalls, Requested};
 use crate::report::Counters;
 use content_coding::Pool;
 use proxy_wasm::{Answer, Call, Callbacks, Effect, Now, Stream};
 
-/// The callbacks that a module has, as connections ask for them.
+/// Callbacks that a module has, from the view of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wants {
-    /// Streams have contexts at all.
+    /// True if streams have contexts at all.
     pub context: bool,
     /// New TCP connections.
     pub connection: bool,
@@ -16,33 +16,34 @@ pub(crate) struct Wants {
     pub downstream: bool,
     /// TCP data of the server.
     pub upstream: bool,
-    /// The end of the client's TCP connection.
+    /// End of the client's TCP connection.
     pub downstream_close: bool,
-    /// The end of the server's TCP connection.
+    /// End of the server's TCP connection.
     pub upstream_close: bool,
     /// Requests.
     pub request: Parts,
     /// Responses.
     pub response: Parts,
-    /// The end of a context.
+    /// End of a context.
     pub end: bool,
-    /// What it may ask of streams beside their bytes.
+    /// True if properties of streams are read.
     pub properties: bool,
 }
 
-/// Which parts of a message.
+/// Parts of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parts {
-    /// Its head.
+    /// Head of the message.
     pub headers: bool,
-    /// Its body.
+    /// Body of the message.
     pub body: bool,
-    /// Its trailers.
+    /// Trailers of the message.
     pub trailers: bool,
 }
 
 impl Wants {
-    /// By what a module exports; `properties`: whether it imports the function that reads them.
+    /// Derives the callbacks from a module's exports; `properties` is true if it imports the
+    /// function that reads properties.
     #[must_use]
     pub fn new(callbacks: Callbacks, properties: bool) -> Self {
         let has = |name: &str| callbacks.has(name);
@@ -78,84 +79,85 @@ impl Wants {
     }
 }
 
-/// What came of a call.
+/// Result of a call.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// The answer, and the effects on the context whose call it was, in their order.
+    /// Answer, and the effects on the context of the call, in order.
     Answered(Answer, Vec<Effect>),
-    /// It has begun and stands still; its reply is handed in when it has ended.
+    /// The call is suspended; its reply follows when it has ended.
     Suspended,
-    /// The VM has no room for this context. It goes on as if there were no VM.
+    /// The VM has no capacity for this context, which continues as if there were no VM.
     Refused(Box<Stream>),
-    /// The module fell, or is down. What becomes of its streams is said to all of them.
-    Fallen,
+    /// The module trapped, or is down. All its streams are notified separately.
+    Trapped,
 }
 
-/// Whose fault it is that a module fell.
+/// Cause of a trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A stream's, of this context (0: while that was made): it alone pays. Another VM is started at
-    /// once, and takes the others.
+    /// Call for a stream of this context (0: during its creation): only this stream is affected.
+    /// Another VM is started at once, and takes the others.
     Stream(u32),
-    /// Nobody's stream: a timer, a queue, a start. There is no VM for a while.
+    /// Call for no stream: a timer, a queue, a start. There is no VM for a while.
     Module,
 }
 
-/// The module, as connections see it.
+/// Interface of the module for connections.
 pub(crate) trait Module {
-    /// What it is to be asked.
+    /// Returns the callbacks that it has.
     fn wants(&self) -> Wants;
 
-    /// Whether there is no VM at the moment, and none is being started.
+    /// Returns true if there is no VM at the moment, and none is being started.
     fn is_down(&self) -> bool;
 
-    /// Whether a call of this connection may begin now; if not, it is told when it may.
+    /// Returns true if a call of this connection may begin now; otherwise the connection is
+    /// notified when it may.
     fn may_call(&mut self, connection: u64) -> bool;
 
-    /// Makes a call of a connection; only when it may.
+    /// Makes a call of a connection; only if [`Module::may_call`] allows it.
     fn call(&mut self, connection: u64, context: u32, call: Call, allowed: Allowed) -> Reply;
 
-    /// What the module asked for in the call that has just ended.
-    fn take_asked(&mut self) -> Asked;
+    /// Takes the requests of the call that has just ended.
+    fn take_requested(&mut self) -> Requested;
 
-    /// Where it asks.
-    fn desk(&self) -> &Desk;
+    /// Returns the state of the foreign functions.
+    fn foreign_calls(&self) -> &ForeignCalls;
 
-    /// Where encoders come from.
+    /// Returns the pool of encoders.
     fn pool(&self) -> &Pool;
 
-    /// How busy the processor is, if that is known.
+    /// Returns the load of the processor in thousandths, if known.
     fn busy_permille(&self) -> Option<u16>;
 
-    /// Counts pictures that it is shown.
+    /// Counts pictures passed to the module.
     fn count_pictures(&mut self, count: u64);
 
-    /// Counts bytes of bodies that are coded: those that came, and what they became.
+    /// Counts bytes of coded bodies: input and output.
     fn count_coded(&mut self, taken: usize, given: usize);
 
-    /// A context's stream; only when a call may begin.
+    /// Returns a context's stream; only if a call may begin.
     fn stream(&mut self, context: u32) -> Option<&mut Stream>;
 
-    /// Counts something.
+    /// Updates the counters.
     fn count(&mut self, count: fn(&mut Counters));
 
-    /// A line for the log that is not the module's.
+    /// Adds a line of the node's own to the log.
     fn warn(&mut self, text: &str);
 
-    /// The time.
+    /// Returns the time.
     fn now(&self) -> Now;
 
-    /// Something to be called when nobody is before it, whose answer nobody waits for.
+    /// Queues a call whose result no connection needs.
     fn later(&mut self, last: Last);
 }
 
-/// The last calls of a context.
+/// Last calls of a context.
 #[derive(Debug)]
 pub(crate) enum Last {
-    /// Its client's TCP connection has ended.
+    /// End of its client's TCP connection.
     DownstreamClose(u32, proxy_wasm::abi::PeerType),
-    /// Its server's TCP connection has ended.
+    /// End of its server's TCP connection.
     UpstreamClose(u32, proxy_wasm::abi::PeerType),
-    /// It ends; what its module may ask then.
+    /// End of the context, with the properties for its callbacks.
     End(u32, Vec<(&'static [&'static str], i64)>),
 }

@@ -1,12 +1,12 @@
-//! Bytes that wait for the kernel to take them.
+//! Buffer of bytes for the kernel to accept.
 
 use crate::limits::SEND_LENGTH_MAX;
 
-/// Bytes in order: written behind, taken in front.
+/// FIFO of bytes: written at the end, taken from the front.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
     bytes: Vec<u8>,
-    /// So many of them have been taken.
+    /// Number of leading bytes that were taken.
     from: usize,
 }
 
@@ -19,7 +19,7 @@ impl Outgoing {
         self.len() == 0
     }
 
-    /// Whether more is to wait until some of it has been taken.
+    /// Returns true if no more should be written until some was taken.
     pub(crate) const fn is_full(&self) -> bool {
         self.len() >= SEND_LENGTH_MAX
     }
@@ -28,24 +28,24 @@ impl Outgoing {
         &self.bytes[self.from..]
     }
 
-    /// Where more is written.
+    /// Returns the buffer to write to.
     pub(crate) const fn end(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// So many bytes have been taken.
+    /// Removes `count` bytes from the front.
     pub(crate) fn take(&mut self, count: usize) {
         self.from += count.min(self.len());
         if self.is_empty() {
             self.clear();
         } else if self.from >= SEND_LENGTH_MAX && self.from >= self.len() {
-            // What is left is moved when at least as much is gone.
+            // Bytes are moved only when at least as many are gone.
             self.bytes.drain(..self.from);
             self.from = 0;
         }
     }
 
-    /// What waits is of no use any more.
+    /// Drops all bytes.
     pub(crate) fn clear(&mut self) {
         (self.from, self.bytes) = (0, std::mem::take(&mut self.bytes));
         self.bytes.clear();

@@ -1,4 +1,4 @@
-//! What a filter tells whoever owns it.
+//! Events and counters of a filter for its owner.
 
 use crate::limits::EVENTS_MAX;
 use fanout::{Fanout, FanoutStats};
@@ -9,97 +9,97 @@ use std::fmt;
 use std::rc::Rc;
 use units::Nanos;
 
-/// Something that happened.
+/// Event of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A line of the module's: it may hold control characters.
+    /// Line of the module's log; may contain control characters.
     Log {
-        /// How grave.
+        /// Severity.
         level: LogLevel,
-        /// The line.
+        /// Text of the line.
         text: String,
     },
-    /// A VM runs from now on.
+    /// A VM was started.
     Started,
-    /// It did not start.
+    /// A VM did not start.
     StartFailed {
-        /// Why.
+        /// Reason of the failure.
         reason: String,
-        /// When it is tried again.
+        /// Time of the next attempt.
         again: Nanos,
     },
-    /// The module fell, and its VM with it.
+    /// The module trapped, and its VM is gone.
     Trapped {
-        /// How.
+        /// Description of the trap.
         trap: String,
-        /// When another VM is started.
+        /// Time at which another VM is started.
         again: Nanos,
     },
-    /// What a module has made cannot be passed on, or the like: a hint for its author.
+    /// Hint for the module's author, for example that an edited message is not valid.
     Warning(String),
 }
 
-/// What a filter has counted since it was made.
+/// Counters of a filter since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// TCP connections that came.
+    /// TCP connections accepted.
     pub connections: u64,
     /// Requests whose head was read.
     pub requests: u64,
-    /// Requests and responses that were refused as no valid messages.
+    /// Requests and responses refused as invalid.
     pub refused: u64,
-    /// Connections that ended because nothing moved on them, or a request's head took too long.
+    /// Connections ended by an idle timeout, or a slow request head.
     pub idle: u64,
-    /// Responses by the module in the server's place.
+    /// Responses of the module in place of the server's.
     pub local_responses: u64,
-    /// Connections to servers that had another client before.
+    /// Server connections reused from another client.
     pub servers_shared: u64,
     /// Servers that could not be reached.
     pub unreachable: u64,
-    /// Connections and requests that passed, or went on, without the module, for it was down.
+    /// Connections and requests that passed, or continued, without the module, because it was down.
     pub unfiltered: u64,
-    /// Connections and requests that were refused, for the module was down.
+    /// Connections and requests refused because the module was down.
     pub failed_closed: u64,
-    /// Connections and requests that were shown to another VM, for the module had fallen in a call
-    /// for somebody else.
+    /// Connections and requests passed to another VM, because the module trapped in a call for
+    /// another stream.
     pub shown_again: u64,
-    /// Messages that cannot be sent as the module has made them.
+    /// Messages that cannot be sent as the module has edited them.
     pub edits_refused: u64,
-    /// Times that a module held more than it may.
+    /// Times that a module held more than the limit.
     pub held_too_long: u64,
     /// HTTP calls of the module.
     pub calls: u64,
-    /// Of these without an answer.
+    /// HTTP calls without a response.
     pub calls_failed: u64,
     /// Responses whose bodies were coded.
     pub responses_coded: u64,
-    /// Bytes of these bodies as they came of the module.
+    /// Bytes of these bodies before coding.
     pub coded_bytes_in: u64,
-    /// Bytes that they became.
+    /// Bytes of these bodies after coding.
     pub coded_bytes_out: u64,
-    /// Times that a module asked for a coding in vain: no memory, too late, or no such coding.
+    /// Refused requests for coding: no memory, too late, or an unknown coding.
     pub codings_refused: u64,
-    /// Encoders that gave up.
+    /// Encoders that failed.
     pub codings_failed: u64,
-    /// Requests that were given to shared streams.
+    /// Requests handed over to shared streams.
     pub reflected: u64,
-    /// Times that a module asked for that in vain.
+    /// Refused requests for that.
     pub reflections_refused: u64,
-    /// Responses whose bodies became pictures.
+    /// Responses whose bodies were transcoded into pictures.
     pub transcoded: u64,
-    /// Pictures that the module was shown.
+    /// Pictures passed to the module.
     pub pictures: u64,
-    /// Times that a module asked for pictures in vain.
+    /// Refused requests for pictures.
     pub transcodings_refused: u64,
     /// Responses that were no video, or whose codec failed.
     pub transcodings_failed: u64,
-    /// Times that the module fell.
+    /// Traps of the module.
     pub traps: u64,
     /// VMs that did not start.
     pub starts_failed: u64,
-    /// Times that a call stood still because its turn was over.
+    /// Calls that were suspended because their turn was over.
     pub suspended: u64,
-    /// Lines of the log beyond what a call may leave, and events that nobody polled in time.
+    /// Log lines beyond the limit of a call, and events beyond the queue's.
     pub events_dropped: u64,
 }
 
@@ -107,7 +107,7 @@ pub struct Counters {
 pub(crate) struct Report {
     events: VecDeque<Event>,
     pub(crate) counters: Counters,
-    /// Bytes of linear memory that the VM has.
+    /// Bytes of the VM's linear memory.
     pub(crate) memory_bytes: u64,
 }
 
@@ -121,11 +121,11 @@ impl Report {
     }
 }
 
-/// A filter's events and counters, beside the filter itself: that is with its streams.
+/// Events and counters of a filter, accessible while the filter itself is with its streams.
 #[derive(Clone, Default)]
 pub struct Reports {
     pub(crate) report: Rc<RefCell<Report>>,
-    /// The shared streams, if the module may use them.
+    /// Shared streams, if the module may use them.
     pub(crate) fanout: Option<Rc<RefCell<Fanout>>>,
 }
 
@@ -136,25 +136,25 @@ impl fmt::Debug for Reports {
 }
 
 impl Reports {
-    /// What has happened, the oldest first.
+    /// Returns the next event, the oldest first.
     #[must_use]
     pub fn poll_event(&self) -> Option<Event> {
         self.report.borrow_mut().events.pop_front()
     }
 
-    /// What has been counted.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.report.borrow().counters
     }
 
-    /// Bytes of linear memory that the module has now.
+    /// Returns the bytes of the module's linear memory.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.report.borrow().memory_bytes
     }
 
-    /// What has happened in the channels of shared streams; none if the module may not use them.
+    /// Returns the statistics of shared streams; `None` if the module may not use them.
     #[must_use]
     pub fn fanout(&self) -> Option<FanoutStats> {
         self.fanout.as_ref().map(|fanout| fanout.borrow().stats())

@@ -1,18 +1,19 @@
-//! The VM of a service: starts, calls one at a time, what waits for its turn, crashes.
+//! Runner: the VM of a service, with its starts, its calls one at a time, the wait queue, and
+//! crashes.
 //!
 //! ```text
-//!  Unstarted ─▶ Starting ─▶ Idle ◀──▶ Running      a call, or one that stands still
-//!     ▲            ▲  │       │          │
-//!     │            │  ▼       ▼          ▼
-//!     │            └─ Down ◀──┴── trap ──┤         of the module's own: until `Restart` says
-//!     └─────────────────────────── trap ─┘         of a stream: at once, for that stream alone
+//!   Unstarted ─▶ Starting ─▶ Idle ◀──▶ Running      a call, or a suspended one
+//!      ▲            ▲  │       │          │
+//!      │            │  ▼       ▼          ▼
+//!      │            └─ Down ◀──┴── trap ──┤       outside streams: until `Restart` allows a start
+//!      └─────────────────────────── trap ─┘       in a stream: at once, for that stream alone
 //! ```
 
-use crate::desk::{Allowed, Asked, Desk, PictureOrder, state_of};
+use crate::foreign_calls::{Allowed, ForeignCalls, PictureOrder, Requested, state_of};
 use crate::limits::PENDING_TIME;
 use crate::module::{Fault, Last, Module, Reply, Wants};
 use crate::report::{Counters, Event, Report, Reports};
-use crate::turns::{Job, Turns, Waiting};
+use crate::wait_queue::{Job, WaitQueue, Waiting};
 use content_coding::Pool;
 use engine::Over;
 use foldhash::{HashMap, HashMapExt as _};
@@ -29,42 +30,42 @@ enum State {
     Unstarted,
     Starting(Starting),
     Idle(Box<Vm>),
-    /// A call stands still.
+    /// A call is suspended.
     Running(Suspended, Caller),
-    /// Until then.
+    /// No VM until this time.
     Down(Nanos),
-    /// While a call runs.
+    /// Transient state while a call runs.
     Taken,
 }
 
-/// Whom a call is made for.
+/// Origin of a call.
 #[derive(Clone, Copy, Debug)]
 struct Caller {
-    /// The connection that waits for its answer.
+    /// Connection that waits for the answer.
     connection: Option<u64>,
-    /// Of which context it is; 0 while that is made.
+    /// Context of the call; 0 during its creation.
     context: u32,
-    /// Whose fault it is if the module falls in it.
+    /// Cause to record if the module traps in it.
     fault: Fault,
 }
 
-/// A VM that fell.
-pub(crate) struct Fallen {
-    /// Whose fault it was.
+/// VM that has trapped.
+pub(crate) struct TrappedVm {
+    /// Cause of the trap.
     pub(crate) fault: Fault,
-    /// The connection in whose call it was.
+    /// Connection in whose call it trapped.
     pub(crate) connection: Option<u64>,
-    /// The streams that it had.
+    /// Streams of the VM.
     pub(crate) streams: BTreeMap<u32, Box<Stream>>,
-    /// The connections of these.
+    /// Connections of these streams.
     pub(crate) owners: Vec<u64>,
 }
 
-/// What a resumed call came to.
+/// Result of a resumed call.
 pub(crate) enum Resumed {
-    /// It stands still again, or there was none.
+    /// Suspended again, or there was none.
     Nothing,
-    /// A connection's.
+    /// Reply for a connection.
     Reply(u64, Reply),
     /// The VM is free.
     Free,
@@ -77,22 +78,22 @@ pub(crate) struct Runner {
     real_offset_ns: u64,
     state: State,
     restart: Restart,
-    /// Milliseconds, and when the next one is due.
+    /// Period of the ticks in milliseconds, and the time of the next one.
     tick: Option<Ticks>,
     is_tick_waiting: bool,
-    turns: Turns,
-    /// What was wanted of streams, and nobody has done yet.
+    wait_queue: WaitQueue,
+    /// Effects on streams that are not executed yet.
     effects: VecDeque<Effect>,
     http_calls: VecDeque<(u32, Box<HttpRequest>)>,
-    /// For which contexts HTTP calls are under way.
+    /// Contexts of the HTTP calls in progress.
     asking: HashMap<u32, u32>,
-    fallen: Option<Fallen>,
-    /// Whose contexts are.
+    trapped: Option<TrappedVm>,
+    /// Connections of the contexts.
     owners: HashMap<u32, u64>,
-    /// Contexts that are not done yet, and until when they are waited for.
+    /// Contexts with a postponed end, and the time until which it is awaited.
     pending: VecDeque<(Nanos, u32)>,
     reports: Reports,
-    desk: Desk,
+    foreign_calls: ForeignCalls,
     pool: Pool,
     busy_permille: Rc<Cell<Option<u16>>>,
     now: Nanos,
@@ -103,7 +104,7 @@ impl Runner {
         program: Program,
         spec: VmSpec,
         real_offset_ns: u64,
-        (desk, reports): (Desk, Reports),
+        (foreign_calls, reports): (ForeignCalls, Reports),
         busy_permille: Rc<Cell<Option<u16>>>,
     ) -> Self {
         let pool = match spec.room.as_ref().map(state_of) {
@@ -120,15 +121,15 @@ impl Runner {
             restart: Restart::default(),
             tick: None,
             is_tick_waiting: false,
-            turns: Turns::new(),
+            wait_queue: WaitQueue::new(),
             effects: VecDeque::new(),
             http_calls: VecDeque::new(),
             asking: HashMap::new(),
-            fallen: None,
+            trapped: None,
             owners: HashMap::new(),
             pending: VecDeque::new(),
             reports,
-            desk,
+            foreign_calls,
             pool,
             busy_permille,
             now: Nanos(0),
@@ -147,11 +148,13 @@ impl Runner {
         self.now = now;
     }
 
-    /// When it wants to go on: at once while a call stands still or something waits.
+    /// Returns the time of the next work: at once while a call is suspended or one waits.
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
         let at = match &self.state {
             State::Unstarted | State::Starting(_) | State::Running(..) => Some(Nanos(0)),
-            State::Idle(_) if !self.turns.is_empty() || !self.effects.is_empty() => Some(Nanos(0)),
+            State::Idle(_) if !self.wait_queue.is_empty() || !self.effects.is_empty() => {
+                Some(Nanos(0))
+            }
             State::Down(again) => Some(*again),
             State::Idle(_) | State::Taken => None,
         };
@@ -160,7 +163,7 @@ impl Runner {
         [at, tick, pending].into_iter().flatten().min()
     }
 
-    /// Why a codec has ended, for whoever reads the log.
+    /// Reports the end of a codec in the log.
     pub(crate) fn report_codec(&self, why: &str) {
         self.report().push(Event::Warning(format!("a codec has ended: {why}")));
     }
@@ -169,7 +172,7 @@ impl Runner {
         matches!(self.state, State::Idle(_))
     }
 
-    /// Whether a call may begin: asked of the pace, too.
+    /// Returns true if a call may begin, also by the pace.
     fn may_begin(&self) -> bool {
         self.is_idle()
             && self
@@ -179,7 +182,7 @@ impl Runner {
                 .is_none_or(|pace| matches!(pace.begins(), Over::GoOn | Over::Closely))
     }
 
-    /// Starts, or goes on with what stands still, for one turn.
+    /// Starts the VM or resumes the suspended call, for one turn.
     pub(crate) fn resume(&mut self) -> Resumed {
         match std::mem::replace(&mut self.state, State::Taken) {
             State::Unstarted => self.start(),
@@ -225,7 +228,7 @@ impl Runner {
                 let reason = failure.reason();
                 self.sort(failure.effects, None);
                 self.go_down(again);
-                self.fallen = Some(Fallen {
+                self.trapped = Some(TrappedVm {
                     fault: Fault::Module,
                     connection: None,
                     streams: BTreeMap::new(),
@@ -238,7 +241,7 @@ impl Runner {
         }
     }
 
-    /// What a call wants done: that of its own context is the caller's.
+    /// Sorts the effects of a call: returns those on its own context, queues the others.
     fn sort(&mut self, effects: Vec<Effect>, own: Option<u32>) -> Vec<Effect> {
         let mut owned = Vec::new();
         for effect in effects {
@@ -250,13 +253,13 @@ impl Runner {
                     self.tick = Some(Ticks::start(self.now, period));
                 }
                 Effect::QueueReady { vm, queue } if vm == self.spec.number => {
-                    self.turns.push_queue(queue);
+                    self.wait_queue.push_queue(queue);
                 }
-                // Another VM of the service: there is none.
+                // Other VMs of the service do not exist.
                 Effect::QueueReady { .. } => {}
                 Effect::Done(context) => {
                     self.pending.retain(|(_, pending)| *pending != context);
-                    self.turns.push(Waiting::Job(Job::Finish(context)));
+                    self.wait_queue.push(Waiting::Job(Job::Finish(context)));
                 }
                 Effect::HttpCall { context, call, request } => {
                     self.asking.insert(call, context);
@@ -303,20 +306,20 @@ impl Runner {
                 self.state = State::Idle(vm);
                 return Reply::Refused(stream);
             }
-            // Those of calls that nobody waits for any more.
+            // Result of a call for a context or HTTP call that is gone.
             Err(CallError::UnknownContext(_) | CallError::UnknownHttpCall(_)) => {
                 self.state = State::Idle(vm);
                 return Reply::Answered(Answer::Nothing, effects);
             }
-            Err(error @ (CallError::Trapped(_) | CallError::Fallen)) => error.to_string(),
+            Err(error @ (CallError::Trapped(_) | CallError::AlreadyTrapped)) => error.to_string(),
         };
-        self.fall(*vm, trap, caller);
-        Reply::Fallen
+        self.on_trap(*vm, trap, caller);
+        Reply::Trapped
     }
 
-    /// The module has trapped. A stream's trap has another VM started at once: whoever can make a
-    /// module trap must not keep it away from others.
-    fn fall(&mut self, vm: Vm, trap: String, caller: Caller) {
+    /// Handles a trap of the module. After a stream's trap another VM is started at once: a client
+    /// that can make a module trap must not keep it away from others.
+    fn on_trap(&mut self, vm: Vm, trap: String, caller: Caller) {
         let mut owners: Vec<u64> = self.owners.values().copied().collect();
         owners.sort_unstable();
         owners.dedup();
@@ -325,32 +328,32 @@ impl Runner {
             Fault::Module => Nanos::from_millis(self.restart.crashed(self.now.as_millis())),
         };
         match caller.fault {
-            Fault::Stream(_) => self.begin_again(),
+            Fault::Stream(_) => self.restart(),
             Fault::Module => self.go_down(again),
         }
         let (fault, connection) = (caller.fault, caller.connection);
-        self.fallen = Some(Fallen { fault, connection, streams: vm.into_streams(), owners });
+        self.trapped = Some(TrappedVm { fault, connection, streams: vm.into_streams(), owners });
         let mut report = self.report();
         report.counters.traps += 1;
         report.push(Event::Trapped { trap, again });
     }
 
-    /// There is no VM until then.
+    /// Stays without a VM until this time.
     fn go_down(&mut self, again: Nanos) {
-        self.forget_vm();
+        self.drop_vm_work();
         self.state = State::Down(again);
-        self.turns.clear();
+        self.wait_queue.clear();
     }
 
-    /// Another VM starts; connections keep their places in front of it.
-    fn begin_again(&mut self) {
-        self.forget_vm();
+    /// Prepares the start of another VM; connections keep their places in the wait queue.
+    fn restart(&mut self) {
+        self.drop_vm_work();
         self.state = State::Unstarted;
-        self.turns.forget_jobs();
+        self.wait_queue.clear_jobs();
     }
 
-    /// Whatever was to be done for a VM is not.
-    fn forget_vm(&mut self) {
+    /// Drops all pending work for a VM.
+    fn drop_vm_work(&mut self) {
         self.report().memory_bytes = 0;
         self.tick = None;
         self.is_tick_waiting = false;
@@ -359,16 +362,16 @@ impl Runner {
         self.asking.clear();
         self.pending.clear();
         self.owners.clear();
-        drop(self.desk.take());
-        self.desk.forget_pictures();
+        drop(self.foreign_calls.take());
+        self.foreign_calls.clear_pictures();
     }
 
-    /// The VM that has fallen since this was asked last.
-    pub(crate) const fn take_fallen(&mut self) -> Option<Fallen> {
-        self.fallen.take()
+    /// Takes the VM that has trapped since the last call.
+    pub(crate) const fn take_trapped(&mut self) -> Option<TrappedVm> {
+        self.trapped.take()
     }
 
-    /// Something that is wanted of a stream, and whose connection it is; only while no call runs.
+    /// Takes an effect on a stream, with the number of its connection; only while no call runs.
     pub(crate) fn take_effect(&mut self) -> Option<(u64, Effect)> {
         while self.is_idle() {
             let effect = self.effects.pop_front()?;
@@ -385,10 +388,11 @@ impl Runner {
         None
     }
 
-    /// What is wanted of a stream's pictures, and whose connection it is; only while no call runs.
+    /// Takes an order for a stream's pictures, with the number of its connection; only while no
+    /// call runs.
     pub(crate) fn take_picture_order(&mut self) -> Option<(u64, u32, PictureOrder)> {
         while self.is_idle() {
-            let (context, order) = self.desk.take_order()?;
+            let (context, order) = self.foreign_calls.take_order()?;
             if let Some(owner) = self.owners.get(&context) {
                 return Some((*owner, context, order));
             }
@@ -401,31 +405,32 @@ impl Runner {
     }
 
     pub(crate) fn wait(&mut self, connection: u64) {
-        self.turns.push(Waiting::Connection(connection));
+        self.wait_queue.push(Waiting::Connection(connection));
     }
 
     pub(crate) fn wait_for(&mut self, job: Job) {
-        self.turns.push(Waiting::Job(job));
+        self.wait_queue.push(Waiting::Job(job));
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.turns.len()
+        self.wait_queue.len()
     }
 
-    /// Who is next, if a call may begin. A connection's turn lasts until [`Runner::end_turn`].
+    /// Pops the next entry of the wait queue, if a call may begin. A connection's turn lasts until
+    /// [`Runner::end_turn`].
     pub(crate) fn next(&mut self) -> Option<Waiting> {
         if !self.may_begin() {
             return None;
         }
-        self.turns.pop()
+        self.wait_queue.pop()
     }
 
-    /// A connection has had its turn.
+    /// Ends a connection's turn.
     pub(crate) const fn end_turn(&mut self) {
-        self.turns.end_turn();
+        self.wait_queue.end_turn();
     }
 
-    /// What is due by the time alone.
+    /// Handles the deadlines that have passed.
     pub(crate) fn handle_timeout(&mut self) {
         if !self.is_tick_waiting && self.tick.as_mut().is_some_and(|tick| tick.take(self.now)) {
             self.is_tick_waiting = true;
@@ -440,7 +445,7 @@ impl Runner {
         }
     }
 
-    /// Makes a call that nobody waits for.
+    /// Makes a call whose result no connection needs.
     pub(crate) fn run(&mut self, job: Job) {
         let of = |context| if context == ROOT { Fault::Module } else { Fault::Stream(context) };
         let (context, fault, call) = match job {
@@ -464,7 +469,7 @@ impl Runner {
                 (0, Fault::Module, Call::Tick)
             }
             Job::Queue(queue) => {
-                self.turns.note_queue_call(queue);
+                self.wait_queue.count_queue_call(queue);
                 (0, Fault::Module, Call::QueueReady(queue))
             }
             Job::Response(response) => {
@@ -480,9 +485,9 @@ impl Runner {
         let state = std::mem::replace(&mut self.state, State::Taken);
         let State::Idle(vm) = state else {
             self.state = state;
-            return Reply::Fallen;
+            return Reply::Trapped;
         };
-        self.desk.begin(caller.context, allowed);
+        self.foreign_calls.begin(caller.context, allowed);
         match vm.call(call, self.now()) {
             Ran::Ended(vm, outcome) => self.ended(vm, outcome, caller),
             Ran::Suspended(suspended) => {
@@ -504,7 +509,7 @@ impl Module for Runner {
     }
 
     fn may_call(&mut self, connection: u64) -> bool {
-        self.turns.is_next(connection) && self.effects.is_empty() && self.may_begin()
+        self.wait_queue.is_next(connection) && self.effects.is_empty() && self.may_begin()
     }
 
     fn call(&mut self, connection: u64, context: u32, call: Call, allowed: Allowed) -> Reply {
@@ -512,12 +517,12 @@ impl Module for Runner {
         self.make(Caller { connection: Some(connection), context, fault }, call, allowed)
     }
 
-    fn take_asked(&mut self) -> Asked {
-        self.desk.take()
+    fn take_requested(&mut self) -> Requested {
+        self.foreign_calls.take()
     }
 
-    fn desk(&self) -> &Desk {
-        &self.desk
+    fn foreign_calls(&self) -> &ForeignCalls {
+        &self.foreign_calls
     }
 
     fn pool(&self) -> &Pool {

@@ -1,12 +1,12 @@
-//! A TCP connection with a module in between: bytes in, bytes out.
+//! TCP connection with a module in between.
 //!
 //! ```text
-//!  client ─▶ downstream: shown, held, gone ─▶ server
-//!  client ◀─ gone, held, shown: upstream ◀─── server
+//!   client ─▶ downstream: passed, held, sent ─▶ server
+//!   client ◀─ sent, held, passed: upstream ◀─── server
 //! ```
 
-use crate::connection::{Addresses, Failure, Fate, Protocol, Side, end_unwanted};
-use crate::desk::Allowed;
+use crate::connection::{Addresses, Failure, Fate, Protocol, Side, end_orphaned_context};
+use crate::foreign_calls::Allowed;
 use crate::limits::HELD_LENGTH_MAX;
 use crate::module::{Fault, Last, Module, Reply};
 use crate::outgoing::Outgoing;
@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// A callback to be made.
+/// Callback to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Create,
@@ -24,53 +24,53 @@ enum Stage {
     Data { from: Side, is_last: bool },
 }
 
-/// How far the module is.
+/// State of the connection's context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Context {
     Unmade,
-    /// It has a context, and has not been told of the connection.
+    /// Created; the module has not been told of the connection.
     Made(u32),
-    /// It holds the connection.
+    /// Created; the module holds the connection.
     Held(u32),
     Open(u32),
-    /// It was let go on, and its context is gone with its VM: the next one gets it when there is
-    /// something to show.
+    /// Gone with its VM after the connection was admitted: the next VM gets it when there is data
+    /// for it.
     Lost,
-    /// Nobody looks at it.
+    /// None: the module does not see the connection.
     Unfiltered,
 }
 
-/// What comes from one side.
+/// Bytes in one direction.
 #[derive(Debug, Default)]
-struct Way {
-    /// What goes to the other side.
+struct Direction {
+    /// Bytes for the receiver.
     out: Outgoing,
-    /// What came while no call could be made.
-    came: Vec<u8>,
+    /// Bytes received while no call could be made.
+    received: Vec<u8>,
     has_ended: bool,
-    /// The module has been shown the end.
+    /// True if the module has seen the end.
     is_last_shown: bool,
-    /// The module holds what it was shown.
+    /// True if the module holds the data that it has seen.
     is_held: bool,
-    /// The end has gone on.
+    /// True if the end has been forwarded.
     is_over: bool,
     bytes: u64,
 }
 
-/// One client connection.
+/// TCP state of one client connection.
 pub(crate) struct Tcp {
     number: u64,
     addresses: Addresses,
     failure: Rc<Cell<Failure>>,
     context: Context,
-    /// From the client, from the server.
-    down: Way,
-    up: Way,
+    /// Directions from the client and from the server.
+    down: Direction,
+    up: Direction,
     calling: Option<Stage>,
     is_waiting: bool,
-    /// The module fell in a call of this connection.
-    has_fallen: bool,
-    /// A module has let the connection go on: another VM is shown it again, and cannot hold it.
+    /// True if the module trapped in a call of this connection.
+    has_trapped: bool,
+    /// True if a module has admitted the connection: another VM is told of it, and cannot hold it.
     is_admitted: bool,
     closed_by: PeerType,
     began: Now,
@@ -89,11 +89,11 @@ impl Tcp {
             addresses,
             failure,
             context: Context::Unmade,
-            down: Way::default(),
-            up: Way::default(),
+            down: Direction::default(),
+            up: Direction::default(),
             calling: None,
             is_waiting: false,
-            has_fallen: false,
+            has_trapped: false,
             is_admitted: false,
             closed_by: PeerType::Unknown,
             began: module.now(),
@@ -110,12 +110,12 @@ impl Tcp {
     fn join(&mut self) {
         self.context = Context::Unfiltered;
         self.fate = Fate::Joined;
-        for way in [&mut self.down, &mut self.up] {
-            way.out.end().append(&mut way.came);
+        for direction in [&mut self.down, &mut self.up] {
+            direction.out.end().append(&mut direction.received);
         }
     }
 
-    const fn way(&mut self, from: Side) -> &mut Way {
+    const fn direction(&mut self, from: Side) -> &mut Direction {
         match from {
             Side::Downstream => &mut self.down,
             Side::Upstream => &mut self.up,
@@ -138,12 +138,20 @@ impl Tcp {
             Context::Made(_) => Some(Stage::Connection),
             Context::Held(_) | Context::Unfiltered => None,
             Context::Lost => {
-                let is_due = |way: &Way| !way.is_over && (!way.came.is_empty() || way.has_ended);
+                let is_due = |direction: &Direction| {
+                    !direction.is_over && (!direction.received.is_empty() || direction.has_ended)
+                };
                 (is_due(&self.down) || is_due(&self.up)).then_some(Stage::Create)
             }
             Context::Open(_) => {
-                let due = |way: &Way| !way.came.is_empty() || (way.has_ended && !way.is_last_shown);
-                let data = |from, way: &Way| Stage::Data { from, is_last: way.has_ended };
+                let due = |direction: &Direction| {
+                    !direction.received.is_empty()
+                        || (direction.has_ended && !direction.is_last_shown)
+                };
+                let data = |from, direction: &Direction| Stage::Data {
+                    from,
+                    is_last: direction.has_ended,
+                };
                 if wants.downstream && due(&self.down) {
                     return Some(data(Side::Downstream, &self.down));
                 }
@@ -154,7 +162,7 @@ impl Tcp {
 
     fn advance(&mut self, module: &mut dyn Module) {
         self.is_waiting = false;
-        while self.fate == Fate::Open && self.calling.is_none() && !self.has_fallen {
+        while self.fate == Fate::Open && self.calling.is_none() && !self.has_trapped {
             let Some(stage) = self.stage(module) else { break };
             if module.is_down() {
                 break;
@@ -168,19 +176,20 @@ impl Tcp {
         self.pass(module);
     }
 
-    /// What nobody wants to see goes on; and where both ways have ended, the connection has.
+    /// Forwards the bytes that the module does not want to see; ends the connection if both
+    /// directions have ended.
     fn pass(&mut self, module: &mut dyn Module) {
         if self.fate != Fate::Open || self.calling.is_some() {
             return;
         }
         let wants = module.wants();
         if matches!(self.context, Context::Open(_)) {
-            for (way, is_shown) in
+            for (direction, is_shown) in
                 [(&mut self.down, wants.downstream), (&mut self.up, wants.upstream)]
             {
                 if !is_shown {
-                    way.out.end().append(&mut way.came);
-                    way.is_over |= way.has_ended;
+                    direction.out.end().append(&mut direction.received);
+                    direction.is_over |= direction.has_ended;
                 }
             }
             let sees = wants.downstream || wants.upstream || wants.end;
@@ -207,19 +216,19 @@ impl Tcp {
             }
             Stage::Connection => Call::NewConnection(context),
             Stage::Data { from, is_last } => {
-                let way = self.way(from);
+                let direction = self.direction(from);
                 if let Some(stream) = module.stream(context) {
                     let side = match from {
                         Side::Downstream => &mut stream.downstream,
                         Side::Upstream => &mut stream.upstream,
                     };
                     if side.body.is_empty() {
-                        std::mem::swap(&mut side.body, &mut way.came);
+                        std::mem::swap(&mut side.body, &mut direction.received);
                     } else {
-                        side.body.append(&mut way.came);
+                        side.body.append(&mut direction.received);
                     }
                 }
-                way.is_last_shown |= is_last;
+                direction.is_last_shown |= is_last;
                 match from {
                     Side::Downstream => Call::DownstreamData { context, is_last },
                     Side::Upstream => Call::UpstreamData { context, is_last },
@@ -238,8 +247,8 @@ impl Tcp {
                 return;
             }
             Reply::Refused(stream) => return self.fail_by_policy(Some(stream), module),
-            Reply::Fallen => {
-                self.has_fallen = true;
+            Reply::Trapped => {
+                self.has_trapped = true;
                 return;
             }
         };
@@ -257,7 +266,7 @@ impl Tcp {
                 self.release(from, module);
             }
             (Stage::Data { from, .. }, Answer::Action(Action::Pause)) => {
-                self.way(from).is_held = true;
+                self.direction(from).is_held = true;
                 self.bound(from, module);
             }
             _ => {}
@@ -267,7 +276,7 @@ impl Tcp {
         }
     }
 
-    /// What the module was shown goes on, as it has made it. No call runs.
+    /// Forwards the data that the module has seen, as edited. No call is in progress.
     fn release(&mut self, from: Side, module: &mut dyn Module) {
         let Some(context) = self.number_of() else { return };
         let Some(stream) = module.stream(context) else { return };
@@ -275,13 +284,13 @@ impl Tcp {
             Side::Downstream => &mut stream.downstream.body,
             Side::Upstream => &mut stream.upstream.body,
         };
-        let way = self.way(from);
-        way.is_held = false;
-        way.out.end().append(body);
-        way.is_over |= way.is_last_shown;
+        let direction = self.direction(from);
+        direction.is_held = false;
+        direction.out.end().append(body);
+        direction.is_over |= direction.is_last_shown;
     }
 
-    /// What a module pauses has an end.
+    /// Ends the connection if the module holds too much.
     fn bound(&mut self, from: Side, module: &mut dyn Module) {
         let Some(stream) = self.number_of().and_then(|context| module.stream(context)) else {
             return;
@@ -302,14 +311,14 @@ impl Tcp {
         self.end(module);
     }
 
-    /// The context ends, with what its module is told then.
+    /// Ends the context, with its last calls.
     fn end(&mut self, module: &mut dyn Module) {
         self.calling = None;
         let Some(context) = self.number_of() else { return };
         self.context = Context::Unfiltered;
         let wants = module.wants();
-        let by = |way: &Way| match self.closed_by {
-            PeerType::Unknown if way.has_ended => PeerType::Remote,
+        let by = |direction: &Direction| match self.closed_by {
+            PeerType::Unknown if direction.has_ended => PeerType::Remote,
             PeerType::Unknown => PeerType::Local,
             known => known,
         };
@@ -342,7 +351,7 @@ impl Tcp {
                     StreamType::Upstream => Side::Upstream,
                     _ => Side::Downstream,
                 };
-                if self.way(from).is_held {
+                if self.direction(from).is_held {
                     self.release(from, module);
                 }
             }
@@ -355,29 +364,30 @@ impl Tcp {
         }
     }
 
-    /// The module fell through no fault of this connection: the next VM is shown it, and what has
-    /// not gone on of it, if the one before has changed nothing of what was to go on.
+    /// Handles a trap without the fault of this connection: the next VM gets its unsent data,
+    /// unless the trapped one has changed a part of it.
     fn lose(&mut self, mut stream: Box<Stream>, module: &mut dyn Module) {
-        let is_half_edited =
-            |way: &Way, side: &proxy_wasm::Side| side.is_body_edited() && !way.is_over;
+        let is_half_edited = |direction: &Direction, side: &proxy_wasm::Side| {
+            side.is_body_edited() && !direction.is_over
+        };
         if is_half_edited(&self.down, &stream.downstream)
             || is_half_edited(&self.up, &stream.upstream)
         {
             return self.fail_by_policy(Some(stream), module);
         }
         let sides = [&mut stream.downstream, &mut stream.upstream];
-        for (way, side) in [&mut self.down, &mut self.up].into_iter().zip(sides) {
+        for (direction, side) in [&mut self.down, &mut self.up].into_iter().zip(sides) {
             let mut body = std::mem::take(&mut side.body);
-            body.append(&mut way.came);
-            way.came = body;
-            way.is_held = false;
-            way.is_last_shown &= way.is_over;
+            body.append(&mut direction.received);
+            direction.received = body;
+            direction.is_held = false;
+            direction.is_last_shown &= direction.is_over;
         }
         self.context = if self.is_admitted { Context::Lost } else { Context::Unmade };
         module.count(|it| it.shown_again += 1);
     }
 
-    /// There is no VM for it.
+    /// Continues or ends the connection by the policy: there is no VM for it.
     fn fail_by_policy(&mut self, stream: Option<Box<Stream>>, module: &mut dyn Module) {
         self.calling = None;
         match self.failure.get() {
@@ -401,15 +411,15 @@ impl Tcp {
 impl Protocol for Tcp {
     fn handle_bytes(&mut self, side: Side, bytes: &[u8], module: &mut dyn Module) {
         let is_joined = self.fate == Fate::Joined;
-        let way = self.way(side);
-        way.bytes += bytes.len() as u64;
-        let to = if is_joined { way.out.end() } else { &mut way.came };
+        let direction = self.direction(side);
+        direction.bytes += bytes.len() as u64;
+        let to = if is_joined { direction.out.end() } else { &mut direction.received };
         to.extend_from_slice(bytes);
         self.advance(module);
     }
 
     fn handle_end(&mut self, side: Side, module: &mut dyn Module) {
-        self.way(side).has_ended = true;
+        self.direction(side).has_ended = true;
         self.advance(module);
     }
 
@@ -426,7 +436,7 @@ impl Protocol for Tcp {
         self.reset(PeerType::Remote, module);
     }
 
-    fn handle_go(&mut self, module: &mut dyn Module) {
+    fn handle_continue(&mut self, module: &mut dyn Module) {
         self.advance(module);
     }
 
@@ -435,7 +445,7 @@ impl Protocol for Tcp {
             self.settle(stage, reply, module);
             self.advance(module);
         } else {
-            end_unwanted(&reply, module);
+            end_orphaned_context(&reply, module);
         }
     }
 
@@ -446,21 +456,21 @@ impl Protocol for Tcp {
         }
     }
 
-    fn handle_fall(
+    fn handle_trap(
         &mut self,
         fault: Fault,
         streams: &mut BTreeMap<u32, Box<Stream>>,
         module: &mut dyn Module,
     ) {
-        let has_fallen = std::mem::take(&mut self.has_fallen);
+        let has_trapped = std::mem::take(&mut self.has_trapped);
         if self.fate != Fate::Open || self.context == Context::Unfiltered {
             return;
         }
         let number = self.number_of();
         let is_own =
-            has_fallen || (number.is_some() && fault == Fault::Stream(number.unwrap_or(0)));
+            has_trapped || (number.is_some() && fault == Fault::Stream(number.unwrap_or(0)));
         if is_own || fault == Fault::Module {
-            // 0: it fell while the context was made.
+            // 0: trapped during the creation of the context.
             let stream = streams.remove(&number.unwrap_or(0));
             return self.fail_by_policy(stream, module);
         }
@@ -471,16 +481,17 @@ impl Protocol for Tcp {
     }
 
     fn wants(&self, side: Side) -> bool {
-        let way = match side {
+        let direction = match side {
             Side::Downstream => &self.down,
             Side::Upstream => &self.up,
         };
-        if way.has_ended || way.out.is_full() {
+        if direction.has_ended || direction.out.is_full() {
             return false;
         }
         let is_open =
             matches!(self.context, Context::Open(_) | Context::Lost) && self.calling.is_none();
-        self.fate == Fate::Joined || (self.fate == Fate::Open && is_open && way.came.is_empty())
+        self.fate == Fate::Joined
+            || (self.fate == Fate::Open && is_open && direction.received.is_empty())
     }
 
     fn out(&mut self, side: Side) -> &mut Outgoing {

@@ -1,19 +1,19 @@
-//! Filters between real sockets: what a client and a server see, whatever the module does.
+//! Tests of filters between real sockets: the view of client and server, with any module.
 
-mod again;
 mod calls;
 mod codecs;
 mod coded;
 mod devices;
 mod edits;
 mod failures;
+mod idle_servers;
 mod lab;
 mod passing;
+mod recovery;
 mod reflected;
 mod requests;
-mod spares;
 mod tcp;
 mod transcoded;
 
-use crate::{Event, Failure, Kind, Side, Through};
+use crate::{Event, Failure, Harness, Kind, Side};
 use lab::{Lab, module};

@@ -1,20 +1,20 @@
-//! A response's body on its way through a codec.
+//! Transcoding of a response's body.
 
 use crate::codecs::Share;
-use crate::desk::Commission;
+use crate::foreign_calls::TranscodingOrder;
 use mpeg2::{CodecId, Transcoding};
 use std::fmt;
 use std::rc::Rc;
 use tcp_intercept::End;
 use units::{Held, Nanos};
 
-/// A stream's transcoding with what was granted for it.
+/// Transcoding of a stream with its grants.
 pub(crate) struct Transcoder {
     pub(crate) transcoding: Transcoding,
     pub(crate) share: Rc<dyn Share>,
-    /// Given back with it.
+    /// Memory reserved for it, released with it.
     pub(crate) memory: Held,
-    /// Bytes that pictures became, and how many pictures that were.
+    /// Bytes of pictures written, and number of pictures.
     written: (u64, u64),
 }
 
@@ -25,19 +25,19 @@ impl fmt::Debug for Transcoder {
 }
 
 impl Transcoder {
-    pub(crate) fn new(commission: Commission) -> Self {
-        let Commission { wish, share, memory } = commission;
-        Self { transcoding: Transcoding::new(wish), share, memory, written: (0, 0) }
+    pub(crate) fn new(transcoding_order: TranscodingOrder) -> Self {
+        let TranscodingOrder { params, share, memory } = transcoding_order;
+        Self { transcoding: Transcoding::new(params), share, memory, written: (0, 0) }
     }
 
-    /// So many pictures became so many bytes for the client.
+    /// Counts pictures and their bytes for the client.
     pub(crate) const fn count(&mut self, pictures: u64, bytes: usize) {
         self.written.0 += bytes as u64;
         self.written.1 += pictures;
     }
 
-    /// Bytes that the kernel is to keep for the client: some pictures, since what waits there is
-    /// old when it is seen, and enough for a network's delay.
+    /// Returns the bytes that the kernel should buffer for the client: some pictures, as buffered
+    /// ones are old when they are seen, and enough for the network's delay.
     pub(crate) fn unsent(&self) -> Option<usize> {
         use crate::limits::{UNSENT_LENGTH_MAX, UNSENT_LENGTH_MIN, UNSENT_PICTURES};
         let (bytes, pictures) = self.written;
@@ -47,26 +47,26 @@ impl Transcoder {
     }
 }
 
-/// A codec of a connection, as its owner knows it.
+/// Codec of a connection.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct ConnectionCodec {
     pub(crate) id: CodecId,
     pub(crate) codec: u64,
-    /// None until it runs.
+    /// Socket of the codec, `None` until it runs.
     pub(crate) end: Option<End>,
     pub(crate) is_finished: bool,
-    /// It writes nothing more.
+    /// True if its output has ended.
     pub(crate) is_over: bool,
 }
 
-/// The codecs of a connection.
+/// Codecs of a connection.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
-    /// The message that they are for.
+pub(crate) struct ConnectionCodecs {
+    /// Number of the message that they are for.
     pub(crate) message: u64,
-    pub(crate) all: Vec<Line>,
-    /// What the kernel was told to keep for the client.
+    pub(crate) all: Vec<ConnectionCodec>,
+    /// Send buffer limit set for the client.
     pub(crate) unsent: Option<usize>,
-    /// When a picture that waits will be late, as far as that is noted.
+    /// Registered time at which a waiting picture becomes late.
     pub(crate) overdue: Option<(Nanos, u64)>,
 }

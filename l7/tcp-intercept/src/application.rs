@@ -1,14 +1,14 @@
-//! Services that have the bytes of their connections in their own hands.
+//! Applications: services that terminate their connections and handle the bytes themselves.
 //!
 //! ```text
-//!                 accepted, ready, work
-//!   Streams ────────────────────────────────▶ Application
-//!           ◀──────────────────────────────── Io: receive, send, connect, finish, close, join
+//!                  accepted, ready, work
+//!    Streams ────────────────────────────────▶ Application
+//!            ◀──────────────────────────────── Io: receive, send, connect, finish, close, join
 //! ```
 //!
-//! An application is told that something can be done at an [`End`], and does as much of it as it
-//! wants to. What it does not read its sender may not send for long; what the kernel does not take
-//! it keeps, or makes when there is room.
+//! An application is notified when it can make progress at an [`End`], and does as much as it wants
+//! to. Bytes that it does not read close the sender's window; bytes that the kernel does not accept
+//! remain the application's, which sends them later or generates them when there is space.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -26,109 +26,112 @@ use units::Nanos;
 use crate::closing::Closing;
 use crate::connection::{Connection, Socket, bind_as};
 use crate::table::{Key, ServiceNumber, Side, Table};
-use crate::{Counts, Place, Sockets, rewatch, watch};
+use crate::{Counts, Entry, Sockets, register, reregister};
 
-/// One end of a connection that an application has: its number is never given twice.
+/// Handle of one end of a connection that an application owns. Handles are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct End(pub(crate) Key);
 
-/// How far an end is.
+/// State of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Its server has not answered.
+    /// The server has not answered the connection attempt yet.
     Connecting,
-    /// Bytes can come and go.
+    /// The connection is established in both directions.
     Open,
-    /// Its server was not reached; it is to be closed.
+    /// The server was not reached; the application has to close the end.
     Unreachable,
-    /// Its other end was reset, or is lost: nothing goes there any more. What came before can be read,
-    /// for a minute at most, and then it has failed.
+    /// The peer has reset the connection or is lost: nothing can be sent. Bytes received before can
+    /// be read for one minute at most (`RESET_TIME_MAX`); then the end has failed.
     Broken,
-    /// The same, and there is nothing to be read; it is to be closed.
+    /// Same as `Broken`, with nothing left to read; the application has to close the end.
     Failed,
-    /// There is no such end any more.
+    /// The end does not exist any more.
     Gone,
 }
 
-/// What came.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// So many bytes, at least one.
+    /// Number of bytes read, at least one.
     Bytes(usize),
-    /// Nothing more will come.
+    /// End of the stream: nothing more will come.
     Ended,
-    /// Nothing at the moment; the application is told when there is, or when the end has failed.
+    /// No bytes at the moment; the application is notified when there are some, or when the end has
+    /// failed.
     Nothing,
 }
 
-/// Why an end is closed: what its service counts.
+/// Reason for closing an end, as the service's counters show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
-    /// What it was for is done. What was sent arrives; bytes of the other side that nobody has read
-    /// make it a reset, as everywhere.
+    /// Regular close. Bytes already sent are delivered; unread bytes of the peer turn it into a
+    /// reset, as with any socket.
     Ended,
-    /// It is reset, once what was sent has arrived.
+    /// Reset, once the bytes already sent have been delivered.
     Reset,
-    /// The server behind it cannot be reached; it is reset.
+    /// The server for this connection cannot be reached; the connection is reset.
     Unreachable,
 }
 
-/// Who says something when, on a connection: what is acknowledged by itself, and what together with
-/// what is said next.
+/// Conversation pattern of a connection, which decides between immediate and delayed
+/// acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Talk {
-    /// Anybody at any time.
+    /// Both sides send at any time: acknowledgements are immediate.
     Free,
-    /// Whoever connects speaks first and at once, and then each answers what the other has said.
-    /// Who waits for more than has come says so: [`Io::await_more`].
+    /// The client speaks first and at once, then both sides alternate: an acknowledgement is
+    /// delayed to go with the answer. An application that needs more input before it answers calls
+    /// [`Io::await_more`].
     ByTurns,
 }
 
-/// What a service does with the bytes of its connections.
+/// Handler of the bytes of a service's connections.
 ///
-/// Ends are told of once when something changes: what can be done is to be done until it says that
-/// nothing can, or [`Io::again`] be called.
+/// Notifications are edge-triggered: the application does all it can at an end until a call reports
+/// that nothing is possible, or calls [`Io::requeue`].
 pub trait Application {
-    /// How clients talk.
+    /// Returns the conversation pattern of the clients.
     fn talk(&self) -> Talk {
         Talk::Free
     }
 
-    /// A connection has come, from a client on its way to a server.
+    /// Handles a new connection of a client to a server.
     fn accepted(&mut self, io: &mut Io<'_>, end: End, client: SocketAddr, server: SocketAddr);
 
-    /// Something may be done at an end, or it has another [`State`].
+    /// Handles an end at which progress may be possible, or whose [`State`] has changed.
     fn ready(&mut self, io: &mut Io<'_>, end: End);
 
-    /// Nothing else is ready at the moment, or its turn ends: what it has gathered to send goes now.
+    /// Sends the output that was batched: no other end is ready, or the service's turn ends.
     fn flush(&mut self, io: &mut Io<'_>) {
         let _ = io;
     }
 
-    /// When it wants to work beside that, at the earliest.
+    /// Returns the earliest time at which the application wants [`Application::work`] to be called.
     fn poll_timeout(&self) -> Option<Nanos> {
         None
     }
 
-    /// That time has come. It works until [`Io::until`] at most.
+    /// Does work that was scheduled with [`Application::poll_timeout`]. The application returns by
+    /// [`Io::until`].
     fn work(&mut self, io: &mut Io<'_>) {
         let _ = io;
     }
 }
 
-/// A socket of an application.
+/// Socket of an application.
 pub(crate) struct Single {
     pub(crate) service: ServiceNumber,
     pub(crate) is_ready: bool,
-    /// None while there is no socket to connect with.
+    /// Socket, `None` while there is none to connect with.
     socket: Option<Socket>,
     target: Option<Target>,
     is_unreachable: bool,
-    /// It is no connection of the service's, and counts nowhere.
-    is_beside: bool,
+    /// True for an adopted socket, which is no connection of the service and is not counted.
+    is_auxiliary: bool,
 }
 
-/// Where an end that the application has opened goes to, and from where.
+/// Destination and source address of an end that the application has opened.
 #[derive(Clone, Copy)]
 struct Target {
     from: Option<SocketAddr>,
@@ -146,7 +149,7 @@ impl Single {
             socket,
             target: None,
             is_unreachable: false,
-            is_beside: false,
+            is_auxiliary: false,
         }
     }
 
@@ -154,9 +157,9 @@ impl Single {
         Some(self.socket.as_ref()?.fd.as_fd())
     }
 
-    pub(crate) fn happened(&mut self, flags: EventFlags) {
+    pub(crate) fn on_events(&mut self, flags: EventFlags) {
         let Some(socket) = &mut self.socket else { return };
-        socket.happened(flags);
+        socket.on_events(flags);
         if let Some(target) = self.target.as_mut().filter(|target| target.is_connecting) {
             if socket.is_broken {
                 self.is_unreachable = true;
@@ -170,7 +173,7 @@ impl Single {
         self.target.is_some_and(|target| target.is_connecting) && !self.is_unreachable
     }
 
-    pub(crate) const fn give_up(&mut self) {
+    pub(crate) const fn fail_connecting(&mut self) {
         self.is_unreachable = true;
     }
 
@@ -185,19 +188,19 @@ impl Single {
         }
     }
 
-    /// Whether its other side is gone.
+    /// Returns true if the peer is gone.
     pub(crate) fn is_broken(&self) -> bool {
         self.socket.as_ref().is_some_and(|socket| socket.is_broken)
     }
 
-    /// There is nothing more to be read from it.
+    /// Marks the end as failed: nothing more can be read from it.
     pub(crate) fn fail(&mut self) {
         if let Some(socket) = &mut self.socket {
             socket.has_failed = true;
         }
     }
 
-    /// It is over, behind what was sent.
+    /// Closes the end with a reset, after the bytes already sent.
     pub(crate) fn reset(self, closing: &mut Closing, now: Nanos) {
         if let Some(socket) = self.socket {
             socket.reset(closing, now);
@@ -205,11 +208,11 @@ impl Single {
     }
 }
 
-/// What an application may do while it is asked.
+/// Operations available to an application during a callback.
 pub struct Io<'a> {
     pub(crate) service: ServiceNumber,
     pub(crate) epoll: BorrowedFd<'a>,
-    pub(crate) table: &'a mut Table<Place>,
+    pub(crate) table: &'a mut Table<Entry>,
     pub(crate) ready: &'a mut VecDeque<Key>,
     pub(crate) counts: &'a mut Counts,
     pub(crate) connecting: &'a mut VecDeque<(Nanos, Key)>,
@@ -223,19 +226,19 @@ pub struct Io<'a> {
 }
 
 impl Io<'_> {
-    /// The time: it stands still while the application works.
+    /// Returns the time of the callback, which is constant while the application works.
     #[must_use]
     pub const fn now(&self) -> Nanos {
         self.now
     }
 
-    /// Until when the application may work; others are next then.
+    /// Returns the time by which the application has to return; other services are next then.
     #[must_use]
     pub const fn until(&self) -> Nanos {
         self.until
     }
 
-    /// How far an end is.
+    /// Returns the state of an end.
     #[must_use]
     pub fn state(&mut self, end: End) -> State {
         self.single(end).map_or(State::Gone, |single| single.state())
@@ -243,7 +246,7 @@ impl Io<'_> {
 
     fn single(&mut self, end: End) -> Option<&mut Single> {
         match self.table.get_mut(end.0) {
-            Some(Place::Single(single)) if single.service == self.service => Some(single),
+            Some(Entry::Single(single)) if single.service == self.service => Some(single),
             _ => None,
         }
     }
@@ -252,26 +255,26 @@ impl Io<'_> {
         self.single(end).filter(|single| single.state() == State::Open)?.socket.as_mut()
     }
 
-    /// A socket that can be read, though its other side may be gone.
+    /// Returns a socket that can be read, even if its peer is gone.
     fn readable(&mut self, end: End) -> Option<&mut Socket> {
         let may_read = |state| matches!(state, State::Open | State::Broken);
         self.single(end).filter(|single| may_read(single.state()))?.socket.as_mut()
     }
 
-    /// Reads what has come.
+    /// Reads received bytes.
     pub fn receive(&mut self, end: End, buffer: &mut [u8]) -> Received {
-        let room = buffer.len();
+        let capacity = buffer.len();
         let Some(socket) = self.readable(end) else { return Received::Nothing };
         while socket.may_read {
             match recv(&socket.fd, &mut *buffer, RecvFlags::DONTWAIT) {
-                Ok((0, _)) if socket.is_cut => {
+                Ok((0, _)) if socket.is_aborted => {
                     self.fail(end);
                     break;
                 }
                 Ok((0, _)) => return Received::Ended,
                 Ok((count, _)) => {
-                    // Less than there was room for: an event tells of what comes from now on.
-                    socket.may_read &= count == room || socket.is_ending;
+                    // A short read empties the socket: an event announces later bytes.
+                    socket.may_read &= count == capacity || socket.may_end;
                     return Received::Bytes(count);
                 }
                 Err(Errno::AGAIN) => socket.may_read = false,
@@ -285,28 +288,30 @@ impl Io<'_> {
         Received::Nothing
     }
 
-    /// More is to come of an end before anything is said to it: what came is acknowledged now.
+    /// Announces that the application needs more input before it answers: received bytes are
+    /// acknowledged now.
     pub fn await_more(&mut self, end: End) {
         let Some(socket) = self.socket(end) else { return };
-        if socket.acknowledge().is_err() {
+        if socket.acknowledge_now().is_err() {
             self.lose(end);
         }
     }
 
-    /// Sends bytes; how many the kernel has taken. The application is told when it takes more.
+    /// Sends bytes, and returns how many the kernel accepted. The application is notified when the
+    /// kernel accepts more.
     pub fn send(&mut self, end: End, bytes: &[IoSlice<'_>]) -> usize {
         self.send_with(end, bytes, SendFlags::empty())
     }
 
-    /// The same of the last bytes: [`Io::finish`] follows as soon as all are taken, and goes with
-    /// them.
+    /// Sends the last bytes: [`Io::finish`] follows as soon as all are accepted, so that the FIN
+    /// goes with them.
     pub fn send_last(&mut self, end: End, bytes: &[IoSlice<'_>]) -> usize {
         self.send_with(end, bytes, SendFlags::MORE)
     }
 
     fn send_with(&mut self, end: End, bytes: &[IoSlice<'_>], flags: SendFlags) -> usize {
         let Some(single) = self.single(end) else { return 0 };
-        let (is_down, is_beside) = (single.target.is_none(), single.is_beside);
+        let (is_down, is_auxiliary) = (single.target.is_none(), single.is_auxiliary);
         let Some(socket) = self.socket(end) else { return 0 };
         let mut taken = 0;
         while socket.may_write && bytes.iter().any(|some| !some.is_empty()) {
@@ -328,7 +333,7 @@ impl Io<'_> {
                 }
             }
         }
-        if is_beside {
+        if is_auxiliary {
             return taken;
         }
         if is_down {
@@ -339,8 +344,8 @@ impl Io<'_> {
         taken
     }
 
-    /// Has the kernel keep about so many bytes that an end's other side has not taken, and as many
-    /// again for its own book-keeping; without, it keeps more and more for who is far away, up to
+    /// Limits the bytes that the kernel buffers for an end's peer to about `bytes`, and as many
+    /// again for its own bookkeeping. Without a limit the buffer for a distant peer grows to
     /// megabytes.
     pub fn limit_unsent(&mut self, end: End, bytes: usize) {
         let Some(socket) = self.socket(end) else { return };
@@ -349,32 +354,32 @@ impl Io<'_> {
         }
     }
 
-    /// Whether the kernel may take bytes.
+    /// Returns true if the kernel may accept bytes.
     #[must_use]
     pub fn may_send(&mut self, end: End) -> bool {
         self.socket(end).is_some_and(|socket| socket.may_write)
     }
 
-    /// The application is told at once of an end that turns out to have failed.
+    /// Marks an end as failed and notifies the application at once.
     fn fail(&mut self, end: End) {
         if let Some(single) = self.single(end) {
             single.fail();
         }
-        self.again(end);
+        self.requeue(end);
     }
 
-    /// The same of an end whose other side turns out to be gone: what came before can be read.
+    /// Marks an end as broken: bytes received before can still be read.
     fn lose(&mut self, end: End) {
         let Some(socket) = self.single(end).and_then(|single| single.socket.as_mut()) else {
             return;
         };
         socket.lose();
         self.broken.push_back((self.now, end.0));
-        self.again(end);
+        self.requeue(end);
     }
 
-    /// Has the application told of an end once more, when others have had their turn.
-    pub fn again(&mut self, end: End) {
+    /// Notifies the application of an end once more, after other ends.
+    pub fn requeue(&mut self, end: End) {
         if let Some(single) = self.single(end)
             && !std::mem::replace(&mut single.is_ready, true)
         {
@@ -382,7 +387,7 @@ impl Io<'_> {
         }
     }
 
-    /// The other side gets nothing more, and is told.
+    /// Closes the sending direction: the peer receives a FIN.
     pub fn finish(&mut self, end: End) {
         let Some(socket) = self.socket(end) else { return };
         match shutdown(&socket.fd, Shutdown::Write) {
@@ -391,13 +396,13 @@ impl Io<'_> {
         }
     }
 
-    /// Lets go of an end.
+    /// Closes an end.
     pub fn close(&mut self, end: End, why: Closed) {
         if self.single(end).is_none() {
             return;
         }
-        let Some(Place::Single(single)) = self.table.remove(end.0) else { return };
-        if single.target.is_none() && !single.is_beside {
+        let Some(Entry::Single(single)) = self.table.remove(end.0) else { return };
+        if single.target.is_none() && !single.is_auxiliary {
             match why {
                 Closed::Ended => self.counts.ended += 1,
                 Closed::Reset => self.counts.reset += 1,
@@ -409,18 +414,18 @@ impl Io<'_> {
         }
     }
 
-    /// Takes a socket that is connected to somebody else, as a process beside this one: it is an end
-    /// like others, and counts nowhere. `None` when the kernel does not tell of it.
+    /// Registers a socket that is connected to something else, such as a codec process: an end like
+    /// others, but not counted. Returns `None` if epoll refuses it.
     pub fn adopt(&mut self, fd: OwnedFd) -> Option<End> {
-        let key = self.table.insert(Place::Single(Single {
+        let key = self.table.insert(Entry::Single(Single {
             service: self.service,
             is_ready: false,
             socket: None,
             target: None,
             is_unreachable: false,
-            is_beside: true,
+            is_auxiliary: true,
         }));
-        if watch(self.epoll, fd.as_fd(), key.with(Side::Downstream)).is_err() {
+        if register(self.epoll, fd.as_fd(), key.with(Side::Downstream)).is_err() {
             self.table.remove(key);
             return None;
         }
@@ -428,16 +433,16 @@ impl Io<'_> {
         Some(End(key))
     }
 
-    /// Connects to a server, with this address of a client's if one is named. The application is
-    /// told when it is [`State::Open`], or [`State::Unreachable`].
+    /// Connects to a server, from the address `from` of a client if one is given. The application
+    /// is notified when the end is [`State::Open`] or [`State::Unreachable`].
     pub fn connect(&mut self, from: Option<SocketAddr>, to: SocketAddr, talk: Talk) -> End {
-        let key = self.table.insert(Place::Single(Single {
+        let key = self.table.insert(Entry::Single(Single {
             service: self.service,
             is_ready: false,
             socket: None,
             target: Some(Target { from, to, talk, is_connecting: true }),
             is_unreachable: false,
-            is_beside: false,
+            is_auxiliary: false,
         }));
         self.connecting.push_back((self.now, key));
         let socket = self.sockets.take(to.is_ipv6());
@@ -448,7 +453,7 @@ impl Io<'_> {
         End(key)
     }
 
-    /// Ends that wait for a socket get one each, as far as there are any.
+    /// Connects the ends that wait for a socket, as far as there are sockets.
     pub(crate) fn connect_waiting(&mut self) {
         while let Some(&key) = self.unconnected.front() {
             let waiting = self.single(End(key)).filter(|single| single.is_connecting());
@@ -463,32 +468,32 @@ impl Io<'_> {
     fn connect_with(&mut self, key: Key, fd: OwnedFd) {
         let Some(target) = self.single(End(key)).and_then(|single| single.target) else { return };
         let (mut socket, mut other_port) = (Socket::new(fd), false);
-        let late = match target.talk {
+        let delayed = match target.talk {
             Talk::Free => Ok(()),
-            Talk::ByTurns => socket.acknowledge_late(),
+            Talk::ByTurns => socket.delay_acks(),
         };
         let fd = &socket.fd;
-        let connected = late
+        let connected = delayed
             .and_then(|()| target.from.map_or(Ok(()), |from| bind_as(fd, from, &mut other_port)))
             .and_then(|()| match connect(fd, &target.to) {
                 Err(Errno::INPROGRESS) => Ok(()),
                 other => other,
             })
-            .and_then(|()| watch(self.epoll, fd.as_fd(), key.with(Side::Downstream)));
+            .and_then(|()| register(self.epoll, fd.as_fd(), key.with(Side::Downstream)));
         self.counts.other_port += u64::from(other_port);
         let Some(single) = self.single(End(key)) else { return };
         match connected {
             Ok(()) => single.socket = Some(socket),
             Err(_) => {
                 single.is_unreachable = true;
-                self.again(End(key));
+                self.requeue(End(key));
             }
         }
     }
 
-    /// From now on bytes go from one end to the other, both ways, and nobody sees them. Both are
-    /// open, or broken; one of them was accepted, and nothing read from them is left to send; else
-    /// they are reset.
+    /// Splices two ends: from now on bytes pass between them in both directions unseen. Both must
+    /// be open or broken, one of them accepted, and all bytes read from them sent; otherwise both
+    /// are reset.
     pub fn join(&mut self, downstream: End, upstream: End) {
         if [downstream, upstream].iter().any(|&end| self.readable(end).is_none()) {
             self.close(downstream, Closed::Reset);
@@ -496,19 +501,19 @@ impl Io<'_> {
             return;
         }
         let mut take = |end: End| match self.table.remove(end.0) {
-            Some(Place::Single(single)) => single.socket,
+            Some(Entry::Single(single)) => single.socket,
             _ => None,
         };
         let (Some(mut down), Some(mut up)) = (take(downstream), take(upstream)) else { return };
-        let acknowledged = down.acknowledge().and_then(|()| up.acknowledge());
-        let key = self.table.insert(Place::Pair(Connection::join(self.service, down, up)));
-        let Some(Place::Pair(connection)) = self.table.get_mut(key) else { return };
+        let acknowledged = down.acknowledge_now().and_then(|()| up.acknowledge_now());
+        let key = self.table.insert(Entry::Pair(Connection::join(self.service, down, up)));
+        let Some(Entry::Pair(connection)) = self.table.get_mut(key) else { return };
         let epoll = self.epoll;
-        let mut again = Side::BOTH.into_iter();
-        let watched =
-            again.try_for_each(|side| rewatch(epoll, connection.socket(side), key.with(side)));
+        let mut sides = Side::BOTH.into_iter();
+        let registered =
+            sides.try_for_each(|side| reregister(epoll, connection.socket(side), key.with(side)));
         connection.is_ready = true;
-        if acknowledged.and(watched).is_err() {
+        if acknowledged.and(registered).is_err() {
             connection.fail();
         }
         self.ready.push_back(key);

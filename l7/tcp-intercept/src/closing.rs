@@ -1,9 +1,10 @@
-//! Sockets that are to be reset, kept until what was sent on them has arrived.
+//! Delayed resets: sockets that are kept until the bytes sent on them are acknowledged, and then
+//! reset.
 //!
-//! A reset that leaves at once discards what the kernel has not sent yet, and overtakes what is lost
-//! on the way: the receiver would lose bytes that the sender of the other side had sent before its
-//! own reset. No event tells that everything is acknowledged, so the sockets are looked at, more and
-//! more seldom.
+//! An immediate reset discards bytes that the kernel has not sent yet, and overtakes
+//! retransmissions: the receiver would lose bytes that the original sender had sent before its own
+//! reset. No event reports that everything is acknowledged, so the sockets are polled, at growing
+//! intervals.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,86 +13,87 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use units::Nanos;
 
-/// Bytes of a socket that its other side has not acknowledged (`SIOCOUTQ`), which safe code cannot
-/// ask for here.
+/// Function that returns the bytes of a socket that the peer has not acknowledged (`SIOCOUTQ`); the
+/// caller supplies it, as the ioctl needs unsafe code.
 pub type Unacknowledged = fn(BorrowedFd<'_>) -> usize;
 
-/// How long bytes in front of a reset may take: as long as a client may take none at all elsewhere.
+/// Longest delay of a reset: as long as a client may accept nothing in other places.
 pub(crate) const RESET_TIME_MAX: Nanos = Nanos(60_000_000_000);
-/// Sockets that are kept: each is a descriptor; further ones are reset at once.
+/// Sockets that are kept: each is a file descriptor; further ones are reset at once.
 const KEPT_MAX: usize = 256;
-/// The first look at a socket: a round trip of a local network.
-const LOOK_TIME_MIN: Nanos = Nanos(1_000_000);
-/// Looks are twice as far apart each time, up to this: some of them within a round trip of 200 ms.
-const LOOK_TIME_MAX: Nanos = Nanos(64_000_000);
+/// First check of a socket: a round trip of a local network.
+const CHECK_INTERVAL_MIN: Nanos = Nanos(1_000_000);
+/// Longest interval between checks, which doubles each time: several checks fall within a round
+/// trip of 200 ms.
+const CHECK_INTERVAL_MAX: Nanos = Nanos(64_000_000);
 
-/// A socket that is to be reset.
-struct Leaving {
+/// Socket with a delayed reset.
+struct DelayedReset {
     socket: OwnedFd,
-    /// The time between the last look and the next.
+    /// Interval between the last check and the next.
     wait: Nanos,
-    /// When it is reset, whatever has arrived.
+    /// Deadline, at which the socket is reset in any case.
     until: Nanos,
 }
 
-/// Sockets that are to be reset, by their next look.
+/// Sockets with a delayed reset, by the time of their next check.
 pub(crate) struct Closing {
-    by_look: BTreeMap<(Nanos, u64), Leaving>,
-    /// Tells those apart that are due at one time.
+    by_check: BTreeMap<(Nanos, u64), DelayedReset>,
+    /// Sequence number that distinguishes entries with the same time.
     number: u64,
     unacknowledged: Unacknowledged,
 }
 
 impl Closing {
     pub(crate) const fn new(unacknowledged: Unacknowledged) -> Self {
-        Self { by_look: BTreeMap::new(), number: 0, unacknowledged }
+        Self { by_check: BTreeMap::new(), number: 0, unacknowledged }
     }
 
-    /// Resets a connection whose other side is there: once it has acknowledged what was sent.
+    /// Resets a connection, once its peer has acknowledged the bytes sent.
     pub(crate) fn reset(&mut self, socket: OwnedFd, now: Nanos) {
-        if (self.unacknowledged)(socket.as_fd()) == 0 || self.by_look.len() >= KEPT_MAX {
+        if (self.unacknowledged)(socket.as_fd()) == 0 || self.by_check.len() >= KEPT_MAX {
             return reset(socket);
         }
         let until = now + RESET_TIME_MAX;
-        self.keep(Leaving { socket, wait: LOOK_TIME_MIN, until }, now);
+        self.keep(DelayedReset { socket, wait: CHECK_INTERVAL_MIN, until }, now);
     }
 
-    fn keep(&mut self, leaving: Leaving, now: Nanos) {
+    fn keep(&mut self, delayed: DelayedReset, now: Nanos) {
         self.number += 1;
-        let next = (now + leaving.wait).min(leaving.until);
-        self.by_look.insert((next, self.number), leaving);
+        let next = (now + delayed.wait).min(delayed.until);
+        self.by_check.insert((next, self.number), delayed);
     }
 
-    /// The next look.
+    /// Returns the time of the next check.
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
-        self.by_look.first_key_value().map(|((at, _), _)| *at)
+        self.by_check.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Looks at those that are due.
+    /// Checks the sockets that are due.
     pub(crate) fn handle_timeout(&mut self, now: Nanos) {
-        while let Some(first) = self.by_look.first_entry().filter(|first| first.key().0 <= now) {
-            let mut leaving = first.remove();
-            let is_acknowledged = (self.unacknowledged)(leaving.socket.as_fd()) == 0;
-            if is_acknowledged || now >= leaving.until || is_gone(&leaving.socket) {
-                reset(leaving.socket);
+        while let Some(first) = self.by_check.first_entry().filter(|first| first.key().0 <= now) {
+            let mut delayed = first.remove();
+            let is_acknowledged = (self.unacknowledged)(delayed.socket.as_fd()) == 0;
+            if is_acknowledged || now >= delayed.until || is_gone(&delayed.socket) {
+                reset(delayed.socket);
             } else {
-                leaving.wait = Nanos(2 * leaving.wait.0).min(LOOK_TIME_MAX);
-                self.keep(leaving, now);
+                delayed.wait = Nanos(2 * delayed.wait.0).min(CHECK_INTERVAL_MAX);
+                self.keep(delayed, now);
             }
         }
     }
 }
 
-/// Whether the other side has reset it meanwhile, or is lost.
+/// Returns true if the peer has reset the connection meanwhile, or is lost.
 fn is_gone(socket: &OwnedFd) -> bool {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut polled = [PollFd::new(socket, PollFlags::empty())];
-    let looked = poll(&mut polled, Some(&at_once));
-    looked.is_err() || polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+    let result = poll(&mut polled, Some(&at_once));
+    result.is_err() || polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
-/// Closes a socket so that its other side is told of a reset. One that is closed already does not
-/// mind.
+/// Closes a socket with a reset (`SO_LINGER` 0). Does no harm to a connection that is closed
+/// already.
 fn reset(socket: OwnedFd) {
     let _ = sockopt::set_socket_linger(&socket, Some(std::time::Duration::ZERO));
     drop(socket);
@@ -105,7 +107,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     thread_local! {
-        /// What the kernel is taken to say.
+        /// Value that the fake kernel returns.
         static UNACKNOWLEDGED: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -121,12 +123,12 @@ mod tests {
 
     fn is_reset(client: &mut TcpStream) -> bool {
         client.set_nonblocking(true).unwrap();
-        let came = client.read(&mut [0]).map_err(|error| error.kind());
-        came == Err(std::io::ErrorKind::ConnectionReset)
+        let received = client.read(&mut [0]).map_err(|error| error.kind());
+        received == Err(std::io::ErrorKind::ConnectionReset)
     }
 
     #[test]
-    fn a_socket_on_which_all_has_arrived_is_reset_at_once() {
+    fn a_socket_with_all_acknowledged_is_reset_at_once() {
         let (socket, mut client) = pair();
         let mut closing = closing();
         closing.reset(socket, Nanos(0));
@@ -134,18 +136,18 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_waits_until_all_has_arrived() {
+    fn a_reset_waits_until_all_is_acknowledged() {
         let (socket, mut client) = pair();
         let mut closing = closing();
         UNACKNOWLEDGED.set(5);
         closing.reset(socket, Nanos(0));
-        let mut looks = Vec::new();
+        let mut checks = Vec::new();
         for _ in 0..9 {
             let at = closing.poll_timeout().unwrap();
             closing.handle_timeout(at);
-            looks.push(at.0 / LOOK_TIME_MIN.0);
+            checks.push(at.0 / CHECK_INTERVAL_MIN.0);
         }
-        assert_eq!(looks, [1, 3, 7, 15, 31, 63, 127, 191, 255]);
+        assert_eq!(checks, [1, 3, 7, 15, 31, 63, 127, 191, 255]);
         assert!(!is_reset(&mut client));
         UNACKNOWLEDGED.set(0);
         closing.handle_timeout(closing.poll_timeout().unwrap());
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_does_not_wait_for_ever_nor_for_nobody() {
+    fn a_reset_waits_neither_for_ever_nor_for_a_peer_that_is_gone() {
         let ((socket, mut client), (other, gone)) = (pair(), pair());
         let mut closing = closing();
         UNACKNOWLEDGED.set(5);
@@ -162,13 +164,13 @@ mod tests {
         sockopt::set_socket_linger(&gone, Some(std::time::Duration::ZERO)).unwrap();
         drop(gone);
         closing.handle_timeout(closing.poll_timeout().unwrap());
-        assert_eq!(closing.by_look.len(), 1, "one is gone");
+        assert_eq!(closing.by_check.len(), 1, "one is gone");
         closing.handle_timeout(RESET_TIME_MAX);
         assert!(is_reset(&mut client) && closing.poll_timeout().is_none());
     }
 
     #[test]
-    fn those_beyond_a_limit_are_reset_at_once() {
+    fn sockets_beyond_the_limit_are_reset_at_once() {
         let mut closing = closing();
         UNACKNOWLEDGED.set(5);
         let mut last = None;
@@ -177,6 +179,6 @@ mod tests {
             closing.reset(socket, Nanos(0));
             assert!(last.replace(client).is_none_or(|mut client| !is_reset(&mut client)));
         }
-        assert!(is_reset(&mut last.unwrap()) && closing.by_look.len() == KEPT_MAX);
+        assert!(is_reset(&mut last.unwrap()) && closing.by_check.len() == KEPT_MAX);
     }
 }

@@ -1,10 +1,10 @@
-//! One intercepted connection.
+//! One intercepted connection: two sockets and the two directions between them.
 //!
 //! ```text
-//!  accepted ─▶ connecting ─ the server answers ─▶ open ─ both ways have ended ─▶ closed
-//!                  │ it refuses, or does not answer  │ one end resets
-//!                  │                                 ▼
-//!                  └──────────▶ reset ◀─────────── broken: what came before goes on
+//!   accepted ─▶ connecting ─ server answers ─▶ open ─ both directions ended ─▶ closed
+//!                   │ refuses, or no answer       │ one end resets
+//!                   │                             ▼
+//!                   └──────────▶ reset ◀──────── broken: bytes received before still pass
 //! ```
 
 use std::net::SocketAddr;
@@ -17,49 +17,49 @@ use units::Nanos;
 
 use crate::Counts;
 use crate::closing::Closing;
+use crate::direction::{Direction, End, Transfer};
 use crate::pipes::Pipes;
 use crate::table::{ServiceNumber, Side};
-use crate::way::{End, Moved, Way};
 
-/// What is to become of a connection.
+/// Outcome of one round of work on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum After {
-    /// Nothing, until something happens.
-    Waits,
-    /// It goes on when others have had their turn.
-    GoesOn,
-    /// Both ways have ended.
+pub(crate) enum Outcome {
+    /// Nothing can be done until an event comes.
+    Blocked,
+    /// More can be done, after other connections.
+    Yielded,
+    /// Both directions have ended.
     Ended,
     /// One end was reset.
     Reset,
-    /// Its server was not reached.
+    /// The server was not reached.
     Unreachable,
 }
 
-/// Of what comes then no event tells by itself.
+/// Events after which the end of the stream is not announced by a further event.
 const ENDINGS: EventFlags =
     EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR).union(EventFlags::PRI);
 
-/// A socket with what the kernel said of it.
+/// Socket with its readiness as last reported by epoll.
 pub(crate) struct Socket {
     pub(crate) fd: OwnedFd,
     pub(crate) may_read: bool,
     pub(crate) may_write: bool,
-    /// Its other side has reset it, or is lost: nothing goes there any more; what came before can
-    /// still be read.
+    /// True if the peer has reset the connection or is lost: nothing can be sent; bytes received
+    /// before can still be read.
     pub(crate) is_broken: bool,
-    /// A call has taken the kernel's error, which it says once: the end behind the last bytes is no
-    /// orderly one, whatever reading says.
-    pub(crate) is_cut: bool,
-    /// There is nothing to be read from it either.
+    /// True if a failed call has consumed the socket's error, which the kernel reports once: an end
+    /// of the stream after the last bytes is then a reset, whatever the read returns.
+    pub(crate) is_aborted: bool,
+    /// True if nothing is left to be read either.
     pub(crate) has_failed: bool,
-    /// Its other side has ended it, or has said something urgent: what is behind the last bytes
-    /// that came is found by reading alone.
-    pub(crate) is_ending: bool,
-    /// Its other side has ended it.
-    is_whole: bool,
-    /// What comes is acknowledged with what is said to it, as far as that does not take long.
-    acknowledges_late: bool,
+    /// True if the peer has sent a FIN or urgent data: only a read tells what follows the bytes
+    /// received so far.
+    pub(crate) may_end: bool,
+    /// True if the peer has sent a FIN.
+    has_fin: bool,
+    /// True if acknowledgements are delayed to go with the next bytes sent.
+    delays_acks: bool,
 }
 
 impl Socket {
@@ -69,62 +69,62 @@ impl Socket {
             may_read: false,
             may_write: false,
             is_broken: false,
-            is_cut: false,
+            is_aborted: false,
             has_failed: false,
-            is_ending: false,
-            is_whole: false,
-            acknowledges_late: false,
+            may_end: false,
+            has_fin: false,
+            delays_acks: false,
         }
     }
 
-    /// One whose listener acknowledges late, or not.
-    pub(crate) fn accepted(fd: OwnedFd, acknowledges_late: bool) -> Self {
-        Self { acknowledges_late, ..Self::new(fd) }
+    /// Wraps an accepted socket, whose listener delays acknowledgements or not.
+    pub(crate) fn accepted(fd: OwnedFd, delays_acks: bool) -> Self {
+        Self { delays_acks, ..Self::new(fd) }
     }
 
-    /// Has it acknowledge late: the answer of a server that it connects to, first of all, with
-    /// what it says then.
-    pub(crate) fn acknowledge_late(&mut self) -> Result<(), Errno> {
-        self.acknowledges_late = true;
+    /// Delays acknowledgements: first of all the one of the server's SYN-ACK, which then goes with
+    /// the first bytes sent.
+    pub(crate) fn delay_acks(&mut self) -> Result<(), Errno> {
+        self.delays_acks = true;
         sockopt::set_tcp_quickack(&self.fd, false)
     }
 
-    /// Acknowledges what has come, and from now on as usual.
-    pub(crate) fn acknowledge(&mut self) -> Result<(), Errno> {
-        if !std::mem::take(&mut self.acknowledges_late) {
+    /// Acknowledges the bytes received, and ends the delay of acknowledgements.
+    pub(crate) fn acknowledge_now(&mut self) -> Result<(), Errno> {
+        if !std::mem::take(&mut self.delays_acks) {
             return Ok(());
         }
         sockopt::set_tcp_quickack(&self.fd, true)
     }
 
-    /// The kernel has said something of it.
-    pub(crate) fn happened(&mut self, flags: EventFlags) {
+    /// Updates the readiness from epoll's events.
+    pub(crate) fn on_events(&mut self, flags: EventFlags) {
         self.may_read |= flags.intersects(EventFlags::IN | EventFlags::RDHUP);
         self.may_write |= flags.contains(EventFlags::OUT);
         if flags.contains(EventFlags::ERR) {
             self.may_read = true;
             self.is_broken = true;
         }
-        self.is_ending |= flags.intersects(ENDINGS);
-        self.is_whole |= flags.contains(EventFlags::RDHUP);
+        self.may_end |= flags.intersects(ENDINGS);
+        self.has_fin |= flags.contains(EventFlags::RDHUP);
     }
 
-    /// A call that sends has failed: what came before can still be read.
+    /// Marks the socket as broken after a failed send: bytes received before can still be read.
     pub(crate) const fn lose(&mut self) {
         self.may_read = true;
-        self.is_ending = true;
+        self.may_end = true;
         self.is_broken = true;
-        self.is_cut = true;
+        self.is_aborted = true;
     }
 
     fn end(&mut self) -> End<'_> {
-        let Self { fd, may_read, may_write, is_ending, is_cut, .. } = self;
-        let is_whole = self.is_whole && !self.is_broken;
-        let (fd, is_ending, is_cut): (&OwnedFd, _, _) = (fd, *is_ending, *is_cut);
-        End { socket: fd.as_fd(), may_read, may_write, is_ending, is_whole, is_cut }
+        let Self { fd, may_read, may_write, may_end, is_aborted, .. } = self;
+        let has_fin = self.has_fin && !self.is_broken;
+        let (fd, may_end, is_aborted): (&OwnedFd, _, _) = (fd, *may_end, *is_aborted);
+        End { socket: fd.as_fd(), may_read, may_write, may_end, has_fin, is_aborted }
     }
 
-    /// Resets it, as soon as what was sent has arrived, if there is anybody.
+    /// Resets the socket, as soon as the bytes sent are acknowledged, unless the peer is gone.
     pub(crate) fn reset(self, closing: &mut Closing, now: Nanos) {
         if !self.is_broken {
             closing.reset(self.fd, now);
@@ -132,34 +132,34 @@ impl Socket {
     }
 }
 
-/// Who connects to whom.
+/// Addresses of the client and of the server.
 #[derive(Clone, Copy)]
 pub(crate) struct Target {
     pub(crate) client: SocketAddr,
     pub(crate) server: SocketAddr,
 }
 
-/// See above.
+/// Intercepted connection; the module's documentation has its states.
 pub(crate) struct Connection {
     pub(crate) service: ServiceNumber,
-    /// It is among those for which something can be done.
+    /// True if the connection is in its service's queue of ready connections.
     pub(crate) is_ready: bool,
-    /// What it has to send waits for that of others.
-    pub(crate) is_gathered: bool,
-    /// It is among those that are reset at one end.
-    pub(crate) is_waited_for: bool,
+    /// True if its pending bytes wait in the batch of its service.
+    pub(crate) is_batched: bool,
+    /// True if it is in the queue of connections that are reset at one end.
+    pub(crate) is_queued_broken: bool,
     downstream: Socket,
     upstream: Socket,
     is_connecting: bool,
-    /// Who is still to be connected with whom.
+    /// Addresses for the connection to the server, until the attempt begins.
     target: Option<Target>,
-    /// To the server, and to the client.
-    up: Way,
-    down: Way,
+    /// Directions to the server and to the client.
+    up: Direction,
+    down: Direction,
 }
 
 impl Connection {
-    /// One that has been accepted, with a socket to connect to its server.
+    /// Creates a connection that has been accepted, with an unconnected socket for its server.
     pub(crate) fn accepted(
         service: ServiceNumber,
         accepted: OwnedFd,
@@ -171,32 +171,33 @@ impl Connection {
         Self { is_connecting, target, ..Self::join(service, downstream, upstream) }
     }
 
-    /// Connects to its server as its client, if that has not begun; whether that has another port.
-    /// `None` if there is nothing to do.
+    /// Starts the connection to the server from the client's address. Returns true if another port
+    /// had to be used, and `None` if the attempt has begun already.
     pub(crate) fn connect(&mut self, pipes: &mut Pipes) -> Option<Result<bool, Errno>> {
         let Target { client, server } = self.target.take()?;
-        // What the client has said already goes with the acknowledgement of the server's answer.
+        // Bytes of the client that are there already go with the acknowledgement of the SYN-ACK.
         self.downstream.may_read = true;
-        self.up.gather(pipes, &mut self.downstream.end());
-        let late = if self.up.is_held() { self.upstream.acknowledge_late() } else { Ok(()) };
+        self.up.read_small(pipes, &mut self.downstream.end());
+        let delayed = if self.up.has_bytes() { self.upstream.delay_acks() } else { Ok(()) };
         let (socket, mut other_port) = (&self.upstream.fd, false);
-        let connected = late.and_then(|()| bind_as(socket, client, &mut other_port)).and_then(
-            |()| match connect(socket, &server) {
-                Err(Errno::INPROGRESS) => Ok(()),
-                other => other,
-            },
-        );
+        let connected =
+            delayed.and_then(|()| bind_as(socket, client, &mut other_port)).and_then(|()| {
+                match connect(socket, &server) {
+                    Err(Errno::INPROGRESS) => Ok(()),
+                    other => other,
+                }
+            });
         Some(connected.map(|()| other_port))
     }
 
-    /// Of two sockets that are open.
+    /// Creates a connection of two established sockets.
     pub(crate) fn join(service: ServiceNumber, downstream: Socket, upstream: Socket) -> Self {
-        let (up, down) = (Way::default(), Way::default());
+        let (up, down) = (Direction::default(), Direction::default());
         Self {
             service,
             is_ready: false,
-            is_gathered: false,
-            is_waited_for: false,
+            is_batched: false,
+            is_queued_broken: false,
             downstream,
             upstream,
             is_connecting: false,
@@ -206,13 +207,14 @@ impl Connection {
         }
     }
 
-    /// It can be of no use any more.
+    /// Marks both ends as broken.
     pub(crate) const fn fail(&mut self) {
         self.downstream.is_broken = true;
         self.upstream.is_broken = true;
     }
 
-    /// Whether one of the two ends is reset, while what came of it before may still be on its way.
+    /// Returns true if one of the two ends is reset, while bytes received from it may still be in
+    /// transit.
     pub(crate) const fn is_broken(&self) -> bool {
         self.downstream.is_broken || self.upstream.is_broken
     }
@@ -228,104 +230,107 @@ impl Connection {
         self.is_connecting
     }
 
-    /// The kernel has said something of one of the two.
-    pub(crate) fn happened(&mut self, side: Side, flags: EventFlags) {
+    /// Updates the readiness of one socket from epoll's events.
+    pub(crate) fn on_events(&mut self, side: Side, flags: EventFlags) {
         let socket = match side {
             Side::Downstream => &mut self.downstream,
             Side::Upstream => &mut self.upstream,
         };
-        socket.happened(flags);
+        socket.on_events(flags);
     }
 
-    /// Whether bytes can pass; what becomes of it where they cannot.
-    fn is_open(&mut self) -> Result<(), After> {
+    /// Checks that bytes can pass; the error is the outcome if they cannot.
+    fn is_open(&mut self) -> Result<(), Outcome> {
         if self.is_connecting {
             if self.upstream.is_broken {
-                return Err(After::Unreachable);
+                return Err(Outcome::Unreachable);
             }
             if self.downstream.is_broken {
-                return Err(After::Reset);
+                return Err(Outcome::Reset);
             }
             if !self.upstream.may_write {
-                return Err(After::Waits);
+                return Err(Outcome::Blocked);
             }
             self.is_connecting = false;
         }
         Ok(())
     }
 
-    /// Reads what has come, if it is little, and leaves it to be sent with that of others: a call
-    /// of the kernel that sends wakes somebody, and one behind the other they wake him once.
-    pub(crate) fn gather(&mut self, pipes: &mut Pipes) -> bool {
+    /// Reads a small amount of received bytes and leaves them for the batch. Each send wakes a
+    /// process; sends in a row wake the receiver once.
+    pub(crate) fn read_small(&mut self, pipes: &mut Pipes) -> bool {
         if self.is_open().is_err() || self.is_broken() {
             return false;
         }
         let (mut downstream, mut upstream) = (self.downstream.end(), self.upstream.end());
-        let up = self.up.gather(pipes, &mut downstream);
-        let down = self.down.gather(pipes, &mut upstream);
+        let up = self.up.read_small(pipes, &mut downstream);
+        let down = self.down.read_small(pipes, &mut upstream);
         up || down
     }
 
-    /// Does what can be done, about so many bytes each way at most.
+    /// Moves bytes, about `burst` in each direction at most.
     pub(crate) fn advance(
         &mut self,
         pipes: &mut Pipes,
         counts: &mut Counts,
-        portion: usize,
-    ) -> After {
-        if let Err(after) = self.is_open() {
-            return after;
+        burst: usize,
+    ) -> Outcome {
+        if let Err(outcome) = self.is_open() {
+            return outcome;
         }
-        let before = (self.up.moved, self.down.moved);
-        let moved = self.pass(pipes, portion);
-        if self.up.moved > before.0 && self.upstream.acknowledge().is_err() {
+        let before = (self.up.delivered, self.down.delivered);
+        let transfers = self.pass(pipes, burst);
+        if self.up.delivered > before.0 && self.upstream.acknowledge_now().is_err() {
             self.upstream.lose();
         }
-        counts.up += self.up.moved - before.0;
-        counts.down += self.down.moved - before.1;
-        match moved {
-            (Moved::Ended, Moved::Ended) => After::Ended,
-            (Moved::Cut | Moved::Ended, Moved::Cut | Moved::Ended) => After::Reset,
-            (Moved::GoesOn, _) | (_, Moved::GoesOn) => After::GoesOn,
-            _ => After::Waits,
+        counts.up += self.up.delivered - before.0;
+        counts.down += self.down.delivered - before.1;
+        match transfers {
+            (Transfer::Ended, Transfer::Ended) => Outcome::Ended,
+            (Transfer::Aborted | Transfer::Ended, Transfer::Aborted | Transfer::Ended) => {
+                Outcome::Reset
+            }
+            (Transfer::Yielded, _) | (_, Transfer::Yielded) => Outcome::Yielded,
+            _ => Outcome::Blocked,
         }
     }
 
-    /// Moves bytes both ways. What is on its way to a socket that is broken is lost; what comes of
-    /// one goes on.
-    fn pass(&mut self, pipes: &mut Pipes, portion: usize) -> (Moved, Moved) {
-        let mut went_up = Moved::Cut;
+    /// Moves bytes in both directions. Bytes for a broken socket are lost; bytes from it still
+    /// pass.
+    fn pass(&mut self, pipes: &mut Pipes, burst: usize) -> (Transfer, Transfer) {
+        let mut up_transfer = Transfer::Aborted;
         if !self.upstream.is_broken {
             let (mut from, mut to) = (self.downstream.end(), self.upstream.end());
             let is_last = self.down.is_over();
-            match self.up.advance(pipes, &mut from, &mut to, portion, is_last) {
-                Ok(moved) => went_up = moved,
+            match self.up.advance(pipes, &mut from, &mut to, burst, is_last) {
+                Ok(transfer) => up_transfer = transfer,
                 Err(_) => self.upstream.lose(),
             }
         }
         if self.downstream.is_broken {
-            return (went_up, Moved::Cut);
+            return (up_transfer, Transfer::Aborted);
         }
         let (mut from, mut to) = (self.upstream.end(), self.downstream.end());
         let is_last = self.up.is_over();
-        match self.down.advance(pipes, &mut from, &mut to, portion, is_last) {
-            Ok(moved) => (went_up, moved),
+        match self.down.advance(pipes, &mut from, &mut to, burst, is_last) {
+            Ok(transfer) => (up_transfer, transfer),
             Err(_) => {
                 self.downstream.lose();
-                // What came of it is read now to its end.
-                let goes_on = if went_up == Moved::Waits { Moved::GoesOn } else { went_up };
-                (goes_on, Moved::Cut)
+                // Bytes received from the broken client are now read to their end.
+                let up_transfer =
+                    if up_transfer == Transfer::Blocked { Transfer::Yielded } else { up_transfer };
+                (up_transfer, Transfer::Aborted)
             }
         }
     }
 
-    /// Both ends know that it is over.
+    /// Closes the connection after both directions have ended.
     pub(crate) fn close(self, pipes: &mut Pipes) {
         self.up.close(pipes);
         self.down.close(pipes);
     }
 
-    /// Both ends are told that it is over, behind what was sent to them.
+    /// Resets both ends, after the bytes that were sent to them.
     pub(crate) fn reset(self, pipes: &mut Pipes, closing: &mut Closing, now: Nanos) {
         self.downstream.reset(closing, now);
         self.upstream.reset(closing, now);
@@ -334,7 +339,7 @@ impl Connection {
     }
 }
 
-/// Takes the client's address, and its port unless that is in use.
+/// Binds to the client's address, with its port unless that is in use.
 pub(crate) fn bind_as(
     socket: &OwnedFd,
     client: SocketAddr,
@@ -358,7 +363,7 @@ mod tests {
 
     use rustix::event::{PollFd, PollFlags, poll};
 
-    /// One end of a connection, and who is at the other.
+    /// Returns one end of a connection, and its peer.
     fn pair() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -392,59 +397,60 @@ mod tests {
             self.server.as_mut().unwrap()
         }
 
-        /// The server closes, with bytes of its client that it has not read.
+        /// Closes the server's socket with unread bytes of the client, which sends a reset.
         fn reset_server(&mut self) {
             let server = self.server.take().unwrap();
             while server.peek(&mut [0]).unwrap() == 0 {}
         }
 
-        /// What the kernel says of a reset, once it has come.
-        fn hear(&mut self, side: Side) {
+        /// Waits for the peer's reset, and reports its events.
+        fn await_reset(&mut self, side: Side) {
             let socket = self.connection.socket(side);
             let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
             poll(&mut polled, None).unwrap();
             let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
-            self.connection.happened(side, flags);
+            self.connection.on_events(side, flags);
         }
 
-        fn advance(&mut self) -> After {
+        fn advance(&mut self) -> Outcome {
             self.connection.advance(&mut self.pipes, &mut self.counts, 1 << 20)
         }
 
-        /// All that the client gets once the connection is reset, and how that ends.
+        /// Returns all bytes that the client receives until the connection is reset, and the final
+        /// error.
         fn end(mut self) -> (Vec<u8>, Option<ErrorKind>) {
             let mut closing = Closing::new(|_| 0);
             self.connection.reset(&mut self.pipes, &mut closing, Nanos(0));
-            let mut came = Vec::new();
-            let error = self.client.read_to_end(&mut came).err().map(|error| error.kind());
-            (came, error)
+            let mut received = Vec::new();
+            let error = self.client.read_to_end(&mut received).err().map(|error| error.kind());
+            (received, error)
         }
     }
 
     #[test]
-    fn what_came_before_a_reset_goes_on_and_then_the_reset() {
+    fn bytes_before_a_reset_are_delivered_and_then_the_reset() {
         let mut lab = Lab::new();
         lab.client.write_all(b"unread").unwrap();
-        assert_eq!(lab.advance(), After::Waits);
+        assert_eq!(lab.advance(), Outcome::Blocked);
         lab.server().write_all(b"bye").unwrap();
         lab.reset_server();
-        lab.hear(Side::Upstream);
-        assert_eq!(lab.advance(), After::Reset);
+        lab.await_reset(Side::Upstream);
+        assert_eq!(lab.advance(), Outcome::Reset);
         assert_eq!(lab.end(), (b"bye".to_vec(), Some(ErrorKind::ConnectionReset)));
     }
 
     #[test]
-    fn what_came_before_a_reset_goes_on_though_a_send_has_failed_first() {
+    fn bytes_before_a_reset_are_delivered_though_a_send_has_failed_first() {
         let mut lab = Lab::new();
         lab.client.write_all(b"unread").unwrap();
-        assert_eq!(lab.advance(), After::Waits);
+        assert_eq!(lab.advance(), Outcome::Blocked);
         lab.server().write_all(b"bye").unwrap();
         lab.reset_server();
-        // The kernel says of the reset when it is sent to, and then that nothing more comes.
+        // The kernel reports the reset on a send, and from then on an end of the stream.
         lab.client.write_all(b"more").unwrap();
         lab.client.shutdown(Shutdown::Write).unwrap();
-        lab.connection.happened(Side::Downstream, EventFlags::IN | EventFlags::RDHUP);
-        assert_eq!(lab.advance(), After::Reset);
+        lab.connection.on_events(Side::Downstream, EventFlags::IN | EventFlags::RDHUP);
+        assert_eq!(lab.advance(), Outcome::Reset);
         assert_eq!(lab.end(), (b"bye".to_vec(), Some(ErrorKind::ConnectionReset)));
     }
 
@@ -456,8 +462,8 @@ mod tests {
         sockopt::set_socket_send_buffer_size(&lab.connection.downstream.fd, buffer).unwrap();
         sockopt::set_socket_recv_buffer_size(&lab.client, buffer).unwrap();
         lab.client.write_all(b"unread").unwrap();
-        assert_eq!(lab.advance(), After::Waits);
-        // All of it is in the kernel's buffers between server and connection.
+        assert_eq!(lab.advance(), Outcome::Blocked);
+        // All bytes are in the kernel's buffers between server and connection.
         sockopt::set_socket_recv_buffer_size(&lab.connection.upstream.fd, 4 * LENGTH).unwrap();
         lab.server().set_nonblocking(true).unwrap();
         let mut sent = 0;
@@ -468,52 +474,52 @@ mod tests {
             }
         }
         lab.reset_server();
-        lab.hear(Side::Upstream);
+        lab.await_reset(Side::Upstream);
         lab.client.set_nonblocking(true).unwrap();
-        let (mut came, mut part) = (0, vec![0; buffer]);
-        let after = loop {
+        let (mut received, mut part) = (0, vec![0; buffer]);
+        let outcome = loop {
             match lab.advance() {
-                After::Waits | After::GoesOn => {}
-                after => break after,
+                Outcome::Blocked | Outcome::Yielded => {}
+                outcome => break outcome,
             }
             while let Ok(count) = lab.client.read(&mut part) {
-                came += count;
+                received += count;
             }
-            lab.connection.happened(Side::Downstream, EventFlags::OUT);
+            lab.connection.on_events(Side::Downstream, EventFlags::OUT);
         };
-        assert_eq!(after, After::Reset);
+        assert_eq!(outcome, Outcome::Reset);
         lab.client.set_nonblocking(false).unwrap();
         let (rest, error) = lab.end();
         assert_eq!(error, Some(ErrorKind::ConnectionReset));
         // More than the receiver's own buffers hold.
-        assert_eq!(came + rest.len(), sent);
-        assert!(came > 128 * 1024, "{came} of {sent}");
+        assert_eq!(received + rest.len(), sent);
+        assert!(received > 128 * 1024, "{received} of {sent}");
     }
 
     #[test]
     fn a_clients_last_bytes_reach_its_server_before_its_reset() {
         let mut lab = Lab::new();
         lab.server().write_all(b"unread").unwrap();
-        assert_eq!(lab.advance(), After::Waits);
+        assert_eq!(lab.advance(), Outcome::Blocked);
         lab.client.write_all(b"bye").unwrap();
         sockopt::set_socket_linger(&lab.client, Some(Duration::ZERO)).unwrap();
         let server = lab.server.take().unwrap();
         lab.client = server;
-        lab.hear(Side::Downstream);
-        assert_eq!(lab.advance(), After::Reset);
-        let (came, error) = lab.end();
-        assert_eq!((&came[..], error), (&b"bye"[..], Some(ErrorKind::ConnectionReset)));
+        lab.await_reset(Side::Downstream);
+        assert_eq!(lab.advance(), Outcome::Reset);
+        let (received, error) = lab.end();
+        assert_eq!((&received[..], error), (&b"bye"[..], Some(ErrorKind::ConnectionReset)));
     }
 
     #[test]
-    fn an_end_in_front_of_a_reset_is_an_end() {
+    fn a_fin_before_a_reset_is_a_regular_end() {
         let mut lab = Lab::new();
         lab.server().write_all(b"bye").unwrap();
         lab.server().shutdown(Shutdown::Both).unwrap();
         lab.client.write_all(b"nobody reads this").unwrap();
         lab.client.shutdown(Shutdown::Write).unwrap();
-        lab.connection.happened(Side::Upstream, EventFlags::IN | EventFlags::RDHUP);
-        lab.connection.happened(Side::Downstream, EventFlags::IN | EventFlags::RDHUP);
-        assert!(matches!(lab.advance(), After::Ended | After::Reset));
+        lab.connection.on_events(Side::Upstream, EventFlags::IN | EventFlags::RDHUP);
+        lab.connection.on_events(Side::Downstream, EventFlags::IN | EventFlags::RDHUP);
+        assert!(matches!(lab.advance(), Outcome::Ended | Outcome::Reset));
     }
 }

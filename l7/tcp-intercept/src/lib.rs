@@ -1,29 +1,29 @@
-//! Intercepted TCP connections: the node is the server to the client and the client to the
-//! server, with the addresses of both, and neither notices.
+//! Intercepted TCP connections: the node is the server to the client and the client to the server,
+//! with the addresses of both, transparent to either.
 //!
 //! ```text
-//!  client ◀──▶ downstream socket ─ pipe ─▶ upstream socket ◀──▶ server
-//!              (the server's       ◀─ pipe ─     (the client's
-//!               address and port)                 address and port)
+//!   client ◀──▶ downstream socket ─ pipe ─▶ upstream socket ◀──▶ server
+//!               (the server's       ◀─ pipe ─     (the client's
+//!                address and port)                 address and port)
 //! ```
 //!
-//! Bytes that nobody wants to see go through pipes and never come to user space: each direction
-//! ends by itself, as its sender ended it; what one end does not take the other may not send; and
-//! a reset of one is a reset of the other, behind the bytes that came before it. A service with an [`Application`] has each end in its
-//! own hands, and connects to whom it likes. Nothing here waits: [`Streams::look`] asks what has
-//! happened, [`Streams::work`] does what can be done for one service, so far as its turn goes.
+//! Bytes that no application handles go through pipes and never reach user space. Each direction
+//! ends by itself, with its sender's FIN; a receiver that stops reading stops the sender; and a
+//! reset of one end resets the other, after the bytes received before it. A service with an
+//! [`Application`] owns both ends and connects to any server. No call blocks: [`Streams::poll`]
+//! collects events, [`Streams::work`] does the pending work of one service, within its turn.
 //!
-//! It opens no socket: listeners and unconnected sockets that may have other people's addresses
-//! come from who may make them, with what is to hold for all connections set.
+//! The crate opens no sockets: listeners and unconnected sockets that may use foreign addresses
+//! (`IP_TRANSPARENT`) come from a privileged caller, with all socket options set.
 
 #![forbid(unsafe_code)]
 
 mod application;
 mod closing;
 mod connection;
+mod direction;
 mod pipes;
 mod table;
-mod way;
 
 use std::collections::VecDeque;
 use std::io;
@@ -42,44 +42,44 @@ use application::Single;
 pub use application::{Application, Closed, End, Io, Received, State, Talk};
 pub use closing::Unacknowledged;
 use closing::{Closing, RESET_TIME_MAX};
-use connection::{After, Connection, Target};
+use connection::{Connection, Outcome, Target};
 use pipes::Pipes;
 pub use table::ServiceNumber;
 use table::{Key, Side, Table};
 
-/// Connections that one look accepts: what is open has its turn between two looks.
+/// Connections accepted per listener in one turn, so that open connections are not starved.
 const ACCEPTED_MAX: usize = 64;
-/// What one look hears of.
+/// Events read from epoll by one poll.
 const EVENTS_MAX: usize = 256;
-/// Bytes that one connection moves each way before others of its service do.
-const PORTION: usize = 256 * 1024;
-/// Connections with little to send before it goes: those behind the first find their receivers
-/// awake, and more would have to wait for long.
-pub const GATHERED_MAX: usize = 16;
-/// A server that does not answer is given up after so long; Linux alone would take two minutes.
+/// Bytes that one connection moves in each direction before others of its service do.
+const BURST_MAX: usize = 256 * 1024;
+/// Connections in a batch of small sends: the receivers of the later ones are awake already, and
+/// more would add latency.
+pub const BATCH_MAX: usize = 16;
+/// Time after which a server that does not answer is given up; Linux alone would take two minutes.
 pub const CONNECT_TIME_MAX: Nanos = Nanos(30_000_000_000);
 
-/// What became of the connections of one service.
+/// Counters of one service's connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// That came.
+    /// Connections accepted.
     pub accepted: u64,
-    /// Whose server could not be reached, so that the client was reset.
+    /// Connections whose server could not be reached, so that the client was reset.
     pub unreachable: u64,
-    /// That a reset of one end ended at both.
+    /// Connections that a reset of one end ended at both.
     pub reset: u64,
-    /// That both ends ended.
+    /// Connections that both ends ended.
     pub ended: u64,
-    /// That the server sees with another port than the client's, which was in use.
+    /// Connections that the server sees with another port than the client's, which was in use.
     pub other_port: u64,
-    /// Bytes to servers.
+    /// Bytes sent to servers.
     pub up: u64,
-    /// Bytes to clients.
+    /// Bytes sent to clients.
     pub down: u64,
 }
 
 impl Counts {
-    /// Connections that are open.
+    /// Number of open connections.
     #[must_use]
     pub const fn open(&self) -> u64 {
         self.accepted - self.unreachable - self.reset - self.ended
@@ -99,46 +99,46 @@ impl AddAssign for Counts {
     }
 }
 
-/// Unconnected sockets that may connect from any address: each is used once.
+/// Source of unconnected sockets that may bind to any address. Each is used once.
 pub trait Sockets {
-    /// One for IPv6 or for IPv4; `None` when there is none at the moment.
+    /// Returns a socket for IPv6 or IPv4; `None` if there is none at the moment.
     fn take(&mut self, v6: bool) -> Option<OwnedFd>;
 }
 
-/// Where connections of a service come to.
+/// Listening socket of a service.
 struct Listener {
     fd: OwnedFd,
     is_v6: bool,
-    /// It may have more to accept.
-    accepts: bool,
-    /// It has, and there is no room for it: it waits with the kernel.
-    is_held: bool,
+    /// True if connections may be waiting to be accepted.
+    may_accept: bool,
+    /// True if connections wait in the kernel's backlog because a limit is reached.
+    is_full: bool,
 }
 
 struct Service {
     listeners: Vec<Listener>,
-    /// Who has its connections in hand, if anybody has.
+    /// Owner of the connections; `None` if bytes go through pipes.
     application: Option<Box<dyn Application>>,
-    /// Connections that something can be done for, each once.
+    /// Connections with work to do, each once.
     ready: VecDeque<Key>,
-    /// Connections with little to send, which goes together with that of others.
-    gathered: VecDeque<Key>,
+    /// Connections with a small amount to send, which is sent in one batch.
+    batched: VecDeque<Key>,
     /// Ends that wait for a socket to connect with.
     unconnected: VecDeque<Key>,
-    /// There may be sockets for them again.
+    /// True if sockets for `unconnected` may be available again.
     may_connect: bool,
     counts: Counts,
 }
 
-/// What has a number.
-enum Place {
-    /// Two ends and pipes between them.
+/// Entry of the connection table.
+enum Entry {
+    /// Two ends with pipes between them.
     Pair(Connection),
-    /// An application's.
+    /// End that an application owns.
     Single(Single),
 }
 
-impl Place {
+impl Entry {
     const fn service(&self) -> ServiceNumber {
         match self {
             Self::Pair(connection) => connection.service,
@@ -172,27 +172,27 @@ impl Place {
 pub struct Streams {
     epoll: OwnedFd,
     services: Vec<Option<Service>>,
-    table: Table<Place>,
+    table: Table<Entry>,
     connections_max: usize,
-    /// Unconnected sockets, for IPv4 and IPv6, that nobody came for.
-    spare: [Option<OwnedFd>; 2],
+    /// Unconnected sockets, for IPv4 and IPv6, left over from an accept that found no connection.
+    unused: [Option<OwnedFd>; 2],
     pipes: Pipes,
     /// Connections whose server has not answered, the oldest first.
     connecting: VecDeque<(Nanos, Key)>,
-    /// Connections that are reset at one end, what came before being on its way, the oldest first.
+    /// Connections that are reset at one end with bytes still in transit, the oldest first.
     broken: VecDeque<(Nanos, Key)>,
     closing: Closing,
-    /// When it was looked last.
-    looked: Nanos,
+    /// Time of the last poll.
+    polled_at: Nanos,
 }
 
 impl Streams {
-    /// Of a thread that has none, and is to have so many at once: two descriptors each, and two
-    /// more while bytes are on their way, as far as there are any. Those that come beyond wait
-    /// with the kernel, up to its backlog. `unacknowledged` asks the kernel for it.
+    /// Creates an empty set of at most `connections_max` simultaneous connections: two file
+    /// descriptors each, and two more while bytes are in a pipe, as far as there are any. Further
+    /// connections wait in the kernel's backlog.
     ///
     /// # Errors
-    /// Without a free descriptor.
+    /// No file descriptor is free.
     pub fn new(connections_max: usize, unacknowledged: Unacknowledged) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Self {
@@ -200,20 +200,20 @@ impl Streams {
             services: Vec::new(),
             table: Table::default(),
             connections_max,
-            spare: [None, None],
+            unused: [None, None],
             pipes: Pipes::default(),
             connecting: VecDeque::new(),
             broken: VecDeque::new(),
             closing: Closing::new(unacknowledged),
-            looked: Nanos::ZERO,
+            polled_at: Nanos::ZERO,
         })
     }
 
-    /// Adds a service with the listeners that its connections come to, and who has them in hand;
-    /// without, they go to their servers through pipes.
+    /// Adds a service with its listeners and the application that owns its connections; without
+    /// one, bytes go through pipes.
     ///
     /// # Errors
-    /// When a listener is none.
+    /// A file descriptor is no listener.
     pub fn add(
         &mut self,
         listeners: Vec<OwnedFd>,
@@ -223,14 +223,14 @@ impl Streams {
         let at = free.unwrap_or(self.services.len());
         let number = ServiceNumber(u16::try_from(at).map_err(|_| Errno::NOSPC)?);
         let talk = application.as_ref().map_or(Talk::Free, |it| it.talk());
-        let watched = |(at, fd): (u16, OwnedFd)| -> io::Result<Listener> {
+        let registered = |(at, fd): (u16, OwnedFd)| -> io::Result<Listener> {
             let data = epoll::EventData::new_u64(number.listener(at));
-            epoll::add(&self.epoll, &fd, data, LISTENED)?;
+            epoll::add(&self.epoll, &fd, data, LISTENER_EVENTS)?;
             let is_v6 = getsockname(&fd)?.address_family() == AddressFamily::INET6;
             acknowledges(&fd, talk)?;
-            Ok(Listener { fd, is_v6, accepts: true, is_held: false })
+            Ok(Listener { fd, is_v6, may_accept: true, is_full: false })
         };
-        let listeners = (0..).zip(listeners).map(watched).collect::<io::Result<Vec<_>>>()?;
+        let listeners = (0..).zip(listeners).map(registered).collect::<io::Result<Vec<_>>>()?;
         if at == self.services.len() {
             self.services.push(None);
         }
@@ -238,7 +238,7 @@ impl Streams {
             listeners,
             application,
             ready: VecDeque::new(),
-            gathered: VecDeque::new(),
+            batched: VecDeque::new(),
             unconnected: VecDeque::new(),
             may_connect: false,
             counts: Counts::default(),
@@ -246,20 +246,20 @@ impl Streams {
         Ok(number)
     }
 
-    /// Has connections of one service that come from now on be another one's, which has none yet;
-    /// those that are open stay.
+    /// Moves the listeners of one service to another, which has none yet: new connections belong to
+    /// it, open ones stay.
     ///
     /// # Errors
-    /// Without one of the two.
+    /// One of the two services does not exist.
     pub fn hand_over(&mut self, from: ServiceNumber, to: ServiceNumber) -> io::Result<()> {
         let talk = self.service(to).ok_or(Errno::NOENT)?.talk();
         let service = self.service_mut(from).ok_or(Errno::NOENT)?;
         let mut listeners = std::mem::take(&mut service.listeners);
         for (at, listener) in (0..).zip(&mut listeners) {
             let data = epoll::EventData::new_u64(to.listener(at));
-            epoll::modify(&self.epoll, &listener.fd, data, LISTENED)?;
+            epoll::modify(&self.epoll, &listener.fd, data, LISTENER_EVENTS)?;
             acknowledges(&listener.fd, talk)?;
-            listener.accepts = true;
+            listener.may_accept = true;
         }
         if let Some(service) = self.service_mut(to) {
             service.listeners = listeners;
@@ -272,21 +272,21 @@ impl Streams {
         let service = self.services.get_mut(usize::from(number.0))?.take()?;
         for key in self.table.keys() {
             if self.table.get_mut(key).is_some_and(|it| it.service() == number)
-                && let Some(place) = self.table.remove(key)
+                && let Some(entry) = self.table.remove(key)
             {
-                place.reset(&mut self.pipes, &mut self.closing, self.looked);
+                entry.reset(&mut self.pipes, &mut self.closing, self.polled_at);
             }
         }
         Some(service.counts)
     }
 
-    /// What became of a service's connections.
+    /// Returns the counters of a service's connections.
     #[must_use]
     pub fn counts(&self, number: ServiceNumber) -> Option<Counts> {
         Some(self.service(number)?.counts)
     }
 
-    /// Descriptors of pipes that are in use or kept, two each.
+    /// Returns the number of pipes, in use or kept for reuse; each has two file descriptors.
     #[must_use]
     pub const fn pipes(&self) -> usize {
         self.pipes.count()
@@ -296,12 +296,12 @@ impl Streams {
         self.services.get(usize::from(number.0))?.as_ref()
     }
 
-    /// Hears what has happened since the last look.
+    /// Collects the events since the last poll.
     ///
     /// # Errors
-    /// When the kernel does not say.
-    pub fn look(&mut self, now: Nanos) -> io::Result<()> {
-        self.looked = now;
+    /// The call to epoll fails.
+    pub fn poll(&mut self, now: Nanos) -> io::Result<()> {
+        self.polled_at = now;
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
@@ -317,16 +317,16 @@ impl Streams {
                 let service = self.service_mut(number);
                 if let Some(listener) = service.and_then(|it| it.listeners.get_mut(usize::from(at)))
                 {
-                    listener.accepts = true;
+                    listener.may_accept = true;
                 }
                 continue;
             }
             let (key, side) = Key::and_side(data);
             match self.table.get_mut(key) {
-                Some(Place::Pair(connection)) => connection.happened(side, flags),
-                Some(Place::Single(single)) => {
+                Some(Entry::Pair(connection)) => connection.on_events(side, flags),
+                Some(Entry::Single(single)) => {
                     let was_broken = single.is_broken();
-                    single.happened(flags);
+                    single.on_events(flags);
                     if single.is_broken() && !was_broken {
                         self.broken.push_back((now, key));
                     }
@@ -335,37 +335,37 @@ impl Streams {
             }
             self.wake(key);
         }
-        self.give_up(now);
-        self.give_up_broken(now);
+        self.expire_connecting(now);
+        self.expire_broken(now);
         self.closing.handle_timeout(now);
-        if self.table.take_lost() {
-            self.go_on();
+        if self.table.take_removed() {
+            self.retry_waiting();
         }
         Ok(())
     }
 
-    /// There are unconnected sockets again: what waited for one is tried once more.
-    pub fn go_on(&mut self) {
+    /// Retries connections that wait for an unconnected socket: the caller has some again.
+    pub fn retry_waiting(&mut self) {
         for service in self.services.iter_mut().flatten() {
             service.may_connect = !service.unconnected.is_empty();
             for listener in &mut service.listeners {
-                listener.accepts |= std::mem::take(&mut listener.is_held);
+                listener.may_accept |= std::mem::take(&mut listener.is_full);
             }
         }
     }
 
-    /// Connections whose server took too long.
-    fn give_up(&mut self, now: Nanos) {
+    /// Gives up connections whose server did not answer within [`CONNECT_TIME_MAX`].
+    fn expire_connecting(&mut self, now: Nanos) {
         while let Some(&(since, key)) = self.connecting.front() {
             match self.table.get_mut(key) {
-                Some(place) if place.is_connecting() => {
+                Some(entry) if entry.is_connecting() => {
                     if now.saturating_sub(since) < CONNECT_TIME_MAX {
                         return;
                     }
-                    match place {
-                        Place::Pair(_) => self.end(key, After::Unreachable),
-                        Place::Single(single) => {
-                            single.give_up();
+                    match entry {
+                        Entry::Pair(_) => self.end(key, Outcome::Unreachable),
+                        Entry::Single(single) => {
+                            single.fail_connecting();
                             self.wake(key);
                         }
                     }
@@ -376,13 +376,14 @@ impl Streams {
         }
     }
 
-    /// Connections of which too little was taken since one end was reset.
-    fn give_up_broken(&mut self, now: Nanos) {
+    /// Resets connections that did not deliver their remaining bytes within `RESET_TIME_MAX` after
+    /// a reset of one end.
+    fn expire_broken(&mut self, now: Nanos) {
         let is_due = |(since, _): &mut (Nanos, Key)| now.saturating_sub(*since) >= RESET_TIME_MAX;
         while let Some((_, key)) = self.broken.pop_front_if(is_due) {
             match self.table.get_mut(key) {
-                Some(Place::Pair(_)) => self.end(key, After::Reset),
-                Some(Place::Single(single)) => {
+                Some(Entry::Pair(_)) => self.end(key, Outcome::Reset),
+                Some(Entry::Single(single)) => {
                     single.fail();
                     self.wake(key);
                 }
@@ -392,15 +393,15 @@ impl Streams {
     }
 
     fn wake(&mut self, key: Key) {
-        let Some(place) = self.table.get_mut(key) else { return };
-        if !std::mem::replace(place.is_ready_mut(), true)
-            && let Some(Some(service)) = self.services.get_mut(usize::from(place.service().0))
+        let Some(entry) = self.table.get_mut(key) else { return };
+        if !std::mem::replace(entry.is_ready_mut(), true)
+            && let Some(Some(service)) = self.services.get_mut(usize::from(entry.service().0))
         {
             service.ready.push_back(key);
         }
     }
 
-    /// Services for which something can be done.
+    /// Returns the services with work to do.
     pub fn ready(&self, now: Nanos) -> impl Iterator<Item = ServiceNumber> {
         let numbers = self.services.iter().enumerate();
         numbers
@@ -408,19 +409,19 @@ impl Streams {
             .map(|(at, _)| ServiceNumber(at as u16))
     }
 
-    /// When there is something to do, though nothing happens: the next time after this one, at which
-    /// it was looked.
+    /// Returns the next time after `polled_at`, that of the last poll, at which work is due without
+    /// an event.
     #[must_use]
-    pub fn poll_timeout(&self, looked: Nanos) -> Option<Nanos> {
+    pub fn poll_timeout(&self, polled_at: Nanos) -> Option<Nanos> {
         let connecting = self.connecting.front().map(|(since, _)| *since + CONNECT_TIME_MAX);
         let applications = self.services.iter().flatten().filter_map(Service::poll_timeout);
         let broken = self.broken.front().map(|(since, _)| *since + RESET_TIME_MAX);
         let own = [connecting, broken, self.closing.poll_timeout()];
-        applications.chain(own.into_iter().flatten()).filter(|&at| at > looked).min()
+        applications.chain(own.into_iter().flatten()).filter(|&at| at > polled_at).min()
     }
 
-    /// Does something for a service: accepts what has come, then one portion for a connection, until
-    /// then at most where an application knows when to stop. Whether there is more to do at once.
+    /// Works for a service: accepts connections, then handles one ready connection, until `until`
+    /// if an application observes it. Returns true if more work is ready.
     pub fn work(
         &mut self,
         number: ServiceNumber,
@@ -430,27 +431,29 @@ impl Streams {
     ) -> bool {
         self.accept(number, sockets, now, until);
         if self.service(number).is_some_and(|service| service.is_due(now)) {
-            self.ask(number, sockets, now, until, |application, io| application.work(io));
+            self.with_application(number, sockets, now, until, |application, io| {
+                application.work(io)
+            });
         }
         let Some(Some(service)) = self.services.get_mut(usize::from(number.0)) else {
             return false;
         };
         if let Some(key) = service.ready.pop_front() {
             match self.table.get_mut(key) {
-                Some(Place::Pair(connection)) => {
+                Some(Entry::Pair(connection)) => {
                     connection.is_ready = false;
-                    // One that is gathered is advanced with the others.
-                    if !connection.is_gathered {
-                        if connection.gather(&mut self.pipes) {
-                            self.gather(number, key);
+                    // A batched connection is advanced with its batch.
+                    if !connection.is_batched {
+                        if connection.read_small(&mut self.pipes) {
+                            self.defer(number, key);
                         } else {
                             self.advance(key);
                         }
                     }
                 }
-                Some(Place::Single(single)) => {
+                Some(Entry::Single(single)) => {
                     single.is_ready = false;
-                    self.ask(number, sockets, now, until, |application, io| {
+                    self.with_application(number, sockets, now, until, |application, io| {
                         application.ready(io, End(key));
                     });
                 }
@@ -465,49 +468,50 @@ impl Streams {
         has_more(self)
     }
 
-    /// Does what can be done for a connection whose bytes nobody sees.
+    /// Moves bytes of a connection without an application.
     fn advance(&mut self, key: Key) {
         if self.connect(key) {
             return;
         }
         let Self { services, table, pipes, .. } = self;
-        let Some(Place::Pair(connection)) = table.get_mut(key) else { return };
+        let Some(Entry::Pair(connection)) = table.get_mut(key) else { return };
         let service = services.get_mut(usize::from(connection.service.0));
         let Some(Some(service)) = service else { return };
-        let was_broken = connection.is_waited_for;
-        let after = connection.advance(pipes, &mut service.counts, PORTION);
-        connection.is_waited_for |= connection.is_broken();
-        if connection.is_waited_for && !was_broken {
-            self.broken.push_back((self.looked, key));
+        let was_broken = connection.is_queued_broken;
+        let outcome = connection.advance(pipes, &mut service.counts, BURST_MAX);
+        connection.is_queued_broken |= connection.is_broken();
+        if connection.is_queued_broken && !was_broken {
+            self.broken.push_back((self.polled_at, key));
         }
-        match after {
-            After::Waits => {}
-            After::GoesOn => self.wake(key),
-            after => self.end(key, after),
+        match outcome {
+            Outcome::Blocked => {}
+            Outcome::Yielded => self.wake(key),
+            outcome => self.end(key, outcome),
         }
     }
 
-    /// Has a connection wait for others that have something to send, or to connect for.
-    fn gather(&mut self, number: ServiceNumber, key: Key) {
-        let Some(Place::Pair(connection)) = self.table.get_mut(key) else { return };
-        connection.is_gathered = true;
+    /// Adds a connection to the batch of those that have something to send, or a server to connect
+    /// to.
+    fn defer(&mut self, number: ServiceNumber, key: Key) {
+        let Some(Entry::Pair(connection)) = self.table.get_mut(key) else { return };
+        connection.is_batched = true;
         let Some(service) = self.service_mut(number) else { return };
-        service.gathered.push_back(key);
-        if service.gathered.len() >= GATHERED_MAX {
-            self.send_gathered(number);
+        service.batched.push_back(key);
+        if service.batched.len() >= BATCH_MAX {
+            self.send_batch(number);
         }
     }
 
-    fn send_gathered(&mut self, number: ServiceNumber) {
-        while let Some(key) = self.service_mut(number).and_then(|it| it.gathered.pop_front()) {
-            if let Some(Place::Pair(connection)) = self.table.get_mut(key) {
-                connection.is_gathered = false;
+    fn send_batch(&mut self, number: ServiceNumber) {
+        while let Some(key) = self.service_mut(number).and_then(|it| it.batched.pop_front()) {
+            if let Some(Entry::Pair(connection)) = self.table.get_mut(key) {
+                connection.is_batched = false;
             }
             self.advance(key);
         }
     }
 
-    /// Sends what was gathered of a service: its turn ends.
+    /// Sends the batch of a service at the end of its turn.
     pub fn flush(
         &mut self,
         number: ServiceNumber,
@@ -515,12 +519,12 @@ impl Streams {
         now: Nanos,
         until: Nanos,
     ) {
-        self.send_gathered(number);
-        self.ask(number, sockets, now, until, |application, io| application.flush(io));
+        self.send_batch(number);
+        self.with_application(number, sockets, now, until, |application, io| application.flush(io));
     }
 
-    /// Lets a service's application do something.
-    fn ask(
+    /// Calls a service's application.
+    fn with_application(
         &mut self,
         number: ServiceNumber,
         sockets: &mut dyn Sockets,
@@ -528,11 +532,11 @@ impl Streams {
         until: Nanos,
         act: impl FnOnce(&mut dyn Application, &mut Io<'_>),
     ) {
-        let Self { epoll, services, table, connecting, broken, closing, spare, .. } = self;
+        let Self { epoll, services, table, connecting, broken, closing, unused, .. } = self;
         let Some(Some(service)) = services.get_mut(usize::from(number.0)) else { return };
         let Service { application, ready, unconnected, counts, .. } = service;
         let Some(application) = application else { return };
-        let mut sockets = Spare { spare, sockets };
+        let mut sockets = UnusedFirst { unused, sockets };
         let mut io = Io {
             service: number,
             epoll: epoll.as_fd(),
@@ -550,23 +554,23 @@ impl Streams {
         act(&mut **application, &mut io);
     }
 
-    fn end(&mut self, key: Key, after: After) {
-        let Some(Place::Pair(connection)) = self.table.remove(key) else { return };
+    fn end(&mut self, key: Key, outcome: Outcome) {
+        let Some(Entry::Pair(connection)) = self.table.remove(key) else { return };
         if let Some(Some(service)) = self.services.get_mut(usize::from(connection.service.0)) {
-            match after {
-                After::Unreachable => service.counts.unreachable += 1,
-                After::Reset => service.counts.reset += 1,
-                After::Ended => service.counts.ended += 1,
-                After::Waits | After::GoesOn => {}
+            match outcome {
+                Outcome::Unreachable => service.counts.unreachable += 1,
+                Outcome::Reset => service.counts.reset += 1,
+                Outcome::Ended => service.counts.ended += 1,
+                Outcome::Blocked | Outcome::Yielded => {}
             }
         }
-        match after {
-            After::Ended => connection.close(&mut self.pipes),
-            _ => connection.reset(&mut self.pipes, &mut self.closing, self.looked),
+        match outcome {
+            Outcome::Ended => connection.close(&mut self.pipes),
+            _ => connection.reset(&mut self.pipes, &mut self.closing, self.polled_at),
         }
     }
 
-    /// Accepts connections that have come, as far as there is room for them.
+    /// Accepts connections, within the limits.
     fn accept(
         &mut self,
         number: ServiceNumber,
@@ -577,18 +581,18 @@ impl Streams {
         let Some(service) = self.service_mut(number) else { return };
         let has_application = service.application.is_some();
         if std::mem::take(&mut service.may_connect) {
-            self.ask(number, sockets, now, until, |_, io| io.connect_waiting());
+            self.with_application(number, sockets, now, until, |_, io| io.connect_waiting());
         }
         let listeners = self.service(number).map_or(0, |service| service.listeners.len());
         for at in 0..listeners {
             let Some(listener) = self.listener(number, at) else { return };
-            if !std::mem::take(&mut listener.accepts) {
+            if !std::mem::take(&mut listener.may_accept) {
                 continue;
             }
             for attempt in 0..=ACCEPTED_MAX {
                 if attempt == ACCEPTED_MAX {
                     let Some(listener) = self.listener(number, at) else { return };
-                    listener.accepts = true;
+                    listener.may_accept = true;
                     break;
                 }
                 let is_done = match has_application {
@@ -610,7 +614,8 @@ impl Streams {
         self.service_mut(number)?.listeners.get_mut(at)
     }
 
-    /// Accepts one that goes through pipes; true when there is none, or no room.
+    /// Accepts a connection that goes through pipes; returns true if there is none, or a limit is
+    /// reached.
     fn accept_pair(
         &mut self,
         number: ServiceNumber,
@@ -618,58 +623,59 @@ impl Streams {
         sockets: &mut dyn Sockets,
         now: Nanos,
     ) -> bool {
-        let Self { services, table, connecting, connections_max, spare, .. } = self;
+        let Self { services, table, connecting, connections_max, unused, .. } = self;
         let Some(Some(service)) = services.get_mut(usize::from(number.0)) else { return true };
         let Some(listener) = service.listeners.get_mut(at) else { return true };
         let is_v6 = listener.is_v6;
-        let mut sockets = Spare { spare, sockets };
+        let mut sockets = UnusedFirst { unused, sockets };
         let socket = if table.len() < *connections_max { sockets.take(is_v6) } else { None };
         let Some(socket) = socket else {
-            listener.is_held = true;
+            listener.is_full = true;
             return true;
         };
         let (accepted, client, server) = match accept_one(listener.fd.as_fd()) {
             Ok(Some(accepted)) => accepted,
             other => {
-                // Nothing waits, or there is no descriptor for it.
-                spare[usize::from(is_v6)] = Some(socket);
-                listener.is_held |= other.is_err();
+                // No connection waits, or no file descriptor is free.
+                unused[usize::from(is_v6)] = Some(socket);
+                listener.is_full |= other.is_err();
                 return true;
             }
         };
         service.counts.accepted += 1;
         let target = Target { client, server };
         let connection = Connection::accepted(number, accepted, socket, target);
-        let key = table.insert(Place::Pair(connection));
+        let key = table.insert(Entry::Pair(connection));
         connecting.push_back((now, key));
-        self.gather(number, key);
+        self.defer(number, key);
         false
     }
 
-    /// Connects to the server of a connection that was accepted; false when there is nothing to do.
+    /// Connects an accepted connection to its server; returns false if that has begun already.
     fn connect(&mut self, key: Key) -> bool {
         let Self { epoll, services, table, pipes, .. } = self;
-        let Some(Place::Pair(connection)) = table.get_mut(key) else { return false };
+        let Some(Entry::Pair(connection)) = table.get_mut(key) else { return false };
         let Some(connected) = connection.connect(pipes) else { return false };
-        let watched = connected.and_then(|is_other_port| {
+        let registered = connected.and_then(|is_other_port| {
             let mut both = Side::BOTH.into_iter();
             both.try_for_each(|side| {
-                watch(epoll.as_fd(), connection.socket(side), key.with(side))
+                register(epoll.as_fd(), connection.socket(side), key.with(side))
             })?;
             Ok(is_other_port)
         });
         let service = services.get_mut(usize::from(connection.service.0)).and_then(Option::as_mut);
-        match (watched, service) {
+        match (registered, service) {
             (Ok(is_other_port), Some(service)) => {
                 service.counts.other_port += u64::from(is_other_port);
             }
             (Ok(_), None) => {}
-            (Err(_), _) => self.end(key, After::Unreachable),
+            (Err(_), _) => self.end(key, Outcome::Unreachable),
         }
         true
     }
 
-    /// Accepts one for the service's application; true when there is none, or no room.
+    /// Accepts a connection for the service's application; returns true if there is none, or a
+    /// limit is reached.
     fn accept_single(
         &mut self,
         number: ServiceNumber,
@@ -686,26 +692,26 @@ impl Streams {
         let (accepted, client, server) = match accepted {
             Ok(Some(accepted)) => accepted,
             other => {
-                listener.is_held |= other.is_err();
+                listener.is_full |= other.is_err();
                 return true;
             }
         };
         service.counts.accepted += 1;
         let single = Single::accepted(number, accepted, talk);
-        let key = self.table.insert(Place::Single(single));
-        let Some(Place::Single(single)) = self.table.get_mut(key) else { return false };
-        let watched =
-            single.fd().map(|fd| watch(self.epoll.as_fd(), fd, key.with(Side::Downstream)));
-        if !matches!(watched, Some(Ok(()))) {
-            if let Some(place) = self.table.remove(key) {
-                place.reset(&mut self.pipes, &mut self.closing, now);
+        let key = self.table.insert(Entry::Single(single));
+        let Some(Entry::Single(single)) = self.table.get_mut(key) else { return false };
+        let registered =
+            single.fd().map(|fd| register(self.epoll.as_fd(), fd, key.with(Side::Downstream)));
+        if !matches!(registered, Some(Ok(()))) {
+            if let Some(entry) = self.table.remove(key) {
+                entry.reset(&mut self.pipes, &mut self.closing, now);
             }
             if let Some(service) = self.service_mut(number) {
                 service.counts.reset += 1;
             }
             return false;
         }
-        self.ask(number, sockets, now, until, |application, io| {
+        self.with_application(number, sockets, now, until, |application, io| {
             application.accepted(io, End(key), client, server);
         });
         false
@@ -721,61 +727,61 @@ impl Service {
         self.poll_timeout().is_some_and(|at| at <= now)
     }
 
-    /// How its clients talk.
+    /// Returns the conversation pattern of its clients.
     fn talk(&self) -> Talk {
         self.application.as_ref().map_or(Talk::Free, |it| it.talk())
     }
 
     fn has_work(&self, now: Nanos) -> bool {
-        let may_accept = self.may_connect || self.listeners.iter().any(|it| it.accepts);
+        let may_accept = self.may_connect || self.listeners.iter().any(|it| it.may_accept);
         may_accept || !self.ready.is_empty() || self.is_due(now)
     }
 }
 
-/// Sockets, first those that nobody came for.
-struct Spare<'a> {
-    spare: &'a mut [Option<OwnedFd>; 2],
+/// Source of sockets that returns left-over ones first.
+struct UnusedFirst<'a> {
+    unused: &'a mut [Option<OwnedFd>; 2],
     sockets: &'a mut dyn Sockets,
 }
 
-impl Sockets for Spare<'_> {
+impl Sockets for UnusedFirst<'_> {
     fn take(&mut self, v6: bool) -> Option<OwnedFd> {
-        self.spare[usize::from(v6)].take().or_else(|| self.sockets.take(v6))
+        self.unused[usize::from(v6)].take().or_else(|| self.sockets.take(v6))
     }
 }
 
 impl AsFd for Streams {
-    /// Readable when a look would hear something.
+    /// Descriptor that is readable when a poll would return events.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 }
 
-/// What the kernel says of each listener.
-const LISTENED: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
+/// Events to report for each listener.
+const LISTENER_EVENTS: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
 
-/// Has connections that will come to a listener acknowledge what comes as its clients talk.
+/// Sets immediate or delayed acknowledgements for the connections of a listener.
 fn acknowledges(listener: &OwnedFd, talk: Talk) -> Result<(), Errno> {
     sockopt::set_tcp_quickack(listener, talk == Talk::Free)
 }
 
-/// What the kernel says of each socket.
-const WATCHED: epoll::EventFlags = epoll::EventFlags::IN
+/// Events to report for each socket.
+const SOCKET_EVENTS: epoll::EventFlags = epoll::EventFlags::IN
     .union(epoll::EventFlags::OUT)
     .union(epoll::EventFlags::RDHUP)
     .union(epoll::EventFlags::PRI)
     .union(epoll::EventFlags::ET);
 
-fn watch(epoll: BorrowedFd<'_>, socket: BorrowedFd<'_>, data: u64) -> Result<(), Errno> {
-    epoll::add(epoll, socket, epoll::EventData::new_u64(data), WATCHED)
+fn register(epoll: BorrowedFd<'_>, socket: BorrowedFd<'_>, data: u64) -> Result<(), Errno> {
+    epoll::add(epoll, socket, epoll::EventData::new_u64(data), SOCKET_EVENTS)
 }
 
-/// The same of one that has another number from now on.
-fn rewatch(epoll: BorrowedFd<'_>, socket: BorrowedFd<'_>, data: u64) -> Result<(), Errno> {
-    epoll::modify(epoll, socket, epoll::EventData::new_u64(data), WATCHED)
+/// Registers a socket under another key.
+fn reregister(epoll: BorrowedFd<'_>, socket: BorrowedFd<'_>, data: u64) -> Result<(), Errno> {
+    epoll::modify(epoll, socket, epoll::EventData::new_u64(data), SOCKET_EVENTS)
 }
 
-/// A connection that has come: its socket, its client's address, and where it was going; `None`
+/// Accepts a connection: its socket, the client's address, and the original destination; `None`
 /// when none waits.
 fn accept_one(
     listener: BorrowedFd<'_>,
@@ -783,7 +789,7 @@ fn accept_one(
     loop {
         match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok((socket, client)) => {
-                // One that was reset while it waited has no peer.
+                // A connection that was reset in the backlog has no peer address.
                 let client = client.and_then(|it| SocketAddr::try_from(it).ok());
                 let server = getsockname(&socket).ok().and_then(|it| SocketAddr::try_from(it).ok());
                 if let (Some(client), Some(server)) = (client, server) {

@@ -1,33 +1,32 @@
-//! What bytes are in between two sockets: pipes, through which they go without coming to user
-//! space, and buffers, for few, and for those that come in many small pieces: a pipe has 16 places,
-//! and a buffer takes four times as many bytes of segments in one call.
+//! Storage for bytes between two sockets: pipes, which keep the bytes out of user space, and
+//! buffers, for small amounts and for many small segments: a pipe has 16 slots, and a buffer takes
+//! four times as many bytes of segments in one call.
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::os::fd::OwnedFd;
 
-/// Empty pipes that are kept: a connection has one only while bytes are in it.
+/// Empty pipes kept for reuse: a connection has one only while bytes are in it.
 const KEPT_MAX: usize = 256;
 
-/// Those that are in use at most: beyond, bytes are copied, and descriptors are for connections.
+/// Pipes in use at most. Beyond, bytes are copied, which leaves file descriptors for connections.
 const LENT_MAX: usize = 2048;
 
-/// Empty buffers that are kept: a connection has one only while its receiver does not take what is
-/// in it.
+/// Empty buffers kept for reuse: a connection has one only while its receiver is not ready.
 const BUFFERS_KEPT_MAX: usize = 64;
 
-/// What is read into a buffer at once.
+/// Capacity of a buffer.
 pub(crate) const COPIED_MAX: usize = 64 * 1024;
-/// The same while more than [`LENT_MAX`] wait for their receivers.
-const COPIED_LITTLE_MAX: usize = 16 * 1024;
+/// Capacity of a buffer while more than [`LENT_MAX`] are in use.
+const COPIED_SMALL_MAX: usize = 16 * 1024;
 
-/// Both ends of one.
+/// Read and write end of a pipe.
 pub(crate) struct Pipe {
     pub(crate) read: OwnedFd,
     pub(crate) write: OwnedFd,
 }
 
-/// Empty ones.
+/// Pools of empty pipes and buffers.
 pub(crate) struct Pipes {
     kept: Vec<Pipe>,
     lent: usize,
@@ -44,13 +43,13 @@ impl Default for Pipes {
 }
 
 impl Pipes {
-    /// As if there were no descriptor for any.
+    /// Creates a pool that behaves as if no file descriptor were free.
     #[cfg(test)]
     pub(crate) fn none() -> Self {
         Self { lent_max: 0, ..Self::default() }
     }
 
-    /// An empty pipe; as without a free descriptor when too many are in use.
+    /// Takes an empty pipe. Fails with `EMFILE` also if too many are in use.
     pub(crate) fn take(&mut self) -> Result<Pipe, Errno> {
         if self.lent >= self.lent_max {
             return Err(Errno::MFILE);
@@ -66,7 +65,7 @@ impl Pipes {
         Ok(pipe)
     }
 
-    /// Takes back one that is empty.
+    /// Returns an empty pipe to the pool.
     pub(crate) fn give(&mut self, pipe: Pipe) {
         self.lent -= 1;
         if self.kept.len() < KEPT_MAX {
@@ -74,24 +73,24 @@ impl Pipes {
         }
     }
 
-    /// One with bytes in it is nobody's any more.
+    /// Closes a pipe that still holds bytes.
     pub(crate) fn close(&mut self, pipe: Pipe) {
         self.lent -= 1;
         drop(pipe);
     }
 
-    /// An empty buffer with room for [`COPIED_MAX`], or less when too many are in use.
+    /// Takes an empty buffer with [`COPIED_MAX`] bytes of capacity, or less if too many are in use.
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
-        let is_many = self.buffers_lent >= LENT_MAX;
+        let is_busy = self.buffers_lent >= LENT_MAX;
         self.buffers_lent += 1;
         match self.buffers.pop() {
             Some(buffer) => buffer,
-            None if is_many => Vec::with_capacity(COPIED_LITTLE_MAX),
+            None if is_busy => Vec::with_capacity(COPIED_SMALL_MAX),
             None => Vec::with_capacity(COPIED_MAX),
         }
     }
 
-    /// Takes one back, if it is one.
+    /// Returns a buffer to the pool; ignores one without memory.
     pub(crate) fn give_buffer(&mut self, mut buffer: Vec<u8>) {
         if buffer.capacity() == 0 {
             return;

@@ -1,28 +1,28 @@
-//! Connections by numbers that are never given twice.
+//! Table of connections by keys that are never reused.
 
-/// One end of a connection.
+/// End of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// The client's.
+    /// End at the client.
     Downstream,
-    /// The server's.
+    /// End at the server.
     Upstream,
 }
 
 impl Side {
-    /// Both.
+    /// Both ends.
     pub(crate) const BOTH: [Self; 2] = [Self::Downstream, Self::Upstream];
 }
 
-/// A service of [`Streams`](crate::Streams).
+/// Number of a service of [`Streams`](crate::Streams).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceNumber(pub(crate) u16);
 
-/// Set in what an event says of a listener; no connection has it.
+/// Flag for listeners in the user data of an epoll event; no connection's key has it.
 const LISTENER: u64 = 1 << 63;
 
 impl ServiceNumber {
-    /// As an event says it of a service's listener: which of them, and whose.
+    /// Returns the epoll user data of the listener with this index.
     pub(crate) const fn listener(self, at: u16) -> u64 {
         LISTENER | (at as u64) << 16 | self.0 as u64
     }
@@ -32,89 +32,91 @@ impl ServiceNumber {
     }
 }
 
-/// A connection: its place, and how many were there before it.
+/// Key of a connection: its slot, and the slot's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
-    place: u32,
-    turn: u32,
+    slot: u32,
+    generation: u32,
 }
 
-/// Turns fit beside the flag of a listener.
-const TURN_MASK: u32 = u32::MAX >> 1;
+/// Mask of generations, which leaves the bit of [`LISTENER`] free.
+const GENERATION_MASK: u32 = u32::MAX >> 1;
 
 impl Key {
-    /// As an event says it: turn, place, side.
+    /// Returns the epoll user data of one end: generation, slot, side.
     pub(crate) const fn with(self, side: Side) -> u64 {
-        (self.turn as u64) << 32 | (self.place as u64) << 1 | matches!(side, Side::Upstream) as u64
+        (self.generation as u64) << 32
+            | (self.slot as u64) << 1
+            | matches!(side, Side::Upstream) as u64
     }
 
     pub(crate) const fn and_side(data: u64) -> (Self, Side) {
         let side = if data & 1 == 0 { Side::Downstream } else { Side::Upstream };
-        (Self { place: (data as u32) >> 1, turn: (data >> 32) as u32 }, side)
+        (Self { slot: (data as u32) >> 1, generation: (data >> 32) as u32 }, side)
     }
 }
 
-struct Place<T> {
-    turn: u32,
-    what: Option<T>,
+struct Slot<T> {
+    generation: u32,
+    value: Option<T>,
 }
 
-/// See above.
+/// Slot map of connections.
 pub(crate) struct Table<T> {
-    places: Vec<Place<T>>,
+    slots: Vec<Slot<T>>,
     free: Vec<u32>,
-    /// One has gone since somebody asked.
-    has_lost: bool,
+    /// True if an entry was removed since the last [`Table::take_removed`].
+    has_removed: bool,
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { places: Vec::new(), free: Vec::new(), has_lost: false }
+        Self { slots: Vec::new(), free: Vec::new(), has_removed: false }
     }
 }
 
 impl<T> Table<T> {
     pub(crate) const fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
-    pub(crate) fn insert(&mut self, what: T) -> Key {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place { turn: 0, what: None });
-            // As many as there are descriptors, at most.
-            (self.places.len() - 1) as u32
+    pub(crate) fn insert(&mut self, value: T) -> Key {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, value: None });
+            // Bounded by the number of file descriptors.
+            (self.slots.len() - 1) as u32
         });
-        let slot = &mut self.places[place as usize];
-        slot.what = Some(what);
-        Key { place, turn: slot.turn }
+        let entry = &mut self.slots[slot as usize];
+        entry.value = Some(value);
+        Key { slot, generation: entry.generation }
     }
 
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        let place = self.places.get_mut(key.place as usize)?;
-        place.what.as_mut().filter(|_| place.turn == key.turn)
+        let slot = self.slots.get_mut(key.slot as usize)?;
+        slot.value.as_mut().filter(|_| slot.generation == key.generation)
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
-        let place = self.places.get_mut(key.place as usize)?;
-        if place.turn != key.turn {
+        let slot = self.slots.get_mut(key.slot as usize)?;
+        if slot.generation != key.generation {
             return None;
         }
-        let what = place.what.take()?;
-        place.turn = place.turn.wrapping_add(1) & TURN_MASK;
-        self.free.push(key.place);
-        self.has_lost = true;
-        Some(what)
+        let value = slot.value.take()?;
+        slot.generation = slot.generation.wrapping_add(1) & GENERATION_MASK;
+        self.free.push(key.slot);
+        self.has_removed = true;
+        Some(value)
     }
 
-    /// Whether one has gone since this was asked last.
-    pub(crate) const fn take_lost(&mut self) -> bool {
-        std::mem::replace(&mut self.has_lost, false)
+    /// Returns true if an entry was removed since the last call.
+    pub(crate) const fn take_removed(&mut self) -> bool {
+        std::mem::replace(&mut self.has_removed, false)
     }
 
-    /// All that are there.
+    /// Returns the keys of all entries.
     pub(crate) fn keys(&self) -> Vec<Key> {
-        let there = self.places.iter().enumerate().filter(|(_, place)| place.what.is_some());
-        there.map(|(at, place)| Key { place: at as u32, turn: place.turn }).collect()
+        let there = self.slots.iter().enumerate().filter(|(_, slot)| slot.value.is_some());
+        there.map(|(at, slot)| Key { slot: at as u32, generation: slot.generation }).collect()
     }
 }
 

@@ -1,15 +1,15 @@
-//! An account that can run out.
+//! Account with a limit.
 
 use std::cell::Cell;
 
 use units::{Account, Bytes};
 
-/// An account with so many bytes left.
+/// Account with this many bytes left.
 #[derive(Debug)]
 pub struct Left(pub Cell<u64>);
 
 impl Left {
-    /// An account of so many bytes.
+    /// Creates an account with this many bytes.
     #[must_use]
     pub const fn new(bytes: u64) -> Self {
         Self(Cell::new(bytes))

@@ -4,7 +4,7 @@
 use content_coding::Coding;
 use std::io::Read;
 
-/// A decoder over coded bytes.
+/// Decoder of coded bytes.
 fn decoder<'a>(coding: Coding, coded: &'a [u8]) -> Box<dyn Read + 'a> {
     match coding {
         Coding::Deflate => Box::new(flate2::read::ZlibDecoder::new(coded)),
@@ -16,15 +16,15 @@ fn decoder<'a>(coding: Coding, coded: &'a [u8]) -> Box<dyn Read + 'a> {
     }
 }
 
-/// Returns the whole body.
+/// Decodes a complete body.
 ///
 /// # Panics
-/// When it is none, when something is behind it, or when it is whole without its last byte.
+/// The bytes are no valid body, bytes follow it, or it is complete without its last byte.
 #[must_use]
 pub fn decoded(coding: Coding, coded: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     decoder(coding, coded).read_to_end(&mut body).expect("a coded body, and nothing behind it");
-    // A body that lacks its end is none: every byte counts.
+    // A body without its last byte must be invalid: every byte counts.
     if let Some((_, short)) = coded.split_last() {
         let mut rest = Vec::new();
         let read = decoder(coding, short).read_to_end(&mut rest);
@@ -33,7 +33,7 @@ pub fn decoded(coding: Coding, coded: &[u8]) -> Vec<u8> {
     body
 }
 
-/// Returns what can be read of a body that has not ended.
+/// Decodes as much as possible of a body that has not ended.
 #[must_use]
 pub fn readable(coding: Coding, coded: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();

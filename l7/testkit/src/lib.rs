@@ -1,6 +1,6 @@
-//! Helpers for the tests of `l7`: what a client makes of a coded body, and an account with a limit.
+//! Helpers for the tests of `l7`: decoders of coded bodies, and an account with a limit.
 //!
-//! Nothing but tests uses it, and what tests of every crate share is `lab/testbase`'s.
+//! For tests only; helpers shared by the tests of all crates are in `lab/testbase`.
 #![forbid(unsafe_code)]
 
 mod account;

@@ -2,36 +2,36 @@
 //! responses coded: what goes on is read without a fault, and as the messages that came.
 
 use ::content_coding::Coding;
-use ::http1::{Asked, AskedBy, RequestDecoder, RequestEvent, ResponseDecoder, Switch};
-use stream_services::{Side, Through};
+use ::http1::{MethodClass, RequestDecoder, RequestEvent, RequestTraits, ResponseDecoder, Switch};
+use stream_services::{Harness, Side};
 
 /// Bytes of one turn that the first byte of it says; the highest bit says whose they are.
 const TURN_LENGTH_MASK: u8 = 0x7f;
 
 /// Gives each turn's bytes to its side.
 pub fn pass(bytes: &[u8]) {
-    let whole = run(bytes, usize::MAX, Through::new(looks(bytes)));
-    let parts = run(bytes, 3, Through::new(looks(bytes)));
-    let coded = run(bytes, 100, Through::coding(Coding::Gzip));
-    let kept = run(bytes, usize::MAX, Through::keeping(looks(bytes)));
-    if kept.leaves_server() {
+    let whole = run(bytes, usize::MAX, Harness::new(has_callbacks(bytes)));
+    let parts = run(bytes, 3, Harness::new(has_callbacks(bytes)));
+    let coded = run(bytes, 100, Harness::coding(Coding::Gzip));
+    let kept = run(bytes, usize::MAX, Harness::keeping(has_callbacks(bytes)));
+    if kept.is_server_reusable() {
         let mut decoder = RequestDecoder::new();
         requests_by(&mut decoder, kept.sent(Side::Upstream));
         assert!(decoder.eof().is_ok(), "the next client begins where a request may");
     }
-    for through in [&whole, &parts, &coded, &kept] {
-        assert!(through.contexts() == 0 || !through.is_over(), "all contexts have ended");
-        let asked = requests(through.sent(Side::Upstream));
-        responses(through.sent(Side::Downstream), asked, through.is_over());
+    for harness in [&whole, &parts, &coded, &kept] {
+        assert!(harness.contexts() == 0 || !harness.is_over(), "all contexts have ended");
+        let asked = requests(harness.sent(Side::Upstream));
+        responses(harness.sent(Side::Downstream), asked, harness.is_over());
     }
 }
 
 /// Whether the module of this run has callbacks: the first byte says so.
-fn looks(bytes: &[u8]) -> bool {
+fn has_callbacks(bytes: &[u8]) -> bool {
     bytes.first().is_none_or(|first| first % 2 == 0)
 }
 
-fn run(mut bytes: &[u8], size: usize, mut through: Through) -> Through {
+fn run(mut bytes: &[u8], size: usize, mut harness: Harness) -> Harness {
     let (first, rest) = bytes.split_first().map_or((0, bytes), |(first, rest)| (*first, rest));
     bytes = rest;
     while let Some((turn, rest)) = bytes.split_first() {
@@ -39,31 +39,31 @@ fn run(mut bytes: &[u8], size: usize, mut through: Through) -> Through {
         let side = if *turn > TURN_LENGTH_MASK { Side::Upstream } else { Side::Downstream };
         let (now, rest) = rest.split_at(length);
         for piece in now.chunks(size.min(now.len().max(1))) {
-            through.handle_bytes(side, piece);
+            harness.handle_bytes(side, piece);
         }
         // Who does not code has nothing to do then.
-        through.handle_pause();
+        harness.handle_pause();
         bytes = rest;
     }
     if first & 2 == 0 {
-        through.handle_end(Side::Downstream);
-        through.handle_end(Side::Upstream);
+        harness.handle_end(Side::Downstream);
+        harness.handle_end(Side::Upstream);
     }
-    through
+    harness
 }
 
 /// What each request asks; none of them is refused by whoever reads them.
-fn requests(bytes: &[u8]) -> Vec<Asked> {
+fn requests(bytes: &[u8]) -> Vec<RequestTraits> {
     requests_by(&mut RequestDecoder::new(), bytes)
 }
 
-fn requests_by(decoder: &mut RequestDecoder, mut bytes: &[u8]) -> Vec<Asked> {
+fn requests_by(decoder: &mut RequestDecoder, mut bytes: &[u8]) -> Vec<RequestTraits> {
     let mut asked = Vec::new();
     loop {
         let step = decoder.decode(bytes).expect("what goes to a server is valid");
         bytes = &bytes[step.consumed..];
         match step.event {
-            Some(RequestEvent::Head(head, _)) => asked.push(Asked::by(&head)),
+            Some(RequestEvent::Head(head, _)) => asked.push(RequestTraits::by(&head)),
             Some(_) => {}
             // Behind a tunnel are bytes of another protocol.
             None if decoder.awaits_switch() => decoder.switch(Switch::Tunnel),
@@ -73,9 +73,9 @@ fn requests_by(decoder: &mut RequestDecoder, mut bytes: &[u8]) -> Vec<Asked> {
 }
 
 /// The client can read all responses, to the last one behind which the connection ends.
-fn responses(mut bytes: &[u8], asked: Vec<Asked>, is_over: bool) {
+fn responses(mut bytes: &[u8], asked: Vec<RequestTraits>, is_over: bool) {
     let mut decoder = ResponseDecoder::new();
-    let other = Asked { method: AskedBy::Other, upgrade: false };
+    let other = RequestTraits { method: MethodClass::Other, upgrade: false };
     let mut asked = asked.into_iter();
     while !bytes.is_empty() {
         if decoder.awaits_request() {

@@ -2,15 +2,15 @@
 //! passed on is read as what came.
 
 use ::http1::{
-    Asked, AskedBy, Encoder, Error, Framing, Headers, RequestDecoder, RequestEvent,
+    Encoder, Error, Framing, Headers, MethodClass, RequestDecoder, RequestEvent, RequestTraits,
     ResponseDecoder, ResponseEvent, Switch, limits, refusal,
 };
 
-const ASKED: [Asked; 4] = [
-    Asked { method: AskedBy::Other, upgrade: false },
-    Asked { method: AskedBy::Head, upgrade: false },
-    Asked { method: AskedBy::Connect, upgrade: false },
-    Asked { method: AskedBy::Other, upgrade: true },
+const ASKED: [RequestTraits; 4] = [
+    RequestTraits { method: MethodClass::Other, upgrade: false },
+    RequestTraits { method: MethodClass::Head, upgrade: false },
+    RequestTraits { method: MethodClass::Connect, upgrade: false },
+    RequestTraits { method: MethodClass::Other, upgrade: true },
 ];
 
 /// What a decoder said, and what an encoder made of it.
@@ -109,7 +109,7 @@ fn requests(pieces: &[&[u8]]) -> Passed {
     Passed { error: decoder.eof().err(), ..passed }
 }
 
-fn response(pieces: &[&[u8]], asked: Asked) -> Passed {
+fn response(pieces: &[&[u8]], asked: RequestTraits) -> Passed {
     let (mut decoder, mut passed) = (ResponseDecoder::new(), Passed::default());
     let (mut encoder, mut trailers) = (None::<Encoder>, Headers::new());
     decoder.expect(asked);
@@ -135,7 +135,7 @@ fn response(pieces: &[&[u8]], asked: Asked) -> Passed {
 
 fn answer(
     event: ResponseEvent<'_>,
-    asked: Asked,
+    asked: RequestTraits,
     passed: &mut Passed,
     encoder: &mut Option<Encoder>,
     trailers: &mut Headers,

@@ -2,7 +2,7 @@
 //! wherever they are cut, and memory is bounded.
 
 use mpeg2::limits::{AHEAD_LENGTH_MAX, KEPT_LENGTH_MAX, PROBE_LENGTH_MAX};
-use mpeg2::{CodecId, Cut, Demuxer, Feed, Format, Header, Splitter, Transcoding, Wish};
+use mpeg2::{CodecId, Cut, Demuxer, Feed, Format, Header, Splitter, TranscodeParams, Transcoding};
 use units::Nanos;
 
 /// What was found in a stream.
@@ -50,14 +50,14 @@ fn found(bytes: &[u8], part: usize) -> Found {
 
 /// A transcoding whose codec gives back what it is fed.
 fn play(bytes: &[u8], part: usize) {
-    let wish = |text: &str| Wish::parse(text.as_bytes()).expect("it is one");
-    let mut transcoding = Transcoding::new(wish("width=16 height=16 rate=25 pixels=gray8"));
+    let params = |text: &str| TranscodeParams::parse(text.as_bytes()).expect("it is one");
+    let mut transcoding = Transcoding::new(params("width=16 height=16 rate=25 pixels=gray8"));
     let now = Nanos::from_millis(1);
     let (mut body, mut codecs) = (Vec::new(), vec![CodecId(0)]);
     for (count, part) in bytes.chunks(part).enumerate() {
         transcoding.handle_bytes(part);
         if count == 2 {
-            transcoding.change(wish("width=17 height=16 rate=5 pixels=mjpeg quality=3"));
+            transcoding.change(params("width=17 height=16 rate=5 pixels=mjpeg quality=3"));
             codecs.push(CodecId(1));
         }
         for id in &codecs {
@@ -80,23 +80,23 @@ fn play(bytes: &[u8], part: usize) {
 
 pub fn pictures(bytes: &[u8]) {
     let (first, rest) = bytes.split_first().map_or((0, bytes), |(first, rest)| (*first, rest));
-    for wish in [
+    for params in [
         "width=16 height=16 rate=1 pixels=rgb24",
         "width=16 height=16 rate=1 pixels=mjpeg quality=2",
     ] {
-        let wish = Wish::parse(wish.as_bytes()).expect("it is one");
-        let whole = split(&wish, rest, rest.len().max(1));
-        let parts = split(&wish, rest, usize::from(first).max(1));
+        let params = TranscodeParams::parse(params.as_bytes()).expect("it is one");
+        let whole = split(&params, rest, rest.len().max(1));
+        let parts = split(&params, rest, usize::from(first).max(1));
         assert_eq!(whole, parts);
     }
-    if let Ok(wish) = Wish::parse(bytes) {
-        assert_eq!(Wish::parse(wish.to_string().as_bytes()), Ok(wish));
-        assert!(wish.arguments().iter().all(|argument| !argument.contains(char::is_whitespace)));
+    if let Ok(params) = TranscodeParams::parse(bytes) {
+        assert_eq!(TranscodeParams::parse(params.to_string().as_bytes()), Ok(params));
+        assert!(params.arguments().iter().all(|argument| !argument.contains(char::is_whitespace)));
     }
 }
 
-fn split(wish: &Wish, bytes: &[u8], part: usize) -> Vec<Vec<u8>> {
-    let (mut splitter, mut all) = (Splitter::new(wish), Vec::new());
+fn split(params: &TranscodeParams, bytes: &[u8], part: usize) -> Vec<Vec<u8>> {
+    let (mut splitter, mut all) = (Splitter::new(params), Vec::new());
     for part in bytes.chunks(part) {
         let mut result = splitter.push(part);
         while result.is_ok() {

@@ -296,7 +296,7 @@ pub enum FromCell {
     StartFailed(EntryId, Failure),
     /// There are to be so many more unconnected sockets, for IPv4 and for IPv6.
     WantsSockets([u16; 2]),
-    /// Request for a codec of this number, with its parameters (`mpeg2::Wish`).
+    /// Request for a codec of this number, with its parameters (`mpeg2::TranscodeParams`).
     WantsCodec(u64, String),
     /// The codec of this number is of no use any more.
     CodecUnwanted(u64),

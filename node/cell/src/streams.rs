@@ -440,7 +440,7 @@ impl StreamServices {
         }
         self.pool.ready[kind].extend(sockets);
         if std::mem::take(&mut self.pool.is_short) {
-            self.streams.go_on();
+            self.streams.retry_waiting();
         }
     }
 
@@ -461,7 +461,7 @@ impl StreamServices {
         self.busy.look(now, processor_time);
         self.codecs.look(now, |pid| sandbox::process::cpu_time(pid).ok());
         self.looked = now;
-        self.streams.look(now)
+        self.streams.poll(now)
     }
 
     /// Services for which something can be done, as what waits for a turn of their sessions.

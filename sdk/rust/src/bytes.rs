@@ -1,4 +1,4 @@
-//! Numbers in network byte order, at places in a header that was taken out of a packet.
+//! Numbers in network byte order, at offsets of a header that was copied out of a packet.
 //!
 //! ```
 //! use tam::bytes::{put_u16, u16_at, u32_at};
@@ -9,30 +9,30 @@
 //! assert_eq!(u32_at(&udp, 0), 4000 << 16 | 8080);
 //! ```
 
-/// Returns the 16-bit number that begins at `at`.
+/// Returns the 16-bit number at offset `at`.
 ///
 /// # Panics
-/// When `bytes` end before it does, which of a place that is known at compile time is never asked.
+/// `bytes` are too short. The check costs nothing if offset and length are known at compile time.
 #[inline]
 #[must_use]
 pub const fn u16_at(bytes: &[u8], at: usize) -> u16 {
     (bytes[at] as u16) << 8 | bytes[at + 1] as u16
 }
 
-/// Returns the 32-bit number, such as an IPv4 address, that begins at `at`.
+/// Returns the 32-bit number, such as an IPv4 address, at offset `at`.
 ///
 /// # Panics
-/// As [`u16_at`].
+/// `bytes` are too short, as in [`u16_at`].
 #[inline]
 #[must_use]
 pub const fn u32_at(bytes: &[u8], at: usize) -> u32 {
     (u16_at(bytes, at) as u32) << 16 | u16_at(bytes, at + 2) as u32
 }
 
-/// Writes a 16-bit number that begins at `at`.
+/// Writes a 16-bit number at offset `at`.
 ///
 /// # Panics
-/// As [`u16_at`].
+/// `bytes` are too short, as in [`u16_at`].
 #[inline]
 pub const fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
     let [high, low] = value.to_be_bytes();
@@ -40,10 +40,10 @@ pub const fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at + 1] = low;
 }
 
-/// Writes a 32-bit number that begins at `at`.
+/// Writes a 32-bit number at offset `at`.
 ///
 /// # Panics
-/// As [`u16_at`].
+/// `bytes` are too short, as in [`u16_at`].
 #[inline]
 pub const fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
     put_u16(bytes, at, (value >> 16) as u16);

@@ -1,4 +1,4 @@
-//! The Internet checksum (RFC 1071), kept right while the bytes that it covers change.
+//! Internet checksum (RFC 1071), updated incrementally when the covered bytes change.
 
 /// Returns `checksum` after one 16-bit word that it covers has changed from `old` to `new`:
 /// RFC 1624, equation 3, HC' = ~(~HC + ~m + m').
@@ -24,7 +24,7 @@ pub const fn after32(checksum: u16, old: u32, new: u32) -> u16 {
 mod tests {
     use super::*;
 
-    /// RFC 1071, section 4.1.
+    /// One's complement sum: RFC 1071, section 4.1.
     fn sum(words: &[u16]) -> u16 {
         let sum: u32 = words.iter().map(|word| u32::from(*word)).sum();
         let sum = (sum & 0xffff) + (sum >> 16);
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn the_example_of_rfc_1624_comes_out_right() {
-        // Section 4: 0xdd2f, after 0x5555 has become 0x3285.
+        // Section 4: 0xdd2f becomes 0x0000 after 0x5555 has become 0x3285.
         assert_eq!(after16(0xdd2f, 0x5555, 0x3285), 0x0000);
     }
 

@@ -1,15 +1,14 @@
-//! Hashes and numbers of chance that repeat themselves: for tables of fixed size that strangers'
-//! packets are kept in. They are no cryptography; what keeps strangers from choosing who meets in a
-//! bucket is the [`seed`].
+//! Deterministic hashes and pseudo-random numbers, for tables of fixed size that are filled by
+//! untrusted packets. Not cryptographic: the [`seed`] prevents attackers from choosing entries of
+//! one bucket.
 
 use crate::host::{now_ms, parameter};
 
-/// The fractional part of the golden ratio in 64 bits, which is odd.
+/// Fractional part of the golden ratio in 64 bits, which is odd.
 const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Returns the seed that an operator has given in a parameter of type `u64`, else something made of
-/// the time; 0 is as if there were none. In `on_start` and `on_message` only, as
-/// [`parameter`] is.
+/// Returns the seed from a parameter of type `u64`, or one derived from the time if there is none
+/// or it is 0. Only in `on_start` and `on_message`, as [`parameter`].
 #[must_use]
 pub fn seed(parameter_name: &str) -> u64 {
     match parameter(parameter_name).unwrap_or(0) {
@@ -18,7 +17,8 @@ pub fn seed(parameter_name: &str) -> u64 {
     }
 }
 
-/// Takes one more word into a hash: what differs in one bit differs in half of them after two.
+/// Mixes another word into a hash: after two words, inputs that differ in one bit differ in half of
+/// the bits.
 #[inline]
 #[must_use]
 pub const fn mix(hash: u64, word: u64) -> u64 {
@@ -32,14 +32,14 @@ pub const fn fold(hash: u64) -> u64 {
     hash ^ hash >> 32
 }
 
-/// Numbers of chance: SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
-/// generators", 2014), one addition and a hash for each. The same seed gives the same numbers
-/// everywhere; it is no secret and keeps none.
+/// Pseudo-random number generator SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom
+/// number generators", 2014): one addition and a hash per number. The same seed gives the same
+/// numbers everywhere; not for secrets.
 #[derive(Clone, Copy, Debug)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// Begins with a seed.
+    /// Creates a generator with a seed.
     #[inline]
     #[must_use]
     pub const fn new(seed: u64) -> Self {
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn the_numbers_are_those_of_splitmix64() {
-        // The first ones of the authors' implementation (prng.di.unimi.it/splitmix64.c), seed 0.
+        // First numbers of the authors' implementation (prng.di.unimi.it/splitmix64.c), seed 0.
         let mut chance = SplitMix64::new(0);
         let drawn = [(); 3].map(|()| chance.draw());
         assert_eq!(drawn, [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f]);

@@ -1,20 +1,20 @@
-//! What a service can ask of its node beside the packet itself.
+//! Host functions: services of the node besides the packet itself.
 //!
-//! In a module these are imports; in a native test
-//! [`testing::Node`](crate::testing::Node) answers.
+//! In a module these are imports; in a native test [`testing::Node`](crate::testing::Node)
+//! implements them.
 
 use crate::layout::PARAMETER_TEXT_MAX;
 #[cfg(any(target_arch = "wasm32", test))]
 use crate::layout::host_error;
 
-/// Why the node did not do what it was asked.
+/// A host function failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostError {
-    /// An offset or length lies outside the packet or the memory.
+    /// An offset or length is outside the packet or the memory.
     OutOfRange,
-    /// There is no such parameter, port or name.
+    /// The parameter, port or name does not exist.
     NotFound,
-    /// The result would pass a limit.
+    /// The result would exceed a limit.
     OverLimit,
     /// The function cannot be used in this hook.
     WrongHook,
@@ -22,26 +22,26 @@ pub enum HostError {
     Unknown(i32),
 }
 
-/// In place of a port's number: an IP packet goes where the node's routes lead. Its Ethernet header
-/// only has to say which version it is.
+/// Port number that sends an IP packet by the node's routes. Only the IP version in its Ethernet
+/// header matters.
 pub const BY_ROUTE: u16 = crate::layout::SEND_BY_ROUTE;
 
-/// Sends a frame of your own making, or a copy, out of a port, or [`BY_ROUTE`]; at most 4 for
-/// one packet. `module.toml` must have `needs = ["send"]`.
+/// Sends a frame of your own making, or a copy, out of a port, or [`BY_ROUTE`]; at most 4 per
+/// packet. `module.toml` must have `needs = ["send"]`.
 ///
 /// # Errors
-/// [`HostError::NotFound`] without such a port, [`HostError::OverLimit`] after
-/// four or when the frame does not fit, [`HostError::WrongHook`] outside `on_packet`.
+/// [`HostError::NotFound`] without such a port, [`HostError::OverLimit`] after four or when the
+/// frame does not fit, [`HostError::WrongHook`] outside `on_packet`.
 #[inline]
 pub fn send(port: u16, frame: &[u8]) -> Result<(), HostError> {
     node::send(port, frame)
 }
 
-/// Tells the node's event stream something: a code of your own and at most 256
-/// bytes. `module.toml` must have `needs = ["events"]`.
+/// Adds an event to the node's event stream: a code of your own and at most 256 bytes.
+/// `module.toml` must have `needs = ["events"]`.
 ///
 /// # Errors
-/// [`HostError::OverLimit`] when it is too long or there were too many.
+/// [`HostError::OverLimit`] if it is too long or there were too many.
 #[inline]
 pub fn event(code: u32, data: &[u8]) -> Result<(), HostError> {
     node::event(code, data)
@@ -58,9 +58,9 @@ pub fn message(message: &[u8]) -> Result<(), HostError> {
     node::message(message)
 }
 
-/// The value of a parameter, in `on_start` and `on_message` only.
+/// Returns the value of a parameter, in `on_start` and `on_message` only.
 ///
-/// `None` when `module.toml` declares no such parameter, or one of another type.
+/// `None` if `module.toml` declares no such parameter, or one of another type.
 #[must_use]
 pub fn parameter<T: Parameter>(name: &str) -> Option<T> {
     let mut value = [0; PARAMETER_TEXT_MAX];
@@ -68,35 +68,36 @@ pub fn parameter<T: Parameter>(name: &str) -> Option<T> {
     T::from_bytes(value.get(..length)?)
 }
 
-/// The number of a port by its name, in `on_start` and `on_message` only.
+/// Returns the number of a port by its name, in `on_start` and `on_message` only.
 #[must_use]
 pub fn port(name: &str) -> Option<u16> {
     u16::try_from(node::port(name).ok()?).ok()
 }
 
-/// From now on `on_queue` is called when more waits for the session than `above` hundredths of
-/// what may, when no more than `below` do again, and with the head of a packet for which there was
-/// no room; in `on_start` and `on_message` only. `module.toml` must have `needs = ["queues"]`.
+/// Enables `on_queue`: it is called when more than `above` percent of the session's queue are in
+/// use, when no more than `below` percent are in use again, and with the head of a packet that was
+/// dropped because the queue was full; in `on_start` and `on_message` only. `module.toml` must have
+/// `needs = ["queues"]`.
 ///
 /// # Errors
-/// [`HostError::OutOfRange`] when `above` is more than 100, or `below` more than `above`;
+/// [`HostError::OutOfRange`] if `above` is more than 100, or `below` more than `above`;
 /// [`HostError::WrongHook`] in another hook.
 pub fn queue_watch(above: u32, below: u32) -> Result<(), HostError> {
     node::queue_watch(above, below)
 }
 
-/// What happened to a queue that is watched.
+/// Event of a watched queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue<'a> {
-    /// No more waits than the lower threshold: so many KiB do.
+    /// The queue has shrunk to the lower threshold; its length in KiB.
     Short(u32),
-    /// More waits than the higher one.
+    /// The queue has grown beyond the higher threshold; its length in KiB.
     Long(u32),
-    /// There was no room for a packet, which began so.
+    /// The queue was full, and a packet with this head was dropped.
     Dropped(&'a [u8]),
 }
 
-/// The node's coarse time in milliseconds; in `on_packet`
+/// Returns the node's coarse time in milliseconds; in `on_packet`
 /// [`Packet::now_ms`](crate::Packet::now_ms) is cheaper.
 #[inline]
 #[must_use]
@@ -104,9 +105,9 @@ pub fn now_ms() -> u64 {
     node::now_ms()
 }
 
-/// A type that a parameter can have.
+/// Type of a parameter.
 pub trait Parameter: Sized {
-    /// Reads the bytes that the node gives for a value of this type.
+    /// Decodes the bytes that the node returns for a value of this type.
     fn from_bytes(bytes: &[u8]) -> Option<Self>;
 }
 
@@ -131,14 +132,14 @@ impl Parameter for bool {
     }
 }
 
-/// An address, `ipv4` or `ipv6`, in network byte order.
+/// Address, `ipv4` or `ipv6`, in network byte order.
 impl<const LENGTH: usize> Parameter for [u8; LENGTH] {
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok()
     }
 }
 
-/// The value of a parameter of type `text`.
+/// Value of a parameter of type `text`.
 #[derive(Clone, Copy, Debug)]
 pub struct Text {
     bytes: [u8; PARAMETER_TEXT_MAX],
@@ -146,10 +147,10 @@ pub struct Text {
 }
 
 impl Text {
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        // Checked when it was made.
+        // Checked at construction.
         core::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
     }
 }
@@ -163,7 +164,7 @@ impl Parameter for Text {
     }
 }
 
-/// Reads what a host function returned: a number from 0 up, or an error.
+/// Converts the result of a host function: a number from 0 up, or an error.
 #[cfg(any(target_arch = "wasm32", test))]
 #[inline]
 pub(crate) fn answer(code: i32) -> Result<usize, HostError> {
@@ -176,7 +177,7 @@ pub(crate) fn answer(code: i32) -> Result<usize, HostError> {
     }
 }
 
-/// The same for a function that returns no number.
+/// Converts the result of a function that returns no number.
 #[cfg(target_arch = "wasm32")]
 #[inline]
 pub(crate) fn done(code: i32) -> Result<(), HostError> {
@@ -185,7 +186,7 @@ pub(crate) fn done(code: i32) -> Result<(), HostError> {
 
 #[cfg(target_arch = "wasm32")]
 pub(crate) mod import {
-    //! The imports of the packet ABI, version 1; lengths and offsets are 32 bits here.
+    //! Imports of the packet ABI, version 1; lengths and offsets are 32 bits here.
 
     #[link(wasm_import_module = "tam")]
     unsafe extern "C" {
@@ -212,7 +213,7 @@ pub(crate) mod import {
 
 #[cfg(target_arch = "wasm32")]
 mod node {
-    //! Asking the node that runs the module.
+    //! Host functions of the node that runs the module.
 
     use super::{HostError, answer, done, import};
 

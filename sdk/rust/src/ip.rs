@@ -1,7 +1,7 @@
-//! IP headers in the window: what services read and change most.
+//! IP headers in the window: the fields that services read and change most.
 //!
-//! The views check their length once, when they are made; after that no
-//! accessor panics. Addresses are in network byte order, as in the packet.
+//! The length is checked once, at construction; after that no accessor panics. Addresses are in
+//! network byte order, as in the packet.
 
 use crate::checksum::after16;
 
@@ -10,22 +10,22 @@ const IPV4_LENGTH: usize = 20;
 /// Bytes of an IPv6 header (RFC 8200, section 3).
 const IPV6_LENGTH: usize = 40;
 
-/// An IPv4 header (RFC 791, section 3.1), without its options.
+/// IPv4 header (RFC 791, section 3.1), without its options.
 #[derive(Debug)]
 pub struct Ipv4<'a>(&'a mut [u8; IPV4_LENGTH]);
 
-/// An IPv6 header (RFC 8200, section 3).
+/// IPv6 header (RFC 8200, section 3).
 #[derive(Debug)]
 pub struct Ipv6<'a>(&'a mut [u8; IPV6_LENGTH]);
 
 impl<'a> Ipv4<'a> {
-    /// The header at the beginning of `bytes`, if they hold it.
+    /// Returns the header at the beginning of `bytes`, if they are long enough.
     #[inline]
     pub fn new(bytes: &'a mut [u8]) -> Option<Self> {
         bytes.first_chunk_mut().map(Self)
     }
 
-    /// The differentiated services code point, 6 bits (RFC 2474).
+    /// Returns the differentiated services code point, 6 bits (RFC 2474).
     #[inline]
     #[must_use]
     pub fn dscp(&self) -> u8 {
@@ -44,28 +44,28 @@ impl<'a> Ipv4<'a> {
         self.0[11] = low;
     }
 
-    /// Hops left.
+    /// Returns the time to live: remaining hops.
     #[inline]
     #[must_use]
     pub fn ttl(&self) -> u8 {
         self.0[8]
     }
 
-    /// The protocol number of what follows.
+    /// Returns the protocol number of the payload.
     #[inline]
     #[must_use]
     pub fn protocol(&self) -> u8 {
         self.0[9]
     }
 
-    /// Who sent it.
+    /// Returns the source address.
     #[inline]
     #[must_use]
     pub fn source(&self) -> [u8; 4] {
         [self.0[12], self.0[13], self.0[14], self.0[15]]
     }
 
-    /// Where it goes.
+    /// Returns the destination address.
     #[inline]
     #[must_use]
     pub fn destination(&self) -> [u8; 4] {
@@ -74,13 +74,13 @@ impl<'a> Ipv4<'a> {
 }
 
 impl<'a> Ipv6<'a> {
-    /// The header at the beginning of `bytes`, if they hold it.
+    /// Returns the header at the beginning of `bytes`, if they are long enough.
     #[inline]
     pub fn new(bytes: &'a mut [u8]) -> Option<Self> {
         bytes.first_chunk_mut().map(Self)
     }
 
-    /// The differentiated services code point, 6 bits (RFC 2474).
+    /// Returns the differentiated services code point, 6 bits (RFC 2474).
     #[inline]
     #[must_use]
     pub fn dscp(&self) -> u8 {
@@ -94,27 +94,27 @@ impl<'a> Ipv6<'a> {
         self.0[1] = dscp << 6 | self.0[1] & 0x3f;
     }
 
-    /// Hops left.
+    /// Returns the hop limit: remaining hops.
     #[inline]
     #[must_use]
     pub fn hop_limit(&self) -> u8 {
         self.0[7]
     }
 
-    /// The number of the header that follows: a protocol or an extension header.
+    /// Returns the number of the next header: a protocol or an extension header.
     #[inline]
     #[must_use]
     pub fn next_header(&self) -> u8 {
         self.0[6]
     }
 
-    /// Who sent it.
+    /// Returns the source address.
     #[must_use]
     pub fn source(&self) -> [u8; 16] {
         core::array::from_fn(|at| self.0[8 + at])
     }
 
-    /// Where it goes.
+    /// Returns the destination address.
     #[must_use]
     pub fn destination(&self) -> [u8; 16] {
         core::array::from_fn(|at| self.0[24 + at])
@@ -125,7 +125,8 @@ impl<'a> Ipv6<'a> {
 mod tests {
     use super::*;
 
-    /// RFC 1071, section 4.1, over a header whose checksum is in place: 0 when it is right.
+    /// One's complement sum, RFC 1071, section 4.1, over a header with its checksum: 0 if it is
+    /// right.
     fn sum(header: &[u8]) -> u16 {
         let words = header.chunks_exact(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
         let sum: u32 = words.sum();

@@ -66,7 +66,7 @@ pub use plain::Plain;
 pub use state::State;
 pub use verdict::Verdict;
 
-/// What the macros expand to; not for use by hand.
+/// Functions for the expansion of macros; not for direct use.
 #[doc(hidden)]
 pub mod expansion {
     #[cfg(target_arch = "wasm32")]
@@ -74,16 +74,16 @@ pub mod expansion {
 
     pub use crate::state::{hand_over, take_over};
 
-    /// What `on_start` returns: 0, or the code that refuses.
+    /// Returns the result of `on_start`: 0, or the code of a refusal.
     pub fn start_result(result: Result<(), u16>) -> i32 {
         match result {
             Ok(()) => 0,
-            // A refusal is never 0, which would say that all is well.
+            // A refusal must not be 0, which means success.
             Err(code) => i32::from(code).max(1),
         }
     }
 
-    /// What `on_message` returns: 0, or the negative code that refuses.
+    /// Returns the result of `on_message`: 0, or the negative code of a refusal.
     pub fn message_result(result: Result<(), u16>) -> i32 {
         match result {
             Ok(()) => 0,
@@ -92,7 +92,7 @@ pub mod expansion {
     }
 }
 
-/// A panic is a trap: the node drops the packet, counts it and starts the instance anew.
+/// A panic is a trap: the node drops the packet, counts it and restarts the instance.
 #[cfg(all(target_arch = "wasm32", not(feature = "std")))]
 #[panic_handler]
 fn trap(_: &core::panic::PanicInfo<'_>) -> ! {

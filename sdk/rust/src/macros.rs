@@ -1,19 +1,19 @@
-//! The macros that make a crate a module: exports, custom section, counters.
+//! Macros that make a crate a module: exports, custom section, counters.
 
-/// Makes the crate a module: exports its hooks and takes `module.toml`, which
-/// lies beside `Cargo.toml`, into the custom section that declares it.
+/// Makes the crate a module: exports its hooks and embeds the manifest `module.toml`, which is in
+/// the same folder as `Cargo.toml`, in a custom section.
 ///
-/// `on_packet` is required; the others may be left out, but keep this order.
+/// `on_packet` is required; the others are optional, in this order.
 ///
 /// ```text
-/// tam::module! {
-///     on_packet: on_packet,   // fn(&mut Packet<'_>) -> Verdict
-///     on_start: on_start,     // fn() -> Result<(), u16>
-///     on_timer: on_timer,     // fn()
-///     on_message: on_message, // fn(&[u8]) -> Result<(), u16>
-///     on_memory_low: shed,    // fn(used: u32, most: u32), in KiB of its session's memory
-///     on_queue: on_queue,     // fn(tam::Queue<'_>), behind tam::queue_watch
-/// }
+///  tam::module! {
+///      on_packet: on_packet,   // fn(&mut Packet<'_>) -> Verdict
+///      on_start: on_start,     // fn() -> Result<(), u16>
+///      on_timer: on_timer,     // fn()
+///      on_message: on_message, // fn(&[u8]) -> Result<(), u16>
+///      on_memory_low: shed,    // fn(used: u32, most: u32), in KiB of its session's memory
+///      on_queue: on_queue,     // fn(tam::Queue<'_>), enabled by tam::queue_watch
+///  }
 /// ```
 #[macro_export]
 macro_rules! module {
@@ -34,13 +34,13 @@ macro_rules! module {
                 include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/module.toml")).len()
             }] = *include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/module.toml"));
 
-            // Natively nothing calls it, but what it calls is in use.
+            // Not called in native builds, but keeps the service's functions in use.
             #[allow(dead_code)]
             #[cfg_attr(target_arch = "wasm32", unsafe(export_name = "on_packet"))]
             extern "C" fn tam_on_packet() -> i32 {
                 #[cfg(target_arch = "wasm32")]
                 return $crate::expansion::run_on_packet($on_packet);
-                // Natively the types are checked all the same.
+                // Checks the types in native builds.
                 #[cfg(not(target_arch = "wasm32"))]
                 {
                     let _: fn(&mut $crate::Packet<'_>) -> $crate::Verdict = $on_packet;
@@ -49,7 +49,7 @@ macro_rules! module {
             }
 
             $(
-                // Natively nothing calls it, but what it calls is in use.
+                // Not called in native builds, but keeps the service's functions in use.
                 #[allow(dead_code)]
                 #[cfg_attr(target_arch = "wasm32", unsafe(export_name = "on_start"))]
                 extern "C" fn tam_on_start() -> i32 {
@@ -58,7 +58,7 @@ macro_rules! module {
             )?
 
             $(
-                // Natively nothing calls it, but what it calls is in use.
+                // Not called in native builds, but keeps the service's functions in use.
                 #[allow(dead_code)]
                 #[cfg_attr(target_arch = "wasm32", unsafe(export_name = "on_timer"))]
                 extern "C" fn tam_on_timer() {
@@ -67,7 +67,7 @@ macro_rules! module {
             )?
 
             $(
-                // Natively nothing calls it, but what it calls is in use.
+                // Not called in native builds, but keeps the service's functions in use.
                 #[allow(dead_code)]
                 #[cfg_attr(target_arch = "wasm32", unsafe(export_name = "on_message"))]
                 extern "C" fn tam_on_message(length: i32) -> i32 {
@@ -82,7 +82,7 @@ macro_rules! module {
             )?
 
             $(
-                // Natively nothing calls it, but what it calls is in use.
+                // Not called in native builds, but keeps the service's functions in use.
                 #[allow(dead_code)]
                 #[cfg_attr(target_arch = "wasm32", unsafe(export_name = "on_memory_low"))]
                 extern "C" fn tam_on_memory_low(used: u32, most: u32) {
@@ -91,7 +91,7 @@ macro_rules! module {
             )?
 
             $(
-                // Natively nothing calls it, but what it calls is in use.
+                // Not called in native builds, but keeps the service's functions in use.
                 #[allow(dead_code)]
                 #[cfg_attr(target_arch = "wasm32", unsafe(export_name = "on_queue"))]
                 extern "C" fn tam_on_queue(what: u32, value: u32) {
@@ -133,10 +133,10 @@ macro_rules! counters {
     };
 }
 
-/// Says what the next version of the module takes over: [`State`](crate::State)s of
-/// [`Plain`](crate::Plain) values, once and in this order. Counters go on by themselves. A
-/// version whose states have another length in all does not take them; one that would misread
-/// them has another `state_version`.
+/// Declares the state that the next version of the module takes over: [`State`](crate::State)s of
+/// [`Plain`](crate::Plain) values, once and in this order. Counters are kept in any case. A version
+/// whose states have another total length does not take them; a version with another layout of the
+/// same length must have another `state_version`.
 ///
 /// ```
 /// static SEEN: tam::State<[u64; 256]> = tam::State::new([0; 256]);
@@ -146,7 +146,7 @@ macro_rules! counters {
 macro_rules! keep {
     ($($state:path),+ $(,)?) => {
         const _: () = {
-            // Natively nothing calls it, but what it calls is in use.
+            // Not called in native builds, but keeps the service's functions in use.
             #[allow(dead_code)]
             #[cfg_attr(target_arch = "wasm32", unsafe(export_name = "state_out"))]
             extern "C" fn tam_state_out() -> i32 {
@@ -159,7 +159,7 @@ macro_rules! keep {
                 code
             }
 
-            // Natively nothing calls it, but what it calls is in use.
+            // Not called in native builds, but keeps the service's functions in use.
             #[allow(dead_code)]
             #[cfg_attr(target_arch = "wasm32", unsafe(export_name = "state_in"))]
             extern "C" fn tam_state_in(length: i32) -> i32 {

@@ -1,8 +1,8 @@
-//! The packet that a service is asked about: its window, its metadata, the rest of it.
+//! Packet that a service handles: its window, its metadata, and the rest of it.
 //!
-//! In a module the window and the metadata lie at fixed addresses, so that an
-//! access whose place is known at compile time has a constant address. In a
-//! native test they lie in a [`testing::Frame`](crate::testing::Frame).
+//! In a module the window and the metadata are at fixed addresses, so that an access at an offset
+//! known at compile time has a constant address. In a native test they are in a
+//! [`testing::Frame`](crate::testing::Frame).
 
 use crate::host::HostError;
 use crate::ip::{Ipv4, Ipv6};
@@ -10,42 +10,41 @@ use crate::layout::{
     BEGINS_WITH_DATA, MARK_LENGTH, META_FRAGMENT, META_LATER_FRAGMENT, OFFSET_NONE, offset,
 };
 
-/// Where a module runs.
+/// Level at which a module runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// In the node's sandbox.
+    /// In the sandbox of the node.
     User,
     /// In the driver of the network device.
     Nic,
-    /// In the kernel, behind the driver.
+    /// In the kernel, after the driver.
     Kernel,
 }
 
-/// One packet: a frame as on the wire.
+/// Packet: a frame as on the wire.
 ///
-/// Its head lies in [`window`](Self::window), as much as `module.toml` asks
-/// for; [`load`](Self::load) and [`store`](Self::store) reach the rest.
+/// Its head is in [`window`](Self::window), up to the length in `module.toml`; [`load`](Self::load)
+/// and [`store`](Self::store) access the rest.
 pub struct Packet<'a> {
     pub(crate) place: Place<'a>,
 }
 
 impl Packet<'_> {
-    /// Bytes of the whole packet, as on the wire.
+    /// Returns the length of the whole packet in bytes, as on the wire.
     #[inline]
     #[must_use]
     pub fn length(&self) -> usize {
         self.u32_at(offset::PACKET_LENGTH) as usize
     }
 
-    /// The head of the packet, at most as long as the declared window.
+    /// Returns the head of the packet, at most as long as the declared window.
     #[inline]
     #[must_use]
     pub fn window(&self) -> &[u8] {
         self.place.window(self.u32_at(offset::WINDOW_LENGTH) as usize)
     }
 
-    /// The head of the packet, to be changed: what is written here is in the
-    /// packet when `on_packet` returns.
+    /// Returns the head of the packet for changes, which take effect when `on_packet` returns.
     #[inline]
     #[must_use]
     pub fn window_mut(&mut self) -> &mut [u8] {
@@ -53,7 +52,7 @@ impl Packet<'_> {
         self.place.window_mut(length)
     }
 
-    /// The IPv4 header, if the packet has one and the window holds its 20 bytes.
+    /// Returns the IPv4 header, if the packet has one and the window holds its 20 bytes.
     #[inline]
     #[must_use]
     pub fn ipv4(&mut self) -> Option<Ipv4<'_>> {
@@ -64,7 +63,7 @@ impl Packet<'_> {
         Ipv4::new(self.window_mut().get_mut(begin..)?)
     }
 
-    /// The IPv6 header, if the packet has one and the window holds its 40 bytes.
+    /// Returns the IPv6 header, if the packet has one and the window holds its 40 bytes.
     #[inline]
     #[must_use]
     pub fn ipv6(&mut self) -> Option<Ipv6<'_>> {
@@ -75,7 +74,7 @@ impl Packet<'_> {
         Ipv6::new(self.window_mut().get_mut(begin..)?)
     }
 
-    /// Whether this is a data unit that came in an active packet, without headers; else it
+    /// Returns true if this is a data unit of an active packet, without headers; otherwise it
     /// begins with an Ethernet header.
     #[inline]
     #[must_use]
@@ -83,84 +82,84 @@ impl Packet<'_> {
         self.place.meta()[offset::BEGINS_WITH] == BEGINS_WITH_DATA
     }
 
-    /// Where the IP header begins. It may lie beyond the window.
+    /// Returns the offset of the IP header, which may be beyond the window.
     #[inline]
     #[must_use]
     pub fn l3_offset(&self) -> Option<usize> {
         Some(self.u16_at(offset::L3_OFFSET)).filter(|at| *at != OFFSET_NONE).map(usize::from)
     }
 
-    /// Where the L4 header begins. It may lie beyond the window.
+    /// Returns the offset of the L4 header, which may be beyond the window.
     #[inline]
     #[must_use]
     pub fn l4_offset(&self) -> Option<usize> {
         Some(self.u16_at(offset::L4_OFFSET)).filter(|at| *at != OFFSET_NONE).map(usize::from)
     }
 
-    /// 4, 6, or 0 when the packet is neither.
+    /// Returns the IP version: 4, 6, or 0 if the packet is neither.
     #[inline]
     #[must_use]
     pub fn ip_version(&self) -> u8 {
         self.place.meta()[offset::IP_VERSION]
     }
 
-    /// The protocol after IP and its extension headers, or 0.
+    /// Returns the protocol after IP and its extension headers, or 0.
     #[inline]
     #[must_use]
     pub fn protocol(&self) -> u8 {
         self.place.meta()[offset::PROTOCOL]
     }
 
-    /// True for every fragment of a datagram, the first one too.
+    /// Returns true for every fragment of a datagram, the first one included.
     #[inline]
     #[must_use]
     pub fn is_fragment(&self) -> bool {
         self.place.meta()[offset::FLAGS] & META_FRAGMENT != 0
     }
 
-    /// True for a fragment that has no L4 header.
+    /// Returns true for a fragment that has no L4 header.
     #[inline]
     #[must_use]
     pub fn is_later_fragment(&self) -> bool {
         self.place.meta()[offset::FLAGS] & META_LATER_FRAGMENT != 0
     }
 
-    /// The port that the packet came in by.
+    /// Returns the port by which the packet arrived.
     #[inline]
     #[must_use]
     pub fn arrival_port(&self) -> u16 {
         self.u16_at(offset::PORT)
     }
 
-    /// The session that pays.
+    /// Returns the session that pays for the packet.
     #[inline]
     #[must_use]
     pub fn session(&self) -> u16 {
         self.u16_at(offset::SESSION)
     }
 
-    /// The rule that sent the packet here.
+    /// Returns the rule that sent the packet to the module.
     #[inline]
     #[must_use]
     pub fn rule(&self) -> u32 {
         self.u32_at(offset::RULE)
     }
 
-    /// A hash of the flow, equal for both directions.
+    /// Returns a hash of the flow, equal for both directions.
     #[inline]
     #[must_use]
     pub fn flow_hash(&self) -> u32 {
         self.u32_at(offset::FLOW_HASH)
     }
 
-    /// The lane of this instance.
+    /// Returns the lane of this instance.
     #[inline]
     #[must_use]
     pub fn lane(&self) -> u32 {
         self.u32_at(offset::LANE)
     }
 
-    /// The node's coarse time in milliseconds, without a call.
+    /// Returns the node's coarse time in milliseconds, without a host call.
     #[inline]
     #[must_use]
     pub fn now_ms(&self) -> u64 {
@@ -169,7 +168,7 @@ impl Packet<'_> {
         high << 32 | low
     }
 
-    /// Where the module runs now.
+    /// Returns the level at which the module runs now.
     #[inline]
     #[must_use]
     pub fn level(&self) -> Level {
@@ -180,7 +179,7 @@ impl Packet<'_> {
         }
     }
 
-    /// What the previous module of the graph left for this one.
+    /// Returns the mark that the previous module of the graph has set.
     #[inline]
     #[must_use]
     pub fn mark(&self) -> [u8; MARK_LENGTH] {
@@ -188,25 +187,25 @@ impl Packet<'_> {
         core::array::from_fn(|at| meta[offset::MARK + at])
     }
 
-    /// Leaves something for the next module of the graph.
+    /// Sets the mark for the next module of the graph.
     #[inline]
     pub fn set_mark(&mut self, mark: [u8; MARK_LENGTH]) {
         self.place.meta_mut()[offset::MARK..offset::MARK + MARK_LENGTH].copy_from_slice(&mark);
     }
 
-    /// Copies `out.len()` bytes from `offset`, anywhere in the packet.
+    /// Copies `out.len()` bytes at `offset`, anywhere in the packet.
     ///
     /// # Errors
-    /// [`HostError::OutOfRange`] when the packet ends before that.
+    /// [`HostError::OutOfRange`] if the packet is too short.
     #[inline]
     pub fn load(&self, offset: usize, out: &mut [u8]) -> Result<(), HostError> {
         self.place.load(offset, out)
     }
 
-    /// Copies `out.len()` bytes from `offset`, as [`load`](Self::load) does, of something that ends
-    /// at `end`: a datagram, behind which Ethernet's padding lies, or what an error quotes.
+    /// Copies `out.len()` bytes at `offset`, like [`load`](Self::load), from a datagram or a
+    /// quotation that ends at `end`, possibly before the end of the packet (Ethernet padding).
     ///
-    /// `None` when the bytes lie beyond `end`, or beyond the packet.
+    /// `None` if the bytes are beyond `end`, or beyond the packet.
     #[must_use]
     pub fn load_within(&self, offset: usize, end: usize, out: &mut [u8]) -> Option<()> {
         if offset + out.len() > end {
@@ -215,8 +214,8 @@ impl Packet<'_> {
         self.load(offset, out).ok()
     }
 
-    /// Takes `LENGTH` bytes out of the packet before they are looked at: wherever they lie in it,
-    /// each of them then has a known place. `None` as for [`load_within`](Self::load_within).
+    /// Copies `LENGTH` bytes out of the packet into an array, so that each byte has a constant
+    /// address wherever it was in the packet. `None` as in [`load_within`](Self::load_within).
     #[must_use]
     pub fn take_within<const LENGTH: usize>(
         &self,
@@ -228,30 +227,30 @@ impl Packet<'_> {
         Some(bytes)
     }
 
-    /// Writes `bytes` at `offset`, anywhere in the packet; its length stays.
+    /// Writes `bytes` at `offset`, anywhere in the packet; its length is unchanged.
     ///
     /// # Errors
-    /// [`HostError::OutOfRange`] when the packet ends before that.
+    /// [`HostError::OutOfRange`] if the packet is too short.
     #[inline]
     pub fn store(&mut self, offset: usize, bytes: &[u8]) -> Result<(), HostError> {
         self.place.store(offset, bytes)
     }
 
-    /// Adds (`delta` above 0) zeroed bytes in front of the packet, or removes some there.
+    /// Adds (`delta` above 0) zeroed bytes at the packet's beginning, or removes bytes there.
     ///
     /// # Errors
-    /// [`HostError::OverLimit`] beyond 128 bytes more, or when less than an Ethernet header
-    /// would be left.
+    /// [`HostError::OverLimit`] beyond 128 bytes more, or if less than an Ethernet header would be
+    /// left.
     #[inline]
     pub fn resize_head(&mut self, delta: i32) -> Result<(), HostError> {
         self.place.resize_head(delta)
     }
 
-    /// Adds (`delta` above 0) zeroed bytes at the packet's end, or removes some there.
+    /// Adds (`delta` above 0) zeroed bytes at the packet's end, or removes bytes there.
     ///
     /// # Errors
-    /// [`HostError::OverLimit`] beyond 128 bytes more, or when less than an Ethernet header
-    /// would be left.
+    /// [`HostError::OverLimit`] beyond 128 bytes more, or if less than an Ethernet header would be
+    /// left.
     #[inline]
     pub fn resize_tail(&mut self, delta: i32) -> Result<(), HostError> {
         self.place.resize_tail(delta)
@@ -280,7 +279,7 @@ pub use in_module::{run_on_message, run_on_packet, run_on_queue};
 
 #[cfg(target_arch = "wasm32")]
 mod in_module {
-    //! The packet in a module: fixed addresses in linear memory.
+    //! Packet in a module: fixed addresses in linear memory.
 
     use core::marker::PhantomData;
     use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
@@ -297,7 +296,7 @@ mod in_module {
     const _: () = assert!(META_ADDRESS + META_LENGTH <= WINDOW_ADDRESS);
     const _: () = assert!(WINDOW_ADDRESS + WINDOW_LENGTH_MAX <= DATA_ADDRESS);
 
-    /// Where the packet is: at addresses that every module knows. There is one at a time.
+    /// Token for the packet at its fixed addresses. There is one at a time.
     pub(crate) struct Place<'a>(PhantomData<&'a mut [u8]>);
 
     /// Calls `on_packet` of a service with the packet of this call.
@@ -314,14 +313,14 @@ mod in_module {
         crate::expansion::message_result(on_message(place.window(length)))
     }
 
-    /// Runs `on_queue` over what the node says.
+    /// Calls `on_queue` of a service with the event of this call.
     pub fn run_on_queue(what: u32, value: u32, on_queue: fn(crate::Queue<'_>)) {
         let place = Place(PhantomData);
         on_queue(match what {
             queue::SHORT => crate::Queue::Short(value),
             queue::LONG => crate::Queue::Long(value),
             queue::DROPPED => crate::Queue::Dropped(place.window(value as usize)),
-            // Of a later version of the ABI.
+            // Event of a later version of the ABI.
             _ => return,
         });
     }

@@ -1,18 +1,18 @@
-//! Values that are nothing but their bytes.
+//! Plain values: types without padding, for which every byte pattern is valid.
 
-/// A type of which every pattern of bytes is a value, and that has no bytes between its fields:
-/// what one version of a module hands over, another may take.
+/// Type for which every byte pattern is a valid value, and that has no padding: its bytes can be
+/// handed over from one version of a module to another.
 ///
-/// Numbers and arrays of them are; [`plain!`](crate::plain) makes structs that are.
+/// Numbers and arrays of them are plain; [`plain!`](crate::plain) defines plain structs.
 ///
 /// # Safety
-/// Whoever implements it by hand promises just that.
+/// A manual implementation must guarantee both properties.
 pub unsafe trait Plain: Copy + 'static {}
 
 macro_rules! plain_numbers {
     ($($number:ty),+) => {
         $(
-            // SAFETY: every pattern of bits is a number, and there are no others.
+            // SAFETY: every bit pattern is a number, and there is no padding.
             unsafe impl Plain for $number {}
         )+
     };
@@ -20,11 +20,11 @@ macro_rules! plain_numbers {
 
 plain_numbers!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, ());
 
-// SAFETY: elements lie behind each other, without gaps.
+// SAFETY: elements are contiguous, without gaps.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
-/// Defines a struct that is nothing but its bytes: its fields are [`Plain`], and leave no gaps
-/// between them (that would not compile; put the larger ones first, or name the gap).
+/// Defines a plain struct: its fields are [`Plain`], and leave no gaps between them (a gap does not
+/// compile; put larger fields first, or name the gap).
 ///
 /// ```
 /// tam::plain! {
@@ -54,8 +54,8 @@ macro_rules! plain {
             $($(#[$of_field])* $seen $field: $type),+
         }
 
-        // SAFETY: every field is plain, the struct lies as it is written, and the line below
-        // says that nothing lies in between.
+        // SAFETY: every field is plain, `repr(C)` keeps the order, and the assertion below excludes
+        // gaps.
         unsafe impl $crate::Plain for $name where $($type: $crate::Plain),+ {}
 
         const _: () = assert!(
@@ -64,18 +64,18 @@ macro_rules! plain {
         );
 
         impl $name {
-            /// All bytes zero.
+            /// Value with all bytes zero.
             #[allow(dead_code)]
-            // SAFETY: every pattern of bytes is a value, so this one is.
+            // SAFETY: every byte pattern is a value, and so is zero.
             $visibility const ZERO: Self = unsafe { core::mem::zeroed() };
         }
     };
 }
 
-/// The bytes of a value.
+/// Returns the bytes of a value.
 pub(crate) fn bytes_of<T: Plain>(value: &mut T) -> &mut [u8] {
-    // SAFETY: it is nothing but its bytes, and any that are written make a value; the borrow
-    // is the value's own.
+    // SAFETY: the type is plain, so its bytes can be read, and any bytes written make a valid
+    // value; the borrow is the value's own.
     unsafe { core::slice::from_raw_parts_mut(core::ptr::from_mut(value).cast(), size_of::<T>()) }
 }
 

@@ -1,4 +1,4 @@
-//! Address prefixes of a text parameter, and lists of what an operator says in one.
+//! Address prefixes in a text parameter, and lists of values in one.
 //!
 //! ```
 //! use tam::prefix::Prefixes;
@@ -6,28 +6,28 @@
 //! let mut inside = Prefixes::<u32, 8>::NONE;
 //! assert!(inside.read("10.0.0.0/8, 192.0.2.7").is_some());
 //! assert!(inside.contains(0x0a01_0203) && !inside.contains(0x0b00_0000));
-//! assert!(inside.read("10.0.0.1/8").is_none(), "bits behind the prefix");
+//! assert!(inside.read("10.0.0.1/8").is_none(), "bits after the prefix");
 //! ```
 
 use core::net::{IpAddr, Ipv4Addr};
 
-/// An IPv4 address as IPv6 has it: ::ffff:a.b.c.d (RFC 4291, section 2.5.5.2).
+/// Prefix of IPv4-mapped IPv6 addresses, ::ffff:a.b.c.d (RFC 4291, section 2.5.5.2).
 pub const V4_MAPPED: u128 = 0xffff_0000_0000;
 
-/// A number that addresses are kept as: `u32` for IPv4 alone, `u128` for both, where an IPv4 address
-/// is [mapped](V4_MAPPED).
+/// Integer that represents addresses: `u32` for IPv4 only, `u128` for both, with
+/// [mapped](V4_MAPPED) IPv4 addresses.
 pub trait Address: Copy + Eq {
-    /// The number 0.
+    /// Number 0.
     const ZERO: Self;
 
-    /// Reads an address; says how many bits of it a prefix may count, too.
+    /// Parses an address; returns it with the number of bits that a prefix may have.
     fn parse(text: &str) -> Option<(Self, u32)>;
 
-    /// Returns the mask whose lowest bits, as many as that, are 0.
+    /// Returns the mask whose lowest `host_bits` bits are 0.
     #[must_use]
     fn mask(host_bits: u32) -> Self;
 
-    /// Returns the bits that both have.
+    /// Returns the bitwise AND.
     #[must_use]
     fn and(self, other: Self) -> Self;
 }
@@ -69,7 +69,7 @@ impl Address for u128 {
     }
 }
 
-/// An address prefix.
+/// Address prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix<A> {
     address: A,
@@ -80,8 +80,8 @@ impl<A: Address> Prefix<A> {
     /// Prefix of every address.
     pub const ALL: Self = Self { address: A::ZERO, mask: A::ZERO };
 
-    /// Reads `10.0.0.0/8`, `2001:db8::/32`, or an address alone. `None` for anything else, and for
-    /// an address with bits behind the prefix, which are a slip of the pen.
+    /// Parses `10.0.0.0/8`, `2001:db8::/32`, or a single address. `None` for anything else, and for
+    /// an address with bits set after the prefix, which is probably a typing error.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (address, length) = match text.split_once('/') {
@@ -94,7 +94,7 @@ impl<A: Address> Prefix<A> {
         (address.and(mask) == address).then_some(Self { address, mask })
     }
 
-    /// Returns whether it has the address.
+    /// Returns true if the prefix contains the address.
     #[inline]
     #[must_use]
     pub fn contains(&self, address: A) -> bool {
@@ -113,29 +113,29 @@ impl<A: Address, const MAX: usize> Prefixes<A, MAX> {
     /// Empty list.
     pub const NONE: Self = Self { prefixes: [Prefix::ALL; MAX], count: 0 };
 
-    /// Reads a [list](parse_list) of prefixes in the place of those that it has, and returns how
-    /// many there are; `None` when it is no such list.
+    /// Replaces the list by a parsed [list](parse_list) of prefixes, and returns their number;
+    /// `None` if the text is no such list.
     pub fn read(&mut self, text: &str) -> Option<usize> {
         self.count = parse_list(text, &mut self.prefixes, Prefix::parse)?;
         Some(self.count)
     }
 
-    /// Returns whether there is none.
+    /// Returns true if the list is empty.
     #[inline]
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Returns whether one of them has the address.
+    /// Returns true if one of the prefixes contains the address.
     #[must_use]
     pub fn contains(&self, address: A) -> bool {
         self.prefixes.iter().take(self.count).any(|prefix| prefix.contains(address))
     }
 }
 
-/// Reads a list of words between spaces and commas into `places`, and returns how many there are.
-/// `None` when one of them is wrong, or one is too many.
+/// Parses a list of words separated by spaces and commas into `places`, and returns their number.
+/// `None` if one of them is invalid, or there are too many.
 pub fn parse_list<T>(
     text: &str,
     places: &mut [T],
@@ -174,7 +174,7 @@ mod tests {
         let both = list::<u128>("10.0.0.0/8 2001:db8::/32").unwrap();
         assert!(both.contains(V4_MAPPED | 0x0a01_0203));
         assert!(both.contains(0x2001_0db8 << 96 | 1));
-        // 10.0.0.0 as bits of IPv6 that are not mapped.
+        // 10.0.0.0 as bits of an IPv6 address that is not mapped.
         assert!(!both.contains(0x0a00_0000) && !both.contains(V4_MAPPED | 0x0b00_0000));
         assert!(Prefix::<u128>::parse("::/0").unwrap().contains(V4_MAPPED));
     }

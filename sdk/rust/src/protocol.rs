@@ -1,5 +1,5 @@
-//! Numbers of the protocols that follow IP's header (RFC 5237, section 2), and of IPv6's extension
-//! headers (RFC 8200, section 4).
+//! Protocol numbers in the IP header (RFC 5237, section 2), and of IPv6 extension headers (RFC
+//! 8200, section 4).
 
 /// IPv6: options for each hop, an extension header.
 pub const HOP_BY_HOP: u8 = 0;

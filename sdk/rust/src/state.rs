@@ -1,13 +1,13 @@
-//! State that a service keeps from one packet to the next.
+//! State that a service keeps between packets.
 
 #[cfg(target_arch = "wasm32")]
 type Cell<T> = core::cell::RefCell<T>;
 #[cfg(not(target_arch = "wasm32"))]
 type Cell<T> = std::sync::Mutex<T>;
 
-/// What a service remembers: a `static` that can be changed.
+/// Mutable state of a service, for a `static`.
 ///
-/// Each instance has its own, because each has its own memory.
+/// Each instance has its own state, because each has its own memory.
 ///
 /// ```
 /// static SEEN: tam::State<[u32; 64]> = tam::State::new([0; 64]);
@@ -23,44 +23,44 @@ pub struct State<T>(Cell<T>);
 unsafe impl<T> Sync for State<T> {}
 
 impl<T> State<T> {
-    /// State that begins with `value`.
+    /// Creates state with an initial value.
     #[must_use]
     pub const fn new(value: T) -> Self {
         Self(Cell::new(value))
     }
 
-    /// Hands the state to `body`.
+    /// Calls `body` with the state.
     ///
     /// # Panics
-    /// When `body` asks for the same state again; in a module that is a trap.
+    /// `body` accesses the same state again; in a module that is a trap.
     #[inline]
     pub fn with<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
         #[cfg(target_arch = "wasm32")]
         return body(&mut self.0.borrow_mut());
         #[cfg(not(target_arch = "wasm32"))]
-        // A test that failed while it held the state spoils no other test.
+        // A failed test that held the state must not affect other tests.
         return body(&mut self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
     }
 }
 
-/// Most bytes that the node takes in one call.
+/// Largest number of bytes per call of the node.
 #[cfg(target_arch = "wasm32")]
 const CHUNK: usize = 65_536;
 
-/// Hands a state over to the next version of the module; 0 when the node has it.
+/// Hands a state over to the next version of the module; returns 0 on success.
 #[doc(hidden)]
 pub fn hand_over<T: crate::Plain>(state: &State<T>) -> i32 {
     state.with(|value| pass(crate::plain::bytes_of(value), Way::Out))
 }
 
-/// Takes a state that the version before handed over; 0 when it was all there.
+/// Takes over a state from the previous version; returns 0 if it was complete.
 #[doc(hidden)]
 pub fn take_over<T: crate::Plain>(state: &State<T>) -> i32 {
     state.with(|value| pass(crate::plain::bytes_of(value), Way::In))
 }
 
 impl<T: crate::Plain> State<T> {
-    /// How many bytes it has.
+    /// Returns the length in bytes.
     #[doc(hidden)]
     #[must_use]
     pub const fn length(&self) -> usize {
@@ -92,7 +92,7 @@ fn pass(bytes: &mut [u8], way: Way) -> i32 {
     0
 }
 
-/// Natively there is no other version.
+/// Native builds have no other version.
 #[cfg(not(target_arch = "wasm32"))]
 fn pass(_: &mut [u8], way: Way) -> i32 {
     match way {

@@ -1,8 +1,8 @@
-//! Tables of fixed size: which entry of a bucket makes room for a new one.
+//! Tables of fixed size: choice of the entry that a new one replaces.
 
-/// Returns the entry of a bucket that makes room: the first of those whose age is least. An age is
-/// the time at which an entry expires, 0 of one that is empty or has expired, and `u64::MAX` of one
-/// that is never thrown out: where all are, there is no room.
+/// Returns the entry of a bucket to replace: the first of those with the least age. The age is the
+/// time at which an entry expires, 0 for one that is empty or has expired, and `u64::MAX` for one
+/// that must not be replaced; `None` if all are such.
 ///
 /// ```
 /// use tam::table::oldest;

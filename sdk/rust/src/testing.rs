@@ -1,8 +1,7 @@
-//! A node small enough for a unit test: runs a service's functions over bytes.
+//! Node for unit tests: runs a service's functions over bytes.
 //!
-//! It keeps to docs/reference/module-abi.md where a service can see it: window, metadata,
-//! host functions and their errors. It does not route, and it is no sandbox: a
-//! panic fails the test.
+//! It follows docs/reference/module-abi.md where a service can observe it: window, metadata, host functions
+//! and their errors. It does not route, and is no sandbox: a panic fails the test.
 //!
 //! ```
 //! use tam::{Packet, Verdict, testing::Node};
@@ -29,21 +28,21 @@ use crate::layout::{MARK_LENGTH, META_LENGTH, PARAMETER_TEXT_MAX, WINDOW_LENGTH_
 use crate::packet::Packet;
 use crate::verdict::Verdict;
 
-/// Bytes that a packet can be longer at each end than it came.
+/// Bytes by which a packet may grow at each end.
 const RESIZE_ROOM: i32 = 128;
-/// Frames that can be sent for one packet.
+/// Frames that may be sent per packet.
 const SENDS_PER_PACKET_MAX: usize = 4;
-/// Lengths of a frame that can be sent: an Ethernet header to the largest MTU with a VLAN tag.
+/// Allowed lengths of a frame: an Ethernet header to the largest MTU with a VLAN tag.
 const FRAME_LENGTHS: std::ops::RangeInclusive<usize> = 14..=9018;
-/// Events and messages that one call can leave.
+/// Events and messages per call.
 const EVENTS_PER_CALL_MAX: usize = 4;
-/// Longest data of an event or a message.
+/// Longest data of an event or a message, in bytes.
 const EVENT_LENGTH_MAX: usize = 256;
-/// The longest packet.
+/// Longest packet, in bytes.
 const PACKET_LENGTH_MAX: usize = 65_535;
 
-/// A node for one test. While it lives no other test of the same program has
-/// one, so that counters and state change only by what this test does.
+/// Node for one test. While it exists no other test of the same program has one, so that counters
+/// and state are changed by this test only.
 pub struct Node {
     window: usize,
     port: u16,
@@ -52,12 +51,12 @@ pub struct Node {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// What became of one packet.
+/// Result of one packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// What the service decided.
+    /// Verdict of the service.
     pub verdict: Verdict,
-    /// The packet afterwards.
+    /// Packet after the call.
     pub bytes: Vec<u8>,
     /// Frames that the service sent, with their ports.
     pub sent: Vec<(u16, Vec<u8>)>,
@@ -65,17 +64,17 @@ pub struct Outcome {
     pub events: Vec<(u32, Vec<u8>)>,
     /// Messages to the modules before it.
     pub messages: Vec<Vec<u8>>,
-    /// What the service left for the next module.
+    /// Mark for the next module.
     pub mark: [u8; MARK_LENGTH],
 }
 
-/// The packet of a test, in place of linear memory.
+/// Packet of a test, in place of linear memory.
 #[derive(Debug)]
 pub struct Frame {
     bytes: Vec<u8>,
     meta: [u8; META_LENGTH],
     window: usize,
-    /// By how much it is longer than it came, in front and at its end.
+    /// Bytes by which it has grown, at the beginning and at the end.
     grown: [i32; 2],
 }
 
@@ -86,11 +85,11 @@ impl Default for Node {
 }
 
 impl Node {
-    /// A node with the largest window, one port "left" with number 0, and no parameters.
+    /// Creates a node with the largest window, one port "left" with number 0, and no parameters.
     #[must_use]
     pub fn new() -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
-        // A test that failed has released its node all the same.
+        // A failed test has released its node all the same.
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         SURROUNDINGS.set(Surroundings::default());
         let node = Self {
@@ -103,7 +102,7 @@ impl Node {
         node.with_port("left", 0)
     }
 
-    /// The window that `module.toml` declares, in bytes.
+    /// Sets the window that `module.toml` declares, in bytes.
     #[must_use]
     pub fn with_window(mut self, length: usize) -> Self {
         self.window = length.min(WINDOW_LENGTH_MAX);
@@ -127,14 +126,14 @@ impl Node {
         self
     }
 
-    /// Lets packets come in by the port of that number.
+    /// Sets the arrival port of packets.
     #[must_use]
     pub fn arriving_at(mut self, number: u16) -> Self {
         self.port = number;
         self
     }
 
-    /// What the previous module of the service left.
+    /// Sets the mark of the previous module of the service.
     #[must_use]
     pub fn with_mark(mut self, mark: [u8; MARK_LENGTH]) -> Self {
         self.mark = mark;
@@ -149,7 +148,7 @@ impl Node {
     /// Runs `on_start`.
     ///
     /// # Errors
-    /// The code with which the service refuses.
+    /// The service refuses, with this code.
     pub fn start(&mut self, on_start: fn() -> Result<(), u16>) -> Result<(), u16> {
         within(Hook::Preparing, on_start)
     }
@@ -159,7 +158,7 @@ impl Node {
         within(Hook::Timer, on_timer);
     }
 
-    /// Runs `on_memory_low`: what its session uses, of how much, in KiB.
+    /// Runs `on_memory_low`: used memory of the session and its limit, in KiB.
     pub fn memory_low(&mut self, on_memory_low: fn(u32, u32), used: u32, most: u32) {
         within(Hook::Timer, || on_memory_low(used, most));
     }
@@ -172,7 +171,7 @@ impl Node {
     /// Runs `on_message`.
     ///
     /// # Errors
-    /// The code with which the service refuses.
+    /// The service refuses, with this code.
     pub fn message(
         &mut self,
         on_message: fn(&[u8]) -> Result<(), u16>,
@@ -184,7 +183,7 @@ impl Node {
     /// Runs `on_packet` over a frame that begins with its Ethernet header.
     ///
     /// # Panics
-    /// When `frame` is empty or longer than 65,535 bytes: no node hands such a packet over.
+    /// `frame` is empty or longer than 65,535 bytes: no node delivers such a packet.
     pub fn packet(&mut self, on_packet: fn(&mut Packet<'_>) -> Verdict, frame: &[u8]) -> Outcome {
         assert!((1..=PACKET_LENGTH_MAX).contains(&frame.len()), "a packet has 1 to 65535 bytes");
         let mut frame = Frame {
@@ -254,7 +253,7 @@ impl Frame {
         Ok(())
     }
 
-    /// Bytes to add or remove at one end, when that is allowed.
+    /// Returns the bytes to add or remove at one end, if that is allowed.
     fn resized(&mut self, end: usize, delta: i32) -> Result<usize, HostError> {
         let count = delta.unsigned_abs() as usize;
         let grown = self.grown[end].saturating_add(delta);
@@ -280,7 +279,7 @@ impl Frame {
     }
 }
 
-/// Which host functions work now.
+/// Current hook, which determines the allowed host functions.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Hook {
     #[default]
@@ -290,7 +289,7 @@ enum Hook {
     Timer,
 }
 
-/// What a service can ask about.
+/// State of the node behind the host functions.
 #[derive(Default)]
 struct Surroundings {
     hook: Hook,
@@ -303,7 +302,7 @@ struct Surroundings {
 }
 
 impl Surroundings {
-    /// Whether a call may leave a notice of so many bytes.
+    /// Checks that a call may add an event or message of this length.
     fn takes_notice(&self, length: usize) -> Result<(), HostError> {
         if self.hook == Hook::None {
             return Err(HostError::WrongHook);
@@ -331,7 +330,7 @@ fn now_ms() -> u64 {
     SURROUNDINGS.with_borrow(|here| here.now_ms)
 }
 
-/// What the node answers to the functions of [`host`](crate::host).
+/// Implementations of the functions of [`host`](crate::host).
 pub(crate) mod answers {
     use super::{
         FRAME_LENGTHS, Hook, HostError, PARAMETER_TEXT_MAX, SENDS_PER_PACKET_MAX, SURROUNDINGS,

@@ -13,12 +13,12 @@
 //!                                     FIN of the other: Closed       Reopening ───┘
 //! ```
 //!
-//! Sequence numbers are the ends' business: they refuse what is outside their window
-//! (RFC 5961). A forged reset is found out: the end that is said to have sent it goes on
-//! speaking, and the connection is established again.
+//! Sequence numbers are checked by the ends, which refuse segments outside their window
+//! (RFC 5961). A forged reset is detected: the end that seemed to have sent it continues to send,
+//! and the connection is established again.
 //!
-//! A SYN after one FIN opens the ports anew (RFC 9293, section 3.6.1), but only the whole
-//! handshake proves it: until then the connection keeps what it had, since a forged SYN costs
+//! A SYN after one FIN opens the ports anew (RFC 9293, section 3.6.1), but only a complete
+//! handshake proves it: until then the connection keeps its state, since a forged SYN costs
 //! nothing.
 
 /// TCP's flags (RFC 9293, section 3.1), as the header's byte 13 has them.
@@ -34,7 +34,7 @@ pub mod tcp {
     /// The acknowledgment number counts.
     pub const ACK: u8 = 1 << 4;
 
-    /// Returns whether an end may send a segment with these flags.
+    /// Returns true if an end may send a segment with these flags.
     #[inline]
     #[must_use]
     pub const fn is_possible(flags: u8) -> bool {
@@ -44,14 +44,14 @@ pub mod tcp {
         }
     }
 
-    /// Returns whether it is a connection's first segment.
+    /// Returns true for a connection's first segment.
     #[inline]
     #[must_use]
     pub const fn is_first(flags: u8) -> bool {
         flags & (SYN | ACK) == SYN
     }
 
-    /// Returns whether it may come from a connection that has been there for a while.
+    /// Returns true if the segment may come from an established connection.
     #[inline]
     #[must_use]
     pub const fn is_in_the_middle(flags: u8) -> bool {
@@ -61,27 +61,27 @@ pub mod tcp {
 
 use tcp::{ACK, FIN, RST, SYN};
 
-/// Where a flow is in its life.
+/// Phase in the life of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Phase {
     /// No flow.
     None,
-    /// Begun, and not answered.
+    /// Begun, without an answer.
     Opening,
-    /// TCP: the other end has accepted, the first has not acknowledged it.
+    /// TCP: the other end has accepted, without an acknowledgement of the first.
     Answered,
-    /// Both ends have spoken.
+    /// Both ends have sent packets.
     Established,
-    /// TCP: one end has closed it.
+    /// TCP: one end has sent a FIN.
     Closing,
-    /// TCP: one end had closed it, and an end opens the same ports anew.
+    /// TCP: after a FIN of one end, an end opens the same ports anew.
     Reopening,
-    /// TCP: the other end has accepted that.
+    /// TCP: the other end has accepted the new connection.
     Reanswered,
-    /// TCP: both ends have closed it.
+    /// TCP: both ends have sent a FIN.
     Closed,
-    /// TCP: one end says that there is no such connection.
+    /// TCP: one end has sent a reset.
     Reset,
 }
 
@@ -91,15 +91,15 @@ mod mark {
     pub const FROM_INSIDE: u8 = 1 << 0;
     /// The end inside has sent FIN.
     pub const FIN_INSIDE: u8 = 1 << 1;
-    /// The end outside has.
+    /// The end outside has sent FIN.
     pub const FIN_OUTSIDE: u8 = 1 << 2;
     /// The reset came from inside.
     pub const RESET_INSIDE: u8 = 1 << 3;
-    /// It was established before the reset.
+    /// The connection was established before the reset.
     pub const RESET_LATE: u8 = 1 << 4;
-    /// Its beginning was not seen.
+    /// The beginning of the connection was not seen.
     pub const PICKED_UP: u8 = 1 << 5;
-    /// The end inside opens the ports anew; else the one outside does.
+    /// The end inside opens the ports anew; otherwise the end outside does.
     pub const REOPENED_INSIDE: u8 = 1 << 6;
 }
 
@@ -124,8 +124,8 @@ impl Connection {
         Self { phase: Phase::Opening, marks }
     }
 
-    /// Begins a connection with a segment of its middle: whatever the other end sends, the
-    /// connection is established then.
+    /// Begins a connection with a segment from its middle: it is established when the other end
+    /// sends anything.
     #[inline]
     #[must_use]
     pub const fn pick_up(from_inside: bool, flags: u8) -> Self {
@@ -134,21 +134,21 @@ impl Connection {
         Self { phase, marks: marks | mark::PICKED_UP | closes }
     }
 
-    /// Where the flow is in its life.
+    /// Returns the phase.
     #[inline]
     #[must_use]
     pub const fn phase(self) -> Phase {
         self.phase
     }
 
-    /// Returns whether the ends are done with it.
+    /// Returns true if the flow has ended for both ends.
     #[inline]
     #[must_use]
     pub const fn has_ended(self) -> bool {
         matches!(self.phase, Phase::Closed | Phase::Reset)
     }
 
-    /// Returns whether it was established and has not ended: a table that is full keeps it.
+    /// Returns true if the flow was established and has not ended: a full table must keep it.
     #[inline]
     #[must_use]
     pub const fn is_lasting(self) -> bool {
@@ -156,21 +156,21 @@ impl Connection {
         matches!(self.phase, Established | Closing | Reopening | Reanswered)
     }
 
-    /// Returns whether one end has closed it, and the other has not.
+    /// Returns true if only one end has closed it.
     #[inline]
     #[must_use]
     pub const fn is_closing(self) -> bool {
         matches!(self.phase, Phase::Closing | Phase::Reopening | Phase::Reanswered)
     }
 
-    /// Returns whether an established connection was reset: the reset may be forged.
+    /// Returns true if an established connection was reset: the reset may be forged.
     #[inline]
     #[must_use]
     pub const fn was_reset_late(self) -> bool {
         matches!(self.phase, Phase::Reset) && self.marks & mark::RESET_LATE != 0
     }
 
-    /// Takes a packet of a protocol without connections: an answer establishes the flow.
+    /// Handles a packet of a protocol without connections: an answer establishes the flow.
     #[inline]
     pub const fn packet(&mut self, from_inside: bool) {
         if !self.is_from_first(from_inside) {
@@ -178,7 +178,7 @@ impl Connection {
         }
     }
 
-    /// Takes a TCP segment.
+    /// Handles a TCP segment.
     pub const fn segment(&mut self, from_inside: bool, flags: u8) {
         if flags & RST != 0 {
             return self.reset(from_inside);
@@ -197,7 +197,7 @@ impl Connection {
             Phase::Closing | Phase::Reopening | Phase::Reanswered => {
                 self.reopen(from_inside, flags);
             }
-            // The end that is said to have reset it speaks: it has not.
+            // The supposed sender of the reset continues to send: it was forged.
             Phase::Reset
                 if self.was_reset_late()
                     && (self.marks & mark::RESET_INSIDE != 0) == from_inside =>
@@ -207,7 +207,7 @@ impl Connection {
             _ => {}
         }
         let closes = if flags & FIN != 0 { fin_of(from_inside) } else { 0 };
-        // One that is repeated says nothing new.
+        // A repeated FIN changes nothing.
         if closes & !self.marks != 0 && self.is_lasting() {
             self.marks |= closes;
             self.close();
@@ -220,7 +220,7 @@ impl Connection {
         (self.marks & mark::FROM_INSIDE != 0) == from_inside
     }
 
-    /// Takes a segment where one end has closed: part of a new handshake, or of the old
+    /// Handles a segment after one end has closed: part of a new handshake, or of the old
     /// connection.
     const fn reopen(&mut self, from_inside: bool, flags: u8) {
         let by_opener = (self.marks & mark::REOPENED_INSIDE != 0) == from_inside;
@@ -249,7 +249,7 @@ impl Connection {
         self.phase = Phase::Reset;
     }
 
-    /// Closes it as far as FINs were seen.
+    /// Closes the connection as far as FINs were seen.
     const fn close(&mut self) {
         match self.marks & (mark::FIN_INSIDE | mark::FIN_OUTSIDE) {
             0 => {}
@@ -271,7 +271,7 @@ mod tests {
     const BACK: bool = false;
     const OPENED: [(bool, u8); 3] = [(OUT, SYN), (BACK, SYN | ACK), (OUT, ACK)];
 
-    /// The phase after the first segment and some more.
+    /// Returns the phase after the first segment and some more.
     fn phase(segments: &[(bool, u8)]) -> Phase {
         follow(segments).phase()
     }
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(phase(&OPENED[..1]), Phase::Opening);
         assert_eq!(phase(&OPENED[..2]), Phase::Answered);
         assert_eq!(phase(&OPENED), Phase::Established);
-        // Repeated, it is no further.
+        // Repeated segments do not advance it.
         assert_eq!(after(&OPENED[..2], &OPENED[..2]), Phase::Answered);
         // Both open at once (RFC 9293, section 3.5).
         let both = [(OUT, SYN), (BACK, SYN), (OUT, SYN | ACK), (BACK, SYN | ACK)];
@@ -331,10 +331,10 @@ mod tests {
         assert!(forged.was_reset_late() && forged.has_ended());
         assert_eq!(after(&OPENED, &[(BACK, RST), (OUT, ACK)]), Phase::Reset);
         assert_eq!(after(&OPENED, &[(BACK, RST), (BACK, ACK)]), Phase::Established);
-        // It remembers who had closed before.
+        // The closed end is remembered.
         let closing = [(OUT, FIN | ACK), (BACK, RST), (BACK, ACK)];
         assert_eq!(after(&OPENED, &closing), Phase::Closing);
-        // One that was never open stays ended.
+        // A connection that was never open stays ended.
         assert_eq!(phase(&[(OUT, SYN), (BACK, RST | ACK), (BACK, ACK)]), Phase::Reset);
     }
 
@@ -347,7 +347,7 @@ mod tests {
                 assert_eq!(after(&closing, &shake[..1]), Phase::Reopening);
                 assert_eq!(after(&closing, &shake[..2]), Phase::Reanswered);
                 assert_eq!(after(&closing, &shake), Phase::Established);
-                // As new: it takes two FINs again.
+                // Like a new connection, it takes two FINs to close.
                 let once = [&shake[..], &[(closer, FIN | ACK)]].concat();
                 assert_eq!(after(&closing, &once), Phase::Closing);
                 assert_eq!(after(&closing, &[&once[..], &[(!closer, FIN | ACK)]].concat()), {
@@ -356,10 +356,10 @@ mod tests {
                 // A challenge ACK (RFC 5961, section 4.2) is no answer, nor is the opener's own.
                 let challenged = [shake[0], (!opener, ACK), (opener, SYN | ACK), (opener, ACK)];
                 assert_eq!(after(&closing, &challenged), Phase::Reopening);
-                // The old connection's FIN, repeated, stands in nobody's way.
+                // A repeated FIN of the old connection does not interfere.
                 let repeated = [shake[0], (closer, FIN | ACK), shake[1], shake[2]];
                 assert_eq!(after(&closing, &repeated), Phase::Established);
-                // Meanwhile the old connection may end.
+                // In the meantime the old connection may end.
                 assert_eq!(after(&closing, &[shake[0], (!closer, FIN | ACK)]), Phase::Closed);
                 let refused = [shake[0], (!opener, RST | ACK)];
                 assert_eq!(after(&closing, &refused), Phase::Reset);

@@ -1,45 +1,46 @@
-//! What a service decided about one packet.
+//! Verdicts of a service on packets.
 
 use crate::layout::verdict_code;
 
-/// What a service decided about one packet.
+/// Verdict of a service on one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// To the next module of the graph; forward where the edge leads nowhere, as after the
-    /// last one.
+    /// Pass to the next module of the graph; forward if the edge leads nowhere, as after the last
+    /// one.
     Pass {
-        /// 0 to 3: which of the modules that `tam deploy --then` named, in their order.
+        /// Edge 0 to 3: index of the modules that `tam deploy --then` named.
         edge: u8,
-        /// The packet was re-addressed: look its route up again.
+        /// True if the packet was re-addressed and needs a new route lookup.
         reroute: bool,
     },
     /// Drop and count it.
     Drop {
-        /// A number of your own; `[reasons]` in `module.toml` names it.
+        /// Reason of your own, named by `[reasons]` in `module.toml`.
         reason: u16,
     },
-    /// Out of the port that it came in by, MAC addresses swapped, nothing else.
+    /// Send out of the arrival port, with MAC addresses swapped and no other change.
     Bounce,
-    /// Out of this port as it is.
+    /// Send out of this port unchanged.
     Redirect {
-        /// From [`port`](crate::port), looked up in `on_start`.
+        /// Number from [`port`](crate::port), looked up in `on_start`.
         port: u16,
     },
-    /// The same module at the next level up.
+    /// Pass to the same module at the next level up.
     Raise,
 }
 
 impl Verdict {
-    /// To the next module; after the last one, forward by the route that the packet came with.
+    /// Passes to the next module; after the last one, forwards by the route that the packet came
+    /// with.
     pub const PASS: Self = Self::pass_by(0);
 
-    /// To the module at this edge, 0 to 3; forward where it leads nowhere.
+    /// Passes to the module at this edge, 0 to 3; forwards if it leads nowhere.
     #[must_use]
     pub const fn pass_by(edge: u8) -> Self {
         Self::Pass { edge, reroute: false }
     }
 
-    /// The number that `on_packet` returns.
+    /// Returns the number for `on_packet`'s result.
     #[must_use]
     pub const fn to_value(self) -> u32 {
         match self {

@@ -1,9 +1,9 @@
-//! The node of unit tests keeps to the ABI where a service can see it.
+//! Tests that the node for unit tests follows the ABI where a service can observe it.
 
 use tam::testing::Node;
 use tam::{HostError, Packet, Verdict};
 
-/// Ethernet, VLAN 7, IPv6, fragment header (first fragment), UDP.
+/// Returns a frame: Ethernet, VLAN 7, IPv6, fragment header (first fragment), UDP.
 fn tagged_ipv6() -> Vec<u8> {
     let mut frame = vec![0; 12];
     frame.extend([0x81, 0, 0, 7, 0x86, 0xdd]);

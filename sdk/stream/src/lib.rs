@@ -1,16 +1,17 @@
-//! Code that services of streams share beside the public SDK for proxy-wasm, which they are written
-//! with. It knows no service and asks the node for nothing but counters, a configuration and a log.
+//! Shared code of stream services, besides the public SDK for proxy-wasm with which they are
+//! written. Knows no particular service, and uses only counters, the configuration and the log of
+//! the node.
 //!
 //! ```text
-//!  configuration ─▶ service::Root ─▶ settings ─▶ the service ◀─ places: is this request its own?
-//!                        │                          │
-//!                        └─▶ a context each stream ─┴─▶ service::Counter
+//!   configuration ─▶ service::Root ─▶ settings ─▶ service ◀─ places: is the request for it?
+//!                         │                         │
+//!                         └─▶ a context per stream ─┴─▶ service::Counter
 //! ```
 
 #![forbid(unsafe_code)]
 
 pub mod places;
-// It has nobody to talk to elsewhere.
+// Needs the node's host functions.
 #[cfg(target_arch = "wasm32")]
 pub mod service;
 pub mod settings;

@@ -1,9 +1,9 @@
-//! Hosts and paths that a service is for, as its configuration lists them.
+//! Hosts and paths that a service handles, as listed in its configuration.
 
-/// Takes beginnings of paths; `example` is one, for what is said when one of them is none.
+/// Parses path prefixes; `example` is one for the error message.
 ///
 /// # Errors
-/// When one does not begin with a slash.
+/// A path does not begin with a slash.
 pub fn paths(values: &[&str], example: &str) -> Result<Vec<String>, String> {
     match values.iter().copied().find(|path| !path.starts_with('/')) {
         Some(path) => Err(format!("{path} is no path; one begins with /, as in {example}")),
@@ -11,7 +11,7 @@ pub fn paths(values: &[&str], example: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// Takes hosts, names or addresses, with a port or without; they come out in lower case.
+/// Parses hosts, names or addresses, with or without a port; returns them in lower case.
 #[must_use]
 pub fn hosts(values: &[&str]) -> Vec<String> {
     let mut hosts = owned(values);
@@ -23,9 +23,8 @@ fn owned(values: &[&str]) -> Vec<String> {
     values.iter().map(|&value| value.to_owned()).collect()
 }
 
-/// Returns whether requests of an authority are for one of the hosts, which are in lower case; all
-/// are when there are none. The authority's case does not matter, nor does its port unless the host
-/// has one.
+/// Returns true if an authority matches one of the hosts, which are in lower case, or if the list
+/// is empty. The authority's case is ignored, and so is its port unless the host has one.
 #[must_use]
 pub fn has_host(hosts: &[String], authority: &str) -> bool {
     let name = match authority.rsplit_once(':') {

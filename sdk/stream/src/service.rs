@@ -1,5 +1,4 @@
-//! The service around its streams: the node's calls to its root context, its counters, and what it
-//! says once.
+//! Frame of a service: callbacks of its root context, counters, and messages that are logged once.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,23 +7,23 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{ContextType, LogLevel, MetricType};
 
-/// A service of HTTP: what all its streams share. Without a configuration it is its default.
+/// HTTP service: the state that all its streams share. The default is used without a configuration.
 pub trait Service: Default + 'static {
-    /// Makes it of a configuration, which is empty when nobody gave one. `None`: the text is no
-    /// configuration, as the service has logged, and it does not start.
+    /// Creates the service from a configuration, which is empty if none was given. Returns `None`,
+    /// after logging the reason, if the text is invalid; the service then does not start.
     fn configure(text: &[u8]) -> Option<Rc<Self>>;
 
-    /// Makes the context of a new stream.
+    /// Creates the context of a new stream.
     fn stream(shared: &Rc<Self>, context: u32) -> Box<dyn HttpContext>;
 }
 
-/// Begins a service: all that is to be done in `proxy_wasm::main!`.
+/// Registers a service: all that `proxy_wasm::main!` has to do.
 pub fn begin<S: Service>() {
     proxy_wasm::set_log_level(LogLevel::Info);
     proxy_wasm::set_root_context(|_| Box::new(Root::<S>(Rc::default())));
 }
 
-/// The root context of a service.
+/// Root context of a service.
 struct Root<S>(Rc<S>);
 
 impl<S> Context for Root<S> {}
@@ -50,22 +49,22 @@ impl<S: Service> RootContext for Root<S> {
     }
 }
 
-/// A counter that `tam stats` shows.
+/// Counter that `tam stats` shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Counter(u32);
 
 impl Counter {
-    /// Defines a counter; `None` when the node takes no more.
+    /// Defines a counter; `None` if the node's limit is reached.
     #[must_use]
     #[inline]
     pub fn define(name: &str) -> Option<Self> {
         hostcalls::define_metric(MetricType::Counter, name).ok().map(Self)
     }
 
-    /// Adds to it.
+    /// Adds to the counter.
     #[inline]
     pub fn add(self, count: u32) {
-        // A counter that is not there counts nothing.
+        // Errors are ignored: the counter then counts nothing.
         hostcalls::increment_metric(self.0, i64::from(count)).ok();
     }
 }
@@ -75,7 +74,7 @@ impl Counter {
 pub struct Once(Cell<bool>);
 
 impl Once {
-    /// Returns whether this is the first time that it is asked.
+    /// Returns true at the first call.
     pub fn is_first(&self) -> bool {
         !self.0.replace(true)
     }

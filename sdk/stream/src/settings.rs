@@ -1,4 +1,4 @@
-//! A configuration as text: lines of a key and values, and comments behind `#`.
+//! Configuration text: lines with a key and values, and comments after `#`.
 //!
 //! ```
 //! let text = "paths /live/ /radio # stations\nquery ignore\n";
@@ -13,7 +13,7 @@
 
 use std::fmt;
 
-/// Reason why a text is no configuration. The operator's fault.
+/// A text is no valid configuration: a fault of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsError {
     line: usize,
@@ -21,14 +21,14 @@ pub struct SettingsError {
 }
 
 impl SettingsError {
-    /// Makes one of a line, from 1, or 0 for the text as a whole.
+    /// Creates an error for a line, from 1, or 0 for the text as a whole.
     #[inline]
     #[must_use]
     pub fn new(line: usize, message: &str) -> Self {
         Self { line, message: message.to_owned() }
     }
 
-    /// Returns which line it is, from 1; 0 is the text as a whole.
+    /// Returns the number of the line, from 1; 0 for the text as a whole.
     #[must_use]
     pub const fn line(&self) -> usize {
         self.line
@@ -43,11 +43,11 @@ impl fmt::Display for SettingsError {
 
 impl std::error::Error for SettingsError {}
 
-/// Reads a text, and gives each key with its values to `set`. `keys` are the names of all, for what
-/// is said when a key stands alone.
+/// Parses a text, and calls `set` for each key with its values. `keys` lists all keys for error
+/// messages.
 ///
 /// # Errors
-/// Of the first line whose key has no value, or stood in a line before, and whatever `set` refuses.
+/// A key has no value or occurs twice, or `set` refuses it: the error of the first such line.
 pub fn read<'a>(
     text: &'a str,
     keys: &str,

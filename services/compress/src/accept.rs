@@ -1,24 +1,24 @@
-//! What a client accepts: Accept-Encoding. RFC 9110, section 12.5.3.
+//! Codings that a client accepts: Accept-Encoding, RFC 9110, section 12.5.3.
 
 use crate::coding::Coding;
 use crate::fields::{members, pair, parameters};
 
-/// How much a client likes something, in thousandths: 0 is not at all (section 12.4.2).
+/// Preference of a client in thousandths: 0 means not acceptable (section 12.4.2).
 type Quality = u16;
 const MOST: Quality = 1_000;
 
-/// What a client accepts.
+/// Preferences of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accept {
     codings: [Option<Quality>; Coding::COUNT],
     identity: Option<Quality>,
-    /// `*`: whatever is not named.
+    /// `*`: every coding that is not named.
     others: Option<Quality>,
 }
 
 impl Accept {
-    /// Reads the field. A member that is none is passed over; of two for one coding the first
-    /// counts. Several fields are one list (section 5.3).
+    /// Parses the field. Invalid members are skipped; of two for one coding the first counts.
+    /// Several fields are one list (section 5.3).
     pub fn parse(field: &[u8]) -> Self {
         let mut accept = Self::default();
         for member in members(field) {
@@ -37,11 +37,11 @@ impl Accept {
         accept
     }
 
-    /// The coding for a response: the one that the client likes best; of those that it likes
-    /// alike, the first of `order`. None when it likes the response as it is better.
+    /// Returns the coding for a response: the one with the highest preference, and the first in
+    /// `order` of equal ones; `None` if the client prefers the uncoded response.
     ///
-    /// Without the field everything is accepted (section 12.5.3, rule 1), but who says nothing
-    /// often can decode nothing: there no coding is chosen.
+    /// Without the field every coding is acceptable (section 12.5.3, rule 1), but such clients
+    /// often cannot decode any: no coding is chosen.
     pub fn choose(&self, order: &[Coding]) -> Option<Coding> {
         let liked = |coding: Coding| self.codings[coding.index()].or(self.others).unwrap_or(0);
         let mut best = None;
@@ -51,13 +51,13 @@ impl Accept {
                 (best, best_liked) = (Some(coding), liked(coding));
             }
         }
-        // As it is, is accepted unless it is refused (rule 2). What does not name it leaves the
-        // choice; what names it, as `identity;q=1, gzip;q=0.5` does, has made it.
+        // Identity is acceptable unless it is refused (rule 2). If it is not named, a coding may be
+        // chosen; if it is, as in `identity;q=1, gzip;q=0.5`, its preference counts.
         best.filter(|_| self.identity.is_none_or(|identity| best_liked >= identity))
     }
 }
 
-/// The weight among a member's parameters; none when they are no parameters of this field.
+/// Returns the weight among a member's parameters; `None` if there are other parameters.
 fn quality<'a>(mut parameters: impl Iterator<Item = &'a [u8]>) -> Option<Quality> {
     let Some(parameter) = parameters.next() else { return Some(MOST) };
     match (pair(parameter), parameters.next()) {
@@ -66,7 +66,7 @@ fn quality<'a>(mut parameters: impl Iterator<Item = &'a [u8]>) -> Option<Quality
     }
 }
 
-/// A weight (section 12.4.2): 0 or 1, and up to three digits behind a point.
+/// Parses a weight (section 12.4.2): 0 or 1, and up to three digits after a point.
 fn thousandths(value: &[u8]) -> Option<Quality> {
     let (whole, digits) = match value {
         [whole, b'.', digits @ ..] => (whole, digits),
@@ -94,7 +94,7 @@ mod tests {
         Accept::parse(field.as_bytes()).choose(&Coding::PREFERRED)
     }
 
-    /// Sections are those of RFC 9110.
+    /// Section numbers are those of RFC 9110.
     #[test]
     fn accept_encoding_is_read_as_the_rfc_says() {
         for (field, expected, source) in [

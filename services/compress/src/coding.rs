@@ -1,9 +1,9 @@
-//! The codings that a node has.
+//! Content codings of a node.
 
-/// A content coding (RFC 9110, section 8.4.1; RFC 7932; RFC 8878).
+/// Content coding (RFC 9110, section 8.4.1; RFC 7932; RFC 8878).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// The zlib format.
+    /// zlib format.
     Deflate = 1,
     /// gzip.
     Gzip = 2,
@@ -14,24 +14,24 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// How many there are.
+    /// Number of codings.
     pub const COUNT: usize = 4;
-    /// All, the one that is preferred first: zstd takes half of gzip's time; br is smaller than
-    /// gzip and takes twice its time; of deflate there are two kinds around.
+    /// All codings, by preference: zstd takes half of gzip's time; br has a smaller output than
+    /// gzip and takes twice its time; deflate is ambiguous among implementations.
     pub const PREFERRED: [Self; Self::COUNT] =
         [Self::Zstd, Self::Brotli, Self::Gzip, Self::Deflate];
 
-    /// Its number for the node.
+    /// Returns its number in the node's function.
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// Its place in a table.
+    /// Returns its index in a table.
     pub const fn index(self) -> usize {
         self as usize - 1
     }
 
-    /// Its name in fields.
+    /// Returns its name in fields.
     pub const fn token(self) -> &'static str {
         match self {
             Self::Deflate => "deflate",
@@ -41,7 +41,8 @@ impl Coding {
         }
     }
 
-    /// The coding of a name. RFC 9110, section 8.4: names have no case; 8.4.1.3: `x-gzip` is gzip.
+    /// Returns the coding with a name. RFC 9110, section 8.4: names are case-insensitive; 8.4.1.3:
+    /// `x-gzip` is gzip.
     pub fn named(name: &[u8]) -> Option<Self> {
         if name.eq_ignore_ascii_case(b"x-gzip") {
             return Some(Self::Gzip);

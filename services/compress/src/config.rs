@@ -1,28 +1,28 @@
-//! The configuration: lines of a key and values.
+//! Configuration: lines with a key and values.
 
 use crate::coding::Coding;
 use crate::media::MediaTypes;
 use stream::settings::{self, SettingsError};
 
-/// The level that leaves the choice to the node.
+/// Level number that leaves the choice to the node.
 pub const LEVEL_AUTO: u8 = 255;
 const LEVEL_MIN: u8 = 1;
 const LEVEL_MAX: u8 = 9;
-/// Bytes of a body that is worth it when nobody says anything: with its head it fits a packet
-/// anyway, and the fields that coding adds take a part of what it saves.
+/// Default minimum length of a body in bytes: with its head a shorter one fits a packet anyway, and
+/// the fields that coding adds offset a part of the gain.
 const MINIMUM_DEFAULT: u64 = 256;
 const KEYS: &str = "minimum, types, codings and level";
 
-/// What is coded, and how.
+/// Selection of responses, codings and level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Bytes of the smallest body that is coded, where its length is known.
+    /// Minimum length of a coded body in bytes, if the length is known.
     pub minimum: u64,
     /// Media types that are coded.
     pub types: MediaTypes,
-    /// Codings that are used, the preferred one first.
+    /// Codings that are used, by preference.
     pub codings: Vec<Coding>,
-    /// 1 to 9, or the node's choice.
+    /// Level from 1 to 9, or [`LEVEL_AUTO`].
     pub level: u8,
 }
 
@@ -38,7 +38,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads a text; what it does not say is as by default. An empty one is that.
+    /// Parses a text; keys that are missing have their default. An empty text is the default.
     pub fn parse(bytes: &[u8]) -> Result<Self, SettingsError> {
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let before = bytes[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count();

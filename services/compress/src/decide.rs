@@ -1,4 +1,5 @@
-//! What becomes of a response, by the two heads. Sections are those of RFC 9110.
+//! Decision about a response, by the heads of request and response. Section numbers are those of
+//! RFC 9110.
 
 use crate::accept::Accept;
 use crate::coding::Coding;
@@ -6,15 +7,15 @@ use crate::config::Config;
 use crate::fields::{has_member, members, trimmed};
 use crate::tags::{is_known_weakly, weakened};
 
-/// Fields of a head: names without case, values as they came.
+/// Fields of a head: names in lower case, values as received.
 pub type Fields = [(String, Vec<u8>)];
 
-/// What of a request matters.
+/// Relevant properties of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     accept: Accept,
     is_head: bool,
-    /// CONNECT: what answers it with success is no body.
+    /// CONNECT: a successful response has no body.
     is_connect: bool,
     has_range: bool,
     is_no_transform: bool,
@@ -44,13 +45,13 @@ impl Request {
         request
     }
 
-    /// The tags that it asks about.
+    /// Returns the entity tags in If-None-Match.
     pub fn if_none_match(&self) -> &[u8] {
         &self.if_none_match
     }
 }
 
-/// What of a response matters.
+/// Relevant properties of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     status: u16,
@@ -61,12 +62,12 @@ pub struct Response {
     is_no_transform: bool,
     tag: Option<Vec<u8>>,
     varies: bool,
-    /// Fields of [`UNTRUE_WHEN_CODED`] that it has.
+    /// Fields in [`UNTRUE_WHEN_CODED`] that it has.
     untrue: Vec<&'static str>,
 }
 
 impl Response {
-    /// Fields that are not true of it any more when it is coded.
+    /// Returns its fields that are not valid for the coded body.
     pub fn untrue(&self) -> &[&'static str] {
         &self.untrue
     }
@@ -98,28 +99,28 @@ impl Response {
     }
 }
 
-/// RFC 9111, sections 5.2.1.6 and 5.2.2.6.
+/// Directive that forbids transformations: RFC 9111, sections 5.2.1.6 and 5.2.2.6.
 const NO_TRANSFORM: &[u8] = b"no-transform";
 
-/// What becomes of a response.
+/// Decision about a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// The coding that it gets; of one to HEAD only its head tells of it.
+    /// Coding; for a response to HEAD only the head declares it.
     pub coding: Option<Coding>,
-    /// Whether there is a body to be coded.
+    /// True if there is a body to code.
     pub has_body: bool,
-    /// It depended on Accept-Encoding, and does not say so: Vary is added (section 12.5.5).
+    /// True if the decision depended on Accept-Encoding and Vary must be added (section 12.5.5).
     pub adds_vary: bool,
-    /// Its tag, where that changes.
+    /// New entity tag, if it changes.
     pub tag: Option<Vec<u8>>,
 }
 
-/// Fields that tell of bytes as they were, and go with them: the length; ranges of them (14.3);
-/// their digests (RFC 9530, RFC 3230, RFC 1864).
+/// Fields that describe the original bytes, and are removed with a coding: the length; ranges
+/// (14.3); digests (RFC 9530, RFC 3230, RFC 1864).
 pub const UNTRUE_WHEN_CODED: [&str; 6] =
     ["content-length", "accept-ranges", "content-digest", "repr-digest", "digest", "content-md5"];
 
-/// Decides. `is_last` says that no body follows.
+/// Makes the decision. `is_last`: no body follows.
 pub fn decide(config: &Config, request: &Request, response: &Response, is_last: bool) -> Decision {
     if response.status == 304 {
         return not_modified(config, request, response);
@@ -140,10 +141,10 @@ pub fn decide(config: &Config, request: &Request, response: &Response, is_last: 
     decision
 }
 
-/// Whether a response is coded for somebody who accepts it.
+/// Returns true if the response would be coded for a client that accepts a coding.
 fn can_be_coded(config: &Config, request: &Request, response: &Response) -> bool {
-    // 1xx is no response yet, 204 and 205 have no body (15.3.5, 15.3.6), 206 is part of one
-    // (15.3.7); the body of a redirect is read by nobody.
+    // 1xx is not final, 204 and 205 have no body (15.3.5, 15.3.6), 206 is a part of one (15.3.7);
+    // the body of a redirect is not read.
     let has_body = matches!(response.status, 200..=203 | 400..=599);
     let is_large = response.length.is_none_or(|length| length >= config.minimum.max(1));
     has_body
@@ -153,7 +154,7 @@ fn can_be_coded(config: &Config, request: &Request, response: &Response) -> bool
         && is_codable(config, response)
 }
 
-/// Whether what it is would be coded, whatever its status and size.
+/// Returns true if the content would be coded, regardless of status and length.
 fn is_codable(config: &Config, response: &Response) -> bool {
     let has_type = |content_type: &Vec<u8>| config.types.has(content_type);
     !response.is_coded
@@ -161,7 +162,7 @@ fn is_codable(config: &Config, response: &Response) -> bool {
         && response.content_type.as_ref().is_some_and(has_type)
 }
 
-/// 304 has the fields that 200 would have (15.4.5), as far as it tells: often it has no type.
+/// Decides about 304, which has the fields of the 200 response (15.4.5), often without the type.
 fn not_modified(config: &Config, request: &Request, response: &Response) -> Decision {
     let of_other_type = response.content_type.is_some() && !is_codable(config, response);
     if of_other_type || response.is_coded || response.is_no_transform {
@@ -175,7 +176,7 @@ fn not_modified(config: &Config, request: &Request, response: &Response) -> Deci
     }
 }
 
-/// Several fields of a name are one list (5.3).
+/// Joins fields of one name into a list (5.3).
 fn join(list: &mut Vec<u8>, value: &[u8]) {
     if !list.is_empty() {
         list.extend_from_slice(b", ");

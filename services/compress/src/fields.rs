@@ -1,6 +1,6 @@
 //! Fields of heads as bytes: lists, parameters, directives. RFC 9110, section 5.6.
 
-/// Optional white space (section 5.6.3) taken off both ends.
+/// Removes optional white space (section 5.6.3) at both ends.
 pub fn trimmed(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = bytes {
         bytes = rest;
@@ -8,24 +8,25 @@ pub fn trimmed(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// The members of a comma-separated list (section 5.6.1), without empty ones. Commas within
+/// Returns the members of a comma-separated list (section 5.6.1), without empty ones. Commas within
 /// quotes are part of a member.
 pub fn members(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     split(list, b',', Some(b'\\')).filter(|member| !member.is_empty())
 }
 
-/// The members of a list of entity tags (section 8.8.3): a backslash there is one like any other.
+/// Returns the members of a list of entity tags (section 8.8.3), in which a backslash is an
+/// ordinary character.
 pub fn tags(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     split(list, b',', None).filter(|tag| !tag.is_empty())
 }
 
-/// A member's name, and its parameters (section 5.6.6).
+/// Returns a member's name, and its parameters (section 5.6.6).
 pub fn parameters(member: &[u8]) -> (&[u8], impl Iterator<Item = &[u8]>) {
     let mut parts = split(member, b';', Some(b'\\'));
     (parts.next().unwrap_or_default(), parts)
 }
 
-/// A parameter's or directive's name and value; quotes around the value are left out.
+/// Returns a parameter's or directive's name and value, without quotes.
 pub fn pair(part: &[u8]) -> (&[u8], Option<&[u8]>) {
     match part.iter().position(|&byte| byte == b'=') {
         None => (part, None),
@@ -38,12 +39,12 @@ pub fn pair(part: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// Whether one member of a list has this name, whatever its value.
+/// Returns true if a member of a list has this name, with any value.
 pub fn has_member(list: &[u8], name: &[u8]) -> bool {
     members(list).any(|member| pair(parameters(member).0).0.eq_ignore_ascii_case(name))
 }
 
-/// Parts between separators that are in no quoted string (section 5.6.4), trimmed.
+/// Splits at separators outside quoted strings (section 5.6.4), and trims the parts.
 fn split(bytes: &[u8], separator: u8, escape: Option<u8>) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(bytes);
     std::iter::from_fn(move || {

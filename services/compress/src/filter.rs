@@ -1,4 +1,4 @@
-//! The module: the node's calls, and what is asked of the node.
+//! Module: callbacks of the node, and requests to it.
 
 use crate::coding::Coding;
 use crate::config::Config;
@@ -14,11 +14,11 @@ proxy_wasm::main! {{
     service::begin::<Shared>();
 }}
 
-/// The node's function that codes the body of this stream's response.
+/// Function of the node that codes the body of this stream's response.
 const CODE_RESPONSE: &str = "tamandua_code_response";
 const IF_NONE_MATCH: &str = "if-none-match";
 
-/// What all streams share.
+/// State that all streams share.
 #[derive(Default)]
 struct Shared {
     config: Config,
@@ -28,7 +28,7 @@ struct Shared {
 
 struct Counters {
     coded: [Option<Counter>; Coding::COUNT],
-    /// The node did not take a body.
+    /// Bodies that the node refused to code.
     refused: Counter,
 }
 
@@ -65,7 +65,8 @@ impl Context for Stream {}
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _: usize, _: bool) -> Action {
         self.request = Request::read(&self.get_http_request_headers_bytes());
-        // Accept-Encoding goes on as it is: a server that codes itself need not be asked twice.
+        // Accept-Encoding is forwarded unchanged: a server that codes by itself saves the work
+        // here.
         if let Some(list) = with_strong_forms(self.request.if_none_match()) {
             self.set_http_request_header_bytes(IF_NONE_MATCH, Some(&list));
         }
@@ -96,7 +97,7 @@ impl HttpContext for Stream {
 }
 
 impl Stream {
-    /// Asks the node to code the body.
+    /// Requests the coding of the body; returns true if the node accepts.
     fn has_coded(&mut self, coding: Coding) -> bool {
         let arguments = [coding.number(), self.shared.config.level];
         let answer = self.call_foreign_function(CODE_RESPONSE, Some(&arguments));

@@ -1,10 +1,10 @@
-//! `compress`: has responses coded with what their client accepts. It decides by heads alone; the
-//! node codes the bodies (docs/guides/compress.md).
+//! `compress`: codes responses as their clients accept it. It decides by heads alone; the node
+//! codes the bodies (docs/guides/compress.md).
 //!
 //! ```text
-//!  request head ─▶ Request ──────────────┐
-//!                                        ├─▶ decide ─▶ Decision ─▶ edits of the head, the node's
-//!  response head ─▶ Response ─ Config ───┘                         `tamandua_code_response`
+//!   request head ─▶ Request ──────────────┐
+//!                                         ├─▶ decide ─▶ Decision ─▶ edits of the head, the node's
+//!   response head ─▶ Response ─ Config ───┘                         `tamandua_code_response`
 //! ```
 
 #![cfg_attr(
@@ -17,7 +17,7 @@ mod coding;
 mod config;
 mod decide;
 mod fields;
-// It has nobody to talk to elsewhere.
+// Needs the node's host functions.
 #[cfg(target_arch = "wasm32")]
 mod filter;
 mod media;

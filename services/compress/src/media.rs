@@ -1,9 +1,9 @@
-//! Media types whose bodies get smaller. RFC 9110, section 8.3.
+//! Compressible media types. RFC 9110, section 8.3.
 
 use crate::fields::parameters;
 
-/// What is coded when nobody says anything: text in all forms, and what is not coded within.
-/// Pictures, films, sound, WOFF and archives are.
+/// Default media types: text in all forms, and formats without a compression of their own. Images,
+/// video, audio, WOFF and archives are compressed already.
 pub const DEFAULT: &[&str] = &[
     "text/*",
     "*/*+json",
@@ -30,10 +30,10 @@ pub const DEFAULT: &[&str] = &[
     "image/vnd.microsoft.icon",
 ];
 
-/// Each event has to arrive when it is sent, and what is coded waits for more.
+/// Excluded: each event has to arrive when it is sent, and an encoder would wait for more.
 const EVENT_STREAM: &[u8] = b"text/event-stream";
 
-/// Media types that are coded, of one line of the configuration.
+/// Media types that are coded, from one line of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaTypes(Vec<String>);
 
@@ -44,8 +44,8 @@ impl Default for MediaTypes {
 }
 
 impl MediaTypes {
-    /// Reads patterns: `type/subtype`, where a subtype is `*`, or `*+suffix`, for any, and a type
-    /// is `*`. An error is the word that is none.
+    /// Parses patterns: `type/subtype`, in which a subtype may be `*`, or `*+suffix`, and a type
+    /// may be `*`. The error is the first invalid word.
     pub fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, &'a str> {
         let pattern = |word: &'a str| match word.split_once('/') {
             Some((kind, subtype))
@@ -61,7 +61,7 @@ impl MediaTypes {
         words.map(pattern).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether a response of this Content-Type is coded.
+    /// Returns true if a response with this Content-Type is coded.
     pub fn has(&self, content_type: &[u8]) -> bool {
         let (found, _) = parameters(content_type);
         if found.eq_ignore_ascii_case(EVENT_STREAM) {
@@ -76,7 +76,7 @@ impl MediaTypes {
     }
 }
 
-/// Whether a part is that of a pattern, in which a star in front is anything.
+/// Returns true if a part matches a pattern, in which a leading star matches anything.
 fn matches(pattern: &str, part: &[u8]) -> bool {
     match pattern.strip_prefix('*') {
         Some(end) => part
@@ -88,7 +88,7 @@ fn matches(pattern: &str, part: &[u8]) -> bool {
     }
 }
 
-/// RFC 9110, section 5.6.2.
+/// Returns true if the text is a token: RFC 9110, section 5.6.2.
 fn is_token(text: &str) -> bool {
     let is_one = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(is_one)

@@ -1,16 +1,16 @@
-//! Entity tags. RFC 9110, sections 8.8.3, 13.1.1 and 13.1.2.
+//! Entity tags: RFC 9110, sections 8.8.3, 13.1.1 and 13.1.2.
 //!
-//! A strong tag names bytes, and coded bytes are others: so a coded response has a weak one. A
-//! client sends that back in If-None-Match, which is compared weakly: a server that does so sees
-//! its own tag and answers 304. Some compare byte by byte. For these the strong form goes along;
-//! to the others it means nothing new. In If-Match a weak tag matches nothing, as it should: what
-//! a client edits is not what the server has.
+//! A strong tag identifies bytes, and coded bytes differ: so a coded response gets a weak tag. A
+//! client sends it back in If-None-Match, which is compared weakly: a conforming server recognises
+//! its own tag and responds with 304. Some servers compare byte by byte; for them the strong form
+//! is added, which is redundant for the others. In If-Match a weak tag matches nothing, as it
+//! should: the client's edit is not based on the server's bytes.
 
 use crate::fields::tags;
 
 const WEAK: &[u8] = b"W/";
 
-/// Whether it is a strong tag: quotes and nothing else around.
+/// Returns true for a strong tag: quotes and nothing else around.
 fn is_strong(tag: &[u8]) -> bool {
     let inner = tag.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
     inner.is_some_and(|inner| {
@@ -18,13 +18,13 @@ fn is_strong(tag: &[u8]) -> bool {
     })
 }
 
-/// The weak form of a strong tag; none when it is weak already, or no tag.
+/// Returns the weak form of a strong tag; `None` if it is weak already, or no tag.
 pub fn weakened(tag: &[u8]) -> Option<Vec<u8>> {
     is_strong(tag).then(|| [WEAK, tag].concat())
 }
 
-/// What If-None-Match becomes for the server: behind each weak tag its strong form, if it is not
-/// there. None when there is nothing to add.
+/// Returns If-None-Match for the server: after each weak tag its strong form is added, if it is
+/// missing. `None` if nothing is to be added.
 pub fn with_strong_forms(if_none_match: &[u8]) -> Option<Vec<u8>> {
     let mut list = if_none_match.to_vec();
     for tag in tags(if_none_match) {
@@ -39,8 +39,8 @@ pub fn with_strong_forms(if_none_match: &[u8]) -> Option<Vec<u8>> {
     (list.len() > if_none_match.len()).then_some(list)
 }
 
-/// Whether a client has asked about the weak form of a tag and not about the tag itself: then
-/// what it has is a coded response.
+/// Returns true if a client has the weak form of a tag and not the tag itself: then its cached
+/// response is a coded one.
 pub fn is_known_weakly(if_none_match: &[u8], tag: &[u8]) -> bool {
     let strong = tags(if_none_match).any(|other| other == tag);
     let weak = tags(if_none_match).any(|other| other.strip_prefix(WEAK) == Some(tag));

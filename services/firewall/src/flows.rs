@@ -1,41 +1,41 @@
-//! The flows that are known: a table of fixed size.
+//! Flow table of fixed size.
 //!
 //! ```text
-//! hash of a flow ─▶ bucket ┌──────┬──────┬─ … ─┬──────┐
-//!                          │ flow │ flow │     │ flow │  8 places
-//!                          └──────┴──────┴─ … ─┴──────┘
+//!  hash of a flow ─▶ bucket ┌──────┬──────┬─ … ─┬──────┐
+//!                           │ flow │ flow │     │ flow │  8 entries
+//!                           └──────┴──────┴─ … ─┴──────┘
 //! ```
 //!
-//! A new flow takes a place that is empty or has expired, else that of the flow that has
-//! waited longest for an answer or has ended. One that was answered is never thrown out: so
-//! a flood of first packets throws out first packets, and no connection.
+//! A new flow takes an entry that is empty or has expired, otherwise that of the flow that has
+//! waited longest for an answer or has ended. An answered flow is never evicted: a flood of first
+//! packets evicts first packets, and no connection.
 
 use crate::headers::Ends;
 use tam::hash::mix;
 use tam::track::{Connection, Phase};
 
-/// Places of a bucket.
+/// Entries of a bucket.
 const WAYS: usize = 8;
-/// Buckets; a power of two, so that a hash becomes one by a mask.
+/// Number of buckets; a power of two, so that a mask maps a hash to a bucket.
 const BUCKETS: usize = 4096;
 const _: () = assert!(BUCKETS.is_power_of_two());
-/// Bytes of a flow: module.toml's `memory_pages_max` counts on it.
+/// Size of a flow in bytes, on which `memory_pages_max` in module.toml is based.
 const _: () = assert!(size_of::<Flow>() == 48);
 
-/// What a flow is found by: the same for both directions.
+/// Key of a flow: the same for both directions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     inside: u128,
     outside: u128,
-    /// The port inside, and the one outside.
+    /// L4 ports inside and outside.
     ports: u32,
     protocol: u8,
 }
 
-/// One flow.
+/// Flow.
 #[derive(Clone, Copy)]
 pub struct Flow {
-    // The fields of its key, without the padding that a `Key` would have.
+    // Fields of its key, without the padding that a `Key` would have.
     inside: u128,
     outside: u128,
     ports: u32,
@@ -44,17 +44,17 @@ pub struct Flow {
     pub expires_ms: u64,
 }
 
-/// What the table says of a key.
+/// Result of a lookup.
 pub enum Look<'a> {
-    /// The flow.
+    /// Known flow.
     Found(&'a mut Flow),
-    /// There is none; this place is for it.
+    /// Unknown flow, with an entry for it.
     Free(&'a mut Flow),
-    /// There is none, and no place.
+    /// Unknown flow, without a free entry.
     Full,
 }
 
-/// All flows.
+/// Table of all flows.
 pub struct Table {
     seed: u64,
     buckets: [[Flow; WAYS]; BUCKETS],
@@ -113,7 +113,7 @@ impl Table {
         self.flush();
     }
 
-    /// Forgets every flow.
+    /// Removes every flow.
     pub fn flush(&mut self) {
         for flow in self.buckets.as_flattened_mut() {
             flow.connection = Connection::NONE;
@@ -146,7 +146,7 @@ impl Table {
         }
     }
 
-    /// How many flows are unanswered, established, and ending.
+    /// Returns the numbers of unanswered, established, and ending flows.
     pub fn count(&self, now: u64) -> [u32; 3] {
         let mut counts = [0; 3];
         for flow in self.buckets.as_flattened().iter().filter(|flow| flow.is_alive(now)) {

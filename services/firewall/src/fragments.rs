@@ -1,4 +1,4 @@
-//! Datagrams whose first fragment passed: the later ones, which have no L4 ports, go with it.
+//! Datagrams whose first fragment passed: later fragments, which have no L4 ports, follow it.
 //!
 //! A later fragment that comes before the first one is dropped; hosts send them in order.
 
@@ -9,19 +9,19 @@ use tam::{Packet, protocol};
 use crate::Reason;
 use crate::headers::{EXTENSIONS_MAX, Headers, IPV6_LENGTH};
 
-/// How long fragments of a datagram may come: what hosts wait, at most (RFC 1122, section
-/// 3.3.2: 60 s to 120 s; Linux 30 s).
+/// Time in which fragments of a datagram may come, in milliseconds: the longest reassembly timeout
+/// of hosts (RFC 1122, section 3.3.2: 60 s to 120 s; Linux 30 s).
 const WAIT_MS: u64 = 60_000;
 const WAYS: usize = 4;
 const BUCKETS: usize = 128;
-/// The flag that more fragments follow: RFC 791, section 3.1, and RFC 8200, section 4.5.
+/// Flag "more fragments": RFC 791, section 3.1, and RFC 8200, section 4.5.
 const MORE_V4: u16 = 1 << 13;
 const MORE_V6: u16 = 1 << 0;
-/// Fragments of TCP begin at least so many bytes in: what is nearer could write over ports
-/// and flags that were looked at (RFC 1858, RFC 3128).
+/// Smallest offset of a later TCP fragment in bytes: a smaller one could overwrite ports and flags
+/// that were checked (RFC 1858, RFC 3128).
 const TCP_OFFSET_MIN: u16 = 24;
 
-/// What all fragments of a datagram have in common.
+/// Fields that all fragments of a datagram have in common.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Datagram {
     source: u128,
@@ -30,14 +30,14 @@ pub struct Datagram {
     protocol: u8,
 }
 
-/// Those that passed lately.
+/// Datagrams whose first fragment passed recently.
 pub struct Datagrams {
     seed: u64,
     buckets: [[(Datagram, u64); WAYS]; BUCKETS],
 }
 
 impl Datagram {
-    /// Returns which datagram a fragment is of, and whether it is all of it.
+    /// Returns the datagram of a fragment, and true if the fragment is all of it.
     pub fn of(packet: &Packet<'_>, headers: &Headers) -> Result<(Self, bool), Reason> {
         let Headers { source, destination, .. } = *headers;
         let (id, offset, is_last, protocol) = match headers.version {
@@ -47,20 +47,20 @@ impl Datagram {
             }
             _ => {
                 let (id, field) = Self::id_v6(packet, headers).ok_or(Reason::CutShort)?;
-                // Which protocol it is, only the first fragment says (RFC 8200, section 4.5).
+                // Only the first fragment has the protocol (RFC 8200, section 4.5).
                 (id, field & 0xfff8, field & MORE_V6 == 0, 0)
             }
         };
         if headers.protocol == protocol::TCP && offset != 0 && offset < TCP_OFFSET_MIN {
             return Err(Reason::Fragment);
         }
-        // An atomic fragment (RFC 6946).
+        // Atomic fragment (RFC 6946).
         let is_all = is_last && offset == 0;
         Ok((Self { source, destination, id, protocol }, is_all))
     }
 
-    /// Returns the identification of IPv6's fragment header, and its offset with the flag that
-    /// more fragments follow.
+    /// Returns the identification in IPv6's fragment header, and its offset with the flag "more
+    /// fragments".
     fn id_v6(packet: &Packet<'_>, headers: &Headers) -> Option<(u32, u16)> {
         let (mut next, mut at) = (headers.next, headers.l3 + IPV6_LENGTH);
         for _ in 0..EXTENSIONS_MAX {
@@ -101,7 +101,7 @@ impl Datagrams {
         bucket.iter().any(|(known, expires_ms)| now < *expires_ms && known == datagram)
     }
 
-    /// Keeps a datagram; that which came first makes room.
+    /// Adds a datagram; the oldest one is replaced.
     pub fn add(&mut self, datagram: &Datagram, now: u64) {
         let bucket = &mut self.buckets[datagram.hash(self.seed) as usize & (BUCKETS - 1)];
         let age = |(known, expires_ms): &_| if known == datagram { 0 } else { *expires_ms };

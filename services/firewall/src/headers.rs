@@ -1,5 +1,5 @@
-//! What the firewall reads of a packet: addresses, L4 ports, TCP's flags, and of an ICMP
-//! error the headers that it quotes. Every length is checked; nothing is changed.
+//! Header fields that the firewall reads: addresses, L4 ports, TCP flags, and of an ICMP error the
+//! quoted headers. Every length is checked; nothing is changed.
 
 use tam::bytes::{u16_at, u32_at};
 use tam::icmp::{quoted_end, quoted_l4};
@@ -11,30 +11,29 @@ use crate::Reason;
 
 /// Bytes of IPv6's header (RFC 8200, section 3).
 pub const IPV6_LENGTH: usize = 40;
-/// Extension headers of IPv6 that are looked through (RFC 8200, section 4), as many as a node
-/// does.
+/// Extension headers of IPv6 that are parsed (RFC 8200, section 4): the same limit as a node's.
 pub const EXTENSIONS_MAX: usize = 8;
-/// Bytes of UDP's header, and of what each ICMP message begins with.
+/// Bytes of UDP's header, and of the common part of ICMP messages.
 const SHORT_LENGTH: usize = 8;
 
-/// The IP header, as far as it is of interest.
+/// Relevant fields of the IP header.
 pub struct Headers {
     pub version: u8,
     pub protocol: u8,
     pub source: u128,
     pub destination: u128,
-    /// IPv4: identification, and where the fragment lies. IPv6 has them elsewhere.
+    /// IPv4: identification, and flags with fragment offset. IPv6 has them in an extension header.
     pub fragment: (u16, u16),
-    /// IPv6: which header comes next.
+    /// IPv6: number of the next header.
     pub next: u8,
-    /// Where the IP header begins.
+    /// Offset of the IP header.
     pub l3: usize,
-    /// Where the datagram ends: what lies behind is Ethernet's padding, and no part of it.
+    /// End of the datagram: later bytes are Ethernet padding.
     pub end: usize,
 }
 
-/// Who speaks to whom; of echo requests both L4 ports are the identifier, where there
-/// are none they are 0.
+/// Both ends of a packet. For echo requests both L4 ports are the identifier; without ports they
+/// are 0.
 #[derive(Clone, Copy)]
 pub struct Ends {
     pub protocol: u8,
@@ -44,7 +43,7 @@ pub struct Ends {
     pub destination_port: u16,
 }
 
-/// What comes behind IP.
+/// Header after IP.
 pub enum L4 {
     Tcp { source_port: u16, destination_port: u16, flags: u8 },
     Udp { source_port: u16, destination_port: u16 },
@@ -53,7 +52,7 @@ pub enum L4 {
     Other,
 }
 
-/// Returns where the datagram ends whose header says that from `from` on it has so many bytes.
+/// Returns the end of the datagram whose header gives `length` bytes from `from` on.
 fn ends_at(packet: &Packet<'_>, from: usize, length: u16) -> usize {
     (from + usize::from(length)).min(packet.length())
 }
@@ -62,7 +61,7 @@ fn v4_of(ip: &[u8; 20], at: usize) -> u128 {
     V4_MAPPED | u128::from(u32_at(ip, at))
 }
 
-/// Source and destination.
+/// Returns source and destination.
 fn v6_of(ip: &[u8; 40]) -> (u128, u128) {
     let mut ends = [[0; 16]; 2];
     ends.as_flattened_mut().copy_from_slice(&ip[8..]);
@@ -96,8 +95,8 @@ impl Headers {
 }
 
 impl L4 {
-    /// Parses the header behind IP's. `is_whole`: the packet is no fragment, so that it has all
-    /// that a UDP header speaks of.
+    /// Parses the header after IP. `is_whole`: the packet is no fragment, so that a UDP datagram
+    /// must be complete.
     pub fn of(packet: &Packet<'_>, headers: &Headers, is_whole: bool) -> Result<Self, Reason> {
         let Some(at) = packet.l4_offset() else { return Err(Reason::CutShort) };
         let end = headers.end;
@@ -115,7 +114,8 @@ impl L4 {
         Self::icmp(packet, &l4, at, headers)
     }
 
-    /// RFC 9293, section 3.1: the data offset counts 32-bit words, 5 to as many as there are.
+    /// Parses TCP's header. RFC 9293, section 3.1: the data offset counts 32-bit words, from 5 to
+    /// the number available.
     fn tcp(l4: &[u8; tcp::HEADER_LENGTH], there: usize) -> Result<Self, Reason> {
         let (source_port, destination_port, flags) = (u16_at(l4, 0), u16_at(l4, 2), l4[13]);
         let length = usize::from(l4[12] >> 4) * 4;
@@ -128,8 +128,8 @@ impl L4 {
         }
     }
 
-    /// RFC 768: the length counts the header, and no more than IP carries. It may be less: what
-    /// follows are options (RFC 9868).
+    /// Parses UDP's header. RFC 768: the length includes the header, and must not exceed IP's
+    /// payload. It may be less: options follow (RFC 9868).
     fn udp(l4: &[u8; SHORT_LENGTH], there: usize) -> Result<Self, Reason> {
         let (source_port, destination_port) = (u16_at(l4, 0), u16_at(l4, 2));
         match (SHORT_LENGTH..=there).contains(&usize::from(u16_at(l4, 4))) {
@@ -150,8 +150,8 @@ impl L4 {
             return Err(Reason::IcmpType);
         }
         let id = u16_at(l4, 4);
-        // RFC 792 and RFC 4443: echo; unreachable, time exceeded, parameter problem, and
-        // packet too big.
+        // RFC 792 and RFC 4443: echo; unreachable, time exceeded, parameter problem, and packet too
+        // big.
         let quoted = match (is_v6, l4[0]) {
             (false, 8) | (true, 128) => return Ok(Self::Echo { request: true, id }),
             (false, 0) | (true, 129) => return Ok(Self::Echo { request: false, id }),
@@ -162,7 +162,7 @@ impl L4 {
         quoted.map(|quoted| Self::IcmpError { quoted }).ok_or(Reason::IcmpUnrelated)
     }
 
-    /// The ends of the flow that the packet belongs to.
+    /// Returns the ends of the flow that the packet belongs to.
     pub fn ends(&self, headers: &Headers) -> Ends {
         let (source_port, destination_port) = match *self {
             Self::Tcp { source_port, destination_port, .. }
@@ -175,14 +175,14 @@ impl L4 {
     }
 }
 
-/// Parses an IPv4 packet that an error quotes from `at` to `end`, or less where it was shorter.
+/// Parses an IPv4 packet that an error quotes from `at` to `end`, or up to its own end.
 fn quoted_v4(packet: &Packet<'_>, at: usize, end: usize) -> Option<Ends> {
     let ip: [u8; 20] = packet.take_within(at, end)?;
     let (l4_at, end) = quoted_l4(&ip, at, end)?;
     quoted(packet, l4_at, end, ip[9], (v4_of(&ip, 12), v4_of(&ip, 16)))
 }
 
-/// Parses an IPv6 packet that an error quotes, through its extension headers: what is too big
+/// Parses an IPv6 packet that an error quotes, with its extension headers: a packet that is too big
 /// may be a fragment.
 fn quoted_v6(packet: &Packet<'_>, at: usize, end: usize) -> Option<Ends> {
     let ip: [u8; IPV6_LENGTH] = packet.take_within(at, end)?;
@@ -210,7 +210,7 @@ fn quoted_v6(packet: &Packet<'_>, at: usize, end: usize) -> Option<Ends> {
     None
 }
 
-/// Parses the L4 ports of a quoted packet: its first 8 bytes are there (RFC 792, RFC 1812).
+/// Parses the L4 ports of a quoted packet, whose first 8 bytes are present (RFC 792, RFC 1812).
 fn quoted(
     packet: &Packet<'_>,
     l4: usize,

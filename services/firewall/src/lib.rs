@@ -1,14 +1,13 @@
-//! `firewall`: whoever is inside may ask for what they like and gets the answers; of
-//! what comes from outside only what the operator allows is let in, all else is dropped
-//! with a named reason.
+//! `firewall`: hosts inside may open flows and get the answers; from outside only flows that the
+//! operator allows are accepted, all else is dropped with a named reason.
 //!
 //! ```text
-//! packet ─▶ headers ─▶ policy: inside? ─▶ fragment? ─▶ flow known? ─▶ tcp: what is it now?
-//!                        │ from outside                    │ no
-//!                        └────────────── allowed? ◀────────┘ ─▶ a new flow, or a reason to drop
+//!  packet ─▶ headers ─▶ policy: inside? ─▶ fragment? ─▶ flow known? ─▶ tcp: new state?
+//!                         │ from outside                    │ no
+//!                         └────────────── allowed? ◀────────┘ ─▶ a new flow, or a reason to drop
 //! ```
 //!
-//! Both directions of a flow come to one memory (one lane). It never changes a packet.
+//! Both directions of a flow use one memory (one lane). Packets are never changed.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(target_arch = "wasm32", no_std)]
@@ -36,23 +35,23 @@ tam::counters! {
     static OUTGOING = "outgoing";
     /// Packets from outside that belong to a flow and passed.
     static INCOMING = "incoming";
-    /// Packets between two who are inside: none of its business.
+    /// Packets between two hosts inside, which are not filtered.
     static WITHIN = "within";
     /// Errors about a flow (ICMP) that passed.
     static RELATED = "related";
-    /// Flows that someone inside began.
+    /// Flows that a host inside began.
     static OPENED = "opened";
-    /// Flows that someone outside began, as the operator allows.
+    /// Flows that a host outside began, as the operator allows.
     static ALLOWED = "allowed";
-    /// TCP connections from before the firewall that go on.
+    /// TCP connections from before the firewall's start that continue.
     static PICKED_UP = "picked_up";
-    /// Flows without an answer that made room for others.
+    /// Flows without an answer that were evicted for others.
     static EVICTED = "evicted";
-    /// Packets that were dropped, for whatever reason.
+    /// Packets that were dropped, for any reason.
     static DROPPED = "dropped";
 }
 
-/// `[reasons]` in module.toml names them.
+/// Drop reasons, named by `[reasons]` in module.toml.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 enum Reason {
@@ -70,9 +69,9 @@ enum Reason {
     FalseSource = 12,
 }
 
-/// `on_message` refuses with this what it does not know.
+/// Code with which `on_message` refuses an unknown message.
 const REFUSE_MESSAGE: u16 = 1;
-/// The event that answers the message `report`.
+/// Event that answers the message `report`.
 const EVENT_FLOWS: u32 = 1;
 
 static POLICY: tam::State<Policy> = tam::State::new(Policy::new());
@@ -88,7 +87,7 @@ fn on_start() -> Result<(), u16> {
     Ok(())
 }
 
-/// `flush` forgets every flow; `report` makes an event of how many there are.
+/// Handles messages: `flush` removes every flow; `report` sends an event with their numbers.
 fn on_message(message: &[u8]) -> Result<(), u16> {
     match message {
         b"flush" => {
@@ -117,7 +116,7 @@ fn on_packet(packet: &mut Packet<'_>) -> Verdict {
     }
 }
 
-/// Returns what counts the packet when it passes, or why it does not.
+/// Returns the counter of a packet that passes, or the reason to drop it.
 fn judge(packet: &Packet<'_>, policy: &Policy) -> Result<&'static tam::Counter, Reason> {
     let headers = Headers::of(packet)?;
     let side = policy.side(packet.arrival_port(), headers.source, headers.destination)?;
@@ -148,7 +147,7 @@ fn judge(packet: &Packet<'_>, policy: &Policy) -> Result<&'static tam::Counter, 
     Ok(passed)
 }
 
-/// Judges a packet by its L4 header.
+/// Decides about a packet by its L4 header.
 fn judge_headers(
     headers: &Headers,
     l4: &L4,
@@ -158,7 +157,7 @@ fn judge_headers(
     passed: &'static tam::Counter,
 ) -> Result<&'static tam::Counter, Reason> {
     if let L4::IcmpError { quoted } = l4 {
-        // It goes to whoever sent what it quotes.
+        // An error goes to the sender of the quoted packet.
         if quoted.source != headers.destination {
             return Err(Reason::IcmpUnrelated);
         }
@@ -177,12 +176,12 @@ fn judge_headers(
                     follow(flow, l4, &ends, policy, from_inside, now)?;
                     return Ok(passed);
                 }
-                // Ports that are used again (RFC 1122, section 4.2.2.13).
+                // Reused ports (RFC 1122, section 4.2.2.13).
                 flow
             }
             Look::Free(flow) => flow,
             Look::Full => {
-                // What may not begin a flow is dropped for that reason.
+                // A packet that must not begin a flow is dropped for that reason.
                 may_begin(l4, &ends, policy, from_inside)?;
                 return Err(Reason::TableFull);
             }
@@ -201,17 +200,17 @@ fn judge_headers(
     })
 }
 
-/// Returns whether it is a TCP connection's first segment.
+/// Returns true for a TCP connection's first segment.
 const fn is_first(l4: &L4) -> bool {
     matches!(l4, L4::Tcp { flags, .. } if tcp::is_first(*flags))
 }
 
-/// Returns whether it is another segment of one: what begins with it was there before.
+/// Returns true for another TCP segment: a flow that begins with it existed before.
 const fn is_picked_up(l4: &L4) -> bool {
     matches!(l4, L4::Tcp { flags, .. } if !tcp::is_first(*flags))
 }
 
-/// Returns the flow that a packet of no known one begins, if it may.
+/// Returns the flow that a packet of an unknown flow begins, if it is allowed.
 fn may_begin(
     l4: &L4,
     ends: &headers::Ends,
@@ -220,7 +219,7 @@ fn may_begin(
 ) -> Result<Connection, Reason> {
     let begun = match l4 {
         L4::Tcp { flags, .. } if !tcp::is_first(*flags) => {
-            // A reset or a handshake's second half begins nothing.
+            // A reset or the second half of a handshake begins nothing.
             let goes_on = from_inside && policy.pick_up && tcp::is_in_the_middle(*flags);
             if !goes_on {
                 return Err(Reason::NoConnection);
@@ -236,7 +235,7 @@ fn may_begin(
     }
 }
 
-/// Takes a packet of a known flow.
+/// Handles a packet of a known flow.
 fn follow(
     flow: &mut Flow,
     l4: &L4,
@@ -247,8 +246,7 @@ fn follow(
 ) -> Result<(), Reason> {
     match l4 {
         L4::Tcp { flags, .. } => {
-            // Whoever opens the ports of a connection anew that one end has closed needs leave
-            // as for any other.
+            // A new connection with the ports of a half-closed one must be allowed like any other.
             if flow.connection.is_closing() && tcp::is_first(*flags) {
                 may_begin(l4, ends, policy, from_inside)?;
             }

@@ -1,5 +1,5 @@
-//! What the operator says: who is inside, what may be asked for from outside, how long
-//! things are kept. Texts are read once, at the start.
+//! Policy of the operator: hosts inside, flows allowed from outside, timeouts. Texts are parsed
+//! once, at the start.
 
 use tam::prefix::{Prefix, Prefixes, parse_list};
 use tam::protocol;
@@ -8,16 +8,16 @@ use tam::track::{Connection, Phase};
 use crate::Reason;
 use crate::headers::{Ends, L4};
 
-/// Most prefixes that `inside` may list.
+/// Limit of prefixes in `inside`.
 const PREFIXES_MAX: usize = 8;
-/// Most services that `allow` may list.
+/// Limit of services in `allow`.
 const SERVICES_MAX: usize = 16;
-/// How long what has ended is kept: for what was still on its way.
+/// Time for which an ended flow is kept, in milliseconds: for packets in transit.
 const ENDED_MS: u64 = 10_000;
 
-/// `on_start` refuses with these.
+/// Codes with which `on_start` refuses.
 pub mod refuse {
-    /// Neither `inside` nor `inside_port` says who is protected.
+    /// Neither `inside` nor `inside_port` defines the inside.
     pub const NOBODY_INSIDE: u16 = 1;
     /// `inside` is no list of at most 8 prefixes.
     pub const INSIDE: u16 = 2;
@@ -31,23 +31,23 @@ pub mod refuse {
     pub const TIMEOUT: u16 = 6;
 }
 
-/// Where a packet comes from.
+/// Origin of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     FromInside,
     FromOutside,
-    /// From one who is inside to another.
+    /// From one host inside to another.
     Within,
 }
 
-/// What becomes of fragments.
+/// Treatment of fragments.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Fragments {
     Follow,
     Drop,
 }
 
-/// Something that may be asked for from outside.
+/// Service that may be requested from outside.
 #[derive(Clone, Copy)]
 struct Service {
     protocol: u8,
@@ -55,7 +55,7 @@ struct Service {
     at: Prefix<u128>,
 }
 
-/// What the operator says.
+/// Policy of the operator.
 pub struct Policy {
     inside: Prefixes<u128, PREFIXES_MAX>,
     inside_port: Option<u16>,
@@ -73,7 +73,7 @@ pub struct Policy {
 impl Service {
     const NONE: Self = Self { protocol: 0, ports: (1, 0), at: Prefix::ALL };
 
-    /// `tcp/443`, `udp/5000-5010@10.0.0.7`, `icmp`.
+    /// Parses `tcp/443`, `udp/5000-5010@10.0.0.7`, `icmp`.
     fn read(text: &str) -> Option<Self> {
         let (what, at) = match text.split_once('@') {
             Some((what, at)) => (what, Prefix::parse(at)?),
@@ -151,7 +151,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Where a packet comes from.
+    /// Returns the origin of a packet.
     pub fn side(&self, arrival: u16, source: u128, destination: u128) -> Result<Side, Reason> {
         let source_inside = self.inside.contains(source);
         let Some(port) = self.inside_port else {
@@ -169,7 +169,7 @@ impl Policy {
         Ok(if from_inside { Side::FromInside } else { Side::FromOutside })
     }
 
-    /// Whether someone outside may ask for this.
+    /// Returns true if a host outside may begin this flow.
     pub fn allows(&self, ends: &Ends) -> bool {
         let protocol = match ends.protocol {
             protocol::ICMPV6 => protocol::ICMP,
@@ -182,8 +182,8 @@ impl Policy {
         })
     }
 
-    /// Returns when a flow is forgotten, unless another packet comes. What was reset late may go
-    /// on: the reset may be forged.
+    /// Returns the time at which a flow expires, unless another packet comes. A connection that was
+    /// reset while established may continue: the reset may be forged.
     pub fn until(&self, flow: Connection, l4: &L4, now: u64) -> u64 {
         now + match (flow.phase(), l4) {
             (Phase::None | Phase::Opening | Phase::Answered, _) => self.opening_ms,

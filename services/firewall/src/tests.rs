@@ -1,5 +1,5 @@
-//! The firewall over frames written header by header. Nobody checks their checksums here:
-//! the firewall reads none.
+//! Tests of the firewall with frames written header by header. Checksums are not filled in: the
+//! firewall reads none.
 
 use super::{ALLOWED, EVICTED, FLOWS, PICKED_UP, RELATED, Reason, on_message, on_packet, on_start};
 use tam::Verdict;
@@ -61,7 +61,7 @@ fn udp(source: u16, destination: u16) -> Vec<u8> {
     l4
 }
 
-/// From here to there, and from there to here.
+/// Frame from here to there, and back.
 fn out(flags: u8) -> Vec<u8> {
     v4(HERE, THERE, 6, &tcp(4000, 80, flags))
 }
@@ -139,11 +139,11 @@ fn a_reset_ends_a_connection_unless_its_sender_goes_on() {
     for frame in [out(SYN), back(SYN | ACK), out(ACK), back(RST)] {
         passes(&mut node, &frame);
     }
-    // It was made up: the server speaks, and the connection is as it was.
+    // The reset was forged: the server continues, and the connection is as before.
     passes(&mut node, &back(ACK));
     node.set_now_ms(1_000 + 7_000_000);
     passes(&mut node, &out(ACK));
-    // This one is real: a new connection with the same ports may follow.
+    // A real reset: a new connection with the same ports may follow.
     passes(&mut node, &back(RST | ACK));
     passes(&mut node, &out(SYN));
     node.set_now_ms(1_000 + 7_000_000 + 30_000);
@@ -201,7 +201,7 @@ fn pings_are_answered_and_errors_come_back() {
     passes(&mut node, &v4(THERE, HERE, 1, &answer));
 
     let asked = v4(HERE, THERE, 17, &udp(4000, 33434));
-    // From a router on the way: time exceeded, with what it is about.
+    // Time exceeded from a router on the path, with the quoted packet.
     let exceeded = |about: &[u8]| {
         let mut l4 = vec![11, 0, 0, 0, 0, 0, 0, 0];
         l4.extend(&about[14..]);
@@ -221,7 +221,7 @@ fn pings_are_answered_and_errors_come_back() {
     is_dropped(&mut node, &exceeded(&asked)[..50], Reason::IcmpUnrelated);
 }
 
-/// IPv6 from 2001:db8:1::5 to 2001:db8:2::7, or back.
+/// Returns an IPv6 frame from 2001:db8:1::5 to 2001:db8:2::7, or back.
 fn v6(answer: bool, next: u8, rest: &[u8]) -> Vec<u8> {
     let end =
         |network: u8, host: u8| [0x20, 1, 0xd, 0xb8, 0, network, 0, 0, 0, 0, 0, 0, 0, 0, 0, host];
@@ -246,11 +246,11 @@ fn ipv6_is_guarded_the_same() {
     passes(&mut node, &v6(false, 58, &[128, 0, 0, 0, 0, 9, 0, 1]));
     passes(&mut node, &v6(true, 58, &[129, 0, 0, 0, 0, 9, 0, 1]));
     is_dropped(&mut node, &v6(true, 58, &[129, 0, 0, 0, 0, 8, 0, 1]), Reason::NotAskedFor);
-    // Packet too big, about the connection: what path MTU discovery needs.
+    // Packet too big, about the connection: needed for path MTU discovery.
     let mut too_big = vec![2, 0, 0, 0, 0, 0, 5, 0];
     too_big.extend(&v6(false, 6, &tcp(4000, 80, ACK))[14..]);
     passes(&mut node, &v6(true, 58, &too_big));
-    // Echo of the other version's ICMP is none.
+    // Echo of the other version's ICMP is invalid.
     is_dropped(&mut node, &v6(false, 1, &[8, 0, 0, 0, 0, 9, 0, 1]), Reason::IcmpType);
 }
 
@@ -264,7 +264,7 @@ fn fragments_go_the_way_of_their_first_one() {
     passes(&mut node, &later);
     let other = v4_with(HERE, THERE, 17, 78, 0x0001, &[0; 8]);
     is_dropped(&mut node, &other, Reason::FragmentOfNothing);
-    // A second fragment that would write over TCP's flags; a first one without them.
+    // A second fragment that would overwrite TCP's flags; a first one without them.
     passes(&mut node, &v4_with(HERE, THERE, 6, 79, 0x2000, &tcp(4000, 80, SYN)));
     is_dropped(&mut node, &v4_with(HERE, THERE, 6, 79, 0x0001, &[0; 8]), Reason::Fragment);
     let short = v4_with(HERE, THERE, 6, 80, 0x2000, &ports(4000, 80));
@@ -283,13 +283,13 @@ fn fragments_go_the_way_of_their_first_one() {
     is_dropped(&mut node, &first, Reason::Fragment);
 }
 
-/// Another total length than the frame has, for what lies behind to be Ethernet's padding.
+/// Returns the frame with another total length, so that the rest is Ethernet padding.
 fn ending_at(mut frame: Vec<u8>, total: u16) -> Vec<u8> {
     frame[16..18].copy_from_slice(&total.to_be_bytes());
     frame
 }
 
-/// TCP with another data offset, UDP with another length.
+/// Returns a TCP header with another data offset, or a UDP header with another length.
 fn offset_of(mut l4: Vec<u8>, words: u8) -> Vec<u8> {
     l4[12] = words << 4;
     l4
@@ -315,7 +315,7 @@ fn a_header_ends_where_its_packet_ends_and_padding_is_no_part_of_it() {
     let trailer = |frame: Vec<u8>| [frame, vec![0xee; 32]].concat();
     passes(&mut node, &trailer(syn()));
     passes(&mut node, &trailer(ask));
-    // A payload length of IPv6 says the same.
+    // The payload length of IPv6 has the same effect.
     let mut six = v6(false, 17, &udp(9, 53));
     six[18..20].copy_from_slice(&4_u16.to_be_bytes());
     is_dropped(&mut node, &six, Reason::CutShort);
@@ -332,7 +332,7 @@ fn lengths_that_cannot_be_are_dropped() {
     }
     is_dropped(&mut node, &tcp_out(6, 0), Reason::CutShort);
     is_dropped(&mut node, &tcp_out(15, 39), Reason::CutShort);
-    // The frame's trailer does not count.
+    // The trailer of the frame does not count.
     is_dropped(&mut node, &ending_at(tcp_out(15, 40), 79), Reason::CutShort);
     passes(&mut node, &tcp_out(15, 40));
 
@@ -341,7 +341,7 @@ fn lengths_that_cannot_be_are_dropped() {
     for length in [0, 7, 17, 100, u16::MAX] {
         is_dropped(&mut node, &udp_out(length), Reason::CutShort);
     }
-    // What lies behind it are options (RFC 9868).
+    // UDP options follow the datagram (RFC 9868).
     for length in [8, 12, 16] {
         passes(&mut node, &udp_out(length));
     }
@@ -356,7 +356,7 @@ fn a_first_fragment_has_its_l4_header_and_not_the_whole_datagram() {
     passes(&mut node, &first(17, &length_of(udp(1, 53), 3000)));
     is_dropped(&mut node, &first(17, &length_of(udp(1, 53), 7)), Reason::CutShort);
     is_dropped(&mut node, &first(6, &offset_of(tcp(1, 80, SYN), 6)), Reason::CutShort);
-    // IPv6: an atomic fragment (RFC 6946) is all of it.
+    // IPv6: an atomic fragment (RFC 6946) is a complete datagram.
     let six = |more: u8, length| {
         let l4 = length_of(udp(1, 53), length);
         v6(false, 44, &[&[17, 0, 0, more, 0, 0, 1, 1], &l4[..]].concat())
@@ -368,7 +368,7 @@ fn a_first_fragment_has_its_l4_header_and_not_the_whole_datagram() {
 
 #[test]
 fn later_fragments_of_ipv6_need_not_name_the_protocol() {
-    // Destination options behind the fragment header: only the first one has UDP's number.
+    // Destination options after the fragment header: only the first fragment has UDP's number.
     let options = [17, 0, 1, 4, 0, 0, 0, 0];
     let first = [&[60, 0, 0, 1, 0, 0, 1, 1], &options[..], &length_of(udp(1, 53), 3000)].concat();
     let mut node = firewall("");
@@ -384,7 +384,7 @@ fn ports_used_again_after_one_fin_make_a_connection_like_any_other() {
     for frame in [out(SYN), back(SYN | ACK), out(ACK), out(FIN | ACK)] {
         passes(&mut node, &frame);
     }
-    // The server has vanished; the client uses its port again a minute later.
+    // The server has vanished; the client reuses its port a minute later.
     node.set_now_ms(62_000);
     for frame in [out(SYN), back(SYN | ACK), out(ACK)] {
         passes(&mut node, &frame);
@@ -393,7 +393,8 @@ fn ports_used_again_after_one_fin_make_a_connection_like_any_other() {
     passes(&mut node, &back(ACK));
     drop(node);
 
-    // A SYN alone, which may be forged, takes no time from what is half-closed and gives none.
+    // A single SYN, which may be forged, neither shortens nor extends the time of a half-closed
+    // connection.
     let mut node = firewall("");
     for frame in [out(SYN), back(SYN | ACK), out(ACK), out(FIN | ACK), out(SYN)] {
         passes(&mut node, &frame);
@@ -418,8 +419,8 @@ fn an_error_quotes_no_more_than_its_lengths_say() {
     passes(&mut node, &error(0, about));
     passes(&mut node, &error(7, about));
     passes(&mut node, &error(32, about));
-    // The quoted ports would be Ethernet's padding, an extension (RFC 4884), or behind the
-    // quoted datagram's own end.
+    // The quoted ports would be in Ethernet padding, in an extension (RFC 4884), or after the
+    // quoted datagram's end.
     is_dropped(&mut node, &ending_at(error(0, about), 20 + 8 + 24), Reason::IcmpUnrelated);
     is_dropped(&mut node, &error(6, about), Reason::IcmpUnrelated);
     let short = ending_at(asked.clone(), 24);
@@ -448,14 +449,14 @@ fn a_flood_of_first_segments_throws_out_no_connection() {
         passes(&mut node, &frame);
     }
     let before = EVICTED.value();
-    // More than there are places, from addresses that nobody has.
+    // More flows than entries, from addresses that nobody has.
     for number in 0..60_000_u32 {
         let [_, b, c, d] = number.to_be_bytes();
         passes(&mut node, &v4([198, b, c, d], HERE, 6, &tcp(4000, 80, SYN)));
     }
     assert!(EVICTED.value() - before >= 60_000 - 32_768);
     passes(&mut node, &back(ACK));
-    // And somebody who is inside still gets through.
+    // A host inside still gets through.
     passes(&mut node, &v4(HERE, THERE, 6, &tcp(4001, 80, SYN)));
     passes(&mut node, &v4(THERE, HERE, 6, &tcp(80, 4001, SYN | ACK)));
 }
@@ -469,7 +470,7 @@ fn a_million_flows_throw_out_no_connection() {
         passes(&mut node, &v4(THERE, HERE, 6, &tcp(80, port, SYN | ACK)));
         passes(&mut node, &v4(HERE, THERE, 6, &tcp(port, 80, ACK)));
     }
-    // Thirty for each place that there is, so many in each of the victims' buckets, too.
+    // Thirty per entry, and as many in each of the victims' buckets.
     for number in 0..1_000_000_u32 {
         let [_, b, c, d] = number.to_be_bytes();
         passes(&mut node, &v4([198, b, c, d], HERE, 6, &tcp(4000, 80, SYN)));
@@ -499,7 +500,7 @@ fn a_table_full_of_connections_refuses_new_ones_and_keeps_these() {
     let [_, established, _] = FLOWS.with(|flows| flows.count(1_000));
     assert_eq!(established + refused, 40_000);
     assert!((30_000..=32_768).contains(&established), "{established}: the hash spreads them");
-    // What belongs to nothing is told so, full or not.
+    // A packet without a connection gets that reason, full or not.
     is_dropped(&mut node, &back(ACK), Reason::NoConnection);
 }
 

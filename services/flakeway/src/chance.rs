@@ -1,11 +1,11 @@
-//! Chance that repeats itself: the same seed gives the same numbers everywhere.
+//! Deterministic random decisions: the same seed gives the same numbers everywhere.
 
 use tam::hash::SplitMix64;
 
-/// One in a million is 1, always is this.
+/// Parts per million: 1 is one in a million, this is always.
 pub const MILLION: u32 = 1_000_000;
 
-/// A source of numbers.
+/// Random number generator.
 pub struct Chance(SplitMix64);
 
 impl Chance {
@@ -13,14 +13,15 @@ impl Chance {
         Self(SplitMix64::new(seed))
     }
 
-    /// A number from 0 to below `bound`; 0 when there is none. By multiplication: what it prefers
-    /// some numbers by is below 2^-32 for the bounds that there are.
+    /// Returns a number below `bound`; 0 if `bound` is 0. By multiplication: the bias is below
+    /// 2^-32 for the bounds in use.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.0.draw()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// True so many times in a million. No number is used up for what never happens, so that a
-    /// link that does not lose reorders the same packets as one that does not reorder loses.
+    /// Returns true with this probability in parts per million. Uses up no number if the
+    /// probability is 0, so that a link without loss reorders the same packets as one without
+    /// reordering loses.
     pub fn happens(&mut self, millionths: u32) -> bool {
         millionths > 0 && self.below(MILLION.into()) < millionths.into()
     }

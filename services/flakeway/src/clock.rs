@@ -1,63 +1,66 @@
-//! The link's clock: a frame that goes round a cable.
+//! Clock of the link: a frame that circulates on a cable.
 //!
 //! ```text
-//!   module ── send ──▶ port `clock` of 8 Mbit/s ──▶ cable ──▶ its other end ──▶ module
-//!                      waits for the wire: 1 byte is 1 µs
+//!    module ── send ──▶ port `clock` of 8 Mbit/s ──▶ cable ──▶ its other end ──▶ module
+//!                       waits for the wire: 1 byte is 1 µs
 //! ```
 //!
-//! A module can send only when a packet comes, and the time that it is told goes in steps of the
-//! kernel's tick, 1 to 10 ms. So it sends itself a packet. On a port with a rate, of which its
-//! session has a share, a frame waits until the one before it has left: after a tick of 476 bytes,
-//! and 24 that go with it on an Ethernet, the next one comes 500 µs later. Ticks thus bring the moments in which to send, and tell the
-//! time between two steps of the node's.
+//! A module can send only when a packet comes, and the time from the node advances in steps of the
+//! kernel's tick, 1 to 10 ms. So the module sends itself a packet. On a port with a rate, of which
+//! its session has a share, a frame waits until the one before it has left: after a tick of 476
+//! bytes, and 24 bytes of Ethernet overhead, the next one comes 500 µs later. Ticks provide the
+//! moments to send, and the time between two steps of the node's.
 
-/// What goes with each frame on an Ethernet, and is paid for: preamble, check sequence, gap.
+/// Ethernet overhead per frame that is charged: preamble, check sequence, gap, in bytes.
 const ETHERNET_REST: u64 = 24;
-/// Time from tick to tick while something is held: what a packet leaves late at most.
+/// Interval of ticks while a frame is held, in microseconds: the largest delay of a packet.
 pub const TICK_US: u64 = 500;
-/// While nothing is: what a packet's coming is known to.
+/// Interval of ticks otherwise: the precision of a packet's arrival time.
 pub const TICK_IDLE_US: u64 = 1_000;
-/// While more is due than one call may send.
+/// Interval of ticks while more is due than one call may send.
 pub const TICK_SHORT_US: u64 = 84;
-/// The longest frame of a tick.
+/// Longest frame of a tick.
 pub const TICK_LENGTH_MAX: usize = tick_length(TICK_IDLE_US);
-/// A tick that does not come for so long is lost: longer than steps of the node's time, and than
-/// the kernel gives the core to others.
+/// Time after which a missing tick is lost, in milliseconds: longer than steps of the node's time,
+/// and than the kernel gives the core to others.
 const LOST_AFTER_MS: u64 = 40;
-/// How far ticks may be ahead of the node's time: what steps of it were seen to leave out.
+/// Largest lead of ticks over the node's time: the largest step that was observed.
 const AHEAD_MAX_US: u64 = 40_000;
-/// It runs on for so long without a packet: a pause makes the first packet after it less exact.
+/// Time for which the clock runs without a packet, in milliseconds: after a pause the first packet
+/// is less exact.
 const IDLE_MS: u64 = 10_000;
 
-/// Of no protocol: IEEE 802, local experimental EtherType 1.
+/// Ethertype of ticks: IEEE 802, local experimental EtherType 1.
 pub const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
-/// Where the ethertype lies, and behind it: magic, the run's number, the tick's, its time.
+/// Offset of the ethertype, after which come magic, number of the run, number of the tick, and its
+/// time.
 const TYPE_AT: usize = 12;
 const MAGIC: [u8; 4] = *b"tick";
-/// All that is read of a tick.
+/// Bytes of a tick that are read.
 pub const READ_LENGTH: usize = 14 + 4 + 8 + 8;
 
 const _: () = assert!(tick_length(TICK_SHORT_US) >= 60 && READ_LENGTH <= 60);
 const _: () = assert!(TICK_LENGTH_MAX <= 1_514);
 
-/// The frame that takes so long on the wire.
+/// Returns the length of a frame that takes `wire_us` microseconds on the wire.
 pub const fn tick_length(wire_us: u64) -> usize {
     (wire_us - ETHERNET_REST) as usize
 }
 
-/// What a tick says.
+/// Content of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick {
     run: u64,
     number: u64,
 }
 
-/// See above.
+/// Clock driven by ticks; the module's documentation explains it.
 pub struct Clock {
     now_us: u64,
-    /// Ticks of other runs are not ours: of a module that was here before, or one given up.
+    /// Number of the run. Ticks of other runs are ignored: of an earlier module, or an abandoned
+    /// run.
     run: u64,
-    /// The tick that is awaited.
+    /// Number of the awaited tick.
     number: u64,
     runs: bool,
     /// Wire time of the tick before the one that comes.
@@ -82,18 +85,18 @@ impl Clock {
         }
     }
 
-    /// Microseconds of the node's time.
+    /// Returns the time in microseconds on the node's time scale.
     pub const fn now(&self) -> u64 {
         self.now_us
     }
 
-    /// A packet came, at the node's time.
+    /// Handles a packet at this time of the node.
     pub fn packet(&mut self, node_ms: u64) {
         self.last_packet_ms = node_ms;
         self.keep_to(node_ms);
     }
 
-    /// A tick came; false when it is not the one that is awaited.
+    /// Handles a tick; returns false if it is not the awaited one.
     pub fn tick(&mut self, node_ms: u64, tick: Tick) -> bool {
         if !self.runs || tick != (Tick { run: self.run, number: self.number }) {
             return false;
@@ -106,20 +109,20 @@ impl Clock {
         true
     }
 
-    /// The node's time is a floor, since it is the beginning of its step, and not far below.
+    /// Bounds the time by the node's, which is the beginning of its step and so a lower bound.
     fn keep_to(&mut self, node_ms: u64) {
         let node_us = node_ms.saturating_mul(1_000);
         self.now_us = self.now_us.clamp(node_us, node_us.saturating_add(AHEAD_MAX_US));
     }
 
-    /// Whether a tick has to be sent that nobody else sends: the clock stands, or its tick was lost.
+    /// Returns true if a tick has to be sent now: the clock is stopped, or its tick was lost.
     pub const fn stands(&self, node_ms: u64) -> bool {
         !self.runs || node_ms.saturating_sub(self.last_tick_ms) >= LOST_AFTER_MS
     }
 
-    /// Begins a run; its first tick, a short one.
+    /// Begins a run; returns its first tick, a short one.
     pub fn start(&mut self, node_ms: u64) -> Tick {
-        // Also of another module before this one in the same place: its run began earlier.
+        // Also after another module in the same place: its run began earlier.
         self.run = self.run.max(node_ms) + 1;
         (self.number, self.runs) = (0, true);
         (self.wire_us, self.next_wire_us) = (0, TICK_SHORT_US);
@@ -127,13 +130,14 @@ impl Clock {
         Tick { run: self.run, number: 0 }
     }
 
-    /// The tick after the one that came.
+    /// Returns the next tick.
     pub fn next(&mut self, wire_us: u64) -> Tick {
         self.next_wire_us = wire_us;
         Tick { run: self.run, number: self.number }
     }
 
-    /// Nothing came for a while, and nothing is held: it stands.
+    /// Stops the clock if no packet came for a while, and none is held; returns true if it is
+    /// stopped.
     pub fn rest(&mut self, node_ms: u64, is_empty: bool) -> bool {
         let rests = is_empty && node_ms.saturating_sub(self.last_packet_ms) >= IDLE_MS;
         self.runs &= !rests;
@@ -142,7 +146,7 @@ impl Clock {
 }
 
 impl Tick {
-    /// Reads the head of a frame; none when it is no tick.
+    /// Parses the head of a frame; returns `None` if it is no tick.
     pub fn read(head: &[u8]) -> Option<Self> {
         let (kind, rest) = head.get(TYPE_AT..READ_LENGTH)?.split_at(2);
         let (magic, numbers) = rest.split_at(4);
@@ -153,8 +157,8 @@ impl Tick {
         })
     }
 
-    /// Writes it into the head of a frame, as a broadcast. Its number makes it another frame in
-    /// each round: the node ends what goes round and stays as it is.
+    /// Writes the tick into the head of a frame, as a broadcast. Its number makes the frame differ
+    /// in each round: the node drops frames that circulate unchanged.
     pub fn write(self, head: &mut [u8]) {
         let Some(head) = head.get_mut(..READ_LENGTH) else { return };
         let (macs, rest) = head.split_at_mut(TYPE_AT);

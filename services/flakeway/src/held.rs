@@ -1,37 +1,37 @@
-//! Frames that are held until they are due: one direction's, in a ring of bytes.
+//! Frames held until they are due: those of one direction, in a ring of bytes.
 //!
 //! ```text
-//!        head                          tail
-//!  ┌──────┼───────┬───────┬─────────────┼──────┐
-//!  │ free │ frame │ given │ frame       │ free │     each with 24 bytes in front of it:
-//!  └──────┴───────┴─back──┴─────────────┴──────┘     due · length · next of its queue · state
+//!         head                          tail
+//!   ┌──────┼───────┬───────┬─────────────┼──────┐
+//!   │ free │ frame │ freed │ frame       │ free │     each after a header of 24 bytes:
+//!   └──────┴───────┴───────┴─────────────┴──────┘     due · length · next in its queue · state
 //! ```
 //!
-//! A frame lies in one piece, so that it can be sent from where it is. Two queues go through the
-//! ring, of those on time and of those late, each in the order in which they are due. What is
-//! given back behind the head waits for the head to come there: those late hold up room for as
-//! long as they are late, and no longer.
+//! A frame is contiguous, so that it can be sent from its position. Two queues are linked through
+//! the ring, of frames on time and of late ones, each ordered by due time. A freed frame that is
+//! not at the head is reclaimed when the head reaches it: a late frame blocks space as long as it
+//! is held.
 
-/// Bytes of frames, headers included: at 100 Mbit/s a third of a second.
+/// Size of the ring in bytes, headers included: a third of a second at 100 Mbit/s.
 pub const CAPACITY: usize = 4 << 20;
-/// Due, length, next, state.
+/// Size of a header: due, length, next, state.
 const HEADER: usize = 24;
-/// Places are multiples of this, so that a header is always whole.
+/// Alignment of frames, so that a header is always contiguous.
 const STEP: usize = 8;
-/// No place; others are counted from 1. An empty ring is all zeros, so that the module's file need
-/// not say what is in it.
+/// Null position; others are counted from 1. An empty ring is all zeros, so that the module's file
+/// need not contain it.
 const NONE: u32 = 0;
-/// State of what was given back, and of what is skipped at the ring's end. Others count copies.
+/// State of freed frames, and of skipped bytes at the ring's end. Other values count copies.
 const FREE: u32 = 0;
 
 const _: () = assert!(HEADER % STEP == 0 && CAPACITY % STEP == 0);
 const _: () = assert!(CAPACITY < u32::MAX as usize);
 
-/// There is no room for the frame.
+/// The ring has no space for the frame.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// Which queue.
+/// Queue of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     OnTime,
@@ -48,7 +48,7 @@ fn at_of(place: u32) -> Option<usize> {
     (place as usize).checked_sub(1)
 }
 
-/// A frame that is due: where it lies.
+/// Position of a frame that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
     order: Order,
@@ -56,12 +56,12 @@ pub struct Due {
     end: usize,
 }
 
-/// See above.
+/// Ring with two queues of frames.
 pub struct Held {
     bytes: [u8; CAPACITY],
     head: usize,
     tail: usize,
-    /// From head to tail; tells a full ring from an empty one.
+    /// Bytes from head to tail; distinguishes a full ring from an empty one.
     used: usize,
     queues: [Queue; 2],
 }
@@ -79,8 +79,8 @@ impl Held {
         self.queues[0].first == NONE && self.queues[1].first == NONE
     }
 
-    /// Holds `copies` of a frame until `due`, which is never before that of the frame held last in
-    /// this order. `fill` writes it.
+    /// Holds `copies` of a frame until `due`, which must not be before that of the last frame in
+    /// this queue. `fill` writes the frame.
     pub fn push<E>(
         &mut self,
         order: Order,
@@ -110,7 +110,7 @@ impl Held {
         Ok(())
     }
 
-    /// A place for so many bytes in one piece. What is left at the ring's end is skipped.
+    /// Reserves contiguous bytes; skips the rest at the ring's end.
     fn room(&mut self, size: usize) -> Option<usize> {
         let to_end = CAPACITY - self.tail;
         if size <= to_end {
@@ -119,7 +119,7 @@ impl Held {
         if self.used + to_end + size > CAPACITY {
             return None;
         }
-        // As a frame that was given back; less than a header is known by its place.
+        // Marked like a freed frame; a rest shorter than a header is recognised by its position.
         if to_end >= HEADER {
             self.put_u32(self.tail + 8, (to_end - HEADER) as u32);
             self.put_u32(self.tail + 16, FREE);
@@ -129,7 +129,7 @@ impl Held {
         Some(0)
     }
 
-    /// When the next one is due.
+    /// Returns the due time of the next frame.
     pub fn next_due(&self) -> Option<u64> {
         self.queues.iter().filter_map(|queue| self.due_of(queue.first)).min()
     }
@@ -138,7 +138,7 @@ impl Held {
         at_of(place).map(|at| self.u64_at(at))
     }
 
-    /// The frame that is due first, if one is by now. It stays until [`Held::sent`].
+    /// Returns the first frame that is due by now. It remains until [`Held::sent`].
     pub fn due(&self, now: u64) -> Option<Due> {
         let [on_time, late] = self.queues.map(|queue| self.due_of(queue.first));
         let order = match (on_time, late) {
@@ -151,12 +151,12 @@ impl Held {
         Some(Due { order, begin, end: begin + self.u32_at(at + 8) as usize })
     }
 
-    /// Its bytes.
+    /// Returns the bytes of a frame.
     pub fn frame(&self, due: Due) -> &[u8] {
         self.bytes.get(due.begin..due.end).unwrap_or_default()
     }
 
-    /// One copy of it is sent, or cannot be: with the last one its room is given back.
+    /// Handles that one copy was sent, or cannot be; frees the frame with the last one.
     pub fn sent(&mut self, due: Due) {
         let at = due.begin - HEADER;
         let copies = self.u32_at(at + 16).saturating_sub(1);
@@ -173,7 +173,7 @@ impl Held {
         self.take_back();
     }
 
-    /// Moves the head over all that was given back.
+    /// Moves the head over freed frames.
     fn take_back(&mut self) {
         while self.used > 0 {
             let to_end = CAPACITY - self.head;
@@ -187,7 +187,7 @@ impl Held {
             self.head = (self.head + size) % CAPACITY;
             self.used -= size;
         }
-        // Empty: in one piece again.
+        // Empty: start over with the whole ring contiguous.
         (self.head, self.tail) = (0, 0);
     }
 

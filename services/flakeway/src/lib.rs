@@ -1,15 +1,16 @@
-//! `flakeway`: a link of a quality that the operator chooses, for what passes between two ports.
-//! It delays, loses, reorders and repeats packets, and lets no more pass than a rate.
+//! `flakeway`: a link of configurable quality between two ports. It delays, loses, reorders and
+//! duplicates packets, and limits the rate.
 //!
 //! ```text
-//!            ┌ queue full, lost: dropped
-//! packet ─▶ way ─▶ held: a copy in memory ─── when it is due ──▶ sent out of the other port
-//!                                    ▲
-//!                  clock: ticks ─────┘   (clock.rs says why)
+//!             ┌ queue full, lost: dropped
+//!  packet ─▶ direction ─▶ held: a copy in memory ─── when it is due ──▶ sent out of the other port
+//!                                     ▲
+//!                   clock: ticks ─────┘   (explained in clock.rs)
 //! ```
 //!
-//! The flakeway of the paper on active congestion control (Faber, 2002). What is held has the
-//! verdict `drop`, since no verdict says "later"; its copy is sent once, or twice on purpose.
+//! The flakeway of the paper on active congestion control (Faber, 2002). A held packet has the
+//! verdict `drop`, since no verdict means "later"; its copy is sent once, or twice if it is
+//! duplicated.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(target_arch = "wasm32", no_std)]
@@ -34,17 +35,17 @@ tam::module! {
 tam::counters! {
     /// Packets that came.
     static RECEIVED = "received";
-    /// Packets that left; the same one twice if it was repeated.
+    /// Packets that left, duplicates counted.
     static SENT = "sent";
     /// Packets that the link lost.
     static LOST = "lost";
-    /// Packets that found no room in front of the rate.
+    /// Packets that found the rate's queue full.
     static QUEUE_FULL = "queue_full";
-    /// Packets that found no room in memory, or that are longer than what can be sent.
+    /// Packets that found no memory, or are longer than the limit for sending.
     static NO_ROOM = "no_room";
-    /// Copies beyond the packet itself.
+    /// Copies besides the packet itself.
     static DUPLICATED = "duplicated";
-    /// Packets that were held longer than those behind them, on purpose.
+    /// Packets that were held longer than later ones, on purpose.
     static REORDERED = "reordered";
     /// Packets that are held now, copies counted.
     static HELD = "held";
@@ -52,7 +53,7 @@ tam::counters! {
     static TICKS = "ticks";
 }
 
-/// Why packets are dropped; `module.toml` has the words.
+/// Drop reasons, named in `module.toml`.
 mod reason {
     pub const LOST: u16 = 1;
     pub const QUEUE_FULL: u16 = 2;
@@ -61,22 +62,22 @@ mod reason {
     pub const TICK: u16 = 5;
 }
 
-/// Frames that one call may send (docs/reference/module-abi.md).
+/// Limit of frames sent per call (docs/reference/module-abi.md).
 const SENDS_MAX: usize = 4;
-/// The longest of them.
+/// Length limit of these frames.
 const FRAME_LENGTH_MAX: usize = 9_018;
 
-/// What was said at the start.
+/// Parameters from the start.
 struct Setup {
-    /// The two ends.
+    /// Ports of the two ends.
     ends: [u16; 2],
-    /// Where ticks leave; there need be none if both ways only ever pass.
+    /// Port of the clock; not needed if both directions forward at once.
     clock: Option<u16>,
-    /// From the first end to the second, and back.
+    /// Settings from the first end to the second, and back.
     ways: [Settings; 2],
 }
 
-/// What is remembered.
+/// State that is kept.
 struct Link {
     clock: Clock,
     ways: [Way; 2],
@@ -114,7 +115,7 @@ fn on_start() -> Result<(), u16> {
     }
     let seed = tam::parameter("seed").unwrap_or(1_u64);
     SETUP.with(|setup| *setup = Setup { ends: [a, b], clock, ways });
-    // What is held stays, when another version of the same code comes with other parameters.
+    // Held frames remain when another version of the same code has other parameters.
     LINK.with(|link| link.ways = [Way::new(seed), Way::new(!seed)]);
     Ok(())
 }
@@ -170,7 +171,7 @@ impl Link {
         verdict
     }
 
-    /// The packet itself goes on by its verdict; a copy is sent.
+    /// Forwards the packet by its verdict, and sends copies.
     fn pass(&mut self, end: usize, copies: u32, packet: &Packet<'_>) {
         SENT.add(1);
         let more = copies - 1;
@@ -196,7 +197,7 @@ impl Link {
         Ok(())
     }
 
-    /// The clock's frame came round: what is due leaves, and the next one goes.
+    /// Handles the clock's frame: sends what is due, and the next tick.
     fn tick(&mut self, setup: &Setup, tick: Tick, packet: &mut Packet<'_>) -> Verdict {
         let gone = Verdict::Drop { reason: reason::TICK };
         let node_ms = packet.now_ms();
@@ -204,7 +205,7 @@ impl Link {
             return gone;
         };
         TICKS.add(1);
-        // The next tick is one of the frames, unless this one can go round again.
+        // The next tick is one of the frames, unless this one can be sent on.
         self.send_due(setup, SENDS_MAX - 1);
         let is_empty = self.is_empty();
         if self.clock.rest(node_ms, is_empty) {
@@ -225,7 +226,7 @@ impl Link {
         gone
     }
 
-    /// Sends what is due by now, the earliest first; at most so many frames.
+    /// Sends the frames that are due, the earliest first, at most `room` of them.
     fn send_due(&mut self, setup: &Setup, room: usize) {
         let now = self.clock.now();
         for _ in 0..room {
@@ -237,7 +238,7 @@ impl Link {
             };
             let held = &mut self.held[end];
             let Some(due) = held.due(now) else { return };
-            // The ports were there at the start, and the frame is not too long.
+            // The ports existed at the start, and the frame is not too long.
             let is_sent = tam::send(setup.ends[1 - end], held.frame(due)).is_ok();
             (if is_sent { &SENT } else { &NO_ROOM }).add(1);
             HELD.add(u64::MAX);
@@ -250,7 +251,7 @@ impl Link {
     }
 }
 
-/// A tick that cannot be sent is missed after a while.
+/// Sends a tick. A failure is noticed as a lost tick.
 fn send_tick(port: u16, tick: Tick, wire_us: u64) {
     let mut frame = [0; TICK_LENGTH_MAX];
     tick.write(&mut frame);

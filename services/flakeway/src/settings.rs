@@ -1,18 +1,18 @@
-//! What the operator says: texts, read once, at the start. Each is one value, or two with a
-//! slash between them: from a to b, and from b to a.
+//! Settings of the operator: texts, parsed once, at the start. Each is one value, or two separated
+//! by a slash: from a to b, and from b to a.
 
 use crate::chance::MILLION;
 
-/// A packet is under way for a minute at most: what is meant as seconds is not written as ms.
+/// Largest delay, a minute: larger values are probably mistaken units.
 pub const DELAY_MAX_US: u64 = 60_000_000;
-/// Below, a packet of 1,500 bytes takes 12 s; above, nothing that waits has a length.
+/// Allowed rates in bit/s. Below, a packet of 1,500 bytes takes 12 s; above, a queue has no length.
 const RATES: core::ops::RangeInclusive<u64> = 1_000..=100_000_000_000;
-/// One packet of the usual MTU has to fit; more than the memory has is not to be had.
+/// Allowed queue lengths in bytes: from one packet of the usual MTU to the size of the memory.
 const QUEUES: core::ops::RangeInclusive<u64> = 2_048..=crate::held::CAPACITY as u64;
-/// More packets in a row are an outage, not a burst.
+/// Longest burst: more packets in a row are an outage.
 const BURST_MAX: u64 = 10_000;
 
-/// `on_start` refuses with these.
+/// Codes with which `on_start` refuses.
 pub mod refuse {
     /// `a` or `b` names no port of the node, or both the same.
     pub const PORTS: u16 = 1;
@@ -30,26 +30,26 @@ pub mod refuse {
     pub const QUEUE: u16 = 7;
 }
 
-/// What one direction of the link does.
+/// Settings of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub delay_us: u64,
     pub jitter_us: u64,
-    /// In a million packets.
+    /// Loss in parts per million.
     pub loss: u32,
-    /// Losses in a row on average; 0 for each by itself.
+    /// Mean number of losses in a row; 0 for independent losses.
     pub burst: u32,
     pub reorder: u32,
     pub late_us: u64,
     pub duplicate: u32,
-    /// Bits in a second; 0 for as many as come.
+    /// Rate in bit/s; 0 means unlimited.
     pub rate: u64,
     /// Bytes that may wait for the rate.
     pub queue: u64,
 }
 
 impl Settings {
-    /// A link on which nothing happens.
+    /// Link without any effect.
     pub const PLAIN: Self = Self {
         delay_us: 0,
         jitter_us: 0,
@@ -62,12 +62,12 @@ impl Settings {
         queue: 65_536,
     };
 
-    /// Whether packets are ever held.
+    /// Returns true if packets are ever held.
     pub const fn holds(&self) -> bool {
         self.delay_us > 0 || self.jitter_us > 0 || self.reorder > 0 || self.rate > 0
     }
 
-    /// Both directions, from what `text` gives for a parameter's name.
+    /// Parses both directions; `text` returns a parameter by name.
     pub fn read<'t>(text: impl Fn(&str) -> Option<&'t str>) -> Result<[Self; 2], u16> {
         let mut both = [Self::PLAIN; 2];
         let [first, second] = &mut both;
@@ -90,13 +90,13 @@ impl Settings {
     }
 }
 
-/// `10ms`, `250us`, `1.5s`, or 0; in microseconds.
+/// Parses `10ms`, `250us`, `1.5s`, or 0; returns microseconds.
 fn time(text: &str) -> Option<u64> {
     let units = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
     quantity(text, &units).filter(|us| *us <= DELAY_MAX_US)
 }
 
-/// `0.1%`, or 0; in millionths.
+/// Parses `0.1%`, or 0; returns parts per million.
 fn share(text: &str) -> Option<u32> {
     let millionths = quantity(text, &[("%", u64::from(MILLION) / 100)])?;
     u32::try_from(millionths).ok().filter(|share| *share <= MILLION)
@@ -106,7 +106,7 @@ fn burst(text: &str) -> Option<u32> {
     u32::try_from(text.parse::<u64>().ok().filter(|burst| *burst <= BURST_MAX)?).ok()
 }
 
-/// As tc(8) writes it: the units are decimal.
+/// Parses a rate as in tc(8): the units are decimal.
 fn rate(text: &str) -> Option<u64> {
     let units = [("bit", 1), ("kbit", 1_000), ("Mbit", 1_000_000), ("Gbit", 1_000_000_000)];
     quantity(text, &units).filter(|rate| *rate == 0 || RATES.contains(rate))
@@ -117,8 +117,8 @@ fn queue(text: &str) -> Option<u64> {
     quantity(text, &units).filter(|bytes| QUEUES.contains(bytes))
 }
 
-/// A number with up to six decimals and one of the units; a bare 0 needs none. What is finer than
-/// one is not rounded away but refused.
+/// Parses a number with up to six decimals and a unit; a bare 0 needs none. A number with a finer
+/// resolution is refused, not rounded.
 fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     if text == "0" {
         return Some(0);

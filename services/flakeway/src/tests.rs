@@ -1,4 +1,4 @@
-//! The link over frames, on a node that has a cable for the clock, and its parts by themselves.
+//! Tests of the link with frames, on a node with a cable for the clock, and of its parts.
 
 use super::chance::{Chance, MILLION};
 use super::clock::{Clock, TICK_IDLE_US, TICK_US, Tick};
@@ -17,18 +17,18 @@ const LEFT: u16 = 0;
 const RIGHT: u16 = 1;
 const TICK: u16 = 2;
 const TOCK: u16 = 3;
-/// What 84 to 1,000 µs on the wire leave of a tick.
+/// Ethernet overhead of a tick in bytes.
 const ETHERNET_REST: u64 = 24;
 
-/// A node whose port `tick` is cabled to `tock` and sends 8 Mbit/s; time passes in it. What the
-/// module is told of the time goes in steps of 4 ms, as on a kernel of 250 Hz.
+/// Simulated node whose port `tick` is cabled to `tock` and sends 8 Mbit/s. The module's time
+/// advances in steps of 4 ms, as on a kernel with 250 Hz.
 struct Line {
     node: Option<Node>,
     now_us: u64,
-    /// Frames on the clock's cable, and when each arrives.
+    /// Frames on the clock's cable, with their arrival times.
     cable: VecDeque<(u64, Vec<u8>)>,
     free_at: u64,
-    /// What left: when, by which port, what.
+    /// Frames sent: time, port, bytes.
     left: Vec<(u64, u16, Vec<u8>)>,
 }
 
@@ -45,7 +45,7 @@ impl Line {
             .chain(parameters)
             .fold(node, |node, (name, value)| node.with_parameter(name, value.as_bytes()));
         let mut node = node.with_port("tock", TOCK);
-        // What the test before left in this program's memory.
+        // State that the previous test has left in this program's memory.
         LINK.with(|link| {
             link.clock = Clock::new();
             for held in &mut link.held {
@@ -66,7 +66,7 @@ impl Line {
         })
     }
 
-    /// A frame comes in by a port now.
+    /// Delivers a frame at a port now.
     fn comes(&mut self, port: u16, frame: &[u8]) -> Verdict {
         let mut node = self.node.take().unwrap().arriving_at(port);
         node.set_now_ms(self.now_us / 4_000 * 4);
@@ -85,14 +85,14 @@ impl Line {
         outcome.verdict
     }
 
-    /// The cable's next frame waits until the wire is free; it is there as soon as it leaves.
+    /// Puts a frame on the cable: it waits until the wire is free, and arrives when it leaves.
     fn onto_cable(&mut self, frame: Vec<u8>) {
         let leaves = self.now_us.max(self.free_at);
         self.free_at = leaves + frame.len() as u64 + ETHERNET_REST;
         self.cable.push_back((leaves, frame));
     }
 
-    /// Time passes, and the clock with it.
+    /// Advances the time, and the clock with it.
     fn until(&mut self, end_us: u64) {
         while let Some((_, frame)) = self.cable.pop_front_if(|(at, _)| *at <= end_us) {
             self.now_us = self.now_us.max(self.free_at - frame.len() as u64 - ETHERNET_REST);
@@ -106,7 +106,7 @@ impl Line {
     }
 }
 
-/// Counters as they are now; they are the whole program's.
+/// Returns the counters, which belong to the whole program.
 fn counts() -> [u64; 8] {
     [&RECEIVED, &SENT, &LOST, &QUEUE_FULL, &NO_ROOM, &DUPLICATED, &REORDERED, &HELD]
         .map(tam::Counter::value)
@@ -117,13 +117,13 @@ fn since(before: [u64; 8]) -> [u64; 8] {
     core::array::from_fn(|at| now[at].wrapping_sub(before[at]))
 }
 
-/// Whatever came is in one fate.
+/// Asserts that every packet has exactly one fate.
 fn assert_balance(before: [u64; 8]) {
     let [received, sent, lost, full, no_room, duplicated, _, held] = since(before);
     assert_eq!(received + duplicated, sent + lost + full + no_room + held, "{:?}", since(before));
 }
 
-/// A frame with a number in it.
+/// Returns a frame with a number in it.
 fn numbered(number: u32, length: usize) -> Vec<u8> {
     let mut frame = vec![0; length];
     frame[12..14].copy_from_slice(&[0x08, 0x00]);
@@ -210,7 +210,7 @@ fn a_burst_leaves_together_although_a_call_sends_four() {
     line.pass(30_000);
     let times = line.left.iter().map(|(left, ..)| left - came);
     let (first, last) = (times.clone().min().unwrap(), times.max().unwrap());
-    // The clock found its step meanwhile: 4 ms at most.
+    // The clock has found its step in the meantime: 4 ms at most.
     assert!(first >= 15_000 && last <= 24_000 && last - first <= 4_500, "{first} to {last}");
     assert_eq!(line.left.len(), 100);
     assert_balance(before);
@@ -284,7 +284,7 @@ fn ticks_of_somebody_else_are_none_and_the_clock_rests() {
     let mut forged = tick.clone();
     forged[20] ^= 1;
     assert_eq!(line.comes(TOCK, &forged), Verdict::Drop { reason: 5 });
-    // What comes by an end is a packet, whatever it looks like.
+    // A frame at an end is a packet, even if it looks like a tick.
     assert_eq!(line.comes(RIGHT, &tick), Verdict::Drop { reason: 3 });
     assert_eq!(line.comes(TOCK, &numbered(1, 60)), Verdict::PASS);
     assert_eq!(TICKS.value(), ticks);
@@ -379,7 +379,7 @@ fn bursts_are_as_long_and_losses_as_many_as_was_said() {
     }
 }
 
-/// Frames of all lengths at random, against a list that knows where each is due.
+/// Random frames of all lengths, compared with a list of their due times.
 #[test]
 fn what_is_held_comes_back_whole_in_the_order_of_its_dues() {
     let mut chance = Chance::new(11);
@@ -388,7 +388,7 @@ fn what_is_held_comes_back_whole_in_the_order_of_its_dues() {
     let (mut now, mut full, mut bytes) = (0, 0, 0);
     for round in 0..60_000_u32 {
         now += 1;
-        // Full in one stretch, and nearly empty in the next.
+        // Full in one phase, nearly empty in the next.
         let fills = round / 6_000 % 2 == 0;
         if chance.below(10) < if fills { 9 } else { 2 } {
             let length = 14 + chance.below(9_000) as usize;
@@ -409,7 +409,7 @@ fn what_is_held_comes_back_whole_in_the_order_of_its_dues() {
                 }
                 Err(NoRoom) => {
                     full += 1;
-                    // What late ones hold up is the rest.
+                    // Late frames block the rest.
                     assert!(bytes > CAPACITY / 4, "{bytes} bytes are no reason");
                 }
             }
@@ -438,7 +438,7 @@ fn what_is_held_comes_back_whole_in_the_order_of_its_dues() {
         held.sent(due);
     }
     assert!(held.is_empty());
-    // All of the ring is free again: it holds as much as it ever does.
+    // The ring is free again: it holds as much as ever.
     let frame = |_: &mut [u8]| Ok::<_, ()>(());
     let count = (0..).take_while(|_| held.push(Order::OnTime, 0, 1, 1_000, frame).is_ok()).count();
     assert_eq!(count, CAPACITY / 1_024);
@@ -460,7 +460,7 @@ fn the_clock_goes_by_its_ticks_and_keeps_to_the_nodes_time() {
     for number in 0..1_000_u64 {
         tick.write(&mut head);
         assert_eq!(Tick::read(&head), Some(tick));
-        // Half a millisecond each; the node's time goes in steps of 4.
+        // Half a millisecond each; the node's time advances in steps of 4.
         assert!(clock.tick(1_000 + number / 8 * 4, tick));
         assert!(!clock.tick(1_000 + number / 8 * 4, tick), "each counts once");
         assert!(clock.now().abs_diff(1_000_000 + number * 500) <= 500, "{}", clock.now());

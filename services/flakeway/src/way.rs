@@ -1,24 +1,24 @@
-//! One direction of the link: what becomes of a packet, from when it comes, how long it is, and
-//! chance. It holds nothing and reads no clock.
+//! One direction of the link: the fate of a packet, from its arrival time, its length, and chance.
+//! Holds no frames and reads no clock.
 //!
 //! ```text
-//! packet ─▶ queue of the rate ─▶ wire: lost? twice? ─▶ delay + jitter ─▶ late? ─▶ due
-//!              └ full
+//!  packet ─▶ queue of the rate ─▶ wire: lost? duplicated? ─▶ delay + jitter ─▶ late? ─▶ due
+//!               └ full
 //! ```
 //!
-//! What is lost has had its time on the wire, as on a real link.
+//! A lost packet has used its time on the wire, as on a real link.
 
 use crate::chance::{Chance, MILLION};
 use crate::held::Order;
 use crate::settings::Settings;
 
-/// What becomes of a packet.
+/// Fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// There was no room for it in the queue.
+    /// The queue had no space for it.
     QueueFull,
     Lost,
-    /// It leaves at this time, in microseconds.
+    /// Departure at this time, in microseconds.
     Due {
         at: u64,
         order: Order,
@@ -26,14 +26,15 @@ pub enum Fate {
     },
 }
 
-/// See above.
+/// State of one direction.
 pub struct Way {
     chance: Chance,
-    /// When the wire is free again: nanoseconds, so that no packet of a fast link is free.
+    /// Time at which the wire is free again, in nanoseconds, so that packets of a fast link take
+    /// more than 0.
     free_at_ns: u64,
-    /// When the last packet on time is due: none passes another.
+    /// Due time of the last packet on time: none overtakes another.
     last_due: u64,
-    /// The last packet was lost.
+    /// True if the last packet was lost.
     loses: bool,
 }
 
@@ -42,7 +43,7 @@ impl Way {
         Self { chance: Chance::new(seed), free_at_ns: 0, last_due: 0, loses: false }
     }
 
-    /// A packet of so many bytes comes.
+    /// Handles a packet of this length.
     pub fn come(&mut self, now: u64, length: usize, settings: &Settings) -> Fate {
         let Some(left_at) = self.transmit(now, length, settings) else { return Fate::QueueFull };
         if self.is_lost(settings) {
@@ -61,8 +62,8 @@ impl Way {
         }
     }
 
-    /// When its last bit is on the wire; none when too much waits before it. What waits is what the
-    /// wire is busy with: nothing has to be kept in a queue to know how long it is.
+    /// Returns the time at which its last bit is on the wire; `None` if too much waits before it.
+    /// The queue length follows from the time for which the wire is busy.
     fn transmit(&mut self, now: u64, length: usize, settings: &Settings) -> Option<u64> {
         if settings.rate == 0 {
             return Some(now);
@@ -72,7 +73,7 @@ impl Way {
         let takes = (bits * second).div_ceil(u128::from(settings.rate)) as u64;
         let busy = self.free_at_ns.saturating_sub(now_ns);
         let waiting = u128::from(busy) * u128::from(settings.rate) / (8 * second);
-        // A packet that finds the wire free always has room.
+        // A packet that finds the wire free always has space.
         if busy > 0 && waiting + length as u128 > u128::from(settings.queue) {
             return None;
         }
@@ -80,8 +81,8 @@ impl Way {
         Some(self.free_at_ns.div_ceil(1_000))
     }
 
-    /// With bursts it is the chain of Gilbert: a state that loses and one that does not, left with
-    /// such chances that runs are so long and losses so many.
+    /// Decides about loss. Bursts follow a Gilbert model: a lossy and a lossless state, with
+    /// transition probabilities for the given mean burst length and loss rate.
     fn is_lost(&mut self, settings: &Settings) -> bool {
         let (loss, burst) = (settings.loss, settings.burst);
         if burst == 0 || loss == MILLION {
@@ -91,7 +92,7 @@ impl Way {
         self.loses = if self.loses {
             !self.chance.happens(leave)
         } else {
-            // In balance: enter × (1 - loss) = leave × loss.
+            // In equilibrium: enter × (1 - loss) = leave × loss.
             let enter = u64::from(leave) * u64::from(loss) / u64::from(MILLION - loss);
             self.chance.happens(u32::try_from(enter).unwrap_or(MILLION))
         };

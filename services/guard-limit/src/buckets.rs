@@ -1,33 +1,33 @@
-//! A token bucket for each place of guard's table: the mark says which one. So there is no
-//! hash here, nothing to fill up, and no prefix that another one could throw out.
+//! Token buckets, one per slot of guard's table: the mark has the slot. So no hash is needed, and
+//! no prefix can evict another.
 
-/// Places that guard's table has.
+/// Number of slots in guard's table.
 pub const PLACES: usize = 16_384;
-/// A packet, in tokens: a limit of n packets a second is n tokens a millisecond.
+/// Cost of a packet in tokens: a limit of n packets a second is n tokens a millisecond.
 const PACKET: u64 = 1000;
-/// How much of a bucket's limit it holds: that of so many milliseconds.
+/// Depth of a bucket in milliseconds of its limit.
 const DEPTH_MS: u64 = 100;
 
-/// What guard says of a packet.
+/// Content of guard's mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
-    /// The first 64 bits of the source, those behind the prefix zero.
+    /// First 64 bits of the source address, zero after the prefix.
     pub bits: u64,
-    /// 4 or 6.
+    /// IP version: 4 or 6.
     pub version: u8,
-    /// How many bits the prefix has.
+    /// Length of the prefix in bits.
     pub length: u8,
-    /// The prefix's place in guard's table.
+    /// Slot of the prefix in guard's table.
     pub slot: u16,
-    /// For how many seconds guard does not let it through, whatever comes.
+    /// Number of seconds for which guard will mark the prefix in any case.
     pub seconds: u16,
 }
 
-/// A prefix that was taken up.
+/// Prefix that has become limited.
 pub struct Woken {
-    /// There was none before it.
+    /// True if no other prefix was limited before.
     pub slept: bool,
-    /// It is in the place of another one, whose time is over.
+    /// True if it replaces another prefix of the slot, whose time is over.
     pub in_place: bool,
 }
 
@@ -36,7 +36,7 @@ tam::plain! {
         bits: u64,
         tokens: u64,
         filled_ms: u64,
-        /// Let go at this time; 0: asleep.
+        /// Time at which the limit ends; 0 means not limited.
         until_ms: u64,
         version: u8,
         length: u8,
@@ -45,16 +45,16 @@ tam::plain! {
 }
 
 tam::plain! {
-    /// All of them.
+    /// Buckets of all slots.
     pub struct Buckets {
-        /// Prefixes that are limited now.
+        /// Number of prefixes that are limited now.
         awake: u64,
         places: [Bucket; PLACES],
     }
 }
 
 impl Mark {
-    /// `None` when it is not of guard's making.
+    /// Parses a mark; returns `None` if it is not guard's.
     pub fn read(mark: &[u8; 16]) -> Option<Self> {
         let [b0, b1, b2, b3, b4, b5, b6, b7, version, length, slot @ .., _, _] = *mark;
         let [s0, s1, t0, t1] = slot;
@@ -77,7 +77,7 @@ impl Bucket {
 }
 
 impl Buckets {
-    /// Takes up the mark's prefix, if it is not yet.
+    /// Begins to limit the mark's prefix, unless it is limited already.
     pub fn wake(&mut self, mark: &Mark, now_ms: u64, limit: u32) -> Option<Woken> {
         let place = &mut self.places[usize::from(mark.slot) % PLACES];
         let (is_awake, is_its) = (place.until_ms != 0, place.is_of(mark));
@@ -93,7 +93,7 @@ impl Buckets {
         Some(Woken { slept: !is_awake && self.awake == 1, in_place: is_awake })
     }
 
-    /// Whether there is a token for a packet of a prefix that is awake.
+    /// Takes a token for a packet of a limited prefix; returns false if there is none.
     pub fn take(&mut self, mark: &Mark, now_ms: u64, limit: u32) -> bool {
         let place = &mut self.places[usize::from(mark.slot) % PLACES];
         let passed_ms = now_ms.saturating_sub(place.filled_ms);
@@ -107,7 +107,7 @@ impl Buckets {
         has_one
     }
 
-    /// Lets go of prefixes whose time is over, and says of each how many are left.
+    /// Ends the limits whose time is over, and calls `tell` for each with the number of those left.
     pub fn let_go(&mut self, now_ms: u64, mut tell: impl FnMut(&Mark, u64)) {
         if self.awake == 0 {
             return;
@@ -125,7 +125,7 @@ impl Buckets {
     }
 }
 
-/// Tokens of a full bucket; any limit lets one packet through at a time, 0 none.
+/// Returns the tokens of a full bucket; any limit lets one packet through at a time, 0 none.
 fn depth(limit: u32) -> u64 {
     match limit {
         0 => 0,

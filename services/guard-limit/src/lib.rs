@@ -1,13 +1,13 @@
-//! `guard-limit`: what comes after `guard` and sleeps until a prefix is over its threshold.
-//! It limits each such prefix by a token bucket, or blocks it.
+//! `guard-limit`: follows `guard`, and sleeps until a prefix exceeds its threshold. It limits each
+//! such prefix by a token bucket, or blocks it.
 //!
 //! ```text
-//! mark of guard ─▶ bucket of its place ─▶ a token left? ──yes──▶ pass
-//!                                                        └─no──▶ drop
+//!  mark of guard ─▶ bucket of its slot ─▶ a token left? ──yes──▶ pass
+//!                                                         └─no──▶ drop
 //! ```
 //!
-//! What is limited and how long is guard's decision and stands in the mark; which prefixes
-//! that are is told by events.
+//! The decision about prefix and duration is guard's, and is in the mark; events report the
+//! prefixes.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(target_arch = "wasm32", no_std)]
@@ -28,37 +28,37 @@ tam::keep!(BUCKETS);
 tam::counters! {
     /// Packets that came.
     static PACKETS = "packets";
-    /// Of them, those that were let through.
+    /// Packets that were let through.
     static PASSED = "passed";
-    /// Packets without a mark of guard's, let through, too.
+    /// Packets without a mark of guard, let through as well.
     static STRANGERS = "strangers";
-    /// How often it took up a prefix.
+    /// Prefixes that became limited.
     static WOKEN = "woken";
-    /// How often it let one go; when both are equal it sleeps.
+    /// Prefixes whose limit ended; when both are equal it sleeps.
     static ASLEEP = "asleep";
 }
 
-/// `[reasons]` in module.toml names them.
+/// Drop reasons, named by `[reasons]` in module.toml.
 mod reason {
     pub const LIMITED: u16 = 1;
     pub const BLOCKED: u16 = 2;
 }
 
-/// What events say, each with a prefix (docs/guides/guard.md).
+/// Event codes; each event has a prefix (docs/guides/guard.md).
 mod event {
-    /// It slept and does no more.
+    /// First prefix: it wakes up.
     pub const WOKEN: u32 = 1;
-    /// One prefix more.
+    /// Another prefix.
     pub const MORE: u32 = 2;
-    /// One prefix less.
+    /// Prefix removed.
     pub const LESS: u32 = 3;
-    /// That was the last one: it sleeps.
+    /// Last prefix removed: it sleeps.
     pub const ASLEEP: u32 = 4;
 }
 
-/// `on_start` refuses with this when the limit is beyond [`LIMIT_MAX`].
+/// Code with which `on_start` refuses a limit above [`LIMIT_MAX`].
 const REFUSE_LIMIT: u16 = 1;
-/// More packets in a second than any port carries.
+/// Largest limit in packets per second: more than any port carries.
 const LIMIT_MAX: u32 = 10_000_000;
 
 static LIMIT: tam::State<u32> = tam::State::new(1000);
@@ -98,7 +98,7 @@ fn on_packet(packet: &mut Packet<'_>) -> Verdict {
     }
 }
 
-/// Lets go of prefixes that guard lets through again.
+/// Ends the limits of prefixes that guard no longer marks.
 fn on_timer() {
     let now_ms = tam::now_ms();
     BUCKETS.with(|buckets| {
@@ -109,7 +109,7 @@ fn on_timer() {
     });
 }
 
-/// Beyond four events of one call nothing is told; the counters have every prefix.
+/// Sends an event. Beyond four events per call none is sent; the counters include every prefix.
 fn tell(code: u32, mark: &Mark) {
     let mut data = [0; 10];
     (data[0], data[1]) = (mark.version, mark.length);

@@ -1,4 +1,4 @@
-//! What guard-limit makes of guard's marks.
+//! Tests of guard-limit with guard's marks.
 
 use super::buckets::{Buckets, PLACES};
 use super::{
@@ -19,13 +19,13 @@ fn limiting(limit: u32) -> Node {
     node
 }
 
-/// Of 192.0.NET.0/24, in a place of the table, for five seconds.
+/// Returns a mark of 192.0.NET.0/24, in a slot of the table, for five seconds.
 fn mark(net: u8, slot: u16) -> [u8; 16] {
     let [low, high] = slot.to_le_bytes();
     [192, 0, net, 0, 0, 0, 0, 0, 4, 24, low, high, 5, 0, 0, 0]
 }
 
-/// A packet of a prefix; the node that comes back has the mark still.
+/// Runs a packet of a prefix; the returned node keeps the mark.
 fn packet(node: Node, mark: [u8; 16]) -> (Node, Outcome) {
     let mut node = node.with_mark(mark);
     let outcome = node.packet(on_packet, &FRAME);
@@ -94,7 +94,7 @@ fn waking_and_sleeping_are_told_with_the_prefix() {
     assert_eq!((WOKEN.value() - woken, ASLEEP.value() - asleep), (2, 1));
     node.set_now_ms(1_009_999);
     node.timer(on_timer);
-    // What timers told comes with the next packet's outcome; this one is a stranger's.
+    // Events of timers are in the next packet's outcome; this packet has no mark.
     let (mut node, outcome) = packet(node, [0; 16]);
     assert_eq!(codes(&outcome), [event::LESS, event::ASLEEP]);
     assert_eq!(outcome.events[1].1, [4, 24, 192, 0, 3, 0, 0, 0, 0, 0]);

@@ -1,10 +1,10 @@
-//! `guard`: counts packets by source prefix, and lets those of a prefix over the threshold
-//! go to the service that comes after it, `guard-limit`.
+//! `guard`: counts packets by source prefix, and passes those of a prefix over the threshold to the
+//! service after it, `guard-limit`.
 //!
 //! ```text
-//! packet ─▶ prefix ─▶ table: over the threshold? ──no──▶ pass by edge 1, which leads nowhere
-//!                                                └─yes─▶ pass by edge 0, with the prefix in
-//!                                                        the mark
+//!  packet ─▶ prefix ─▶ table: over the threshold? ──no──▶ pass by edge 1, which leads nowhere
+//!                                                 └─yes─▶ pass by edge 0, with the prefix in
+//!                                                         the mark
 //! ```
 //!
 //! It drops nothing and changes no packet: alone it only counts.
@@ -29,17 +29,17 @@ tam::keep!(TABLE);
 tam::counters! {
     /// Packets that came.
     static PACKETS = "packets";
-    /// Of them, those of prefixes over the threshold, which went to the next service.
+    /// Packets of prefixes over the threshold, which went to the next service.
     static SUSPECTS = "suspects";
-    /// How often a prefix came over the threshold.
+    /// Times that a prefix exceeded the threshold.
     static OVER = "over";
-    /// Packets that were not counted for their prefix: it found no place in the table.
+    /// Packets that were not counted because the table had no slot for their prefix.
     static CROWDED = "crowded";
 }
 
-/// Where packets of a prefix over the threshold go: the first service of `--then`.
+/// Edge of packets of a prefix over the threshold: the first service of `--then`.
 const SUSPECT: u8 = 0;
-/// Where all others go: nowhere, so they leave the graph.
+/// Edge of all others: leads nowhere, so they leave the graph.
 const HARMLESS: u8 = 1;
 
 static SETTINGS: tam::State<Settings> = tam::State::new(Settings::DEFAULT);
@@ -49,7 +49,7 @@ fn on_start() -> Result<(), u16> {
     let settings = Settings::from_parameters()?;
     let seed = tam::hash::seed("seed");
     SETTINGS.with(|kept| *kept = settings);
-    // What the version before leaves comes after this, with its own factors.
+    // State of the previous version is taken over after this, with its own factors.
     TABLE.with(|table| table.begin(seed));
     Ok(())
 }
@@ -77,7 +77,7 @@ fn on_packet(packet: &mut Packet<'_>) -> Verdict {
     }
 }
 
-/// What `guard-limit` reads; docs/guides/guard.md has the layout.
+/// Returns the mark for `guard-limit`; docs/guides/guard.md has the layout.
 fn mark(prefix: &Prefix, slot: u16, seconds: u16) -> [u8; 16] {
     let mut mark = [0; 16];
     mark[..8].copy_from_slice(&prefix.bits.to_be_bytes());

@@ -1,49 +1,48 @@
-//! How many packets each source prefix has sent: a table of fixed size.
+//! Packet counts by source prefix: a table of fixed size.
 //!
 //! ```text
-//! hash of a prefix ─▶ bucket ┌───────┬───────┬─ … ─┬───────┐
-//!                            │ place │ place │     │ place │  8 places
-//!                            └───────┴───────┴─ … ─┴───────┘
+//!  hash of a prefix ─▶ bucket ┌───────┬───────┬─ … ─┬───────┐
+//!                             │ slot  │ slot  │     │ slot  │  8 slots
+//!                             └───────┴───────┴─ … ─┴───────┘
 //! ```
 //!
-//! A place counts one prefix and is compared whole, so no packet is ever counted for another
-//! prefix: whatever strangers send, and even if they knew the hash, nobody comes over the
-//! threshold by it who did not send that much. A new prefix takes the place of the one that
-//! has sent least in this second and the one before, and begins at 1: a flood of prefixes
-//! throws out prefixes that send little, which are let through either way. One that is over
-//! the threshold keeps its place.
+//! A slot counts one prefix and is compared as a whole, so no packet is ever counted for another
+//! prefix: attackers cannot push another prefix over the threshold, even if they know the hash. A
+//! new prefix replaces the one with the fewest packets in this second and the one before, and
+//! begins at 1: a flood of prefixes evicts prefixes that send little, which pass in any case. A
+//! prefix over the threshold keeps its slot.
 
 use tam::Packet;
 use tam::hash::SplitMix64;
 
 use crate::settings::Settings;
 
-/// Places of a bucket.
+/// Slots of a bucket.
 pub const WAYS: usize = 8;
-/// Buckets; a power of two, so that the upper bits of a hash are one.
+/// Number of buckets; a power of two, so that the upper bits of a hash select one.
 pub const BUCKETS: usize = 2048;
 const _: () = assert!(BUCKETS.is_power_of_two());
-/// A place has a number of 16 bits.
+/// Slot numbers have 16 bits.
 const _: () = assert!(BUCKETS * WAYS <= 1 << 16);
-/// Bytes of a place: module.toml's `memory_pages_max` counts on it.
+/// Size of a slot in bytes, on which `memory_pages_max` in module.toml is based.
 const _: () = assert!(size_of::<Place>() == 32);
 
-/// Where a packet comes from.
+/// Source prefix of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prefix {
-    /// The address's first 64 bits, those behind the prefix zero.
+    /// First 64 bits of the address, zero after the prefix.
     pub bits: u64,
-    /// 4 or 6.
+    /// IP version: 4 or 6.
     pub version: u8,
-    /// How many bits it has.
+    /// Length in bits.
     pub length: u8,
 }
 
 tam::plain! {
-    /// One prefix, in the seconds of the node's time.
+    /// Slot of one prefix; times are in seconds of the node's time.
     struct Place {
         bits: u64,
-        /// Packets in `second`, and in the one before.
+        /// Packets in `second`; the next field counts the second before.
         count: u32,
         before: u32,
         second: u32,
@@ -57,27 +56,27 @@ tam::plain! {
 }
 
 tam::plain! {
-    /// All of them.
+    /// Table of all prefixes.
     pub struct Table {
-        /// What prefixes are hashed with: for each version one to multiply with, and one more.
+        /// Hash factors: a multiplier per IP version, and another one.
         factors: [u64; 3],
         places: [[Place; WAYS]; BUCKETS],
     }
 }
 
-/// What is to be done with a packet.
+/// Result of counting a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Finding {
-    /// Its prefix is not over the threshold.
+    /// The prefix is not over the threshold.
     Harmless,
-    /// Nor is it known to be: all places for it have prefixes that are.
+    /// The prefix has no slot: all slots of its bucket have prefixes over the threshold.
     Crowded,
     /// Its prefix is, in this place, and for so many seconds at least.
     Suspect { slot: u16, seconds: u16, is_new: bool },
 }
 
 impl Prefix {
-    /// Of what is no IP, or too short for its header, there is none.
+    /// Returns the prefix of a packet; `None` for other protocols than IP, and truncated headers.
     pub fn of(packet: &mut Packet<'_>, settings: &Settings) -> Option<Self> {
         if let Some(ip) = packet.ipv4() {
             let address = u64::from(u32::from_be_bytes(ip.source())) << 32;
@@ -101,7 +100,7 @@ impl Place {
         *prefix == Prefix { bits, version, length }
     }
 
-    /// How much speaks against giving the place to another prefix.
+    /// Returns the priority for keeping the slot.
     fn weight(&self, second: u32) -> u32 {
         if self.until > second {
             return u32::MAX;
@@ -114,7 +113,8 @@ impl Place {
         sent.min(u32::MAX - 1)
     }
 
-    /// Counts a packet. Whether the prefix is over the threshold, and only since now.
+    /// Counts a packet. Returns `None` if the prefix is not over the threshold, otherwise true if
+    /// it has just exceeded it.
     fn count(&mut self, second: u32, settings: &Settings) -> Option<bool> {
         if self.second != second {
             self.before = match second.wrapping_sub(self.second) {
@@ -127,7 +127,7 @@ impl Place {
         let was_over = self.until > second;
         let most = if was_over { settings.threshold / 2 } else { settings.threshold };
         if self.count > most {
-            // Whole seconds: what is left of this one comes on top.
+            // Whole seconds: the rest of the current one is added.
             self.until = second.saturating_add(1 + u32::from(settings.hold));
         }
         (self.until > second).then_some(!was_over)
@@ -140,7 +140,8 @@ impl Table {
         self.factors = [(); 3].map(|()| chance.draw() | 1);
     }
 
-    /// Whoever does not know the factors cannot choose prefixes that meet in a bucket.
+    /// Returns the bucket of a prefix. Without knowledge of the factors, colliding prefixes cannot
+    /// be chosen.
     pub fn bucket(&self, prefix: &Prefix) -> usize {
         let first = self.factors[usize::from(prefix.version == 6)];
         let product = prefix.bits.wrapping_mul(first);

@@ -1,8 +1,8 @@
-//! What the operator says.
+//! Settings of the operator.
 
-/// `on_start` refuses with these.
+/// Codes with which `on_start` refuses.
 pub mod refuse {
-    /// `threshold` is below 2: half of it would be nothing.
+    /// `threshold` is below 2: half of it would be 0.
     pub const THRESHOLD: u16 = 1;
     /// `hold` is not 1 to 3,600 seconds.
     pub const HOLD: u16 = 2;
@@ -12,14 +12,14 @@ pub mod refuse {
     pub const PREFIX6: u16 = 4;
 }
 
-/// The longest `hold`, in seconds.
+/// Longest `hold`, in seconds.
 const HOLD_MAX: u16 = 3600;
 
 #[derive(Clone, Copy)]
 pub struct Settings {
-    /// Packets that a prefix may send in a second.
+    /// Threshold in packets per second and prefix.
     pub threshold: u32,
-    /// Seconds below half of that before it is let through again.
+    /// Seconds below half of the threshold until a prefix is let through again.
     pub hold: u16,
     pub prefix4: u8,
     pub prefix6: u8,

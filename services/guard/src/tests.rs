@@ -1,4 +1,4 @@
-//! The guard over frames written header by header, and its table under crafted prefixes.
+//! Tests of the guard with frames written header by header, and of its table with crafted prefixes.
 
 use super::prefixes::{BUCKETS, Finding, Prefix, Table, WAYS};
 use super::settings::{Settings, refuse};
@@ -9,10 +9,10 @@ use tam::testing::Node;
 const HARMLESS: Verdict = Verdict::pass_by(1);
 const SUSPECT: Verdict = Verdict::pass_by(0);
 const SETTINGS: Settings = Settings { threshold: 100, hold: 5, ..Settings::DEFAULT };
-/// Prefixes that an attacker sends from.
+/// Number of prefixes of an attacker.
 const CRAFTED: u64 = 1_000_000;
 
-/// With a threshold of 10 packets a second, and 5 seconds to be let through again.
+/// Returns a node with a threshold of 10 packets a second, and a hold of 5 seconds.
 fn guard() -> Node {
     let node = Node::new()
         .with_window(96)
@@ -46,7 +46,7 @@ fn v6(source: [u8; 16]) -> Vec<u8> {
     frame
 }
 
-/// What becomes of so many packets, each the same.
+/// Sends `count` equal packets; returns the last verdict.
 fn all(node: &mut Node, frame: &[u8], count: u32) -> Verdict {
     let mut verdicts = (0..count).map(|_| node.packet(on_packet, frame).verdict);
     let first = verdicts.next().unwrap();
@@ -59,7 +59,7 @@ fn a_prefix_over_the_threshold_goes_on_marked_and_others_leave_the_graph() {
     let mut node = guard();
     let (over, suspects) = (OVER.value(), SUSPECTS.value());
     assert_eq!(all(&mut node, &v4([192, 0, 2, 7]), 10), HARMLESS);
-    // The same prefix, another host.
+    // Same prefix, another host.
     let outcome = node.packet(on_packet, &v4([192, 0, 2, 8]));
     assert_eq!(outcome.verdict, SUSPECT);
     assert_eq!(outcome.bytes, v4([192, 0, 2, 8]));
@@ -74,12 +74,12 @@ fn a_prefix_over_the_threshold_goes_on_marked_and_others_leave_the_graph() {
 #[test]
 fn ipv6_has_prefixes_of_its_own() {
     let mut node = guard();
-    // The bits of 192.0.2.0/24 as an IPv4 prefix has them.
+    // Same bits as 192.0.2.0/24 as an IPv4 prefix.
     let mut source = [0; 16];
     source[..3].copy_from_slice(&[192, 0, 2]);
     assert_eq!(all(&mut node, &v4([192, 0, 2, 7]), 10), HARMLESS);
     assert_eq!(all(&mut node, &v6(source), 10), HARMLESS);
-    // Behind the 48 bits.
+    // Bits after the first 48.
     (source[6], source[15]) = (9, 9);
     let outcome = node.packet(on_packet, &v6(source));
     assert_eq!(outcome.verdict, SUSPECT);
@@ -98,7 +98,7 @@ fn it_is_let_through_after_the_hold_below_half_the_threshold() {
     };
     assert_eq!(at(&mut node, 0, 10), HARMLESS);
     assert_eq!(at(&mut node, 0, 1), SUSPECT);
-    // Half the threshold and one more: it goes on.
+    // Half the threshold and one more: it remains.
     assert_eq!(at(&mut node, 4, 6), SUSPECT);
     for second in 5..10 {
         assert_eq!(at(&mut node, second, 5), SUSPECT, "{second}");
@@ -158,7 +158,7 @@ fn table(seed: u64) -> Box<Table> {
     table
 }
 
-/// Different for each number, and spread over all prefixes.
+/// Returns a different prefix for each number, spread over all prefixes.
 fn crafted(number: u64) -> Prefix {
     Prefix::new(6, number.wrapping_mul(0x9e37_79b9_7f4a_7c15), 48)
 }
@@ -170,13 +170,13 @@ fn a_million_crafted_prefixes_get_nobody_suspected_and_hide_nobody() {
         let (legitimate, flooder) = (Prefix::new(4, 10 << 56, 24), Prefix::new(4, 11 << 56, 24));
         let mut caught = 0;
         for number in 0..CRAFTED {
-            // A million a second for one second, all from different prefixes.
+            // A million in one second, all from different prefixes.
             assert_eq!(table.count(&crafted(number), 9, &SETTINGS), Finding::Harmless);
             if number % (CRAFTED / 100) == 0 {
                 let found = table.count(&legitimate, 9, &SETTINGS);
                 assert_eq!(found, Finding::Harmless, "seed {seed}, {number}");
             }
-            // A thousandth of them, ten times the threshold.
+            // A thousandth of them sends ten times the threshold.
             if number % (CRAFTED / 1000) == 0 {
                 let found = table.count(&flooder, 9, &SETTINGS);
                 caught += u32::from(matches!(found, Finding::Suspect { .. }));
@@ -192,7 +192,7 @@ fn prefixes_crafted_with_the_seed_known_get_nobody_suspected() {
     let legitimate = Prefix::new(4, 10 << 56, 24);
     let Finding::Harmless = table.count(&legitimate, 1, &SETTINGS) else { panic!("the first one") };
     let bucket = place_of(&mut table, legitimate) / WAYS;
-    // So many of the sixteen million IPv4 prefixes are in the same bucket.
+    // Number of the sixteen million IPv4 prefixes in the same bucket.
     let all = (0..1 << 24).map(|number: u64| Prefix::new(4, number << 40, 24));
     let meeting: Vec<Prefix> = all
         .filter(|prefix| *prefix != legitimate)
@@ -211,7 +211,7 @@ fn prefixes_crafted_with_the_seed_known_get_nobody_suspected() {
     }
 }
 
-/// Where a prefix is, found by sending too much from it in a second that nobody else uses.
+/// Returns the slot of a prefix, found by sending too much from it in a second of its own.
 fn place_of(table: &mut Table, prefix: Prefix) -> usize {
     let once = Settings { threshold: 2, hold: 1, ..SETTINGS };
     let found = (0..3).map(|_| table.count(&prefix, 50, &once)).last();
@@ -227,7 +227,7 @@ fn a_table_full_of_suspects_lets_others_through() {
     let before = CROWDED.value();
     let mut suspects = 0;
     TABLE.with(|table| {
-        // Four for each place, all over the threshold.
+        // Four per slot, all over the threshold.
         for number in 0..4 * (BUCKETS * WAYS) as u64 {
             let found = (0..101).map(|_| table.count(&crafted(number), 1_000, &SETTINGS)).last();
             suspects += u64::from(matches!(found, Some(Finding::Suspect { .. })));

@@ -1,9 +1,9 @@
-//! One counter for each of the 64 code points (RFC 2474), by the point that
-//! packets came with. `dscp_0` is best effort, `dscp_46` expedited forwarding.
+//! Counters for each of the 64 code points (RFC 2474), by the packets' original code point.
+//! `dscp_0` is best effort, `dscp_46` expedited forwarding.
 
 use tam::Counter;
 
-/// The counter of a code point; its high 2 bits are not looked at.
+/// Returns the counter of a code point; ignores its high 2 bits.
 pub fn counter(dscp: u8) -> &'static Counter {
     ALL[usize::from(dscp & 63)]
 }

@@ -28,26 +28,26 @@ tam::counters! {
     static IPV4 = "ipv4";
     /// IPv6 packets.
     static IPV6 = "ipv6";
-    /// Packets that are neither.
+    /// Packets of other protocols.
     static NOT_IP = "not_ip";
-    /// TCP segments; fragments too.
+    /// TCP segments, fragments included.
     static TCP = "tcp";
-    /// UDP datagrams; fragments too.
+    /// UDP datagrams, fragments included.
     static UDP = "udp";
-    /// ICMP and ICMPv6 messages; fragments too.
+    /// ICMP and ICMPv6 messages, fragments included.
     static ICMP = "icmp";
     /// IP packets of any other protocol.
     static OTHER = "other";
 }
 
-/// Says in [`DSCP_MARK`] that packets are not marked; no code point has this many bits.
+/// Value of [`DSCP_MARK`] for no marking; no code point has this many bits.
 const NO_MARK: u8 = 0xff;
-/// The largest code point: 6 bits (RFC 2474, section 3).
+/// Largest code point: 6 bits (RFC 2474, section 3).
 const DSCP_MAX: u8 = 63;
-/// `on_start` refuses with this when the parameter is beyond [`DSCP_MAX`].
+/// Code with which `on_start` refuses a parameter above [`DSCP_MAX`].
 const REFUSE_DSCP: u16 = 1;
 
-/// The code point that packets get, or [`NO_MARK`].
+/// Code point that packets get, or [`NO_MARK`].
 static DSCP_MARK: AtomicU8 = AtomicU8::new(46);
 
 fn on_start() -> Result<(), u16> {
@@ -84,7 +84,7 @@ fn on_packet(packet: &mut Packet<'_>) -> Verdict {
     Verdict::PASS
 }
 
-/// Counts by what the packet was when it came.
+/// Counts the packet by its original fields.
 fn count(version: &tam::Counter, dscp: u8, protocol: u8) {
     version.add(1);
     dscp::counter(dscp).add(1);

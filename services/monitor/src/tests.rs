@@ -1,5 +1,5 @@
-//! The service over packets like those of a capture: written by hand, header by
-//! header, after what `ping` sends on Linux.
+//! Tests of the service with packets like those of a capture: written by hand, header by header,
+//! after those of `ping` on Linux.
 
 use super::{BYTES, ICMP, IPV4, IPV6, MARKED, NOT_IP, OTHER, PACKETS, dscp, on_packet, on_start};
 use tam::Verdict;
@@ -33,7 +33,7 @@ fn a_packet_is_marked_and_counted() {
     assert_eq!(after, before.map(|count| count + 1));
     assert_eq!(BYTES.value() - bytes, PING.len() as u64);
 
-    // 46 << 2 is 0xb8; RFC 1624 makes 0x25ef of the checksum 0x26a7.
+    // 46 << 2 is 0xb8; RFC 1624 turns the checksum 0x26a7 into 0x25ef.
     let mut expected = PING.to_vec();
     expected[15] = 0xb8;
     expected[24..26].copy_from_slice(&[0x25, 0xef]);

@@ -1,5 +1,5 @@
-//! Changing addresses and ports, with every checksum that covers them (RFC 1624), in the
-//! packet and in what an error quotes.
+//! Edits of addresses and ports, with every checksum that covers them (RFC 1624), in the packet and
+//! in the packet that an ICMP error quotes.
 
 use tam::Packet;
 use tam::bytes::{put_u16, put_u32, u16_at, u32_at};
@@ -10,24 +10,24 @@ use tam::track::tcp;
 use crate::Reason;
 use crate::headers::{Headers, Protocol, SHORT_LENGTH};
 
-/// Where IPv4's header has its checksum (RFC 791, section 3.1).
+/// Offset of the checksum in IPv4's header (RFC 791, section 3.1).
 const IP_CHECKSUM: usize = 10;
-/// Where TCP's header has its checksum (RFC 9293, section 3.1).
+/// Offset of the checksum in TCP's header (RFC 9293, section 3.1).
 const TCP_CHECKSUM: usize = 16;
 
-/// Which end of a flow.
+/// End of a flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Source,
     Destination,
 }
 
-/// The packet that an error quotes, its headers taken out.
+/// Headers of the packet that an ICMP error quotes, copied out of it.
 #[derive(Clone, Copy)]
 pub struct Quoted {
     ip: [u8; 20],
     l4: [u8; tcp::HEADER_LENGTH],
-    /// How many of them are quoted: [`tcp::HEADER_LENGTH`] or [`SHORT_LENGTH`].
+    /// Number of quoted L4 bytes: [`tcp::HEADER_LENGTH`] or [`SHORT_LENGTH`].
     l4_length: usize,
     l3_at: usize,
     l4_at: usize,
@@ -39,7 +39,7 @@ pub struct Quoted {
 }
 
 impl End {
-    /// Where the address lies in IP's header, and the port in that of UDP and TCP.
+    /// Returns the offset of the address in IP's header, and of the port in that of UDP and TCP.
     const fn places(self) -> (usize, usize) {
         match self {
             Self::Source => (12, 0),
@@ -49,14 +49,14 @@ impl End {
 }
 
 impl Quoted {
-    /// Parses the packet that an error quotes from `l3_at` to `end`, if it is one that could be
-    /// mapped.
+    /// Parses the packet that an error quotes from `l3_at` to `end`; returns `None` if it cannot be
+    /// a mapped one.
     pub fn of(packet: &Packet<'_>, l3_at: usize, end: usize) -> Option<Self> {
         let (mut ip, mut l4) = ([0; 20], [0; tcp::HEADER_LENGTH]);
         packet.load_within(l3_at, end, &mut ip)?;
         let (l4_at, end) = quoted_l4(&ip, l3_at, end)?;
         let protocol = Protocol::of(ip[9])?;
-        // 8 bytes must be quoted (RFC 792), as much as fits should be (RFC 1812).
+        // 8 bytes must be quoted (RFC 792), as many as fit should be (RFC 1812).
         let whole = protocol == Protocol::Tcp
             && packet.load_within(l4_at, end, &mut l4).is_some()
             && has_checksum(&l4);
@@ -84,10 +84,10 @@ impl Quoted {
         })
     }
 
-    /// Gives an end of it another address and port, and has the error's own checksum follow, which
-    /// covers the quotation.
+    /// Sets address and port of one end of the quoted packet, and updates the error's own checksum,
+    /// which covers the quotation.
     pub fn change(&mut self, headers: &mut Headers, end: End, address: u32, port: u16) {
-        // The sum over a whole IP header stays as it was: its checksum sees to that.
+        // The sum over a whole IP header is unchanged, as its own checksum compensates.
         let old = change_address(&mut self.ip, end, address);
         let (length, protocol) = (self.l4_length, self.protocol);
         let changes = change_end(&mut self.l4, length, protocol, end, (old, address), port);
@@ -96,7 +96,7 @@ impl Quoted {
         }
     }
 
-    /// Puts it back as it is now.
+    /// Writes the quoted headers back to the packet.
     pub fn put(&self, packet: &mut Packet<'_>) -> Result<(), Reason> {
         let ip = packet.store(self.l3_at, &self.ip);
         let l4 = match self.l4_length {
@@ -107,40 +107,41 @@ impl Quoted {
     }
 }
 
-/// Returns whether what lies behind a quoted TCP header's first 8 bytes is the rest of it, with
-/// its checksum. It need not be: some routers pad what they quote with zeros, or append an
-/// extension without saying so (RFC 4884, sections 4 and 5); neither has a data offset there.
+/// Returns true if the bytes after a quoted TCP header's first 8 are the rest of it, with its
+/// checksum. They need not be: some routers pad the quotation with zeros, or append an extension
+/// without a length field (RFC 4884, sections 4 and 5); neither has a valid data offset at that
+/// position.
 const fn has_checksum(l4: &[u8; tcp::HEADER_LENGTH]) -> bool {
     let length = (l4[12] >> 4) as usize * 4;
     length >= tcp::HEADER_LENGTH && u16_at(l4, TCP_CHECKSUM) != 0
 }
 
-/// Gives a packet's end another address and port.
+/// Sets address and port of one end of a packet.
 pub fn end(headers: &mut Headers, end: End, address: u32, port: u16) {
     let Some(protocol) = Protocol::of(headers.protocol) else { return };
     let old = change_address(&mut headers.ip, end, address);
     change_end(&mut headers.l4, headers.l4_length, protocol, end, (old, address), port);
 }
 
-/// Gives an end another address in an IP header; the L4 header has none of it in its checksum, or
-/// is in another fragment.
+/// Sets the address of one end in an IP header only: the L4 checksum does not cover it, or is in
+/// another fragment.
 pub fn address(ip: &mut [u8; 20], end: End, address: u32) {
     change_address(ip, end, address);
 }
 
-/// Brings a checksum along when a word that it covers becomes another.
+/// Updates a checksum for a changed 16-bit word that it covers.
 #[inline]
 fn follow(bytes: &mut [u8], checksum_at: usize, old: u16, new: u16) {
     put_u16(bytes, checksum_at, after16(u16_at(bytes, checksum_at), old, new));
 }
 
-/// Brings it along when an address becomes another.
+/// Updates a checksum for a changed address that it covers.
 #[inline]
 fn follow_address(bytes: &mut [u8], checksum_at: usize, old: u32, new: u32) {
     put_u16(bytes, checksum_at, after32(u16_at(bytes, checksum_at), old, new));
 }
 
-/// Changes an address in an IP header, with its checksum; gives the old one.
+/// Sets an address in an IP header, and updates its checksum; returns the old address.
 fn change_address(ip: &mut [u8; 20], end: End, new: u32) -> u32 {
     let at = end.places().0;
     let old = u32_at(ip, at);
@@ -149,8 +150,8 @@ fn change_address(ip: &mut [u8; 20], end: End, new: u32) -> u32 {
     old
 }
 
-/// Changes a port, with the checksum over it and over the addresses. Gives both words that
-/// changed, the port and the checksum, before and after.
+/// Sets a port, and updates the checksum that covers it and the addresses. Returns the two changed
+/// words, port and checksum, before and after.
 fn change_end(
     l4: &mut [u8; tcp::HEADER_LENGTH],
     length: usize,
@@ -162,22 +163,22 @@ fn change_end(
     let (port_at, checksum_at) = match protocol {
         Protocol::Udp => (end.places().1, 6),
         Protocol::Tcp => (end.places().1, TCP_CHECKSUM),
-        // The identifier, whichever end is meant.
+        // The identifier, for either end.
         Protocol::Icmp => (4, 2),
     };
     let (old_port, old) = (u16_at(l4, port_at), u16_at(l4, checksum_at));
     put_u16(l4, port_at, port);
-    // What an error quotes may end before TCP's checksum.
+    // The quotation may end before TCP's checksum.
     if checksum_at >= length || (protocol == Protocol::Udp && old == 0) {
         return [(old_port, port), (0, 0)];
     }
     follow(l4, checksum_at, old_port, port);
     if protocol != Protocol::Icmp {
-        // The pseudo-header.
+        // The pseudo-header includes the address.
         follow_address(l4, checksum_at, old_address, new_address);
     }
     if protocol == Protocol::Udp && u16_at(l4, checksum_at) == 0 {
-        // 0 would say that there is none (RFC 768); both are the same number.
+        // 0 would mean no checksum (RFC 768); both stand for the same number.
         put_u16(l4, checksum_at, 0xffff);
     }
     [(old_port, port), (old, u16_at(l4, checksum_at))]

@@ -1,6 +1,6 @@
-//! Who the later fragments of a datagram to the address are for: they have no ports, and go where
-//! the first one goes. Of one that comes before it a copy is held until the first one says so, and
-//! is then sent behind it (RFC 4787, REQ-14).
+//! Recipients of later fragments of a datagram to the address: these have no ports, and follow the
+//! first fragment. Copies of fragments that come before the first one are held, and sent after it
+//! (RFC 4787, REQ-14).
 
 use tam::Packet;
 use tam::table::oldest;
@@ -8,29 +8,30 @@ use tam::table::oldest;
 use crate::edit::{self, End};
 use crate::headers::Headers;
 
-/// How long fragments of a datagram may come (RFC 1122, section 3.3.2: 60 s to 120 s).
+/// Time in which fragments of a datagram may come, in milliseconds (RFC 1122, section 3.3.2: 60 s
+/// to 120 s).
 const WAIT_MS: u64 = 60_000;
 const WAYS: usize = 4;
 const BUCKETS: usize = 64;
 
-/// How long a fragment is held: as long as Linux waits for the rest of a datagram. What comes out
-/// of order comes within milliseconds; it makes room for others before that.
+/// Time for which a fragment is held, in milliseconds: Linux's reassembly timeout. Reordered
+/// fragments arrive within milliseconds; a held one may be replaced earlier.
 const HELD_MS: u64 = 30_000;
-/// Bytes of the largest packet that is held: Ethernet's MTU.
+/// Length of the largest packet that is held, in bytes: Ethernet's MTU.
 const HELD_LENGTH_MAX: usize = 1500;
-/// Fragments that are held of one datagram: as many as can be sent for one packet.
+/// Fragments that are held per datagram: as many as can be sent per packet.
 const HELD_WAYS: usize = 4;
 const HELD_BUCKETS: usize = 16;
-/// Bytes of an Ethernet header, which frames that are sent begin with.
+/// Length of the Ethernet header at the beginning of frames that are sent.
 const ETHERNET: usize = 14;
 const IPV4: usize = 20;
 
-/// Where a datagram's fragments go.
+/// Destination of a datagram's fragments.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fate {
-    /// Who inside gets them; 0: they belong to no mapping.
+    /// Address of the recipient inside; 0 means that they belong to no mapping.
     pub inside: u32,
-    /// From another inside, by the address.
+    /// True if they come from another host inside (hairpinning).
     pub turned: bool,
 }
 
@@ -48,20 +49,20 @@ struct Held {
     source: u32,
     id: u16,
     protocol: u8,
-    /// Bytes of the IP packet.
+    /// Length of the IP packet in bytes.
     length: u16,
     expires_ms: u64,
     frame: [u8; ETHERNET + HELD_LENGTH_MAX],
 }
 
-/// Datagrams whose first fragment came, and fragments that wait for theirs.
+/// Datagrams whose first fragment was received, and held fragments that wait for theirs.
 pub struct Datagrams {
     known: [[Datagram; WAYS]; BUCKETS],
     held: [[Held; HELD_WAYS]; HELD_BUCKETS],
 }
 
 impl Fate {
-    /// They belong to no mapping.
+    /// Fragments without a mapping.
     pub const NOBODYS: Self = Self { inside: 0, turned: false };
 }
 
@@ -89,7 +90,7 @@ impl Held {
         (self.source, self.id, self.protocol) == (source, id, protocol) && now < self.expires_ms
     }
 
-    /// Sends the fragment where the first one goes; whether there was room for it.
+    /// Sends the fragment to the destination of the first one; returns false if sending fails.
     fn send(&mut self, fate: Fate, address: u32) -> bool {
         let Some(ip) = self.frame[ETHERNET..].first_chunk_mut::<IPV4>() else { return false };
         translate(ip, fate, address);
@@ -98,7 +99,7 @@ impl Held {
     }
 }
 
-/// Gives a fragment's IP header the addresses that it goes on with.
+/// Translates the addresses in a fragment's IP header.
 pub fn translate(ip: &mut [u8; IPV4], fate: Fate, address: u32) {
     if fate.turned {
         edit::address(ip, End::Source, address);
@@ -106,7 +107,7 @@ pub fn translate(ip: &mut [u8; IPV4], fate: Fate, address: u32) {
     edit::address(ip, End::Destination, fate.inside);
 }
 
-/// Identifications count up or are drawn: either spreads.
+/// Returns the bucket. Identifications are sequential or random: both distribute evenly.
 const fn bucket(headers: &Headers, buckets: usize) -> usize {
     (headers.id ^ headers.id >> 6) as usize % buckets
 }
@@ -128,13 +129,13 @@ impl Datagrams {
         }
     }
 
-    /// Returns where a fragment goes, if its first one came.
+    /// Returns the destination of a fragment, if its first one was received.
     pub fn find(&self, headers: &Headers, now: u64) -> Option<Fate> {
         let ways = &self.known[bucket(headers, BUCKETS)];
         Some(ways.iter().find(|datagram| datagram.is_of(headers, now))?.fate)
     }
 
-    /// Keeps a datagram; that which came first makes room.
+    /// Adds a datagram; the oldest one is replaced.
     pub fn add(&mut self, headers: &Headers, now: u64) {
         let ways = &mut self.known[bucket(headers, BUCKETS)];
         let age = |datagram: &Datagram| match datagram.is_of(headers, now) {
@@ -147,8 +148,8 @@ impl Datagrams {
         }
     }
 
-    /// Holds a fragment until its first one comes; that which came first makes room, unless it is
-    /// of the same datagram. Whether it is held.
+    /// Holds a fragment until its first one comes; replaces the oldest one, unless it belongs to
+    /// the same datagram. Returns true if the fragment is held.
     pub fn hold(&mut self, packet: &Packet<'_>, headers: &Headers, now: u64) -> bool {
         let length = headers.end - headers.l3_at;
         if !(IPV4..=HELD_LENGTH_MAX).contains(&length) {
@@ -167,8 +168,8 @@ impl Datagrams {
         packet.load(headers.l3_at, &mut held.frame[ETHERNET..ETHERNET + length]).is_ok()
     }
 
-    /// Sends the fragments that were held for a first one, where that goes; returns how many. Those
-    /// that belong to no mapping the router has had already.
+    /// Sends the fragments that were held for a first one, to its destination; returns their
+    /// number. Those without a mapping are not sent: the router has them already.
     pub fn release(&mut self, headers: &Headers, address: u32, now: u64) -> u64 {
         let mut count = 0;
         for held in &mut self.held[bucket(headers, HELD_BUCKETS)] {

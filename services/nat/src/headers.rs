@@ -1,4 +1,4 @@
-//! What the service reads of a packet. Every length is checked; nothing is changed.
+//! Header fields that the service reads. Every length is checked; nothing is changed.
 
 use tam::bytes::{u16_at, u32_at};
 use tam::icmp::quoted_end;
@@ -10,10 +10,10 @@ use crate::edit::Quoted;
 use crate::fragments::Fate;
 use crate::mappings::{Place, Remote};
 
-/// Bytes of UDP's header, and of what each ICMP message begins with.
+/// Bytes of UDP's header, and of the common part of ICMP messages.
 pub const SHORT_LENGTH: usize = 8;
 
-/// What has ports, or with echo requests an identifier.
+/// Protocol with ports, or with an identifier in echo messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Udp = 0,
@@ -21,27 +21,27 @@ pub enum Protocol {
     Icmp = 2,
 }
 
-/// A packet's headers, taken out of it: wherever they lie, their bytes have known places.
+/// Headers of a packet, copied out of it, so that their bytes have constant addresses.
 pub struct Headers {
     pub ip: [u8; 20],
-    /// The first bytes of what comes behind IP: [`tcp::HEADER_LENGTH`] or [`SHORT_LENGTH`] of them,
-    /// once [`Kind::of`] has taken them.
+    /// First bytes after the IP header: [`tcp::HEADER_LENGTH`] or [`SHORT_LENGTH`] of them, valid
+    /// after [`Kind::of`].
     pub l4: [u8; tcp::HEADER_LENGTH],
     pub l4_length: usize,
     pub protocol: u8,
     pub source: u32,
     pub destination: u32,
     pub id: u16,
-    /// Where the IP header begins, and what comes behind it.
+    /// Offsets of the IP header and of the header after it.
     pub l3_at: usize,
     pub l4_at: usize,
-    /// Where the datagram ends: what lies behind is Ethernet's padding, and no part of it.
+    /// End of the datagram: later bytes are Ethernet padding.
     pub end: usize,
-    /// Where the later fragments of its datagram go, if it is the first one to the address.
+    /// Destination of the datagram's later fragments, if this is the first one to the address.
     pub fate: Fate,
 }
 
-/// What comes behind IP.
+/// Kind of the header after IP.
 pub enum Kind {
     Udp { source: u16, destination: u16 },
     Tcp { source: u16, destination: u16, flags: u8 },
@@ -51,7 +51,7 @@ pub enum Kind {
 }
 
 impl Headers {
-    /// `None` for what is not IPv4.
+    /// Parses a packet; returns `None` if it is not IPv4.
     pub fn of(packet: &Packet<'_>) -> Option<Self> {
         if packet.ip_version() != 4 {
             return None;
@@ -74,7 +74,7 @@ impl Headers {
         })
     }
 
-    /// Puts the headers back as they are now.
+    /// Writes the headers back to the packet.
     pub fn put(&self, packet: &mut Packet<'_>) -> Result<(), Reason> {
         let ip = packet.store(self.l3_at, &self.ip);
         let l4 = match self.l4_length {
@@ -98,12 +98,12 @@ impl Protocol {
 }
 
 impl Kind {
-    /// A fragment that is not the first has nothing to say but its protocol.
+    /// Returns the protocol of a later fragment, the only L4 information in it.
     pub fn of_fragment(headers: &Headers) -> Result<Protocol, Reason> {
         Protocol::of(headers.protocol).ok_or(Reason::Protocol)
     }
 
-    /// Takes the L4 header out of the packet.
+    /// Copies the L4 header out of the packet and parses it.
     pub fn of(packet: &Packet<'_>, headers: &mut Headers) -> Result<Self, Reason> {
         let (protocol, at, end) = (Self::of_fragment(headers)?, headers.l4_at, headers.end);
         let loaded = match protocol {
@@ -130,7 +130,7 @@ impl Kind {
         }
     }
 
-    /// TCP's flags.
+    /// Returns TCP's flags; 0 for other protocols.
     pub const fn flags(&self) -> u8 {
         match self {
             Self::Tcp { flags, .. } => *flags,
@@ -138,37 +138,38 @@ impl Kind {
         }
     }
 
-    /// What a packet from inside is mapped by; errors and echo replies are not.
+    /// Returns the inside end by which a packet from inside is mapped; `None` for errors and echo
+    /// replies.
     pub const fn mapped(&self, headers: &Headers) -> Option<Place> {
         let (protocol, port) = match *self {
             Self::Udp { source, .. } => (Protocol::Udp, source),
             Self::Tcp { source, .. } => (Protocol::Tcp, source),
             Self::EchoRequest { id } => (Protocol::Icmp, id),
-            // Nobody outside could ask.
+            // No host outside could have asked.
             Self::EchoReply { .. } | Self::Error(_) => return None,
         };
         Some(Place { protocol, address: headers.source, port })
     }
 
-    /// Who a packet from inside is for, as a connection has it: of TCP alone.
+    /// Returns the remote end of a packet from inside; used for TCP connections only.
     pub const fn to(&self, headers: &Headers) -> Remote {
         let port = if let Self::Tcp { destination, .. } = *self { destination } else { 0 };
         Remote { address: headers.destination, port }
     }
 
-    /// Who a packet from outside is from.
+    /// Returns the remote end of a packet from outside.
     pub const fn from(&self, headers: &Headers) -> Remote {
         let port = if let Self::Tcp { source, .. } = *self { source } else { 0 };
         Remote { address: headers.source, port }
     }
 
-    /// Which of the address' ports a packet to it is for.
+    /// Returns the protocol and the port of the address to which a packet is sent.
     pub const fn target(&self) -> Option<(Protocol, u16)> {
         match *self {
             Self::Udp { destination, .. } => Some((Protocol::Udp, destination)),
             Self::Tcp { destination, .. } => Some((Protocol::Tcp, destination)),
             Self::EchoReply { id } => Some((Protocol::Icmp, id)),
-            // Nobody inside can be pinged from outside: an identifier is not who is meant.
+            // An identifier does not identify a host inside: none can be pinged from outside.
             Self::EchoRequest { .. } | Self::Error(_) => None,
         }
     }

@@ -1,14 +1,14 @@
-//! `nat`: many who are inside share one IPv4 address (network address and port
-//! translation, RFC 3022), with the behaviour that RFC 4787, 5382 and 5508 ask for.
+//! `nat`: hosts inside share one IPv4 address (network address and port translation, RFC 3022),
+//! with the behaviour required by RFC 4787, 5382 and 5508.
 //!
 //! ```text
-//! from inside   10.0.0.5:4000 ▶ 192.0.2.7:80   becomes   ADDRESS:port  ▶ 192.0.2.7:80
-//! from outside  192.0.2.7:80  ▶ ADDRESS:port   becomes   192.0.2.7:80  ▶ 10.0.0.5:4000
-//! from inside   10.0.0.6:5000 ▶ ADDRESS:port   both: it turns around here (hairpinning)
+//!  from inside   10.0.0.5:4000 ▶ 192.0.2.7:80   becomes   ADDRESS:port  ▶ 192.0.2.7:80
+//!  from outside  192.0.2.7:80  ▶ ADDRESS:port   becomes   192.0.2.7:80  ▶ 10.0.0.5:4000
+//!  from inside   10.0.0.6:5000 ▶ ADDRESS:port   both: it turns around here (hairpinning)
 //! ```
 //!
-//! Where a source was changed the packet's route stays right; where a destination was, the
-//! verdict says `reroute`. Checksums are brought along (RFC 1624).
+//! If only the source was changed, the packet's route remains valid; if the destination was, the
+//! verdict has `reroute`. Checksums are updated incrementally (RFC 1624).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(target_arch = "wasm32", no_std)]
@@ -34,31 +34,31 @@ tam::module! {
 }
 
 tam::counters! {
-    /// Packets from inside that got the address.
+    /// Packets from inside whose source was translated.
     static OUTGOING = "outgoing";
-    /// Packets to the address that went to who they are for.
+    /// Packets to the address that were translated to a host inside.
     static INCOMING = "incoming";
-    /// Packets from inside to the address, back to another inside.
+    /// Packets from inside to the address that were sent back to another host inside.
     static HAIRPINS = "hairpins";
-    /// Errors (ICMP) that were translated, with what they quote.
+    /// ICMP errors that were translated, with the packet they quote.
     static ERRORS = "errors";
-    /// Packets that are none of its business, and went on as they were.
+    /// Packets that are not for this service, and were forwarded unchanged.
     static OTHERS = "others";
-    /// Mappings that were made.
+    /// Mappings created.
     static MAPPED = "mapped";
-    /// Of these, those that got the port that they have inside.
+    /// Mappings that got the same port as inside.
     static PRESERVED = "preserved";
-    /// Mappings without an answer that made room for others.
+    /// Mappings without an answer that were evicted for others.
     static EVICTED = "evicted";
-    /// Packets that were dropped, for whatever reason.
+    /// Packets that were dropped, for any reason.
     static DROPPED = "dropped";
-    /// Fragments that came before their first one, of which a copy is held for it.
+    /// Fragments before their first one of which a copy was held.
     static HELD = "held";
-    /// Of these, those that were sent behind it.
+    /// Held fragments that were sent after their first one.
     static RELEASED = "released";
 }
 
-/// `[reasons]` in module.toml names them.
+/// Drop reasons, named by `[reasons]` in module.toml.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 enum Reason {
@@ -72,9 +72,9 @@ enum Reason {
     Held = 8,
 }
 
-/// `on_message` refuses with this what it does not know.
+/// Code with which `on_message` refuses an unknown message.
 const REFUSE_MESSAGE: u16 = 1;
-/// The event that answers the message `report`.
+/// Event that answers the message `report`.
 const EVENT_MAPPINGS: u32 = 1;
 
 static SETTINGS: tam::State<Settings> = tam::State::new(Settings::new());
@@ -90,8 +90,8 @@ fn on_start() -> Result<(), u16> {
     Ok(())
 }
 
-/// `flush` forgets every mapping; `report` makes an event of how many there are, of UDP,
-/// TCP and ICMP.
+/// Handles messages: `flush` removes every mapping; `report` sends an event with the numbers of
+/// mappings for UDP, TCP and ICMP.
 fn on_message(message: &[u8]) -> Result<(), u16> {
     match message {
         b"flush" => {
@@ -107,12 +107,12 @@ fn on_message(message: &[u8]) -> Result<(), u16> {
     }
 }
 
-/// What became of a packet.
+/// Decision about a packet: counter and verdict, or the reason to drop it.
 type Judged = Result<(&'static Counter, Verdict), Reason>;
 
-/// On by the route that it has: its destination is as it was.
+/// Verdict for a packet with an unchanged destination: its route remains valid.
 const ON: Verdict = Verdict::PASS;
-/// Its destination is another one.
+/// Verdict for a packet with a changed destination.
 const REROUTED: Verdict = Verdict::Pass { edge: 0, reroute: true };
 
 fn on_packet(packet: &mut Packet<'_>) -> Verdict {
@@ -151,7 +151,7 @@ fn from_inside(packet: &mut Packet<'_>, headers: &mut Headers, settings: &Settin
         if is_to_address {
             return later_to_address(packet, headers, settings, now);
         }
-        // Whatever port its first one got: the address is the same.
+        // The port of the first fragment does not matter: the address is the same.
         Kind::of_fragment(headers)?;
         edit::address(&mut headers.ip, End::Source, settings.address);
         headers.put(packet)?;
@@ -159,20 +159,20 @@ fn from_inside(packet: &mut Packet<'_>, headers: &mut Headers, settings: &Settin
     }
     let kind = match Kind::of(packet, headers) {
         Ok(kind) => kind,
-        // The router may speak what nobody outside can.
+        // The router may use protocols that hosts outside cannot.
         Err(reason) if is_to_address => return unasked(settings, reason),
         Err(reason) => return Err(reason),
     };
     if let Kind::Error(quoted) = kind {
         return error_from_inside(packet, headers, quoted, settings, now);
     }
-    // For another who is inside, or for the router itself?
+    // For another host inside, or for the router itself.
     let target = kind.target().filter(|_| is_to_address);
     let turned = target.and_then(|target| Some((target, found(target, now)?)));
     if is_to_address && turned.is_none() {
         return unasked(settings, Reason::NoMapping);
     }
-    // Nobody outside could ask.
+    // No host outside could have asked.
     let place = kind.mapped(headers).ok_or(Reason::IcmpType)?;
     let flags = kind.flags();
     let segment = Segment { remote: kind.to(headers), flags, now };
@@ -195,7 +195,7 @@ fn from_inside(packet: &mut Packet<'_>, headers: &mut Headers, settings: &Settin
     Ok(if turned.is_some() { (&HAIRPINS, REROUTED) } else { (&OUTGOING, ON) })
 }
 
-/// The port that a packet from inside gets.
+/// Returns the port for a packet from inside.
 fn outgoing(
     mappings: &mut Mappings,
     place: &Place,
@@ -215,8 +215,8 @@ fn found(target: (headers::Protocol, u16), now: u64) -> Option<Mapped> {
     MAPPINGS.with(|mappings| mappings.find(target, now))
 }
 
-/// Lets go what nobody inside has asked for; `reason`: why it is dropped where the router does not
-/// get it either.
+/// Decides about a packet to the address that no host inside has asked for: forwards it to the
+/// router if the settings say so, otherwise drops it for `reason`.
 fn unasked(settings: &Settings, reason: Reason) -> Judged {
     match settings.local {
         true => Ok((&OTHERS, ON)),
@@ -224,8 +224,8 @@ fn unasked(settings: &Settings, reason: Reason) -> Judged {
     }
 }
 
-/// Takes note of where a datagram to the address goes whose first fragment this is, and sends
-/// those behind it that came before.
+/// Records the destination of a datagram to the address by its first fragment, and sends the held
+/// fragments after it.
 fn remember(headers: &Headers, settings: &Settings, now: u64) {
     RELEASED.add(DATAGRAMS.with(|known| {
         known.add(headers, now);
@@ -233,7 +233,7 @@ fn remember(headers: &Headers, settings: &Settings, now: u64) {
     }));
 }
 
-/// Has a later fragment to the address go where its first one went, or holds it.
+/// Sends a later fragment to the address to the destination of its first one, or holds it.
 fn later_to_address(
     packet: &mut Packet<'_>,
     headers: &mut Headers,
@@ -248,9 +248,9 @@ fn later_to_address(
                 return Ok((if fate.turned { &HAIRPINS } else { &INCOMING }, REROUTED));
             }
             (Some(_), _) => Reason::FragmentOfNothing,
-            // Nobody inside has such a datagram.
+            // No host inside expects such a datagram.
             (None, Err(reason)) => reason,
-            // The router may know what it is of: it gets it, and whoever is inside a copy.
+            // The router may expect it: it gets the fragment, and a copy is held for a host inside.
             (None, Ok(_)) => match DATAGRAMS.with(|known| known.hold(packet, headers, now)) {
                 true => {
                     HELD.add(1);
@@ -269,7 +269,7 @@ fn to_address(packet: &mut Packet<'_>, headers: &mut Headers, settings: &Setting
     }
     let kind = match Kind::of(packet, headers) {
         Ok(kind) => kind,
-        // The router may speak what nobody inside can.
+        // The router may use protocols that hosts inside cannot.
         Err(reason) => return unasked(settings, reason),
     };
     if let Kind::Error(quoted) = kind {
@@ -288,8 +288,8 @@ fn to_address(packet: &mut Packet<'_>, headers: &mut Headers, settings: &Setting
     Ok((&INCOMING, REROUTED))
 }
 
-/// Translates an error about a packet that somebody inside has sent (RFC 5508, REQ-4): it quotes
-/// the packet as it was outside.
+/// Translates an error about a packet from a host inside (RFC 5508, REQ-4): it quotes the packet as
+/// it was outside.
 fn error_to_address(
     packet: &mut Packet<'_>,
     headers: &mut Headers,
@@ -308,8 +308,8 @@ fn error_to_address(
     Ok((&ERRORS, REROUTED))
 }
 
-/// Translates an error about a packet that came to somebody inside (RFC 5508, REQ-5), from outside
-/// or from another inside by the address (REQ-7).
+/// Translates an error about a packet to a host inside (RFC 5508, REQ-5), from outside or from
+/// another host inside through the address (REQ-7).
 fn error_from_inside(
     packet: &mut Packet<'_>,
     headers: &mut Headers,
@@ -320,7 +320,7 @@ fn error_from_inside(
     let turned = match headers.destination == settings.address {
         true => match sender_of(&quoted, settings, now) {
             Some(sender) => Some(sender),
-            // About a packet of the router's own.
+            // An error about a packet of the router's own.
             None => return unasked(settings, Reason::ErrorOfNothing),
         },
         false => None,
@@ -331,7 +331,7 @@ fn error_from_inside(
         port: quoted.destination_port,
     };
     let port = MAPPINGS.with(|mappings| mappings.look(&place, now));
-    // It goes to whoever sent what it quotes, and to nobody else.
+    // The error goes to the sender of the quoted packet only.
     let port = port.filter(|_| quoted.source == headers.destination);
     let port = port.ok_or(Reason::ErrorOfNothing)?;
     quoted.change(headers, End::Destination, settings.address, port);
@@ -346,7 +346,7 @@ fn error_from_inside(
     Ok((&ERRORS, if turned.is_some() { REROUTED } else { ON }))
 }
 
-/// Returns who inside sent a packet that is quoted as it was outside.
+/// Returns the host inside that sent a packet, which is quoted as it was outside.
 fn sender_of(quoted: &Quoted, settings: &Settings, now: u64) -> Option<Mapped> {
     match quoted.source == settings.address {
         true => found((quoted.protocol, quoted.source_port), now),

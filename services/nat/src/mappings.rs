@@ -1,22 +1,22 @@
-//! Who inside has which port of the address: a table of fixed size, in which a mapping's
-//! place *is* its port.
+//! Mappings of the address' ports to hosts inside: a table of fixed size, in which a mapping's
+//! index *is* its port.
 //!
 //! ```text
-//! port of the address ─▶ ┌────┬────┬─ … ─┬────┐ ┌─ … ─┐
-//!                        │    │    │     │    │ │     │  32 ports a bucket
-//!                        └────┴────┴─ … ─┴────┘ └─ … ─┘
-//!                              ▲ who asks is in one of 17 places: the port that they have
-//!                                inside, or one of a bucket, as a hash of them says
+//!  port of the address ─▶ ┌────┬────┬─ … ─┬────┐ ┌─ … ─┐
+//!                         │    │    │     │    │ │     │  32 ports a bucket
+//!                         └────┴────┴─ … ─┴────┘ └─ … ─┘
+//!                               ▲ a host has one of 17 candidates: the port that it has
+//!                                 inside, or one in the bucket that its hash selects
 //! ```
 //!
-//! A mapping is the same wherever its packets go (endpoint-independent, RFC 4787, REQ-1), and
-//! its port is odd where the port inside is (REQ-4). A new one takes a place that is empty or
-//! has expired, else that of the mapping that has waited longest for an answer; one that was
-//! answered is never thrown out.
+//! A mapping is the same for all remote ends (endpoint-independent, RFC 4787, REQ-1), and its port
+//! has the parity of the port inside (REQ-4). A new one takes an entry that is empty or has
+//! expired, otherwise that of the mapping that has waited longest for an answer; an answered
+//! mapping is never evicted.
 //!
-//! TCP's mappings know their connections (RFC 7857, section 2): the first one lies beside the
-//! mapping, further ones of the same port in a table of [`others`](crate::others). So one that
-//! ends ends no other, and a segment of no connection changes nothing.
+//! TCP mappings track their connections (RFC 7857, section 2): the first one is stored with the
+//! mapping, further ones of the same port in a table of [`others`](crate::others). So the end of
+//! one connection does not end another, and a segment of no connection changes nothing.
 
 use tam::hash::{fold, mix};
 use tam::track::tcp::RST;
@@ -27,29 +27,29 @@ use crate::headers::Protocol;
 use crate::others::{self, Change, Ends, Others};
 use crate::settings::Settings;
 
-/// Ports that can be mapped, at most: half of all, which keeps the table in 1.5 MiB.
+/// Largest number of mapped ports: half of all, which keeps the table in 1.5 MiB.
 pub const PORTS_MAX: usize = 32_768;
 /// Ports of a bucket, half of them odd.
 pub const BUCKET: usize = 32;
 const PROTOCOLS: usize = 3;
-/// TCP's among them.
+/// Index of TCP among the protocols.
 const TCP: usize = Protocol::Tcp as usize;
-/// Bytes of a mapping: module.toml's `memory_pages_max` counts on it.
+/// Size of a mapping in bytes, on which `memory_pages_max` in module.toml is based.
 const _: () = assert!(size_of::<Mapping>() == 16);
 
-/// Where a mapping is in its life.
+/// Phase in the life of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Life {
-    /// An empty place.
+    /// Empty entry.
     None,
-    /// Nobody has answered; of TCP, no connection is established.
+    /// No answer yet; for TCP, no connection is established.
     Waiting,
-    /// Somebody has: it is not thrown out.
+    /// Answered: never evicted.
     Answered,
 }
 
-/// Somebody inside, with their port.
+/// End inside: protocol, address and port.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub protocol: Protocol,
@@ -57,32 +57,32 @@ pub struct Place {
     pub port: u16,
 }
 
-/// Somebody outside, with their port, as whoever is inside sees them.
+/// End outside: address and port, as a host inside sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
     pub address: u32,
     pub port: u16,
 }
 
-/// What a packet says to its mapping.
+/// Relevant fields of a packet for its mapping.
 #[derive(Clone, Copy)]
 pub struct Segment {
     pub remote: Remote,
-    /// TCP's flags.
+    /// Flags of TCP.
     pub flags: u8,
     pub now: u64,
 }
 
-/// Who a port of the address is for.
+/// Host and port inside to which a port of the address is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped {
     pub address: u32,
     pub port: u16,
 }
 
-/// A new mapping.
+/// Result of creating a mapping.
 pub struct Made {
-    /// Another one made room for it.
+    /// True if another mapping was evicted for it.
     pub evicted: bool,
 }
 
@@ -91,16 +91,17 @@ struct Mapping {
     address: u32,
     port: u16,
     life: Life,
-    /// TCP: 0 where it never had another connection than its first one, else one more than those
-    /// that are established; [`UNCOUNTED`] once they could not be counted.
+    /// TCP: 0 if it never had another connection than its first one, otherwise one more than the
+    /// number of established others; [`UNCOUNTED`] once they exceeded the counter.
     others: u8,
     expires_ms: u64,
 }
 
-/// [`Mapping::others`]: some may be established until the mapping has been idle for long enough.
+/// Value of [`Mapping::others`] for an unknown number: some may be established until the mapping
+/// has been idle for long enough.
 const UNCOUNTED: u8 = u8::MAX;
 
-/// The first connection of a TCP mapping, or the first one after that had ended.
+/// Connection stored with a TCP mapping: its first one, or the first one after that had ended.
 #[derive(Clone, Copy)]
 struct Main {
     address: u32,
@@ -108,7 +109,7 @@ struct Main {
     connection: Connection,
 }
 
-/// All mappings.
+/// Table of all mappings.
 pub struct Mappings {
     first: u16,
     ports: usize,
@@ -126,7 +127,7 @@ impl Main {
         is_one && self.address == remote.address && self.port == remote.port
     }
 
-    /// Whether another connection may be here.
+    /// Returns true if another connection may be stored here.
     const fn is_free(&self) -> bool {
         self.connection.has_ended() || matches!(self.connection.phase(), Phase::None)
     }
@@ -143,7 +144,7 @@ impl Mapping {
         self.address == place.address && self.port == place.port && self.is_alive(now)
     }
 
-    /// The lower, the sooner it makes room; `u64::MAX`: never.
+    /// Returns the eviction order: lower values are evicted first; `u64::MAX` means never.
     fn age(&self, now: u64) -> u64 {
         match (self.is_alive(now), self.life) {
             (false, _) => 0,
@@ -152,7 +153,7 @@ impl Mapping {
         }
     }
 
-    /// Counts another connection that has been established, or is so no more.
+    /// Counts a change of another connection that became established, or no longer is.
     const fn count(&mut self, (before, after): Change) {
         match (before.is_lasting(), after.is_lasting()) {
             (false, true) if self.others != UNCOUNTED => self.others += 1,
@@ -161,7 +162,8 @@ impl Mapping {
         }
     }
 
-    /// Takes note of what a segment has made of one of its connections, and how long that is kept.
+    /// Updates the mapping after a segment of one of its connections, which keeps it for `kept`
+    /// milliseconds.
     fn follow(&mut self, main: Connection, kept: Option<u64>, now: u64) {
         let others_last = self.others > 1;
         self.life = match main.is_lasting() || others_last {
@@ -169,14 +171,14 @@ impl Mapping {
             false => Life::Waiting,
         };
         let Some(kept) = kept else { return };
-        // One that ends, or begins, takes nothing from those that are established.
+        // A connection that ends or begins does not shorten the time of established ones.
         let lasts = others_last || main.phase() == Phase::Established;
         self.expires_ms = (now + kept).max(if lasts { self.expires_ms } else { 0 });
     }
 }
 
 impl Place {
-    /// What differs in one bit differs in about half of the hash's.
+    /// Returns the hash: a one-bit difference changes about half of its bits.
     fn hash(&self, seed: u64) -> u64 {
         let word = u64::from(self.address) << 16 | u64::from(self.port);
         mix(mix(fold(seed ^ word), 0), 0) >> 32
@@ -187,18 +189,18 @@ impl Mappings {
     pub const fn new() -> Self {
         let places = [[Mapping::EMPTY; PORTS_MAX]; PROTOCOLS];
         let (mains, others) = ([Main::NONE; PORTS_MAX], Others::new());
-        // All zeros: what is not takes room in the module.
+        // All zeros: the module's file need not contain them.
         Self { first: 0, ports: 0, seed: 0, places, mains, others }
     }
 
-    /// Begins with `ports` ports from `first`, both multiples of [`BUCKET`].
+    /// Initialises `ports` ports from `first`, both multiples of [`BUCKET`].
     pub fn begin(&mut self, first: u16, ports: usize, seed: u64) {
         (self.first, self.ports, self.seed) = (first, ports, seed);
         self.others.begin(seed);
         self.flush();
     }
 
-    /// Forgets every mapping.
+    /// Removes every mapping.
     pub fn flush(&mut self) {
         for mapping in self.places.as_flattened_mut() {
             mapping.life = Life::None;
@@ -206,16 +208,16 @@ impl Mappings {
         self.others.flush();
     }
 
-    /// The index of a port, if it may be mapped.
+    /// Returns the index of a port, if it may be mapped.
     fn index(&self, port: u16) -> Option<usize> {
         let index = usize::from(port.checked_sub(self.first)?);
         (index < self.ports).then_some(index)
     }
 
-    /// The first index of the bucket's ports that are odd where `place`'s is.
+    /// Returns the first index of the bucket's ports with the parity of `place`'s port.
     fn bucket(&self, place: &Place) -> usize {
         let buckets = (self.ports / BUCKET) as u64;
-        // A 32-bit hash times a count, of which the high half is below the count.
+        // A 32-bit hash times a count: the high half is less than the count.
         let bucket = ((place.hash(self.seed) * buckets) >> 32) as usize;
         (bucket * BUCKET + usize::from(place.port & 1)) & (PORTS_MAX - 1)
     }
@@ -224,7 +226,7 @@ impl Mappings {
         self.first.wrapping_add(index as u16)
     }
 
-    /// The port of somebody inside, if they have one.
+    /// Returns the mapped port of an end inside, if there is one.
     pub fn look(&self, place: &Place, now: u64) -> Option<u16> {
         let places = &self.places[place.protocol as usize];
         if let Some(index) = self.index(place.port)
@@ -238,7 +240,7 @@ impl Mappings {
         Some(self.port(begin + at * 2))
     }
 
-    /// Returns the port of a packet from inside, which is made if there is none.
+    /// Returns the port of a packet from inside; creates a mapping if there is none.
     pub fn outgoing(
         &mut self,
         place: &Place,
@@ -248,7 +250,7 @@ impl Mappings {
         let now = segment.now;
         let (index, made) = match self.look(place, now).and_then(|port| self.index(port)) {
             Some(index) => (index, None),
-            // A reset of what is not there begins nothing.
+            // A reset of an unknown connection begins nothing.
             None if segment.flags & RST != 0 => return Err(Reason::NoMapping),
             None => {
                 let index = self.room(place, now).ok_or(Reason::NoPort)?;
@@ -268,8 +270,8 @@ impl Mappings {
         self.places[protocol as usize][index].expires_ms = until;
     }
 
-    /// Takes a TCP segment to the connection that it is of; one of no connection, such as a
-    /// stranger's reset, changes nothing.
+    /// Handles a TCP segment in its connection; a segment of no connection, such as a forged reset,
+    /// changes nothing.
     fn segment(&mut self, index: usize, from_inside: bool, segment: &Segment, settings: &Settings) {
         let Segment { remote, flags, now } = *segment;
         let (mapping, main) = (&mut self.places[TCP][index], &mut self.mains[index]);
@@ -281,7 +283,7 @@ impl Mappings {
                 other = self.others.find(&ends, now);
             }
             if other.is_none() {
-                // Whoever is inside begins a connection, or answers one.
+                // The host inside begins a connection, or answers one.
                 if from_inside && flags & RST == 0 {
                     self.begin_connection(index, &ends, flags, now);
                 }
@@ -301,7 +303,7 @@ impl Mappings {
         mapping.follow(main.connection, kept, now);
     }
 
-    /// Begins a connection of a mapping: its first one, where there is none that goes on.
+    /// Begins a connection of a mapping: stores it as the main one, if that has ended.
     fn begin_connection(&mut self, index: usize, ends: &Ends, flags: u8, now: u64) {
         let (mapping, main) = (&mut self.places[TCP][index], &mut self.mains[index]);
         let connection = others::begin(flags);
@@ -315,7 +317,7 @@ impl Mappings {
         mapping.follow(main.connection, Some(others::TRANSITORY_MS), now);
     }
 
-    /// Where a new mapping can be: the port that `place` has inside, if that is free.
+    /// Returns the index for a new mapping: preferably the port that `place` has inside.
     fn room(&self, place: &Place, now: u64) -> Option<usize> {
         let places = &self.places[place.protocol as usize];
         let preserved = self.index(place.port);
@@ -350,15 +352,15 @@ impl Mappings {
         Made { evicted }
     }
 
-    /// Who a port of the address is for.
+    /// Returns the host inside to which a port of the address is mapped.
     pub fn find(&self, (protocol, port): (Protocol, u16), now: u64) -> Option<Mapped> {
         let mapping = self.places[protocol as usize][self.index(port)?];
         let Mapping { address, port, .. } = mapping;
         mapping.is_alive(now).then_some(Mapped { address, port })
     }
 
-    /// Takes note of a packet from outside for a mapping that is there. Only TCP's are kept longer
-    /// by it: nobody outside may keep a mapping that nobody inside uses (RFC 4787, REQ-6).
+    /// Handles a packet from outside for an existing mapping. It prolongs TCP mappings only: hosts
+    /// outside must not keep a mapping that no host inside uses (RFC 4787, REQ-6).
     pub fn incoming(
         &mut self,
         (protocol, port): (Protocol, u16),
@@ -373,7 +375,7 @@ impl Mappings {
         }
     }
 
-    /// How many mappings there are, of each protocol.
+    /// Returns the number of mappings per protocol.
     pub fn count(&self, now: u64) -> [u32; PROTOCOLS] {
         let count = |places: &[Mapping; PORTS_MAX]| {
             places.iter().filter(|mapping| mapping.is_alive(now)).count() as u32

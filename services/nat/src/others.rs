@@ -1,8 +1,8 @@
 //! Further TCP connections of mappings that have more than one: a table of fixed size.
 //!
-//! Few have: systems give each connection a port of its own where they can. A new one takes a
-//! place that is empty or has expired, else that of the one that has waited longest; one that is
-//! established is never thrown out.
+//! Few mappings have several: systems use a separate port for each connection if possible. A new
+//! connection takes an entry that is empty or has expired, otherwise that of the one that has
+//! waited longest; an established one is never evicted.
 
 use tam::hash::{fold, mix};
 use tam::table::oldest;
@@ -11,18 +11,18 @@ use tam::track::{Connection, Phase, tcp};
 use crate::mappings::Remote;
 use crate::settings::Settings;
 
-/// Places of a bucket.
+/// Entries of a bucket.
 const WAYS: usize = 8;
-/// Buckets: in all one place for eight mappings of TCP.
+/// Number of buckets: in all, one entry for eight TCP mappings.
 const BUCKETS: usize = 512;
 const _: () = assert!(BUCKETS.is_power_of_two());
-/// Bytes of a connection: module.toml's `memory_pages_max` counts on it.
+/// Size of a connection in bytes, on which `memory_pages_max` in module.toml is based.
 const _: () = assert!(size_of::<Other>() == 24);
 
-/// A connection that begins or ends is kept this long (RFC 5382, REQ-5: 4 minutes).
+/// Time for which a connection that begins or ends is kept (RFC 5382, REQ-5: 4 minutes).
 pub const TRANSITORY_MS: u64 = 240_000;
 
-/// Both ends of a connection: whoever is inside, and whoever is outside.
+/// Both ends of a connection: inside and outside.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
     pub address: u32,
@@ -30,10 +30,10 @@ pub struct Ends {
     pub remote: Remote,
 }
 
-/// A connection before and after a segment.
+/// State of a connection before and after a segment.
 pub type Change = (Connection, Connection);
 
-/// One of them.
+/// Entry of the table: one connection.
 #[derive(Clone, Copy)]
 pub struct Other {
     address: u32,
@@ -44,7 +44,7 @@ pub struct Other {
     expires_ms: u64,
 }
 
-/// All of them.
+/// Table of further connections.
 pub struct Others {
     seed: u64,
     buckets: [[Other; WAYS]; BUCKETS],
@@ -54,15 +54,15 @@ pub struct Others {
 pub const fn begin(flags: u8) -> Connection {
     match tcp::is_first(flags) {
         true => Connection::begin(true),
-        // It was there before, or answers one from outside.
+        // The connection existed before, or the segment answers one from outside.
         false => Connection::pick_up(true, flags),
     }
 }
 
-/// Takes a segment to a connection.
+/// Handles a segment in a connection.
 pub fn follow(connection: &mut Connection, from_inside: bool, flags: u8) -> Change {
     let before = *connection;
-    // Ports that are used again, by either end: whoever is inside opens or accepts.
+    // Ports reused by either end: the host inside opens or accepts.
     if before.has_ended() && from_inside && flags & (tcp::SYN | tcp::RST) == tcp::SYN {
         *connection = begin(flags);
     } else {
@@ -71,8 +71,8 @@ pub fn follow(connection: &mut Connection, from_inside: bool, flags: u8) -> Chan
     (before, *connection)
 }
 
-/// Returns for how many milliseconds a segment keeps its connection and the mapping of it, if it
-/// does. Nobody outside keeps what has ended or has not begun.
+/// Returns the milliseconds for which a segment keeps its connection and the mapping, or `None` if
+/// it does not. Hosts outside cannot prolong a connection that has ended or has not begun.
 pub fn keeps_for((before, after): Change, from_inside: bool, settings: &Settings) -> Option<u64> {
     match after.phase() {
         Phase::Established => Some(settings.tcp_ms),
@@ -82,8 +82,8 @@ pub fn keeps_for((before, after): Change, from_inside: bool, settings: &Settings
 }
 
 impl Ends {
-    /// Returns the bucket for a connection. Strangers choose remote ends as they like, so that it
-    /// goes by a secret too.
+    /// Returns the bucket for a connection. Attackers choose remote ends freely, so that the hash
+    /// includes a secret.
     fn bucket(&self, seed: u64) -> usize {
         let Self { address, port, remote } = *self;
         let inside = u64::from(address) << 16 | u64::from(port);
@@ -108,12 +108,12 @@ impl Other {
         *ends == Ends { address: self.address, port: self.port, remote }
     }
 
-    /// Keeps it for so many milliseconds, if it is kept.
+    /// Keeps the connection for `kept` milliseconds, if given.
     pub fn keep(&mut self, kept: Option<u64>, now: u64) {
         self.expires_ms = kept.map_or(self.expires_ms, |kept| now + kept);
     }
 
-    /// The lower, the sooner it makes room; `u64::MAX`: never.
+    /// Returns the eviction order: lower values are evicted first; `u64::MAX` means never.
     fn age(&self, now: u64) -> u64 {
         match (now < self.expires_ms, self.connection.is_lasting()) {
             (false, _) => 0,
@@ -133,7 +133,7 @@ impl Others {
         self.flush();
     }
 
-    /// Forgets every connection.
+    /// Removes every connection.
     pub fn flush(&mut self) {
         for other in self.buckets.as_flattened_mut() {
             other.expires_ms = 0;
@@ -146,7 +146,7 @@ impl Others {
         ways.iter_mut().find(|other| now < other.expires_ms && other.has(ends))
     }
 
-    /// Adds a connection; `false` where all that could make room are established.
+    /// Adds a connection; returns false if all entries of its bucket are established.
     pub fn add(&mut self, ends: &Ends, connection: Connection, now: u64) -> bool {
         let ways = &mut self.buckets[ends.bucket(self.seed)];
         let Some(place) = oldest(ways, |other| other.age(now)) else { return false };

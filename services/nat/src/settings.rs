@@ -1,23 +1,23 @@
-//! What the operator says. Texts are read once, at the start.
+//! Settings of the operator. Texts are parsed once, at the start.
 
 use tam::prefix::Prefixes;
 
 use crate::mappings::{BUCKET, PORTS_MAX};
 
-/// Most prefixes that `inside` may list.
+/// Limit of prefixes in `inside`.
 const PREFIXES_MAX: usize = 8;
-/// The first port that may be mapped: those below are known services' (RFC 6335).
+/// First port that may be mapped: lower ones are system ports (RFC 6335).
 const PORT_MIN: u16 = 1024;
-/// The least that timeouts may be, in seconds: RFC 4787 REQ-5, RFC 5382 REQ-5, RFC 5508 REQ-2.
+/// Lower limits of timeouts, in seconds: RFC 4787 REQ-5, RFC 5382 REQ-5, RFC 5508 REQ-2.
 const UDP_MIN: u16 = 120;
 const TCP_MIN: u32 = 7440;
 const ICMP_MIN: u16 = 60;
 
-/// `on_start` refuses with these.
+/// Codes with which `on_start` refuses.
 pub mod refuse {
     /// `inside` is no list of 1 to 8 prefixes.
     pub const INSIDE: u16 = 1;
-    /// `address` is missing, or one of those inside.
+    /// `address` is missing, or is inside.
     pub const ADDRESS: u16 = 2;
     /// `first_port` to `last_port` are not 32 to 32,768 ports from 1024.
     pub const PORTS: u16 = 3;
@@ -25,12 +25,12 @@ pub mod refuse {
     pub const TIMEOUT: u16 = 4;
 }
 
-/// What the operator says.
+/// Settings of the operator.
 pub struct Settings {
     pub address: u32,
     inside: Prefixes<u32, PREFIXES_MAX>,
     pub first_port: u16,
-    /// How many, a multiple of [`BUCKET`].
+    /// Number of ports, a multiple of [`BUCKET`].
     pub ports: usize,
     pub local: bool,
     pub udp_ms: u64,
@@ -75,8 +75,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// An even number of ports from an even one, so that a bucket has both kinds; what is
-    /// left over at the end is not used.
+    /// Reads the port range: an even number of ports from an even one, so that a bucket has both
+    /// parities; a rest at the end is not used.
     fn read_ports(&mut self) -> Result<(), u16> {
         let first = tam::parameter("first_port").unwrap_or(32_768_u16);
         let last = tam::parameter("last_port").unwrap_or(u16::MAX);

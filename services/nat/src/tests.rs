@@ -1,5 +1,5 @@
-//! The service over frames written header by header. What every case asks: that each
-//! checksum is right behind it, counted anew and not brought along.
+//! Tests of the service with frames written header by header. Every case checks that each checksum
+//! is right after translation, computed anew and not incrementally.
 
 use super::{
     EVICTED, HELD, MAPPED, MAPPINGS, PRESERVED, RELEASED, Reason, on_message, on_packet, on_start,
@@ -36,7 +36,7 @@ fn nat_with(parameters: &[(&str, &[u8])]) -> Node {
     node
 }
 
-/// RFC 1071 over some bytes; 0 when the checksum within them is right.
+/// Returns the sum of RFC 1071 over some bytes; 0 if the checksum within them is right.
 fn sum(bytes: &[u8], begin: u32) -> u16 {
     let words =
         bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0)));
@@ -45,13 +45,14 @@ fn sum(bytes: &[u8], begin: u32) -> u16 {
     !(((sum & 0xffff) + (sum >> 16)) as u16)
 }
 
-/// The pseudo-header's sum (RFC 768).
+/// Returns the pseudo-header's sum (RFC 768).
 fn pseudo(ip: &[u8], l4_length: usize) -> u32 {
     let words = ip[12..20].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
     words.sum::<u32>() + u32::from(ip[9]) + l4_length as u32
 }
 
-/// IPv4 with right checksums around an L4 header whose checksum, if it has one, is 0.
+/// Returns an IPv4 packet with right checksums around an L4 header whose checksum, if it has one,
+/// is 0.
 fn ip_with(from: [u8; 4], to: [u8; 4], protocol: u8, id: u16, field: u16, l4: &[u8]) -> Vec<u8> {
     let mut ip = vec![0x45, 0];
     ip.extend((20 + l4.len() as u16).to_be_bytes());
@@ -99,12 +100,12 @@ fn echo(kind: u8, id: u16) -> Vec<u8> {
     [&[kind, 0, 0, 0][..], &id.to_be_bytes(), &[0, 1, 9]].concat()
 }
 
-/// An ICMP error that quotes the first bytes of a packet.
+/// Returns an ICMP error that quotes the first bytes of a packet.
 fn error(from: [u8; 4], to: [u8; 4], about: &[u8], length: usize) -> Vec<u8> {
     ip(from, to, 1, &[&[3, 3, 0, 0, 0, 0, 0, 0], &about[..length]].concat())
 }
 
-/// Runs a packet; what goes on has right checksums.
+/// Runs a packet; asserts that a forwarded one has right checksums.
 #[track_caller]
 fn run(node: &mut Node, ip: &[u8]) -> (Verdict, Vec<u8>) {
     let outcome = node.packet(on_packet, &frame(ip));
@@ -127,7 +128,7 @@ fn word(ip: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([ip[at], ip[at + 1]])
 }
 
-/// Source address and port.
+/// Returns source address and port.
 fn source(ip: &[u8]) -> ([u8; 4], u16) {
     (ip[12..16].try_into().unwrap(), word(ip, 20))
 }
@@ -195,7 +196,7 @@ fn pings_keep_their_identifier_and_are_told_apart() {
     assert_ne!(id, 40_000);
     let (verdict, back) = run(&mut node, &ip(THERE, ADDRESS, 1, &echo(0, id)));
     assert_eq!((verdict, destination(&back).0, word(&back, 24)), (REROUTE, OTHER, 40_000));
-    // A ping from outside is the router's.
+    // A ping from outside is for the router.
     let ping = ip(THERE, ADDRESS, 1, &echo(8, id));
     assert_eq!(run(&mut node, &ping), (FORWARD, ping));
 }
@@ -206,7 +207,7 @@ fn an_error_comes_back_with_what_it_quotes_translated() {
         let mut node = nat();
         let asked = ip(HERE, THERE, protocol, &l4);
         let (_, out) = run(&mut node, &asked);
-        // Whole, and as little as RFC 792 asks for.
+        // Complete, and as short as RFC 792 allows.
         for length in [out.len(), 28] {
             let router = [203, 0, 113, 1];
             let (verdict, back) = run(&mut node, &error(router, ADDRESS, &out, length));
@@ -281,7 +282,7 @@ fn a_connection_is_kept_for_two_hours_and_what_ends_or_begins_for_minutes() {
     is_dropped(&mut node, &out(RST), Reason::NoMapping);
 }
 
-/// An error with RFC 4884's length, and what lies behind it in the frame.
+/// Returns an error with RFC 4884's length, and bytes after the quotation.
 fn error_of(words: u8, about: &[u8], trailer: &[u8]) -> Vec<u8> {
     let l4 = [&[11, 0, 0, 0, 0, words, 0, 0], about].concat();
     [ip([203, 0, 113, 1], ADDRESS, 1, &l4), trailer.to_vec()].concat()
@@ -289,7 +290,7 @@ fn error_of(words: u8, about: &[u8], trailer: &[u8]) -> Vec<u8> {
 
 #[test]
 fn what_an_error_does_not_quote_is_not_touched() {
-    // An MPLS label stack (RFC 4950) as an extension (RFC 4884).
+    // MPLS label stack (RFC 4950) as an extension (RFC 4884).
     const EXTENSION: [u8; 12] = [0x20, 0, 0x98, 0xb5, 0, 8, 1, 1, 0, 6, 0x41, 0xff];
     let mut node = nat();
     let asked = ip(HERE, THERE, 6, &[&tcp(80, 443, SYN)[..], &[7; 100]].concat());
@@ -317,7 +318,7 @@ fn what_an_error_does_not_quote_is_not_touched() {
         assert_eq!(back[28..28 + 28], asked[..28], "{name}: what is quoted");
         assert_eq!(back[56..], frame[56..], "{name}: what is not");
     }
-    // All of the header is there, with 40 bytes and in 128.
+    // The whole header is quoted, in 40 bytes and padded to 128.
     for (words, about) in [(0, padded(40, 40)), (10, padded(40, 40)), (32, padded(128, 128))] {
         let (verdict, back) = run(&mut node, &error_of(words, &about, &[]));
         assert_eq!((verdict, &back[28..68]), (REROUTE, &asked[..40]));
@@ -356,7 +357,7 @@ fn an_error_about_a_packet_by_the_address_goes_back_to_another_inside() {
             assert_eq!((verdict, ends), (REROUTE, (ADDRESS, HERE)), "RFC 5508, REQ-7");
             assert_eq!(back[28..], asked[..length]);
         }
-        // About a packet of the router's own, or to somebody who has not sent it.
+        // About a packet of the router's own, or to a host that has not sent it.
         let own = error(HERE, ADDRESS, &ip(ADDRESS, HERE, 17, &udp(9, 9)), 28);
         assert_eq!(run(&mut node, &own), (FORWARD, own));
         let (_, out) = run(&mut node, &ip(HERE, THERE, 17, &udp(40_000, 53)));
@@ -364,14 +365,14 @@ fn an_error_about_a_packet_by_the_address_goes_back_to_another_inside() {
         let astray = error(HERE, [8, 8, 8, 8], &answer, 28);
         is_dropped(&mut node, &astray, Reason::ErrorOfNothing);
     }
-    // What those inside tell the router is none of its business.
+    // Errors from hosts inside to the router are not translated.
     let mut node = nat();
     for packet in [ip(HERE, ADDRESS, 1, &echo(0, 9)), ip(HERE, ADDRESS, 47, &[0; 8])] {
         assert_eq!(run(&mut node, &packet), (FORWARD, packet.clone()));
     }
 }
 
-/// Segments between port 40,000 of who is inside and port 443 of somebody outside.
+/// Returns a segment between port 40,000 of the host inside and port 443 of a host outside.
 fn out_to(remote: [u8; 4], flags: u8) -> Vec<u8> {
     ip(HERE, remote, 6, &tcp(40_000, 443, flags))
 }
@@ -386,7 +387,7 @@ fn open(node: &mut Node, remote: [u8; 4]) {
     }
 }
 
-/// Who is outside, besides `THERE`.
+/// Hosts outside, besides `THERE`.
 const SECOND: [u8; 4] = [192, 0, 2, 8];
 const STRANGER: [u8; 4] = [203, 0, 113, 66];
 
@@ -395,7 +396,7 @@ fn one_connections_end_ends_no_other_and_a_strangers_ends_none() {
     let ends: [&[Vec<u8>]; 6] = [
         &[back_from(STRANGER, RST)],
         &[back_from(STRANGER, FIN | ACK), out_to(STRANGER, RST | ACK)],
-        // It was refused.
+        // Refused by the remote end.
         &[out_to(SECOND, SYN), back_from(SECOND, RST | ACK)],
         &[out_to(SECOND, SYN), back_from(SECOND, SYN | ACK), out_to(SECOND, RST)],
         &[
@@ -423,7 +424,7 @@ fn one_connections_end_ends_no_other_and_a_strangers_ends_none() {
         node.set_now_ms(1_000 + 7_439_999);
         assert_eq!(run(&mut node, &back_from(THERE, ACK)).0, REROUTE, "{number}");
     }
-    // The first one's end neither.
+    // The end of the first one does not end the others either.
     let mut node = nat();
     open(&mut node, THERE);
     open(&mut node, SECOND);
@@ -442,7 +443,7 @@ fn a_mapping_ends_soon_after_the_last_of_its_connections() {
     open(&mut node, STRANGER);
     for remote in [SECOND, THERE, STRANGER] {
         run(&mut node, &out_to(remote, FIN | ACK));
-        // Repeated it counts once.
+        // A repeated FIN counts once.
         run(&mut node, &back_from(remote, FIN | ACK));
         run(&mut node, &back_from(remote, FIN | ACK));
     }
@@ -452,7 +453,7 @@ fn a_mapping_ends_soon_after_the_last_of_its_connections() {
     };
     assert!(alive(&mut node, 1_000 + 239_999) && !alive(&mut node, 1_000 + 240_000));
 
-    // A connection after another: the port is free soon after each.
+    // Successive connections: the port is free soon after each.
     let mut now = 8_000_000;
     node.set_now_ms(now);
     for remote in [THERE, SECOND, THERE] {
@@ -480,7 +481,7 @@ fn a_forged_reset_costs_an_active_connection_nothing() {
 fn handshakes_that_nobody_ends_shut_nobody_out() {
     let mut node = nat();
     open(&mut node, THERE);
-    // More than there are ports, each answered by a server that is in league.
+    // More than there are ports, each answered by a cooperating server.
     for number in 0..50_000_u32 {
         let [_, b, c, d] = number.to_be_bytes();
         let (verdict, out) =
@@ -532,7 +533,8 @@ fn fragments_follow_their_first_one() {
     assert_eq!((verdict, source(&out).0, &out[20..]), (FORWARD, ADDRESS, &[7; 16][..]));
 }
 
-/// The IP packets that the service sent for this one, checked as those that pass.
+/// Returns the IP packets that the service sent for this one, after the same checks as for
+/// forwarded ones.
 fn sent(node: &mut Node, ip: &[u8]) -> Vec<Vec<u8>> {
     let outcome = node.packet(on_packet, &frame(ip));
     let taken = outcome.sent.into_iter().map(|(port, frame)| {
@@ -543,7 +545,7 @@ fn sent(node: &mut Node, ip: &[u8]) -> Vec<Vec<u8>> {
     taken.collect()
 }
 
-/// The fragment at so many 8-byte units, of UDP from port 53.
+/// Returns the fragment at this offset in 8-byte units, of UDP from port 53.
 fn fragment(from: [u8; 4], id: u16, at: u16) -> Vec<u8> {
     match at {
         0 => ip_with(from, ADDRESS, 17, id, 0x2000, &udp(53, 40_000)),
@@ -556,12 +558,12 @@ fn a_fragment_that_comes_before_its_first_one_is_sent_behind_it() {
     let mut node = nat();
     let (held, released) = (HELD.value(), RELEASED.value());
     run(&mut node, &ip(HERE, THERE, 17, &udp(40_000, 53)));
-    // The router may have asked: until the first one comes it gets them, too.
+    // The router may have asked: until the first fragment comes it gets them too.
     for at in [6, 4, 2] {
         let early = fragment(THERE, 77, at);
         assert_eq!(run(&mut node, &early), (FORWARD, early));
     }
-    // Of another datagram, and of another server's with the same identification.
+    // Fragments of another datagram, and of another server's with the same identification.
     run(&mut node, &fragment(THERE, 78, 2));
     run(&mut node, &fragment(SECOND, 77, 2));
     let behind = sent(&mut node, &fragment(THERE, 77, 0));
@@ -573,7 +575,7 @@ fn a_fragment_that_comes_before_its_first_one_is_sent_behind_it() {
         assert_eq!((source(ip).0, destination(ip).0, &ip[20..]), (THERE, HERE, &[at; 16][..]));
     }
     assert_eq!((HELD.value() - held, RELEASED.value() - released), (5, 3));
-    // Once, and the next ones by themselves.
+    // Sent once; later fragments are forwarded directly.
     assert_eq!(sent(&mut node, &fragment(THERE, 77, 0)), Vec::<Vec<u8>>::new());
     assert_eq!(run(&mut node, &fragment(THERE, 77, 8)).0, REROUTE);
 }
@@ -588,17 +590,17 @@ fn what_is_held_has_its_limits() {
         }
     };
     let count = |node: &mut Node, id| sent(node, &fragment(THERE, id, 0)).len();
-    // As many as can be sent for one packet; older datagrams make room.
+    // As many as can be sent per packet; older datagrams are replaced.
     early(&mut node, 1, 6);
     assert_eq!(count(&mut node, 1), 4);
     early(&mut node, 2, 3);
     early(&mut node, 2 + 16, 3);
     assert_eq!((count(&mut node, 2 + 16), count(&mut node, 2)), (3, 1));
-    // For half a minute.
+    // Held for half a minute.
     early(&mut node, 3, 1);
     node.set_now_ms(1_000 + 30_000);
     assert_eq!(count(&mut node, 3), 0);
-    // Ethernet's padding is no part of it; what Ethernet does not carry is not held.
+    // Ethernet padding is removed; a fragment longer than Ethernet's MTU is not held.
     let padded = [fragment(THERE, 4, 2), vec![0xee; 10]].concat();
     node.packet(on_packet, &frame(&padded));
     assert_eq!(sent(&mut node, &fragment(THERE, 4, 0))[0].len(), 20 + 16);
@@ -682,7 +684,7 @@ fn when_ports_run_out_what_is_unanswered_makes_room_and_nothing_else() {
             assert_eq!(verdict, Verdict::Drop { reason: Reason::NoPort as u16 });
         }
     }
-    // Both of a bucket's kinds, in both buckets.
+    // Both parities of a bucket, in both buckets.
     assert_eq!((answered.len(), EVICTED.value() - before), (64, 0));
     for (port, mapped) in &answered {
         let (_, back) = run(&mut node, &ip(THERE, ADDRESS, 17, &udp(53, *mapped)));
@@ -708,7 +710,7 @@ fn a_million_flows_from_inside_take_no_mapping_that_was_answered() {
         run(&mut node, &ip(THERE, ADDRESS, 17, &udp(53, mapped)));
         victims.push((port, mapped));
     }
-    // Thirty for each port that there is.
+    // Thirty per port.
     for number in 0..1_000_000_u32 {
         let [_, b, c, d] = number.to_be_bytes();
         let (verdict, _) = run(&mut node, &ip([10, 100 + b, c, d], THERE, 17, &udp(4000, 53)));

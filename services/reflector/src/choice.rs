@@ -1,14 +1,14 @@
-//! Which requests are for live streams, and what they share.
+//! Selection of requests for live streams, and the key by which they are shared.
 
 use crate::config::Config;
 use stream::places::has_host;
 
-/// Longest key that the node takes.
+/// Longest key that the node accepts.
 const KEY_LENGTH_MAX: usize = 1024;
 
 impl Config {
-    /// The key of the stream that a request is for; empty: what the request says itself. None: it is
-    /// for no stream.
+    /// Returns the key of the stream that a request is for; an empty key means the request's own.
+    /// `None` if it is for no stream.
     pub fn choose(&self, method: &str, authority: &str, path: &str) -> Option<Vec<u8>> {
         let is_one = matches!(method, "GET" | "HEAD") && has_host(&self.hosts, authority);
         if !is_one || !self.paths.iter().any(|prefix| path.starts_with(prefix)) {

@@ -1,18 +1,18 @@
-//! The configuration: lines of a key and values.
+//! Configuration: lines with a key and values.
 
 use stream::places;
 use stream::settings::{self, SettingsError};
 
 const KEYS: &str = "paths, hosts and query";
 
-/// Which requests are for live streams.
+/// Selection of requests for live streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How their paths begin.
+    /// Path prefixes.
     pub paths: Vec<String>,
-    /// The hosts that they are for; none: all.
+    /// Hosts; empty means all.
     pub hosts: Vec<String>,
-    /// Paths that differ in what stands behind `?` are one stream.
+    /// True if paths that differ only after `?` are one stream.
     pub ignores_query: bool,
 }
 
@@ -23,7 +23,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads a text; what it does not say is as by default. An empty one is that.
+    /// Parses a text; keys that are missing have their default. An empty text is the default.
     pub fn parse(bytes: &[u8]) -> Result<Self, SettingsError> {
         let text = std::str::from_utf8(bytes)
             .map_err(|_| SettingsError::new(0, "it is not UTF-8 text"))?;

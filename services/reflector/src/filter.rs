@@ -1,4 +1,4 @@
-//! The module: the node's calls, and what is asked of the node.
+//! Module: callbacks of the node, and requests to it.
 
 use crate::config::Config;
 use log::{error, warn};
@@ -11,10 +11,10 @@ proxy_wasm::main! {{
     service::begin::<Shared>();
 }}
 
-/// The node's function that takes a request over.
+/// Function of the node that takes a request over.
 const REFLECT: &str = "tamandua_reflect";
 
-/// What all streams share.
+/// State that all streams share.
 #[derive(Default)]
 struct Shared {
     config: Config,
@@ -24,7 +24,7 @@ struct Shared {
 
 struct Counters {
     reflected: Counter,
-    /// The node did not take a request: it goes to its server alone.
+    /// Requests that the node refused: they go to their server on their own.
     refused: Counter,
 }
 
@@ -58,7 +58,7 @@ impl HttpContext for Request {
     fn on_http_request_headers(&mut self, _: usize, is_last: bool) -> Action {
         let field = |name| self.get_http_request_header(name).unwrap_or_default();
         let (method, host, path) = (field(":method"), field(":authority"), field(":path"));
-        // What has a body asks for no stream.
+        // A request with a body is for no stream.
         if is_last && let Some(key) = self.shared.config.choose(&method, &host, &path) {
             self.reflect(&key);
         }
@@ -67,7 +67,7 @@ impl HttpContext for Request {
 }
 
 impl Request {
-    /// Has the node take the request over; if it does not, the request goes on by itself.
+    /// Hands the request over to the node; if it refuses, the request continues by itself.
     fn reflect(&self, key: &[u8]) {
         let answer = self.call_foreign_function(REFLECT, Some(key));
         if let Err(status) = answer

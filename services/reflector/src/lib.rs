@@ -1,5 +1,5 @@
-//! `reflector`: gives requests for live streams to the node, which has each of them once for all who
-//! listen (docs/guides/reflector.md). It decides by the request's head.
+//! `reflector`: hands requests for live streams to the node, which fetches each stream once for all
+//! listeners (docs/guides/reflector.md). The decision is by the request's head.
 //!
 //! ```text
 //!  request head ─▶ Config::choose ─▶ Some(key) ─▶ the node's `tamandua_reflect`
@@ -13,6 +13,6 @@
 
 mod choice;
 mod config;
-// It has nobody to talk to elsewhere.
+// Needs the node's host functions.
 #[cfg(target_arch = "wasm32")]
 mod filter;

@@ -1,9 +1,9 @@
-//! `touch`: reads every byte of each packet, `passes` times, and forwards.
-//! What the AMnet paper measures: throughput by passes, by packet size, by load.
+//! `touch`: reads every byte of each packet, `passes` times, and forwards. Reproduces the
+//! measurement of the AMnet paper: throughput by passes, by packet size, by load.
 //!
-//! Each pass is one FNV-1a hash that begins where the last one ended, so that
-//! none can be left out; the last hash of each packet is added to the counter
-//! `checksum`, which native code of the same source must reach too.
+//! Each pass is one FNV-1a hash that begins where the last one ended, so that none can be optimised
+//! away; the last hash of each packet is added to the counter `checksum`, which native code of the
+//! same source must reach too.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(target_arch = "wasm32", no_std)]
@@ -20,26 +20,27 @@ tam::module! {
 }
 
 tam::counters! {
-    /// Packets that came.
+    /// Packets received.
     static PACKETS = "packets";
-    /// Their bytes.
+    /// Bytes of these packets.
     static BYTES = "bytes";
-    /// The sum of the packets' last hashes, modulo 2^64.
+    /// Sum of the packets' last hashes, modulo 2^64.
     static CHECKSUM = "checksum";
 }
 
-/// The most passes: what the paper's figure 3 goes to.
+/// Largest number of passes: that of the paper's figure 3.
 const PASSES_MAX: u8 = 4;
-/// `on_start` refuses with this when the parameter is beyond [`PASSES_MAX`].
+/// Code with which `on_start` refuses a parameter above [`PASSES_MAX`].
 const REFUSE_PASSES: u16 = 1;
-/// `on_packet` drops with this when the node does not give a byte that it announced.
+/// Reason with which `on_packet` drops a packet of which the node does not return an announced
+/// byte.
 const DROP_UNREADABLE: u16 = 1;
 /// Bytes that one `packet_load` fetches: an Ethernet jumbo frame takes four calls.
 const CHUNK_LENGTH: usize = 2048;
 
-/// Passes over each packet.
+/// Number of passes over each packet.
 static PASSES: AtomicU8 = AtomicU8::new(1);
-/// Where the bytes beyond the window are put, a chunk at a time.
+/// Buffer for the bytes beyond the window, one chunk at a time.
 static CHUNK: tam::State<[u8; CHUNK_LENGTH]> = tam::State::new([0; CHUNK_LENGTH]);
 
 fn on_start() -> Result<(), u16> {
@@ -70,7 +71,7 @@ fn on_packet(packet: &mut Packet<'_>) -> Verdict {
     Verdict::PASS
 }
 
-/// Goes on with the bytes that the window does not hold.
+/// Continues the hash with the bytes beyond the window.
 fn beyond_window(packet: &Packet<'_>, mut hash: u32) -> Option<u32> {
     let length = packet.length();
     let mut at = packet.window().len();
@@ -93,12 +94,12 @@ mod tests {
     use super::*;
     use tam::testing::Node;
 
-    /// A frame like those that the bench sends: a counting pattern of `length` bytes.
+    /// Returns a frame like those of the benchmark: a counting pattern of `length` bytes.
     fn frame(length: usize) -> Vec<u8> {
         (0..length).map(|at| at as u8).collect()
     }
 
-    /// What one packet adds to the checksum, in plain native code.
+    /// Returns the amount that one packet adds to the checksum, computed by plain native code.
     fn expected(frame: &[u8], passes: u8) -> u64 {
         if passes == 0 {
             return 0;

@@ -1,19 +1,19 @@
-//! One pass over bytes: the 32-bit FNV-1a hash (RFC 9923, section 2).
+//! Pass over bytes: the 32-bit FNV-1a hash (RFC 9923, section 2).
 //!
-//! Also compiled natively, where it is what the module is measured against.
+//! Also compiled natively, as the reference for measurements of the module.
 
-/// The hash of no bytes.
+/// Hash of no bytes.
 pub const BASIS: u32 = 0x811c_9dc5;
-/// The 32-bit FNV prime.
+/// Prime of the 32-bit FNV.
 const PRIME: u32 = 0x0100_0193;
 
-/// The hash of `bytes`.
+/// Returns the hash of `bytes`.
 #[must_use]
 pub fn pass(bytes: &[u8]) -> u32 {
     pass_on(BASIS, bytes)
 }
 
-/// Goes on from the hash of what stood before `bytes`.
+/// Continues from the hash of the bytes before `bytes`.
 #[must_use]
 #[inline]
 pub fn pass_on(hash: u32, bytes: &[u8]) -> u32 {
@@ -26,7 +26,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_that_of_the_published_vectors() {
-        // The FNV test vectors that RFC 9923 has for the empty string, "a" and "foobar".
+        // FNV test vectors of RFC 9923 for the empty string, "a" and "foobar".
         for (text, hash) in [("", 0x811c_9dc5), ("a", 0xe40c_292c), ("foobar", 0xbf9c_f968)] {
             assert_eq!(pass(text.as_bytes()), hash, "{text:?}");
         }

@@ -1,5 +1,5 @@
-//! What packing costs, in nanoseconds for a pixel: `cargo run --release --example speed`. Each
-//! number is the fastest of some rounds; docs/guides/transcode.md has them. No test: it judges nothing.
+//! Measurement of packing, in nanoseconds per pixel: `cargo run --release --example speed`. Each
+//! number is the fastest of some rounds; docs/guides/transcode.md lists them. No test: it asserts nothing.
 
 use std::time::Instant;
 use transcode::choice::Size;
@@ -12,7 +12,7 @@ const ROUNDS: usize = 40;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count = usize::from(SIZE.width) * usize::from(SIZE.height);
-    // A slope with noise on it, so that neither is met alone.
+    // A gradient with noise, so that neither is measured alone.
     let pixels: Vec<u8> = (0..3 * count)
         .map(|at| (at / 900).wrapping_add(at.wrapping_mul(0x9e37_79b9) >> 27) as u8)
         .collect();

@@ -1,5 +1,5 @@
-//! Serves the page and a moving picture, without a node and without a video: for work on the page.
-//! `cargo run --release --example viewer`, then open what it prints.
+//! Server of the page and a moving picture, without a node and without a video: for work on the
+//! page. `cargo run --release --example viewer`, then open the printed URL.
 
 use std::net::TcpListener;
 use std::sync::Arc;

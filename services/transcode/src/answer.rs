@@ -1,25 +1,26 @@
-//! What the module says itself: the page, what a control request changed, and errors as JSON that
-//! say where, what, and what to do.
+//! Responses of the module itself: the page, the result of a control request, and errors as JSON
+//! with position, error, and advice.
 
 use crate::VIEWER;
 use crate::choice::{Choice, Wrong};
 use crate::limits::{RETRY_AFTER, SENTENCE_LENGTH_MAX};
 use crate::request::PREFIX;
 
-/// An answer of HTTP.
+/// HTTP response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Its status.
+    /// Status code.
     pub status: u16,
-    /// Its fields.
+    /// Header fields.
     pub fields: Vec<(&'static str, String)>,
-    /// Its body.
+    /// Body of the response.
     pub body: String,
 }
 
-/// Nobody keeps what is said of this moment.
+/// Field that forbids caching of momentary states.
 const NO_STORE: (&str, &str) = ("cache-control", "no-store");
-/// What the page may do: run its own script, and ask the server that it came from.
+/// Content security policy of the page: it may run its own script, and send requests to its own
+/// server.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src \
                            'unsafe-inline'; connect-src 'self'; img-src 'self' blob:; base-uri \
                            'none'; form-action 'none'; frame-ancestors 'self'";
@@ -46,14 +47,14 @@ impl Answer {
         Self::new(status, "application/json", body)
     }
 
-    /// The page.
+    /// Returns the page.
     pub fn viewer() -> Self {
         Self::new(200, "text/html; charset=utf-8", VIEWER.to_owned())
             .and("content-security-policy", PAGE_POLICY)
             .and("x-content-type-options", "nosniff")
     }
 
-    /// A change has been made; frames with its number follow it.
+    /// Returns the response to a change; frames with its number follow it.
     pub fn changed(number: u16, choice: &Choice) -> Self {
         let kbits = choice.kbits.map_or("\"any\"".to_owned(), |kbits| kbits.to_string());
         let body = format!(
@@ -70,69 +71,69 @@ impl Answer {
         Self::new(200, "application/json", body)
     }
 
-    /// A setting means nothing.
+    /// Returns the error for an invalid setting.
     pub fn wrong(wrong: &Wrong) -> Self {
         let place = format!("{PREFIX}{}", wrong.setting);
         Self::error(400, &place, &wrong.why, &format!("it can be {}", wrong.can_be))
     }
 
-    /// A control request that names no stream.
+    /// Returns the error for a control request that names no stream.
     pub fn no_stream_named() -> Self {
         let advice = "say tamandua-stream, as the response that plays says it";
         Self::error(400, "tamandua-stream", "it does not say which stream", advice)
     }
 
-    /// Another device's stream.
+    /// Returns the error for the stream of another device.
     pub fn of_another() -> Self {
         let error = "the stream plays on another address";
         let advice = "change it from the device that plays it";
         Self::error(403, "tamandua-stream", error, advice)
     }
 
-    /// A stream that is not there.
+    /// Returns the error for a stream that does not exist.
     pub fn no_stream() -> Self {
         let error = "no stream of this id plays; it has ended, or the id is wrong";
         let advice = "ask for the video again, and take tamandua-stream from its response";
         Self::error(404, "tamandua-stream", error, advice)
     }
 
-    /// One of the module's paths where nothing is.
+    /// Returns the error for an unknown path below the module's prefix.
     pub fn nowhere(prefix: &str) -> Self {
         let advice = format!("GET {prefix}viewer is a page, POST {prefix}control changes a stream");
         Self::error(404, "path", "there is nothing here", &advice)
     }
 
-    /// A method that is not for this path.
+    /// Returns the error for a method that the path does not support.
     pub fn method(allowed: &'static str) -> Self {
         let error = "this path does not know the method";
         Self::error(405, "method", error, &format!("it can be {allowed}")).and("allow", allowed)
     }
 
-    /// A change that a stream that plays cannot have.
+    /// Returns the error for a change of the format, which is fixed while a stream plays.
     pub fn format_is_fixed() -> Self {
         let error = "the format of a stream that plays stays";
         let advice = "ask for the video again with the other format";
         Self::error(409, "tamandua-format", error, advice)
     }
 
-    /// More changes than pictures.
+    /// Returns the error for more pending changes than allowed.
     pub fn too_many_changes() -> Self {
         let error = "too many changes wait for their first picture";
         Self::error(429, "control", error, "wait a second").and("retry-after", "1")
     }
 
-    /// No stream more.
+    /// Returns the error for one stream too many.
     pub fn too_many_streams(most: usize) -> Self {
         let error = format!("{most} streams play already, which is the most of this service");
         let advice = format!("try again in {RETRY_AFTER} s");
         Self::error(503, "node", &error, &advice).and("retry-after", RETRY_AFTER.to_string())
     }
 
-    /// The node does not do it.
+    /// Returns the error for a refusal of the node.
     pub fn refused(refusal: &Refusal) -> Self {
         let Refusal { reason, sentence } = refusal;
         match reason {
-            // What the node or the session lacks now it may have when another stream has ended.
+            // The node or the session may have capacity again when another stream has ended.
             Reason::Busy | Reason::Limit => {
                 let advice = format!("try again in {RETRY_AFTER} s");
                 Self::error(503, "node", sentence, &advice)
@@ -151,38 +152,38 @@ impl Answer {
     }
 }
 
-/// Why the node refuses.
+/// Reason for a refusal of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The processors carry no more streams.
+    /// The processors have no capacity for another stream.
     Busy,
-    /// There is nothing that decodes, or it is not granted.
+    /// No decoder is available, or it is not granted.
     Unavailable,
-    /// The server's answer is no video.
+    /// The server's response is no video.
     NotVideo,
-    /// The service's session has not what a stream needs.
+    /// The service's session has not enough resources for a stream.
     Limit,
-    /// What a later node says.
+    /// Unknown reason, from a later version of the node.
     Other,
 }
 
-/// What the node says when it refuses.
+/// Refusal of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why.
+    /// Reason, as a class.
     pub reason: Reason,
-    /// In its words.
+    /// Message of the node.
     pub sentence: String,
 }
 
 impl Refusal {
-    /// Without the node's own words.
+    /// Returns a refusal without a message of the node.
     pub fn unavailable() -> Self {
         let sentence = "this node does not transcode for this service".to_owned();
         Self { reason: Reason::Unavailable, sentence }
     }
 
-    /// Reads an answer of the node's function: none when it does what it was asked for.
+    /// Parses the result of the node's function; returns `None` on success.
     pub fn read(answer: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(answer);
         if matches!(text.as_ref(), "started" | "changed") {
@@ -207,7 +208,7 @@ impl Refusal {
     }
 }
 
-/// A string of JSON. RFC 8259, section 7.
+/// Encodes a string in JSON: RFC 8259, section 7.
 fn json(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

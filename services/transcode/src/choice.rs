@@ -1,4 +1,4 @@
-//! What a device chooses: the settings that stand in its request, one by one read into types.
+//! Choice of a device: the settings in its request, parsed into types.
 
 use crate::dither::Dither;
 use crate::limits::{
@@ -9,15 +9,15 @@ use crate::pack::Layout;
 use crate::palette::Palette;
 use std::fmt;
 
-/// The settings, as a message lists them.
+/// Names of the settings, for messages.
 const SETTINGS: &str = "size, rate, kbits, format, palette, dither, layout and quality";
 
-/// Pixels of a picture, across and down.
+/// Size of a picture in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Across.
+    /// Width in pixels.
     pub width: u16,
-    /// Down.
+    /// Height in pixels.
     pub height: u16,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// Pictures in a second, in thousandths.
+/// Picture rate in thousandths of a picture per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate(u32);
 
@@ -41,17 +41,17 @@ impl fmt::Display for Rate {
     }
 }
 
-/// What a response is made of.
+/// Format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Packed pixels behind a head.
+    /// Packed pixels after a head.
     Frames,
-    /// JPEGs in a multipart.
+    /// JPEGs in a multipart body.
     Mjpeg,
 }
 
 impl Format {
-    /// Its name.
+    /// Returns the name of the format.
     pub fn name(self) -> &'static str {
         match self {
             Self::Frames => "frames",
@@ -60,24 +60,24 @@ impl Format {
     }
 }
 
-/// What a device gets.
+/// Choice of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The size of pictures.
+    /// Size of the pictures.
     pub size: Size,
-    /// How many in a second, if the stream has so many.
+    /// Picture rate, if the stream has as many.
     pub rate: Rate,
-    /// At most so many kbit/s.
+    /// Limit of the byte rate in kbit/s.
     pub kbits: Option<u32>,
-    /// What they are sent as.
+    /// Format of the response.
     pub format: Format,
-    /// Of frames: what a pixel can be.
+    /// Palette of frames.
     pub palette: Palette,
-    /// Of frames: how pixels become that.
+    /// Dithering of frames.
     pub dither: Dither,
-    /// Of frames: how they lie in bytes.
+    /// Layout of the packed pixels of frames.
     pub layout: Layout,
-    /// Of JPEGs.
+    /// Quality of JPEGs.
     pub quality: u8,
 }
 
@@ -96,24 +96,24 @@ impl Default for Choice {
     }
 }
 
-/// Why a setting means nothing. The fault of whoever wrote it.
+/// A setting is invalid: a fault of its author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// Which one.
+    /// Name of the setting.
     pub setting: String,
-    /// What is wrong with it.
+    /// Description of the error.
     pub why: String,
-    /// What it can be.
+    /// Valid values.
     pub can_be: String,
 }
 
 impl Wrong {
-    /// One of a setting.
+    /// Creates the error for a setting.
     pub fn new(setting: &str, why: String, can_be: impl Into<String>) -> Self {
         Self { setting: setting.to_owned(), why, can_be: can_be.into() }
     }
 
-    /// A value as a message repeats it: without what is not ASCII, and not all of a long one.
+    /// Quotes a value for a message: without non-ASCII characters, and truncated.
     pub fn quoted(value: &str) -> String {
         format!("\"{}\"", Self::shown(value))
     }
@@ -133,10 +133,10 @@ impl fmt::Display for Wrong {
 }
 
 impl Choice {
-    /// This choice with some settings changed: names and values.
+    /// Returns this choice with some settings changed, given as names and values.
     ///
     /// # Errors
-    /// When one means nothing, stands there twice, or does not go with the others.
+    /// A setting is invalid, occurs twice, or contradicts the others.
     pub fn with<'a>(
         &self,
         settings: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -147,7 +147,7 @@ impl Choice {
             if seen.contains(&name) {
                 return Err(Wrong::new(name, "it stands there twice".to_owned(), "said once"));
             }
-            // Of `SETTINGS`, or the end: so there are no more than eight.
+            // One of `SETTINGS`, or the loop ends: so there are at most eight.
             seen.push(name);
             choice.set(name, value)?;
         }
@@ -177,7 +177,7 @@ impl Choice {
         Ok(())
     }
 
-    /// Whether the settings go together; `said` are those that were set now.
+    /// Checks that the settings fit together; `said` lists those that were set now.
     fn fits(&self, said: &[&str]) -> Result<(), Wrong> {
         let of_the_other: &[&str] = match self.format {
             Format::Frames => &["quality"],
@@ -207,14 +207,14 @@ impl Choice {
         Ok(())
     }
 
-    /// How many pixels each one counts for.
+    /// Returns the number of pixels that each one counts for in the limits of a call.
     pub fn weight(&self) -> u32 {
         let is_slow = self.dither == Dither::Floyd && self.palette.greys().is_none();
         if is_slow { SLOW_WEIGHT } else { 1 }
     }
 
-    /// What the node is asked for (docs/guides/filters.md): two choices with the same text need nothing
-    /// else of it.
+    /// Returns the argument for the node's function (docs/guides/filters.md): two choices with the same
+    /// text are equal to the node.
     pub fn argument(&self) -> String {
         let Self { size: Size { width, height }, rate, .. } = self;
         let head = format!("width={width} height={height} rate={rate}");
@@ -296,7 +296,7 @@ fn quality(value: &str) -> Result<u8, Wrong> {
     })
 }
 
-/// Digits, and nothing else.
+/// Parses digits only.
 fn number(text: &str) -> Option<u32> {
     let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_digits.then(|| text.parse().ok())?
@@ -402,7 +402,7 @@ mod tests {
         #[test]
         fn any_text_is_a_choice_or_told(name in "size|rate|kbits|format|palette|dither|layout|quality|\\PC*", value in "[0-9x.,a-f]{0,20}|\\PC{0,60}") {
             match with(&[(&name, &value)]) {
-                // What is a choice can be said again.
+                // A valid choice has a valid argument.
                 Ok(choice) => prop_assert!(choice.argument().is_ascii()),
                 Err(wrong) => prop_assert!(!wrong.can_be.is_empty()),
             }

@@ -1,4 +1,4 @@
-//! The configuration: lines of a key and values.
+//! Configuration: lines with a key and values.
 
 use crate::choice::Choice;
 use crate::limits::{STREAMS_DEFAULT, STREAMS_MAX};
@@ -7,20 +7,20 @@ use stream::settings::{self, SettingsError};
 
 const KEYS: &str = "paths, hosts, serve, default, prefix and streams";
 
-/// Which requests are served, and how when they do not say it.
+/// Selection of requests, and their default settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How paths of videos begin.
+    /// Path prefixes of videos.
     pub paths: Vec<String>,
-    /// The hosts that they are for; none: all.
+    /// Hosts; empty means all.
     pub hosts: Vec<String>,
-    /// Whether those are served that choose nothing.
+    /// True if requests without settings are served too.
     pub serves_all: bool,
-    /// What those get that choose nothing, or not all of it.
+    /// Choice for settings that a request does not make.
     pub default: Choice,
-    /// How the module's own paths begin: the viewer's and the control's.
+    /// Path prefix of the module's own pages: the viewer and the control.
     pub prefix: String,
-    /// Streams that play at a time.
+    /// Limit of simultaneous streams.
     pub streams: usize,
 }
 
@@ -38,10 +38,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads a text; what it does not say is as by default. An empty one is that.
+    /// Parses a text; keys that are missing have their default. An empty text is the default.
     ///
     /// # Errors
-    /// When a line means nothing.
+    /// A line is invalid.
     pub fn parse(bytes: &[u8]) -> Result<Self, SettingsError> {
         let text = std::str::from_utf8(bytes)
             .map_err(|_| SettingsError::new(0, "it is not UTF-8 text"))?;
@@ -72,19 +72,19 @@ impl Config {
         Ok(())
     }
 
-    /// Whether requests of this host are looked at; its case and port do not matter unless they
-    /// are configured.
+    /// Returns true if requests of this host are handled; case and port are ignored unless the
+    /// configuration has a port.
     pub fn has_host(&self, authority: &str) -> bool {
         places::has_host(&self.hosts, authority)
     }
 
-    /// Whether a path may be a video's.
+    /// Returns true if a path may be that of a video.
     pub fn has_path(&self, path: &str) -> bool {
         self.paths.iter().any(|prefix| path.starts_with(prefix))
     }
 }
 
-/// What those get that choose nothing: settings as `size=160x120`.
+/// Parses the default settings, such as `size=160x120`.
 fn default(settings: &[&str]) -> Result<Choice, String> {
     let mut pairs = Vec::new();
     for setting in settings {
@@ -94,7 +94,7 @@ fn default(settings: &[&str]) -> Result<Choice, String> {
     Choice::default().with(pairs).map_err(|wrong| wrong.to_string())
 }
 
-/// A part of a path that no client writes in two ways.
+/// Returns true if the prefix has only one spelling for all clients.
 fn is_prefix(prefix: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte);
     prefix.len() > 1

@@ -1,28 +1,28 @@
-//! Which of a device's own colours is nearest, for all colours at once: a cube of 32 x 32 x 32,
-//! looked up by the upper five bits of red, green and blue.
+//! Nearest colour of a device's own palette, for all colours: a cube of 32 x 32 x 32 cells, indexed
+//! by the upper five bits of red, green and blue.
 //!
-//! A cell has the colour that is nearest to the cell's middle, of two that are as near the first.
-//! It is made once for a palette, in less than 2 ms, so that a pixel is one look into 32 KiB.
+//! A cell has the colour that is nearest to the cell's centre, the first of equally near ones. The
+//! cube is computed once per palette, in less than 2 ms, so that a pixel is one lookup in 32 KiB.
 
 use crate::palette::Rgb;
 
-/// Cells of one side.
+/// Cells per side.
 const SIDE: usize = 32;
-/// Cells in all.
+/// Cells in total.
 const CELLS: usize = SIDE * SIDE * SIDE;
 /// Cells that are compared at once: a vector of 128 bits.
 const LANES: usize = 8;
-/// No two colours are so far apart.
+/// Initial distance: larger than any between two colours.
 const FAR: u16 = u16::MAX;
 
 const _: () = assert!(3 * 127 * 127 < FAR as u32, "a distance of halved colours fits");
 
-/// The nearest colour of each cell.
+/// Nearest colour of each cell.
 #[derive(Clone, Debug)]
 pub struct Cube(Box<[u8]>);
 
 impl Cube {
-    /// Makes it, of at most 256 colours.
+    /// Computes the cube, for at most 256 colours.
     pub fn new(colours: &[Rgb]) -> Self {
         let squares: Vec<[[u16; SIDE]; 3]> = colours.iter().map(|it| it.map(squares)).collect();
         let mut cells = vec![0; CELLS];
@@ -34,22 +34,22 @@ impl Cube {
         Self(cells.into_boxed_slice())
     }
 
-    /// The value whose colour is nearest.
+    /// Returns the value whose colour is nearest.
     #[inline]
     pub fn nearest(&self, [red, green, blue]: Rgb) -> u8 {
         let cell = |channel: u8| usize::from(channel >> 3);
         self.0[(cell(red) * SIDE + cell(green)) * SIDE + cell(blue)]
     }
 
-    /// The value of a cell: the upper five bits of red, green and blue.
+    /// Returns the value of a cell, given by the upper five bits of red, green and blue.
     #[inline]
     pub fn of_cell(&self, cell: u16) -> u16 {
         u16::from(self.0[usize::from(cell) % CELLS])
     }
 }
 
-/// How far a channel of a colour is from each cell's, squared. Of halved colours: so a square of a
-/// distance has 16 bits, and eight cells are compared at once.
+/// Returns the squared distances of a channel to each cell's. Channels are halved, so that the
+/// square of a distance has 16 bits, and eight cells are compared at once.
 fn squares(channel: u8) -> [u16; SIDE] {
     std::array::from_fn(|cell| {
         let middle = 4 * cell as u16 + 2;
@@ -57,7 +57,7 @@ fn squares(channel: u8) -> [u16; SIDE] {
     })
 }
 
-/// The nearest colours of some cells of a row, from `blue` on.
+/// Computes the nearest colours of some cells of a row, from `blue` on.
 #[cfg_attr(target_arch = "wasm32", target_feature(enable = "simd128"))]
 fn nearest_of(
     [red, green, blue]: [usize; 3],
@@ -77,7 +77,7 @@ fn nearest_of(
             nearest[lane] = if is_nearer { value } else { nearest[lane] };
         }
     }
-    // Values are those of 256 colours.
+    // A value is an index below 256.
     *cells = nearest.map(|value| value as u8);
 }
 
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The nearest by looking at each, of the cell's middle.
+    /// Finds the nearest colour by comparing all of them with the cell's centre.
     fn slow(colours: &[Rgb], colour: Rgb) -> u8 {
         let distance = |of: &Rgb| -> i32 {
             (0..3)

@@ -1,27 +1,27 @@
-//! Dithering: how a pixel becomes a value of a palette that has less than it.
+//! Dithering: conversion of pixels to values of a palette with fewer colours.
 //!
-//! *None* takes the nearest. *Ordered* adds what a matrix of 8 x 8 (Bayer, 1973) says of the
-//! place, so that a picture that stands still stays as it is. *Floyd-Steinberg* (1976) gives what
-//! was lost to the neighbours that come later: 7, 3, 5 and 1 sixteenths, from the left to the right.
+//! *None* takes the nearest value. *Ordered* adds an 8 x 8 threshold matrix (Bayer, 1973), so that
+//! a still picture stays unchanged. *Floyd-Steinberg* (1976) distributes the error to later
+//! neighbours: 7, 3, 5 and 1 sixteenths, from left to right.
 
 use crate::choice::Wrong;
 use crate::cube::Cube;
 use crate::palette::{Palette, Rgb};
 use std::cell::Cell;
 
-/// How pixels are dithered.
+/// Dithering algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dither {
-    /// Not at all.
+    /// No dithering.
     None,
-    /// By a matrix.
+    /// Threshold matrix.
     Ordered,
-    /// By what was lost before.
+    /// Error diffusion (Floyd-Steinberg).
     Floyd,
 }
 
 impl Dither {
-    /// Reads a name. The error is of the setting `dither`.
+    /// Parses a name. The error names the setting `dither`.
     pub fn parse(text: &str) -> Result<Self, Wrong> {
         match text {
             "none" => Ok(Self::None),
@@ -34,7 +34,7 @@ impl Dither {
         }
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -44,7 +44,7 @@ impl Dither {
     }
 }
 
-/// Places of the matrix, from 0 to 63: bits of `x ^ y` and `y`, interleaved, the lowest first.
+/// Bayer matrix with values from 0 to 63: bits of `x ^ y` and `y`, interleaved, the lowest first.
 const BAYER: [[u8; 8]; 8] = {
     let mut matrix = [[0; 8]; 8];
     let mut at = 0;
@@ -61,7 +61,7 @@ const BAYER: [[u8; 8]; 8] = {
     matrix
 };
 
-/// What is added in 1/256 of a level, by place: 2 to 254, in the middle of its 64th.
+/// Thresholds in 1/256 of a level, by position: 2 to 254, each in the middle of its 64th.
 const THRESHOLDS: [[u16; 8]; 8] = {
     let mut matrix = [[0; 8]; 8];
     let mut at = 0;
@@ -72,20 +72,21 @@ const THRESHOLDS: [[u16; 8]; 8] = {
     matrix
 };
 
-/// A pixel's channel as a part of 256, so that the lightest one is a whole.
+/// Scales a pixel's channel to 256 parts, so that the lightest value is 256.
 #[inline(always)]
 fn whole(channel: u8) -> u16 {
     u16::from(channel) + u16::from(channel >> 7)
 }
 
-/// One channel of a grid, or the greys: level by channel, and the channel that a level is.
+/// Scale of one channel of a grid, or of greys: the level of each channel value, and the channel
+/// value of each level.
 #[derive(Clone, Debug)]
 struct Scale {
-    /// The nearest level, in the value's steps.
+    /// Nearest level by channel value, in steps of the pixel's value.
     nearest: [u16; 256],
-    /// What is shown for a channel: what its level is.
+    /// Channel value of the nearest level.
     shown: [u8; 256],
-    /// The highest level.
+    /// Highest level.
     top: u16,
     step: u16,
 }
@@ -94,12 +95,12 @@ impl Scale {
     fn new(levels: u16, step: u16) -> Self {
         let top = levels.saturating_sub(1).max(1);
         let mut scale = Self { nearest: [0; 256], shown: [0; 256], top, step };
-        // Half a level up, for the division rounds down. It is at most 255.
+        // Half a level is added, as the division rounds down. At most 255.
         let shown = |level: u8| ((u16::from(level) * 255 + top / 2) / top) as u8;
         let mut level = 0;
         for channel in 0..=u8::MAX {
             let distance = |level: u8| shown(level).abs_diff(channel);
-            // Levels and channels rise together.
+            // Levels increase with channel values.
             while u16::from(level) < top && distance(level + 1) < distance(level) {
                 level += 1;
             }
@@ -110,31 +111,31 @@ impl Scale {
     }
 }
 
-/// What pixels become.
+/// Values to which pixels are converted.
 #[derive(Clone, Debug)]
 enum Target {
     Greys(Box<Scale>),
     Grid(Box<[Scale; 3]>),
     Colours {
         cube: Cube,
-        /// By value; there are no more values than colours.
+        /// Colours by value; there are no more values than colours.
         colours: Box<[Rgb; 256]>,
-        /// What ordered dithering adds, by place.
+        /// Offsets of ordered dithering, by position.
         offsets: [[i16; 8]; 8],
     },
 }
 
-/// Gives pixels their values, row by row.
+/// Converter of pixels to values, row by row.
 #[derive(Clone, Debug)]
 pub struct Quantiser {
     target: Target,
     dither: Dither,
-    /// What the next row has been given, in sixteenths, with a pixel in front.
+    /// Error carried to the next row, in sixteenths, with a leading pixel.
     given: Vec<i16>,
 }
 
 impl Quantiser {
-    /// One for a palette.
+    /// Creates a quantiser for a palette.
     pub fn new(palette: &Palette, dither: Dither) -> Self {
         let target = match palette {
             Palette::Colours(colours) => {
@@ -159,12 +160,12 @@ impl Quantiser {
                 None => Target::Greys(Box::new(Scale::new(palette.greys().unwrap_or(2), 1))),
             },
         };
-        // 256 greys lose nothing.
+        // 256 greys lose no information.
         let dither = if *palette == Palette::Grey8 { Dither::None } else { dither };
         Self { target, dither, given: Vec::new() }
     }
 
-    /// Bytes of a pixel that comes in: one is grey, three are red, green and blue.
+    /// Returns the bytes of an input pixel: one for grey, three for red, green and blue.
     pub fn channels(&self) -> usize {
         match self.target {
             Target::Greys(_) => 1,
@@ -172,7 +173,7 @@ impl Quantiser {
         }
     }
 
-    /// A picture of that width begins.
+    /// Begins a picture of this width.
     pub fn begin(&mut self, width: usize) {
         if self.dither == Dither::Floyd {
             self.given.clear();
@@ -180,7 +181,7 @@ impl Quantiser {
         }
     }
 
-    /// Gives a row of pixels, the `y`th, their values.
+    /// Converts a row of pixels, the `y`th.
     #[cfg_attr(target_arch = "wasm32", target_feature(enable = "simd128"))]
     pub fn row(&mut self, y: usize, pixels: &[u8], values: &mut [u16]) {
         let Self { target, dither, given } = self;
@@ -256,14 +257,14 @@ impl Quantiser {
     }
 }
 
-/// The level of a channel at a place of the matrix.
+/// Returns the level of a channel value with a threshold of the matrix.
 #[inline(always)]
 fn level(channel: u8, scale: &Scale, threshold: u16) -> u16 {
     (whole(channel) * scale.top + threshold) >> 8
 }
 
-/// Gives pixels their values eight at a time, as many as the matrix has; what is left is filled up.
-/// `choose` writes them where they belong: of what it would return LLVM makes no vectors.
+/// Converts pixels eight at a time, the width of the matrix; the rest is padded. `choose` writes
+/// the values in place: LLVM does not vectorise a returned array.
 #[inline(always)]
 fn by_eight(pixels: &[u8], values: &mut [u16], choose: impl Fn(&[Rgb; 8], &mut [u16; 8])) {
     let (groups, values_left) = values.as_chunks_mut();
@@ -278,7 +279,7 @@ fn by_eight(pixels: &[u8], values: &mut [u16], choose: impl Fn(&[Rgb; 8], &mut [
     values_left.iter_mut().zip(chosen).for_each(|(value, chosen)| *value = chosen);
 }
 
-/// The values of eight pixels of a grid, at a row of the matrix: in vectors, channel by channel.
+/// Converts eight pixels of a grid, at a row of the matrix: vectorised, channel by channel.
 #[inline(always)]
 fn grid_levels(pixels: &[Rgb; 8], scales: &[Scale; 3], thresholds: &[u16; 8]) -> [u16; 8] {
     let mut values = [0; 8];
@@ -293,14 +294,15 @@ fn grid_levels(pixels: &[Rgb; 8], scales: &[Scale; 3], thresholds: &[u16; 8]) ->
 
 #[inline(always)]
 fn clamped(channel: i16) -> u8 {
-    // Between 0 and 255 it is a byte.
+    // Between 0 and 255, so it fits a byte.
     channel.clamp(0, 255) as u8
 }
 
-/// Floyd-Steinberg for a row: `choose` says the value of a pixel, and what is shown for it.
+/// Applies Floyd-Steinberg to a row: `choose` returns the value of a pixel, and the colour shown
+/// for it.
 ///
-/// `given` has what the row before gave each pixel, with one in front of the first; what this row
-/// gives takes its place, a pixel behind what is read.
+/// `given` has the error from the row before, with an entry before the first pixel; this row's
+/// errors replace it, one pixel behind the position that is read.
 #[inline(always)]
 fn spill<const CHANNELS: usize>(
     given: &mut [i16],
@@ -310,7 +312,7 @@ fn spill<const CHANNELS: usize>(
 ) {
     let cells = Cell::from_mut(given.as_chunks_mut::<CHANNELS>().0).as_slice_of_cells();
     let mut right = [0; CHANNELS];
-    // What is known of the gifts to the pixels below the last one and below this one.
+    // Errors so far for the pixels below the last one and below the current one.
     let (mut behind, mut below) = ([0; CHANNELS], [0; CHANNELS]);
     for ((value, pixel), place) in values.iter_mut().zip(pixels).zip(cells.windows(2)) {
         let [before, this] = place else { return };
@@ -334,8 +336,8 @@ fn spill<const CHANNELS: usize>(
     }
 }
 
-/// How far ordered dithering goes for colours in no order: as far as a colour is from the nearest
-/// other one, by its channel that differs most, on average, but 8 at least and 128 at most.
+/// Returns the amplitude of ordered dithering for colours without order: the mean distance of a
+/// colour to its nearest other one, in the channel that differs most, within 8 to 128.
 fn spread(colours: &[Rgb]) -> i16 {
     let apart = |a: &Rgb, b: &Rgb| (0..3).map(|at| a[at].abs_diff(b[at])).max().unwrap_or(0);
     let nearest = |colour: &Rgb| {
@@ -344,7 +346,7 @@ fn spread(colours: &[Rgb]) -> i16 {
     };
     let sum: i64 = colours.iter().map(nearest).sum();
     let count = i64::try_from(colours.len()).unwrap_or(1).max(1);
-    // Between 8 and 128.
+    // Within 8 to 128.
     (sum / count).clamp(8, 128) as i16
 }
 

@@ -1,4 +1,4 @@
-//! The module: the node's calls, and what is asked of the node.
+//! Module: callbacks of the node, and requests to it.
 
 use crate::answer::{Answer, Refusal};
 use crate::choice::{Choice, Format};
@@ -21,23 +21,24 @@ proxy_wasm::main! {{
     service::begin::<Shared>();
 }}
 
-/// The node's function that turns this stream's response into pictures.
+/// Function of the node that transcodes this stream's response into pictures.
 const TRANSCODE: &str = "tamandua_transcode";
 
-/// What all streams share.
+/// State that all streams share.
 #[derive(Default)]
 struct Shared {
     config: Config,
     counters: Option<Counters>,
-    /// That the node does not transcode, and that it gave what is no picture: each is said once.
+    /// Warnings that are logged once: the node does not transcode; the node passed an invalid
+    /// picture.
     has_warned: [Once; 2],
-    /// Those that play, by their id.
+    /// Streams that play, by their id.
     playing: RefCell<BTreeMap<String, Player>>,
-    /// What a call gives on; kept, so that no picture allocates.
+    /// Output buffer of a call, reused so that no picture allocates.
     output: RefCell<Vec<u8>>,
 }
 
-/// A stream that plays, for the control requests of its device.
+/// Stream that plays, for the control requests of its device.
 struct Player {
     context: u32,
     address: String,
@@ -46,7 +47,7 @@ struct Player {
 
 struct Counters {
     started: Counter,
-    /// The node, or the service's limit, did not take a stream.
+    /// Streams refused by the node, or by the service's limit.
     refused: Counter,
     changed: Counter,
     frames: Counter,
@@ -85,7 +86,7 @@ impl Shared {
         }
     }
 
-    /// Asks the node for something of the effective context's stream.
+    /// Calls the node's function for the effective context's stream.
     fn ask(&self, argument: &str) -> Result<(), Refusal> {
         match hostcalls::call_foreign_function(TRANSCODE, Some(argument.as_bytes())) {
             Ok(answer) => Refusal::read(&answer.unwrap_or_default()).map_or(Ok(()), Err),
@@ -99,13 +100,13 @@ impl Shared {
     }
 }
 
-/// What a request and its response are.
+/// State of a request and its response.
 enum State {
-    /// None of this module's.
+    /// Not handled by this module.
     Passes,
-    /// A request for what may be a video.
+    /// Request for a possible video.
     Asks { choice: Choice, path: String, has_asked: bool },
-    /// A response of pictures.
+    /// Response with pictures.
     Plays { id: String, playing: Rc<RefCell<Playing>> },
 }
 
@@ -157,7 +158,7 @@ impl HttpContext for Stream {
             Ok(()) => Action::Continue,
             Err(answer) => {
                 self.shared.count(|it| it.refused, 1);
-                // Who did not choose anything gets the video as it is, unless there is no room.
+                // A request without settings gets the original video, unless capacity is missing.
                 let has_no_room = answer.fields.iter().any(|(name, _)| *name == "retry-after");
                 if has_asked || has_no_room { self.answer(answer) } else { Action::Continue }
             }
@@ -190,7 +191,7 @@ impl Stream {
         Action::Pause
     }
 
-    /// Takes what the device chooses out of a request.
+    /// Removes the device's settings from a request, and parses them.
     fn ask(&mut self, method: &str, path: String) -> Action {
         let fields = self.get_http_request_headers_bytes();
         let fields = fields.iter().map(|(name, value)| (name.as_str(), &value[..]));
@@ -210,14 +211,14 @@ impl Stream {
         }
         let has_asked = asked.chooses();
         if method == "GET" && (has_asked || self.shared.config.serves_all) {
-            // What is coded cannot be decoded here.
+            // A content-coded response cannot be decoded.
             self.set_http_request_header("accept-encoding", Some("identity"));
             self.state = State::Asks { choice, path: asked.path, has_asked };
         }
         Action::Continue
     }
 
-    /// Has the node turn the response into pictures, and writes its head.
+    /// Requests pictures from the node, and writes the response's head.
     fn start(&mut self, choice: Choice) -> Result<(), Answer> {
         let most = self.shared.config.streams;
         if self.shared.playing.borrow().len() >= most {
@@ -278,7 +279,7 @@ impl Stream {
             CannotChange::TooMany => Answer::too_many_changes(),
         })?;
         if let Some(argument) = &argument {
-            // A context that has ended has no player any more.
+            // A context that has ended has no player.
             hostcalls::set_effective_context(player.context).map_err(|_| Answer::no_stream())?;
             let asked = self.shared.ask(argument);
             hostcalls::set_effective_context(self.context).ok();
@@ -289,7 +290,7 @@ impl Stream {
         Ok(Answer::changed(number, playing.choice()))
     }
 
-    /// The client's address, without its port.
+    /// Returns the client's address, without its port.
     fn client(&self) -> Option<String> {
         let address = self.get_property(vec!["source", "address"])?;
         Some(host_of(&String::from_utf8_lossy(&address)).to_owned())

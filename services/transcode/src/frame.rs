@@ -1,59 +1,60 @@
-//! What a device gets for a picture: a head of 20 bytes and the packed pixels, or a part of a
-//! `multipart/x-mixed-replace` with a JPEG.
+//! Frame for a device: a head of 20 bytes and the packed pixels, or a part of a
+//! `multipart/x-mixed-replace` body with a JPEG.
 //!
 //! ```text
 //!   0               2               4               6       7       8
 //!  +-------+-------+-------+-------+-------+-------+-------+-------+
 //!  |  'T'  |  'F'  |     width     |    height     |palette| flags |
 //!  +-------+-------+-------+-------+-------+-------+-------+-------+ 8
-//!  |          time in ms           |    length of what follows     |
+//!  |          time in ms           |    length of the pixels       |
 //!  +-------+-------+-------+-------+-------+-------+-------+-------+ 16
-//!  |    change     |   left out    |  pixels …
+//!  |    change     |    dropped    |  pixels …
 //!  +-------+-------+-------+-------+ 20
-//!   flags: layout in bits 0 and 1; bit 7: the node left out pictures before this one
+//!   flags: layout in bits 0 and 1; bit 7: the node dropped pictures before this one
 //! ```
 
 use crate::choice::Size;
 use std::io::Write;
 
-/// What a frame begins with.
+/// Magic number at the beginning of a frame.
 pub const MAGIC: [u8; 2] = *b"TF";
-/// Bytes in front of a frame's pixels.
+/// Bytes before a frame's pixels.
 pub const HEAD_LENGTH: usize = 20;
-/// The media type of a response of frames.
+/// Media type of a response of frames.
 pub const FRAMES_TYPE: &str = "application/x-tamandua-frames";
-/// The media type of a response of JPEGs.
+/// Media type of a response of JPEGs.
 pub const MJPEG_TYPE: &str = "multipart/x-mixed-replace; boundary=tamandua";
-/// A part's head is no longer.
+/// Largest length of a part's head, in bytes.
 pub const PART_LENGTH_MAX: usize = 160;
-/// What ends a multipart.
+/// End of a multipart body.
 pub const PARTS_END: &[u8] = b"--tamandua--\r\n";
-/// The node left out pictures.
+/// Flag: the node dropped pictures before this one.
 const NODE_LEFT_OUT: u8 = 0x80;
 
-/// What is said of a picture.
+/// Head of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Its size.
+    /// Size of the picture.
     pub size: Size,
-    /// The palette's number.
+    /// Number of the palette.
     pub palette: u8,
-    /// The layout's number.
+    /// Number of the layout.
     pub layout: u8,
-    /// The node left out pictures before this one: it, or the device, is slower than the stream.
+    /// True if the node dropped pictures before this one: it, or the device, is slower than the
+    /// stream.
     pub node_left_out: bool,
     /// Milliseconds since the first picture.
     pub time_ms: u32,
-    /// Bytes that follow.
+    /// Length of the pixels in bytes.
     pub length: u32,
-    /// The last of the device's changes that it follows.
+    /// Number of the device's last change that the picture follows.
     pub change: u16,
-    /// Pictures that were left out before this one to keep the byte rate, 65,535 at most.
+    /// Number of pictures dropped before this one to keep the byte rate, 65,535 at most.
     pub left_out: u16,
 }
 
 impl Head {
-    /// A frame's head.
+    /// Encodes the head of a frame.
     pub fn to_bytes(self) -> [u8; HEAD_LENGTH] {
         let [w0, w1] = self.size.width.to_be_bytes();
         let [h0, h1] = self.size.height.to_be_bytes();
@@ -87,9 +88,9 @@ impl Head {
         ]
     }
 
-    /// Adds what stands in front of a JPEG.
+    /// Appends the head of a multipart part, before a JPEG.
     pub fn write_part(self, out: &mut Vec<u8>) {
-        // A vector takes everything.
+        // Writing to a vector cannot fail.
         let _ = write!(
             out,
             "--tamandua\r\nContent-Type: image/jpeg\r\nContent-Length: {}\r\n\

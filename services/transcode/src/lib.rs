@@ -1,6 +1,7 @@
-//! `transcode`: gives a small device the pictures of an MPEG-2 stream, at the size, rate, palette
-//! and byte rate that the device chooses, and changes while it plays (docs/guides/transcode.md). The node
-//! decodes and scales; the module says how, and packs pictures for the device's display.
+//! `transcode`: sends a small device the pictures of an MPEG-2 stream, at the size, rate, palette
+//! and byte rate that the device chooses, and can change while it plays (docs/guides/transcode.md). The
+//! node decodes and scales; the module sets the parameters, and packs pictures for the device's
+//! display.
 //!
 //! ```text
 //!  request ──▶ Asked ─▶ Choice ─────────┐ the node's `tamandua_transcode`
@@ -17,7 +18,7 @@ pub mod choice;
 pub mod config;
 pub mod cube;
 pub mod dither;
-// It has nobody to talk to elsewhere.
+// Needs the node's host functions.
 #[cfg(target_arch = "wasm32")]
 mod filter;
 pub mod frame;
@@ -33,5 +34,5 @@ mod random;
 pub mod rate;
 pub mod request;
 
-/// The page that stands for a device: a canvas and its controls.
+/// Page that acts as a device: a canvas and its controls.
 pub const VIEWER: &str = include_str!("../viewer/index.html");

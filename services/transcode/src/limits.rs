@@ -1,70 +1,70 @@
-//! Every limit of the module, with its reason.
+//! Limits of the module, each with its reason.
 
-/// Sizes that the node takes, in pixels.
+/// Smallest width that the node accepts, in pixels.
 pub const WIDTH_MIN: u16 = 16;
-/// As above.
+/// Largest width that the node accepts, in pixels.
 pub const WIDTH_MAX: u16 = 1920;
-/// As above.
+/// Smallest height that the node accepts, in pixels.
 pub const HEIGHT_MIN: u16 = 16;
-/// As above.
+/// Largest height that the node accepts, in pixels.
 pub const HEIGHT_MAX: u16 = 1080;
 
 /// Pixels of a picture that is packed here: 800 x 480, the largest display that is common on small
-/// devices. A call of a module ends after 5 ms, and takes all streams with it; packing so many
-/// takes 2 ms (docs/guides/transcode.md, "What it costs").
+/// devices. A call of a module is stopped after 5 ms, and all streams with it; packing this many
+/// pixels takes 2 ms (docs/guides/transcode.md, "What it costs").
 pub const PIXELS_MAX: u32 = 384_000;
-/// Floyd-Steinberg in colours takes twice as long, so that half as many are allowed, and each
-/// counts for two in a call.
+/// Weight of pixels with Floyd-Steinberg in colours, which takes twice as long: half as many are
+/// allowed, and each counts for two in a call.
 pub const SLOW_WEIGHT: u32 = 2;
 /// Pixels that are packed in one call, for the same reason: one largest picture, or several small
 /// ones.
 pub const PIXELS_PER_CALL_MAX: u32 = 400_000;
-/// Bytes that one call gives on: as many as a module may make in a buffer (docs/reference/proxy-wasm.md).
+/// Output of one call in bytes: the limit of a module's buffer (docs/reference/proxy-wasm.md).
 pub const OUTPUT_LENGTH_MAX: usize = 1 << 20;
 
-/// Pictures in a second, in thousandths, that the node takes.
+/// Lowest picture rate that the node accepts, in thousandths of a picture per second.
 pub const RATE_MIN: u32 = 1_000;
-/// As above.
+/// Highest picture rate that the node accepts, in thousandths of a picture per second.
 pub const RATE_MAX: u32 = 60_000;
-/// The quality of JPEG that the node takes: 2 is the best.
+/// Best quality of JPEG that the node accepts.
 pub const QUALITY_MIN: u8 = 2;
-/// As above.
+/// Lowest quality of JPEG that the node accepts.
 pub const QUALITY_MAX: u8 = 31;
 
-/// Colours of a device's own palette: one is no picture.
+/// Smallest number of colours in a device's own palette: one colour shows no picture.
 pub const COLOURS_MIN: usize = 2;
-/// A pixel is a byte at most.
+/// Largest number of colours in a device's own palette: a pixel is at most a byte.
 pub const COLOURS_MAX: usize = 256;
 
-/// Byte rates: a picture of 32 x 32 in black and white every second is a kbit/s.
+/// Lowest byte rate: a picture of 32 x 32 in black and white every second is a kbit/s.
 pub const KBITS_MIN: u32 = 1;
-/// More than any device's link; so that sums of bits stay far from their end.
+/// Highest byte rate: more than any device's link; keeps sums of bits far from overflow.
 pub const KBITS_MAX: u32 = 1_000_000;
-/// For how long a device may get more than its byte rate after a pause, in milliseconds of the
-/// pictures' time: a few pictures, which any device's link holds.
+/// Time for which a device may get more than its byte rate after a pause, in milliseconds of the
+/// pictures' time: a few pictures, which any device's link buffers.
 pub const BURST_MS: i64 = 250;
 
-/// Streams that play at a time when the configuration does not say it. Each has up to 100 KiB of
-/// tables; the node's processors carry fewer.
+/// Default limit of simultaneous streams. Each has up to 100 KiB of tables; the node's processors
+/// carry fewer.
 pub const STREAMS_DEFAULT: usize = 64;
-/// The most that the configuration may say: their tables are 25 MiB.
+/// Largest configurable limit of streams: their tables take 25 MiB.
 pub const STREAMS_MAX: usize = 256;
-/// Changes of a stream that wait for their first picture: a hand at a slider makes some in a
-/// second, and a change takes a fifth of one.
+/// Changes of a stream that wait for their first picture: a user at a slider makes some per second,
+/// and a change takes a fifth of one.
 pub const CHANGES_WAITING_MAX: usize = 8;
 
-/// Bytes of a request's query: a palette of 256 colours takes 1,791, or 2,301 with its commas
-/// written as %2C.
+/// Length of a request's query in bytes: a palette of 256 colours takes 1,791, or 2,301 with its
+/// commas encoded as %2C.
 pub const QUERY_LENGTH_MAX: usize = 8 << 10;
-/// Bytes of one setting.
+/// Length of one setting in bytes.
 pub const VALUE_LENGTH_MAX: usize = 2 << 10;
-/// Characters of what a device or the node has said that an answer repeats.
+/// Characters of a device's or the node's text that a response quotes.
 pub const QUOTED_LENGTH_MAX: usize = 40;
-/// Characters of the node's sentence that an answer repeats.
+/// Characters of the node's message that a response quotes.
 pub const SENTENCE_LENGTH_MAX: usize = 200;
 
-/// What a device that is refused for want of room shall wait, in seconds: films end, and devices
-/// that all ask again at once shall not.
+/// Seconds that a device refused for lack of capacity should wait: videos end, and devices should
+/// not all retry at once.
 pub const RETRY_AFTER: u32 = 10;
 
 const _: () = assert!(PIXELS_MAX <= PIXELS_PER_CALL_MAX);

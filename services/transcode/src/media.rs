@@ -1,13 +1,14 @@
-//! Which responses are MPEG-2 video: by their head.
+//! Recognition of MPEG-2 video responses by their head.
 
-/// Media types that are: RFC 3555 (`MPV`, `MP2T`, `MP2P`) and RFC 2046 (`mpeg`). Without case.
+/// Media types of MPEG-2 video: RFC 3555 (`MPV`, `MP2T`, `MP2P`) and RFC 2046 (`mpeg`), in lower
+/// case.
 const TYPES: [&str; 4] = ["video/mpeg", "video/mp2t", "video/mp2p", "video/mpv"];
-/// What servers say of files that they do not know.
+/// Media type that servers use for unknown files.
 const UNKNOWN: &str = "application/octet-stream";
-/// How the names of files end that are, whatever their server says.
+/// Extensions of MPEG-2 video files, valid for any media type of the server.
 const ENDINGS: [&str; 6] = [".m2v", ".mpg", ".mpeg", ".ts", ".m2t", ".vob"];
 
-/// What of a response's head matters.
+/// Relevant properties of a response's head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     status: u16,
@@ -17,7 +18,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// Reads fields: names without case, values as they came.
+    /// Parses fields: names in lower case, values as received.
     pub fn read<'a>(fields: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
         let mut response = Self::default();
         for (name, value) in fields {
@@ -28,7 +29,7 @@ impl Response {
                     let media = text.split(';').next().unwrap_or_default();
                     response.content_type = media.trim().to_ascii_lowercase();
                 }
-                // Also `identity`, which is no coding that a response has.
+                // Includes `identity`, which is no valid coding of a response.
                 "content-encoding" => response.is_coded = true,
                 "content-range" => response.is_part = true,
                 _ => {}
@@ -37,7 +38,7 @@ impl Response {
         response
     }
 
-    /// Whether it is a video that can be decoded, of a request for this path.
+    /// Returns true if the response, for a request with this path, is a video that can be decoded.
     pub fn is_video(&self, path: &str) -> bool {
         let name = path.split('?').next().unwrap_or_default().to_ascii_lowercase();
         let content_type = self.content_type.as_str();
@@ -47,7 +48,7 @@ impl Response {
     }
 }
 
-/// Fields that tell of the bytes that the server has, and go with them.
+/// Fields that describe the server's bytes, and are removed for pictures.
 pub const UNTRUE: [&str; 10] = [
     "content-length",
     "accept-ranges",

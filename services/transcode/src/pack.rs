@@ -1,30 +1,30 @@
-//! Packs a picture as a display takes it: values of a palette in rows of bytes.
+//! Packer of pictures for a display: values of a palette in rows of bytes.
 //!
 //! ```text
 //!  rows      each row begins with a byte; the first pixel has the highest bits, and of two bytes
-//!            the high one comes first. What is left of a row's last byte is 0
+//!            the high one comes first. The rest of a row's last byte is 0
 //!  rows-lsb  the first pixel has the lowest bits, and of two bytes the low one comes first
 //!  pages     eight rows are a page: a byte for each column, the uppermost pixel has the lowest
-//!            bit (SSD1306, SH1106). One bit a pixel only
+//!            bit (SSD1306, SH1106). One bit per pixel only
 //! ```
 
 use crate::choice::{Size, Wrong};
 use crate::dither::{Dither, Quantiser};
 use crate::palette::Palette;
 
-/// In which order pixels lie in bytes.
+/// Order of pixels in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// The first pixel has the highest bits.
     Rows,
     /// The first pixel has the lowest bits.
     RowsLsb,
-    /// A byte is eight pixels of a column.
+    /// A byte has eight pixels of a column.
     Pages,
 }
 
 impl Layout {
-    /// Reads a name. The error is of the setting `layout`.
+    /// Parses a name. The error names the setting `layout`.
     pub fn parse(text: &str) -> Result<Self, Wrong> {
         match text {
             "rows" => Ok(Self::Rows),
@@ -37,7 +37,7 @@ impl Layout {
         }
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rows => "rows",
@@ -46,7 +46,7 @@ impl Layout {
         }
     }
 
-    /// Its number in a frame's head.
+    /// Returns the number in a frame's head.
     pub fn number(self) -> u8 {
         match self {
             Self::Rows => 0,
@@ -56,7 +56,7 @@ impl Layout {
     }
 }
 
-/// Bytes of a packed picture.
+/// Returns the bytes of a packed picture.
 pub fn packed_length(size: Size, bits: usize, layout: Layout) -> usize {
     let (width, height) = (usize::from(size.width), usize::from(size.height));
     match layout {
@@ -65,47 +65,47 @@ pub fn packed_length(size: Size, bits: usize, layout: Layout) -> usize {
     }
 }
 
-/// Packs pictures for one display.
+/// Packer of pictures for one display.
 #[derive(Clone, Debug)]
 pub struct Packer {
     quantiser: Quantiser,
     bits: usize,
     layout: Layout,
     number: u8,
-    /// The values of a row.
+    /// Values of the current row.
     values: Vec<u16>,
 }
 
 impl Packer {
-    /// One for a palette. It has tables to make, which takes up to 2 ms.
+    /// Creates a packer for a palette, with its tables, which takes up to 2 ms.
     pub fn new(palette: &Palette, dither: Dither, layout: Layout) -> Self {
         let quantiser = Quantiser::new(palette, dither);
         let (bits, number) = (palette.bits(), palette.number());
         Self { quantiser, bits, layout, number, values: Vec::new() }
     }
 
-    /// Bytes of each pixel that it takes: 1 for grey, 3 for red, green and blue.
+    /// Returns the bytes of an input pixel: 1 for grey, 3 for red, green and blue.
     pub fn channels(&self) -> usize {
         self.quantiser.channels()
     }
 
-    /// The palette's number in a frame's head.
+    /// Returns the palette's number in a frame's head.
     pub fn number(&self) -> u8 {
         self.number
     }
 
-    /// The layout of what it makes.
+    /// Returns the layout of the output.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Bytes that it makes of a picture.
+    /// Returns the bytes of a packed picture.
     pub fn length(&self, size: Size) -> usize {
         packed_length(size, self.bits, self.layout)
     }
 
-    /// Adds a picture to `out`. `pixels` are rows from the top, without gaps; rows that are
-    /// missing are as if they were the first value.
+    /// Appends a picture to `out`. `pixels` are rows from the top, without gaps; missing rows have
+    /// the first value.
     pub fn pack(&mut self, size: Size, pixels: &[u8], out: &mut Vec<u8>) {
         let width = usize::from(size.width);
         let begin = out.len();
@@ -138,7 +138,7 @@ impl Packer {
     }
 }
 
-/// The low byte: of what has no other, all of it.
+/// Returns the low byte; a value of at most 8 bits has no other.
 #[inline]
 fn low_byte(value: u16) -> u8 {
     value.to_le_bytes()[0]
@@ -176,7 +176,7 @@ fn low_first(bits: usize, values: &[u16], packed: &mut [u8]) {
     }
 }
 
-/// Puts `COUNT` values into each byte.
+/// Packs `COUNT` values into each byte.
 #[inline(always)]
 fn gather<const COUNT: usize>(values: &[u16], packed: &mut [u8], shift: impl Fn(usize) -> usize) {
     let (whole, rest) = values.as_chunks::<COUNT>();

@@ -1,19 +1,19 @@
-//! Palettes: what a pixel of a display can be, and how many bits say so.
+//! Palettes: values of a display's pixels, and the number of bits.
 
 use crate::choice::Wrong;
 use crate::limits::{COLOURS_MAX, COLOURS_MIN};
 
-/// Red, green and blue.
+/// Colour as red, green and blue.
 pub type Rgb = [u8; 3];
 
-/// The palettes that have a name, as a message lists them.
+/// Named palettes, for messages.
 pub const NAMES: &str = "bw, grey2, grey4, grey8, web216, rgb332, rgb565, or 2 to 256 colours as \
                          six hex digits each with commas between";
 
-/// What a pixel can be.
+/// Set of values that a pixel can have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Palette {
-    /// 0 black, 1 white.
+    /// Two values: 0 black, 1 white.
     Bw,
     /// Four greys, 0 black.
     Grey2,
@@ -27,22 +27,21 @@ pub enum Palette {
     Rgb332,
     /// Five bits of red, six of green, five of blue.
     Rgb565,
-    /// The device's own.
+    /// Colours of the device's own.
     Colours(Colours),
 }
 
-/// The levels of each channel of a palette that is a grid, and what a step of each counts in a
-/// pixel's value.
+/// Levels of each channel of a grid palette, and the step of each in a pixel's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// How many levels red, green and blue have.
+    /// Number of levels of red, green and blue.
     pub levels: Rgb,
-    /// What one level is in the value.
+    /// Step of one level in the value.
     pub steps: [u16; 3],
 }
 
 impl Palette {
-    /// Reads a name, or a list of colours. The error is of the setting `palette`.
+    /// Parses a name, or a list of colours. The error names the setting `palette`.
     pub fn parse(text: &str) -> Result<Self, Wrong> {
         Ok(match text {
             "bw" => Self::Bw,
@@ -56,7 +55,7 @@ impl Palette {
         })
     }
 
-    /// Its name; a device's own are `colours`.
+    /// Returns the name; `colours` for a device's own.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Bw => "bw",
@@ -70,7 +69,7 @@ impl Palette {
         }
     }
 
-    /// Its number in a frame's head.
+    /// Returns the number in a frame's head.
     pub fn number(&self) -> u8 {
         match self {
             Self::Bw => 1,
@@ -84,7 +83,7 @@ impl Palette {
         }
     }
 
-    /// Bits of a pixel: 1, 2, 4, 8 or 16.
+    /// Returns the bits of a pixel: 1, 2, 4, 8 or 16.
     pub fn bits(&self) -> usize {
         match self {
             Self::Bw => 1,
@@ -101,7 +100,7 @@ impl Palette {
         }
     }
 
-    /// How many greys it has; none: it has colours.
+    /// Returns the number of greys; `None` if the palette has colours.
     pub fn greys(&self) -> Option<u16> {
         match self {
             Self::Bw => Some(2),
@@ -112,7 +111,7 @@ impl Palette {
         }
     }
 
-    /// Its grid of colours; none: it has greys, or colours in no order.
+    /// Returns the grid of colours; `None` if the palette has greys, or colours without order.
     pub fn grid(&self) -> Option<Grid> {
         match self {
             Self::Web216 => Some(Grid { levels: [6, 6, 6], steps: [36, 6, 1] }),
@@ -123,12 +122,12 @@ impl Palette {
     }
 }
 
-/// A device's own colours: 2 to 256. The first is value 0.
+/// Device's own colours: 2 to 256. The first has value 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Colours(Vec<Rgb>);
 
 impl Colours {
-    /// Reads `rrggbb,rrggbb,…`.
+    /// Parses `rrggbb,rrggbb,…`.
     pub fn parse(text: &str) -> Result<Self, Wrong> {
         let wrong = |why: String| Wrong::new("palette", why, NAMES);
         if !text.contains(',') && text.len() != 6 {
@@ -150,7 +149,7 @@ impl Colours {
         Ok(Self(colours))
     }
 
-    /// The colours, by value.
+    /// Returns the colours, by value.
     pub fn as_slice(&self) -> &[Rgb] {
         &self.0
     }

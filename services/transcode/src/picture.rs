@@ -1,4 +1,5 @@
-//! Pictures as the node gives them (docs/guides/filters.md): a part of the body is one or more whole ones.
+//! Pictures as the node passes them (docs/guides/filters.md): a part of the body has one or more complete
+//! ones.
 //!
 //! ```text
 //!   0               2               4       6       8               12              16
@@ -9,56 +10,56 @@
 
 use crate::choice::Size;
 
-/// Bytes in front of a picture's pixels.
+/// Bytes before a picture's pixels.
 const HEAD_LENGTH: usize = 16;
-/// Pictures were left out before this one.
+/// Flag: pictures were dropped before this one.
 const LEFT_OUT: u8 = 1;
 
-/// What is behind a picture's head.
+/// Format of the bytes after a picture's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pixels {
-    /// A byte for each pixel, 0 black.
+    /// One byte per pixel, 0 black.
     Grey,
-    /// Red, green and blue.
+    /// Red, green and blue, a byte each.
     Rgb,
-    /// A JPEG.
+    /// JPEG file.
     Jpeg,
 }
 
-/// One picture.
+/// Picture of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Picture<'a> {
-    /// Its size.
+    /// Size of the picture.
     pub size: Size,
-    /// What `bytes` are.
+    /// Format of `bytes`.
     pub pixels: Pixels,
-    /// The node left out pictures before this one.
+    /// True if the node dropped pictures before this one.
     pub left_out: bool,
-    /// How many changes it follows; the node's count.
+    /// Number of the node's last change that the picture follows.
     pub change: u16,
     /// Milliseconds since the first picture.
     pub time_ms: u32,
-    /// The pixels: as many as the size says.
+    /// Pixels, with the length that the size gives.
     pub bytes: &'a [u8],
 }
 
 impl Picture<'_> {
-    /// Pixels that have to be packed.
+    /// Returns the number of pixels that have to be packed.
     pub fn count(&self) -> u32 {
         u32::from(self.size.width) * u32::from(self.size.height)
     }
 }
 
-/// What the node gave is no picture. The node's fault.
+/// The node passed an invalid picture: a fault of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// Where it begins in the part of the body.
+    /// Offset in the part of the body.
     pub at: usize,
-    /// What is wrong with it.
+    /// Description of the error.
     pub why: &'static str,
 }
 
-/// The pictures of a part of the body, to the first one that is none.
+/// Iterator over the pictures in a part of the body, up to the first invalid one.
 #[derive(Clone, Copy, Debug)]
 pub struct Pictures<'a> {
     bytes: &'a [u8],
@@ -66,7 +67,7 @@ pub struct Pictures<'a> {
 }
 
 impl<'a> Pictures<'a> {
-    /// Those of `bytes`.
+    /// Creates the iterator over `bytes`.
     pub fn of(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
@@ -110,14 +111,14 @@ impl<'a> Iterator for Pictures<'a> {
         }
         let at = self.at;
         Some(self.read().map_err(|why| {
-            // What follows cannot be found.
+            // The following pictures cannot be located.
             self.at = self.bytes.len();
             Malformed { at, why }
         }))
     }
 }
 
-/// A picture as the node writes it.
+/// Encodes a picture in the node's format.
 #[cfg(test)]
 pub(crate) fn written(picture: &Picture<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -1,12 +1,12 @@
-//! A stream that plays: what its device has chosen so far, and what becomes of its pictures.
+//! Stream that plays: the device's choices so far, and the conversion of its pictures.
 //!
-//! A change that the node has to make is followed by pictures of the old choice that were under
-//! way. Each picture says how many changes it follows, so that changes wait here until their first
+//! After a change that the node has to make, pictures of the old choice may still arrive. Each
+//! picture has the number of changes it follows, so that changes wait here until their first
 //! picture comes:
 //!
 //! ```text
 //!  change ─▶ waiting: [after the node's 3rd: packer] [after the 4th: packer] …
-//!                                   │ a picture says 3
+//!                                   │ a picture has number 3
 //!                                   ▼
 //!  pictures ─────────────▶ packer ─▶ frames
 //! ```
@@ -19,15 +19,15 @@ use crate::picture::{Malformed, Picture, Pictures, Pixels};
 use crate::rate::ByteRate;
 use std::collections::VecDeque;
 
-/// What is done with pictures.
+/// Conversion of pictures.
 #[derive(Clone, Debug)]
 struct Way {
-    /// The number of the change that began it; 0 is the first request.
+    /// Number of the change that began it; 0 is the first request.
     number: u16,
     kbits: Option<u32>,
-    /// None: pictures are JPEGs.
+    /// Packer; `None` for JPEGs.
     packer: Option<Packer>,
-    /// How many pixels each one counts for.
+    /// Number of pixels that each one counts for.
     weight: u32,
 }
 
@@ -39,49 +39,49 @@ impl Way {
     }
 }
 
-/// A stream that plays.
+/// Stream that plays.
 #[derive(Clone, Debug)]
 pub struct Playing {
-    /// What the device has chosen last.
+    /// Last choice of the device.
     choice: Choice,
-    /// Changes that it has made.
+    /// Number of changes by the device.
     number: u16,
-    /// Changes that the node has made for it.
+    /// Number of changes that the node has made for it.
     node_changes: u16,
-    /// The node's change that the last picture followed.
+    /// Number of the node's change that the last picture followed.
     seen: u16,
     way: Way,
-    /// Each with the node's change that it waits for.
+    /// Pending conversions, each with the number of the node's change that it waits for.
     waiting: VecDeque<(u16, Way)>,
     rate: ByteRate,
-    /// Pictures left out here since the last one that went.
+    /// Pictures dropped here since the last one that was sent.
     left_out: u16,
-    /// The node left out some as well.
+    /// True if the node dropped pictures as well.
     node_left_out: bool,
 }
 
-/// Why a change cannot be made.
+/// A change cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CannotChange {
-    /// The format is in the response's head.
+    /// The format is fixed by the response's head.
     Format,
-    /// Changes wait already.
+    /// Too many changes are pending.
     TooMany,
 }
 
-/// What became of a part of the body.
+/// Result of handling a part of the body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
-    /// Pictures that went on.
+    /// Pictures that were sent.
     pub frames: u32,
-    /// Pictures that did not: for the byte rate, or for the limits of a call.
+    /// Pictures that were dropped: for the byte rate, or for the limits of a call.
     pub left_out: u32,
-    /// Where the pictures ended and something else began.
+    /// First invalid picture, which ended the part.
     pub malformed: Option<Malformed>,
 }
 
 impl Playing {
-    /// One that begins.
+    /// Creates a stream with its first choice.
     pub fn new(choice: Choice) -> Self {
         Self {
             way: Way::new(0, &choice),
@@ -96,15 +96,15 @@ impl Playing {
         }
     }
 
-    /// What the device has chosen last.
+    /// Returns the last choice of the device.
     pub fn choice(&self) -> &Choice {
         &self.choice
     }
 
-    /// Whether it can become that. What the node has to be asked for then, if anything.
+    /// Plans a change; returns the argument for the node's function, if the node has to change.
     ///
     /// # Errors
-    /// When it cannot.
+    /// The change is not possible.
     pub fn plan(&self, choice: &Choice) -> Result<Option<String>, CannotChange> {
         if choice.format != self.choice.format {
             return Err(CannotChange::Format);
@@ -116,7 +116,7 @@ impl Playing {
         Ok((argument != self.choice.argument()).then_some(argument))
     }
 
-    /// It becomes that; the node has been asked for its part, if there was one. The number is in
+    /// Makes a change, after the node has made its part, if there was one. Returns the number in
     /// the head of frames that follow it.
     pub fn change(&mut self, choice: Choice, node_changed: bool) -> u16 {
         self.number = self.number.wrapping_add(1);
@@ -136,8 +136,8 @@ impl Playing {
         self.way = way;
     }
 
-    /// Adds to `out` what the device gets for a part of the body. Of a part that has more than a
-    /// call can pack the oldest are left out.
+    /// Appends the frames for a part of the body to `out`. If a part exceeds the limits of a call,
+    /// the oldest pictures are dropped.
     pub fn show(&mut self, part: &[u8], out: &mut Vec<u8>) -> Shown {
         let mut shown = Shown::default();
         let weights = self.waiting.iter().map(|(_, way)| way.weight);
@@ -163,14 +163,14 @@ impl Playing {
         shown
     }
 
-    /// Adds what ends the response.
+    /// Appends the end of the response.
     pub fn finish(&self, out: &mut Vec<u8>) {
         if self.choice.format == Format::Mjpeg {
             out.extend_from_slice(PARTS_END);
         }
     }
 
-    /// A picture follows that change of the node's.
+    /// Handles that a picture follows this change of the node.
     fn follow(&mut self, change: u16) {
         self.seen = change;
         while let Some((after, _)) = self.waiting.front()
@@ -181,7 +181,8 @@ impl Playing {
         }
     }
 
-    /// Adds a picture, if its byte rate allows it and it is what was asked for.
+    /// Appends a picture, if the byte rate allows it and it has the chosen format. Returns true if
+    /// it was appended.
     fn add(&mut self, picture: &Picture<'_>, out: &mut Vec<u8>) -> bool {
         let Picture { size, time_ms, bytes, .. } = *picture;
         let (length, in_front) = match (&self.way.packer, picture.pixels) {
@@ -221,7 +222,7 @@ impl Playing {
             layout: packer.map_or(0, |packer| packer.layout().number()),
             node_left_out: self.node_left_out,
             time_ms,
-            // It came with a length of 32 bits, and became no longer than twice a picture's limit.
+            // The length was 32 bits, and has at most doubled within the limits of a picture.
             length: u32::try_from(length).unwrap_or(u32::MAX),
             change: self.way.number,
             left_out: self.left_out,
@@ -229,17 +230,17 @@ impl Playing {
     }
 }
 
-/// Whether `change` is `after` or a later one; they are counted in a circle.
+/// Returns true if `change` is `after` or a later one; the numbers wrap around.
 fn is_behind(change: u16, after: u16) -> bool {
     change.wrapping_sub(after) < 1 << 15
 }
 
-/// What of a part is still ahead: pixels to be packed, and bytes that may come of them at most.
+/// Remaining part of the body: pixels to pack, and upper limit of the output in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ahead {
     pixels: u64,
     bytes: u64,
-    /// What each pixel of colours counts for.
+    /// Weight of each colour pixel.
     weight: u32,
 }
 
@@ -263,7 +264,7 @@ impl Ahead {
         }
     }
 
-    /// A picture and all behind it are more than a call can pack.
+    /// Returns true if the next picture and all later ones exceed the limits of a call.
     fn is_too_much(self) -> bool {
         let most = (OUTPUT_LENGTH_MAX - PARTS_END.len()) as u64;
         self.pixels > u64::from(PIXELS_PER_CALL_MAX) || self.bytes > most

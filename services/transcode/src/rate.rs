@@ -1,32 +1,32 @@
-//! A byte rate: which pictures are left out so that a device gets no more than it chose.
+//! Byte rate: drops pictures so that a device gets no more than it chose.
 //!
-//! A bucket of bits, filled by the pictures' own time: a kbit/s is a bit for each millisecond. A
-//! picture goes while there is anything in it, and takes all its bits, also those that are not
-//! there yet: so a picture that is larger than the bucket goes as well, and pays behind it. What is
-//! sent between two pictures is at most the rate for that time, what the bucket holds, and the
-//! last picture.
+//! A token bucket of bits, filled by the pictures' own time: a kbit/s is a bit per millisecond. A
+//! picture is sent while the level is positive, and takes all its bits, even beyond the level: so a
+//! picture larger than the bucket is sent as well, and the level becomes negative. Between two
+//! pictures at most the rate for that time, the capacity of the bucket, and the last picture are
+//! sent.
 
 use crate::limits::BURST_MS;
 
-/// How many bits may go.
+/// Token bucket of a byte rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRate {
-    /// None: as many as there are.
+    /// Rate in kbit/s; `None` means unlimited.
     kbits: Option<u32>,
-    /// Bits that may go; below zero, what has gone too early.
+    /// Bits that may be sent; negative after a large picture.
     level: i64,
-    /// The time of the picture that was asked about last.
+    /// Time of the last picture passed to `take`.
     last_ms: u32,
 }
 
 impl ByteRate {
-    /// A full bucket for a rate.
+    /// Creates a full bucket for a rate.
     pub fn new(kbits: Option<u32>) -> Self {
         let level = kbits.map_or(0, capacity);
         Self { kbits, level, last_ms: 0 }
     }
 
-    /// Another rate. What has gone too early still counts, and what may go is no more than before.
+    /// Sets another rate. A negative level remains, and a positive one does not grow.
     pub fn set(&mut self, kbits: Option<u32>) {
         let most = kbits.map_or(0, capacity);
         let before = self.kbits.map_or(most, |_| self.level);
@@ -34,7 +34,8 @@ impl ByteRate {
         self.kbits = kbits;
     }
 
-    /// Whether a picture of that time may go, with so many bytes. Time that goes back adds nothing.
+    /// Returns true if a picture with this time and length may be sent. Time that goes back adds
+    /// nothing.
     pub fn take(&mut self, time_ms: u32, bytes: usize) -> bool {
         let passed = i64::from(time_ms.saturating_sub(self.last_ms));
         self.last_ms = time_ms;
@@ -48,7 +49,7 @@ impl ByteRate {
     }
 }
 
-/// Bits that a bucket holds.
+/// Returns the capacity of a bucket in bits.
 fn capacity(kbits: u32) -> i64 {
     i64::from(kbits) * BURST_MS
 }
@@ -60,8 +61,8 @@ mod tests {
 
     #[test]
     fn pictures_are_left_out_by_their_own_time() {
-        // 80 kbit/s are 1,000 bytes in 100 ms: of pictures of 2,000 bytes every second one goes,
-        // when the bucket of 2,500 bytes is used up.
+        // 80 kbit/s are 1,000 bytes in 100 ms: every second picture of 2,000 bytes is sent, when
+        // the bucket of 2,500 bytes is used up.
         let mut rate = ByteRate::new(Some(80));
         let went: Vec<bool> = (0..10).map(|at| rate.take(at * 100, 2_000)).collect();
         assert_eq!(
@@ -77,7 +78,7 @@ mod tests {
     fn a_picture_larger_than_the_bucket_goes_and_pays() {
         let mut rate = ByteRate::new(Some(8));
         assert!(rate.take(0, 10_000), "a full bucket");
-        // 80,000 bits less the 2,000 of the bucket, at 8 a millisecond.
+        // 80,000 bits minus the 2,000 of the bucket, at 8 per millisecond.
         assert!(!rate.take(9_750, 1));
         assert!(rate.take(9_751, 1));
     }

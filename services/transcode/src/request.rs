@@ -1,32 +1,32 @@
-//! What a request is for, and what stands in it for this module: settings, which the server does
-//! not see.
+//! Requests: their purpose, and the settings for this module in them, which the server does not
+//! see.
 
 use crate::choice::Wrong;
 use crate::config::Config;
 use crate::limits::QUERY_LENGTH_MAX;
 
-/// How the names of settings begin, in queries and fields.
+/// Prefix of settings' names, in queries and fields.
 pub const PREFIX: &str = "tamandua-";
-/// The name, without that, of the stream that a control request is about.
+/// Name, after the prefix, for the stream of a control request.
 const STREAM: &str = "stream";
 
-/// What a request is for.
+/// Purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The page.
     Viewer,
     /// A change of a stream that plays.
     Control,
-    /// The module's own paths, where nothing else is.
+    /// An unknown path below the module's prefix.
     Nowhere,
-    /// A server, whose answer may be a video.
+    /// A server, whose response may be a video.
     Video,
-    /// A server, and not for this module.
+    /// A server; not for this module.
     Elsewhere,
 }
 
 impl Config {
-    /// What a request is for.
+    /// Returns the purpose of a request.
     pub fn place(&self, method: &str, authority: &str, path: &str) -> Place {
         if !self.has_host(authority) {
             return Place::Elsewhere;
@@ -42,24 +42,24 @@ impl Config {
     }
 }
 
-/// What a request says to this module.
+/// Settings of a request for this module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// The path and query without it.
+    /// Path and query without the settings.
     pub path: String,
-    /// The fields that say it, which go.
+    /// Names of the fields with settings, which are removed.
     pub fields: Vec<String>,
-    /// Settings: names without their prefix, values.
+    /// Settings: names without their prefix, and values.
     pub settings: Vec<(String, String)>,
-    /// The stream that it is about.
+    /// Stream that a control request is for.
     pub stream: Option<String>,
 }
 
 impl Asked {
-    /// Reads it out of a path with its query, and of fields.
+    /// Parses a path with its query, and fields.
     ///
     /// # Errors
-    /// When the query has settings and is too long to look for them.
+    /// The query has settings and exceeds its limit.
     pub fn read<'a>(
         path: &str,
         fields: impl IntoIterator<Item = (&'a str, &'a [u8])>,
@@ -90,17 +90,17 @@ impl Asked {
         Ok(asked)
     }
 
-    /// Whether it chooses something.
+    /// Returns true if there are settings.
     pub fn chooses(&self) -> bool {
         !self.settings.is_empty()
     }
 
-    /// The settings, as a choice takes them.
+    /// Returns the settings in the form that a choice takes.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Takes a part of a query if it is for this module.
+    /// Removes a part of a query if it is for this module; returns true then.
     fn take(&mut self, part: &str) -> bool {
         let is_ours = part.starts_with(PREFIX);
         if is_ours
@@ -120,7 +120,7 @@ impl Asked {
     }
 }
 
-/// The address of `address:port`, as the node says who a client is.
+/// Returns the address in `address:port`, the node's form of a client's address.
 pub fn host_of(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
 }

@@ -1,6 +1,6 @@
-//! The page in headless Chromium, against a server that speaks as the module does: the page of a
-//! test holds the viewer in a frame, works its controls as a hand does, looks at its canvas, and
-//! says what it saw. Nothing is measured; each step waits for what has to come.
+//! Test of the page in headless Chromium, against a server that behaves like the module: the test's
+//! page holds the viewer in a frame, operates its controls, checks its canvas, and reports the
+//! results. Nothing is measured; each step waits for its condition.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -12,17 +12,17 @@ use std::time::Duration;
 
 mod canned;
 
-/// The names that browsers of this kind have.
+/// Names of the browser's executables.
 const BROWSERS: [&str; 4] =
     ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-/// When nothing is said for so long the browser has failed: its start takes a few seconds on a
-/// machine that does much else, and each step some tenths of one.
+/// Time without a report after which the browser has failed: its start takes a few seconds on a
+/// busy machine, and each step some tenths of one.
 const TIME_MAX: Duration = Duration::from_secs(120);
 
-/// Works the page. `step` says what it did, or why it could not.
+/// Page that drives the test. Each `step` reports success, or the reason of a failure.
 const TEST_PAGE: &str = include_str!("viewer.html");
 
-/// What the test's page says at the end when all is well, a line for each step.
+/// Steps that the test's page reports at the end on success, one per line.
 const STEPS: [&str; 9] = [
     "plays at the size of the address",
     "changes the size while it plays",
@@ -68,7 +68,7 @@ fn browser() -> Option<PathBuf> {
     BROWSERS.iter().find_map(|name| folders.iter().map(|it| it.join(name)).find(is_there))
 }
 
-/// Says why the test is none; the run that counts skips reads it.
+/// Reports the reason for skipping the test, which the run that counts skips reads.
 fn skip(why: &str) {
     let line = format!("the viewer in a browser: {why}");
     println!("skipped: {line}");
@@ -78,7 +78,7 @@ fn skip(why: &str) {
     }
 }
 
-/// A browser of its own, with all its processes and its folder until it is dropped.
+/// Browser process with all its children and its folder, until it is dropped.
 struct Browser {
     process: Child,
     folder: PathBuf,
@@ -90,7 +90,7 @@ impl Browser {
         let folder = std::env::temp_dir().join(format!("tam-viewer-{}", std::process::id()));
         let profile = format!("--user-data-dir={}", folder.display());
         let process = Command::new(program)
-            // Root has no sandbox; the only page is ours.
+            // Chromium's sandbox does not work as root; the only page is the test's.
             .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
             .args(["--no-first-run", "--disable-extensions", "--disable-background-networking"])
             .args([&profile, "--window-size=1280,900", "--remote-debugging-port=0", url])
@@ -107,7 +107,7 @@ impl Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         let group = format!("-{}", self.process.id());
-        // What is gone needs no signal.
+        // A process that is gone needs no signal.
         let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.folder);

@@ -1,8 +1,8 @@
-//! Bodies. What comes out of them is decoded by `l7_testkit`; `programs.rs` asks other programs.
+//! Generated bodies. The output is decoded by `l7_testkit`, and in `programs.rs` by other programs.
 
 use testbase::Chance;
 
-/// Text that repeats itself as pages do: marks, words, numbers; the same each time.
+/// Returns deterministic text with the repetitions of web pages: tags, words, numbers.
 pub fn text(length: usize) -> Vec<u8> {
     const WORDS: [&str; 16] = [
         "<div class=\"row\">",
@@ -35,7 +35,7 @@ pub fn text(length: usize) -> Vec<u8> {
     text
 }
 
-/// Bytes without any order.
+/// Returns incompressible bytes.
 pub fn noise(length: usize) -> Vec<u8> {
     let mut random = Chance(length as u64 + 1);
     (0..length).map(|_| (random.draw() >> 33) as u8).collect()

@@ -1,4 +1,4 @@
-//! Clients and origins that do anything, in any order: nothing is left of them.
+//! Property test: clients and origins act in any order, and nothing is left of them.
 
 use crate::media::frames;
 use crate::world::{CHUNKED, Client, LIVE, Served, Server, World, chunk};
@@ -16,10 +16,10 @@ enum Act {
     Post,
     Read(Index),
     Say(Index),
-    Close { who: Index, by_reset: bool },
+    Close { target: Index, by_reset: bool },
     Answer(Index, usize),
     Send { whom: Index, count: u64, cut: usize },
-    End { who: Index, by_reset: bool },
+    End { target: Index, by_reset: bool },
     Stop,
     Start,
     Pass(u64),
@@ -34,11 +34,11 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::Post),
         3 => index().prop_map(Act::Read),
         1 => index().prop_map(Act::Say),
-        3 => (index(), any::<bool>()).prop_map(|(who, by_reset)| Act::Close { who, by_reset }),
+        3 => (index(), any::<bool>()).prop_map(|(target, by_reset)| Act::Close { target, by_reset }),
         5 => (index(), 0..ANSWERS.len()).prop_map(|(whom, with)| Act::Answer(whom, with)),
         8 => (index(), 0..60_u64, 0..500_usize)
             .prop_map(|(whom, count, cut)| Act::Send { whom, count, cut }),
-        2 => (index(), any::<bool>()).prop_map(|(who, by_reset)| Act::End { who, by_reset }),
+        2 => (index(), any::<bool>()).prop_map(|(target, by_reset)| Act::End { target, by_reset }),
         1 => Just(Act::Stop),
         1 => Just(Act::Start),
         5 => (0..3_000_u64).prop_map(Act::Pass),
@@ -106,16 +106,16 @@ impl Scene {
                 let request = server.get("/0", "HTTP/1.1", "Content-Length: 2\r\n");
                 clients.push(world.ask(&request.replace("GET", "POST")));
             }
-            Act::Read(who) if !clients.is_empty() => {
-                let at = who.index(clients.len());
+            Act::Read(target) if !clients.is_empty() => {
+                let at = target.index(clients.len());
                 clients[at].read();
             }
-            Act::Say(who) if !clients.is_empty() => {
-                let at = who.index(clients.len());
+            Act::Say(target) if !clients.is_empty() => {
+                let at = target.index(clients.len());
                 clients[at].say(&[b'x'; 3_000]);
             }
-            Act::Close { who, by_reset } if !clients.is_empty() => {
-                let client = clients.swap_remove(who.index(clients.len()));
+            Act::Close { target, by_reset } if !clients.is_empty() => {
+                let client = clients.swap_remove(target.index(clients.len()));
                 close(&client.stream, by_reset);
             }
             Act::Answer(whom, with) if !served.is_empty() => {
@@ -132,8 +132,8 @@ impl Scene {
                 bytes.drain(..cut.min(bytes.len()));
                 served.try_send(&if *is_chunked { chunk(&bytes) } else { bytes });
             }
-            Act::End { who, by_reset } if !served.is_empty() => {
-                let (served, _) = served.swap_remove(who.index(served.len()));
+            Act::End { target, by_reset } if !served.is_empty() => {
+                let (served, _) = served.swap_remove(target.index(served.len()));
                 close(&served, by_reset);
             }
             Act::Stop => {
@@ -158,7 +158,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn whatever_happens_nothing_is_left(acts in proptest::collection::vec(act(), 1..80)) {
+    fn nothing_is_left_after_any_sequence_of_acts(acts in proptest::collection::vec(act(), 1..80)) {
         let mut scene = Scene::new();
         for act in acts {
             scene.act(act);
@@ -166,7 +166,7 @@ proptest! {
             prop_assert!(stats.channels <= 3 && stats.listeners <= 18);
             prop_assert!(stats.memory.payload.0 <= stats.channels * (64 + 3 * 64 + 8) * 1024);
         }
-        // What listeners of a stream have can be read, whatever the origin has made of it.
+        // The bytes that listeners have received can be decoded, whatever the origin did.
         for client in &mut scene.clients {
             client.read();
             let is_shared = |head: &[u8]| {
@@ -179,7 +179,7 @@ proptest! {
         }
         let Scene { mut world, server, clients, served, .. } = scene;
         drop((server, clients, served));
-        // An origin is given up after 30 s, who is leaving after 10 s.
+        // An origin is given up after 30 s, a departing end after 10 s.
         world.pass(45_000);
         world.until("nobody", |world| (world.open() == 0).then_some(()));
         let stats = world.stats();

@@ -1,4 +1,4 @@
-//! Listeners who are slow, silent, or too many; and how an origin's bytes are cut.
+//! Tests with slow, silent, and too many listeners, and with any cuts of the origin's bytes.
 
 use crate::media::{frame, frames, in_a_row, numbers};
 use crate::world::{CHUNKED, Ended, LIVE, Server, World, chunk};
@@ -12,14 +12,14 @@ use std::net::Shutdown;
 use std::rc::Rc;
 use units::Bytes;
 
-/// A ring of two seconds, so that slow listeners skip.
+/// Settings with a ring of two seconds, so that slow listeners skip.
 fn small() -> Settings {
     let channel = Config { ring_audio: Bytes(32 * 1024), ..Config::default() };
     Settings { channel, ..Settings::default() }
 }
 
 #[test]
-fn a_slow_listener_skips_whole_frames_and_others_notice_nothing() {
+fn a_slow_listener_skips_whole_frames_without_effect_on_others() {
     let mut world = World::new(small());
     let origin = Server::new();
     let mut quick = world.ask(&origin.get("/live", "HTTP/1.1", ""));
@@ -29,7 +29,7 @@ fn a_slow_listener_skips_whole_frames_and_others_notice_nothing() {
         ["HTTP/1.1", "HTTP/1.0"].map(|version| world.ask_slowly(&origin.get("/live", version, "")));
     world.until("all of them", |world| (world.stats().listeners == 3).then_some(()));
     let mut number = 0;
-    // What the kernel keeps of both ends is full before anybody skips.
+    // The kernel's buffers at both ends fill up before a listener skips.
     while world.stats().skips < 6 {
         served.send(&mut world, &chunk(&frames(number..number + 8)));
         number += 8;
@@ -43,18 +43,18 @@ fn a_slow_listener_skips_whole_frames_and_others_notice_nothing() {
     assert_eq!(in_a_row(&response.body), 0..number);
     for client in &mut slow {
         let response = world.until("what it took", |_| client.whole());
-        let (heard, rest) = numbers(&response.body);
+        let (received, rest) = numbers(&response.body);
         assert_eq!(rest, 0, "whole frames");
-        assert!(heard.windows(2).all(|pair| pair[0] < pair[1]));
-        assert!(heard[0] == 0 && heard.last() == Some(&(number - 1)));
-        let gaps = heard.windows(2).filter(|pair| pair[0] + 1 < pair[1]).count();
-        assert!(gaps > 0 && heard.len() as u64 > number / 50, "{gaps} gaps, {}", heard.len());
+        assert!(received.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(received[0] == 0 && received.last() == Some(&(number - 1)));
+        let gaps = received.windows(2).filter(|pair| pair[0] + 1 < pair[1]).count();
+        assert!(gaps > 0 && received.len() as u64 > number / 50, "{gaps} gaps, {}", received.len());
     }
     assert_eq!(world.stats().stalled, 0);
 }
 
 #[test]
-fn who_takes_nothing_is_reset_and_costs_little() {
+fn a_listener_that_takes_nothing_is_reset_and_costs_little() {
     let mut world = World::new(small());
     let origin = Server::new();
     let mut quick = world.ask(&origin.get("/live", "HTTP/1.1", ""));
@@ -72,7 +72,7 @@ fn who_takes_nothing_is_reset_and_costs_little() {
     }
     let stats = world.stats();
     assert_eq!((stats.listeners, stats.stalled), (1, 1));
-    // The kernel doubles what it is told to keep, and the client's end has some KiB.
+    // The kernel doubles the requested buffer size, and the client's end has some KiB.
     let taken = stats.bytes_out.0 - quick.response().unwrap().body.len() as u64;
     assert!(taken < 3 * UNSENT_MAX as u64, "{taken} bytes for somebody who takes none");
     world.until("a reset", |_| {
@@ -83,7 +83,7 @@ fn who_takes_nothing_is_reset_and_costs_little() {
 }
 
 #[test]
-fn who_has_said_all_may_listen_and_who_says_too_much_may_not() {
+fn a_half_closed_client_may_listen_and_one_that_sends_too_much_is_reset() {
     let mut world = World::new(Settings::default());
     let origin = Server::new();
     let mut quiet = world.ask(&origin.get("/live", "HTTP/1.1", ""));
@@ -96,8 +96,8 @@ fn who_has_said_all_may_listen_and_who_says_too_much_may_not() {
     served.send(&mut world, LIVE.as_bytes());
     served.send(&mut world, &frames(0..20));
     world.until("frames", |_| loud.body(417));
-    let said = [b'x'; 17 * 1024];
-    loud.stream.write_all(&said).unwrap();
+    let input = [b'x'; 17 * 1024];
+    loud.stream.write_all(&input).unwrap();
     world.until("a reset", |_| {
         loud.read();
         (loud.end == Some(Ended::Reset)).then_some(())
@@ -112,7 +112,7 @@ fn who_has_said_all_may_listen_and_who_says_too_much_may_not() {
 }
 
 #[test]
-fn what_has_no_room_is_refused_and_may_come_again() {
+fn requests_beyond_the_limits_are_refused_and_may_be_repeated() {
     let channels = Settings { channels_max: 1, ..Settings::default() };
     let payload = Settings { payload_max: Bytes(12 * 1024 * 1024), ..Settings::default() };
     let listeners = Settings { listeners_max: 1, ..Settings::default() };
@@ -125,7 +125,7 @@ fn what_has_no_room_is_refused_and_may_come_again() {
         let response = world.until("an answer", |_| second.whole());
         assert_eq!((response.head.status(), response.field("Retry-After")), (503, Some("10")));
         assert_eq!((world.stats().refused, world.stats().listeners), (1, 1));
-        // Who gets nothing and goes is noticed by his reset.
+        // A client that gets nothing and leaves is noticed by its reset.
         rustix::net::sockopt::set_socket_linger(&first.stream, Some(std::time::Duration::ZERO))
             .unwrap();
         drop((first, served));
@@ -137,7 +137,7 @@ fn what_has_no_room_is_refused_and_may_come_again() {
 }
 
 #[test]
-fn what_channels_keep_is_on_their_services_account() {
+fn payload_is_charged_to_the_services_account() {
     const VIDEO: u64 = 8 << 20;
     const AUDIO: u64 = 1 << 20;
     let left = Rc::new(Left::new(VIDEO + VIDEO / 2));
@@ -145,7 +145,7 @@ fn what_channels_keep_is_on_their_services_account() {
     let origin = Server::new();
     let mut first = world.ask(&origin.get("/a", "HTTP/1.1", ""));
     let mut served = origin.accept(&mut world);
-    // As long as nobody knows what it is.
+    // Until the kind of media is known.
     assert_eq!(left.0.get(), VIDEO / 2);
     let mut second = world.ask(&origin.get("/b", "HTTP/1.1", ""));
     let response = world.until("an answer", |_| second.whole());
@@ -162,7 +162,7 @@ fn what_channels_keep_is_on_their_services_account() {
 }
 
 #[test]
-fn small_segments_are_gathered() {
+fn small_segments_are_batched() {
     let mut world = World::new(Settings::default());
     let origin = Server::new();
     let mut client = world.ask(&origin.get("/live", "HTTP/1.1", ""));
@@ -180,13 +180,13 @@ fn small_segments_are_gathered() {
     drop(served);
     let response = world.until("all of it", |_| client.whole());
     assert!(response.body == all, "all of it");
-    // A chunk for each send: 36 frames in 1.8 s.
+    // One chunk per send: 36 frames in 1.8 s.
     let chunks = client.wire.windows(3).filter(|bytes| *bytes == b"\r\n\xff").count();
     assert!((3..=10).contains(&chunks), "{chunks} sends");
 }
 
 #[test]
-fn an_origin_that_is_faster_than_everybody_waits_for_the_fastest() {
+fn an_origin_faster_than_all_listeners_waits_for_the_fastest() {
     let mut world = World::new(small());
     let origin = Server::new();
     let mut client = world.ask_slowly(&origin.get("/file", "HTTP/1.1", ""));
@@ -195,7 +195,7 @@ fn an_origin_that_is_faster_than_everybody_waits_for_the_fastest() {
     let file = frames(0..4_000);
     let wire = [chunk(&file), b"0\r\n\r\n".to_vec()].concat();
     let mut rest = wire.as_slice();
-    // It takes 2 KiB a millisecond at most, of 1.6 MiB through a ring of 32 KiB.
+    // The client takes at most 2 KiB a millisecond, of 1.6 MiB through a ring of 32 KiB.
     let response = world.until("all of it", |_| {
         rest = served.send_now(rest);
         client.read_some(2 * 1024);
@@ -208,9 +208,10 @@ fn an_origin_that_is_faster_than_everybody_waits_for_the_fastest() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Wherever the origin's bytes are cut, and whatever frames them, everybody hears the same.
+    /// All listeners receive the same bytes, wherever the origin's are cut and however they are
+    /// framed.
     #[test]
-    fn where_the_origins_bytes_are_cut_changes_nothing(
+    fn listeners_get_the_same_wherever_the_origins_bytes_are_cut(
         parts in proptest::collection::vec(1_usize..3_000, 1..40),
         is_chunked in any::<bool>(),
         seconds in proptest::collection::vec(0_usize..40, 3),
@@ -225,9 +226,9 @@ proptest! {
         if is_chunked {
             wire.extend_from_slice(CHUNKED.as_bytes());
             while !rest.is_empty() {
-                let (part, behind) = rest.split_at((*lengths.next().unwrap()).min(rest.len()));
+                let (part, tail) = rest.split_at((*lengths.next().unwrap()).min(rest.len()));
                 wire.extend(chunk(part));
-                rest = behind;
+                rest = tail;
             }
             wire.extend_from_slice(b"0\r\n\r\n");
         } else {
@@ -243,18 +244,18 @@ proptest! {
                 others.push(world.ask(&origin.get("/live", version, "")));
                 world.pass(50);
             }
-            let (part, behind) = rest.split_at((*lengths.next().unwrap()).min(rest.len()));
+            let (part, tail) = rest.split_at((*lengths.next().unwrap()).min(rest.len()));
             served.send(&mut world, part);
             world.pass(50);
-            (rest, sends) = (behind, sends + 1);
+            (rest, sends) = (tail, sends + 1);
         }
         drop(served);
         let response = world.until("all of it", |_| first.whole());
         prop_assert!(response.body == media, "all of it");
         for client in &mut others {
             let response = world.until("all of it", |_| client.whole());
-            let heard = in_a_row(&response.body);
-            prop_assert_eq!(heard, 0..60, "less than a burst: from the beginning");
+            let received = in_a_row(&response.body);
+            prop_assert_eq!(received, 0..60, "less than a burst: from the beginning");
         }
         prop_assert_eq!(world.stats().origins_opened, 1);
     }

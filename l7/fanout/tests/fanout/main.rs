@@ -1,4 +1,4 @@
-//! Channels on real sockets: an origin, the service and its clients.
+//! Tests of channels on real sockets: an origin, the service and its clients.
 
 mod anything;
 mod listeners;

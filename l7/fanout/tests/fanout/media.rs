@@ -1,6 +1,6 @@
-//! MP3 frames that can be told from each other.
+//! Distinguishable MP3 frames.
 
-/// Bytes that are none of a frame's header.
+/// Returns bytes that contain no frame header.
 fn noise(seed: u64, length: usize) -> impl Iterator<Item = u8> {
     let mut state = seed.wrapping_mul(2).wrapping_add(1);
     (0..length).map(move |_| {
@@ -10,7 +10,7 @@ fn noise(seed: u64, length: usize) -> impl Iterator<Item = u8> {
     })
 }
 
-/// The frame of this number, 26 ms at 128 kbit/s: no two are equal.
+/// Returns the frame of this number, 26 ms at 128 kbit/s: no two are equal.
 pub fn frame(number: u64) -> Vec<u8> {
     let is_padded = number.is_multiple_of(3);
     let mut frame = vec![0xff, 0xfb, 0x90 | u8::from(is_padded) << 1, 0x64];
@@ -23,7 +23,7 @@ pub fn frames(numbers: std::ops::Range<u64>) -> Vec<u8> {
     numbers.flat_map(frame).collect()
 }
 
-/// The numbers of frames, each whole and as it was sent, and bytes that are left of the last.
+/// Returns the numbers of frames, each complete and unchanged, and the bytes left of the last.
 pub fn numbers(mut bytes: &[u8]) -> (Vec<u64>, usize) {
     let mut numbers = Vec::new();
     while let [0xff, 0xfb, third, ..] = bytes {
@@ -38,7 +38,7 @@ pub fn numbers(mut bytes: &[u8]) -> (Vec<u64>, usize) {
     (numbers, bytes.len())
 }
 
-/// Numbers of whole frames, one behind the other without a gap.
+/// Returns the numbers of complete frames, consecutive without a gap.
 pub fn in_a_row(bytes: &[u8]) -> std::ops::Range<u64> {
     let (numbers, rest) = numbers(bytes);
     assert_eq!(rest, 0, "whole frames");

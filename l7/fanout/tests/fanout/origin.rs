@@ -1,11 +1,11 @@
-//! What the origin does, and what listeners notice of it.
+//! Tests of an origin's behaviour, and its effect on listeners.
 
 use crate::media::{frames, in_a_row, numbers};
 use crate::world::{CHUNKED, Ended, LIVE, Server, World, chunk};
 use fanout::Settings;
 
 #[test]
-fn a_redirect_and_an_error_go_to_everybody_who_waits() {
+fn redirects_and_errors_go_to_all_waiting_listeners() {
     for answer in [
         "HTTP/1.1 302 Found\r\nLocation: http://b/\r\nContent-Length: 4\r\n\r\naway",
         "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone",
@@ -35,7 +35,7 @@ fn a_redirect_and_an_error_go_to_everybody_who_waits() {
 }
 
 #[test]
-fn who_cannot_be_reached_is_a_bad_gateway() {
+fn an_unreachable_origin_is_a_bad_gateway() {
     let mut world = World::new(Settings::default());
     let mut origin = Server::new();
     origin.stop();
@@ -70,7 +70,7 @@ fn an_origin_that_is_killed_is_tried_again_and_frames_stay_whole() {
     let mut served = origin.accept(&mut world);
     world.until("both", |world| (world.stats().listeners == 2).then_some(()));
     served.send(&mut world, LIVE.as_bytes());
-    // It is killed in the middle of a frame.
+    // Killed in the middle of a frame.
     served.send(&mut world, &frames(0..50)[..50 * 417]);
     for client in &mut clients {
         world.until("what was sent", |_| client.body(frames(0..49).len()));
@@ -116,7 +116,7 @@ fn an_origin_that_does_not_come_back_ends_its_listeners_by_reset() {
 }
 
 #[test]
-fn an_origin_that_says_nothing_is_left() {
+fn a_silent_origin_is_given_up() {
     let mut world = World::new(Settings::default());
     let origin = Server::new();
     let mut client = world.ask(&origin.get("/live", "HTTP/1.1", ""));
@@ -126,7 +126,7 @@ fn an_origin_that_says_nothing_is_left() {
     assert_eq!(response.head.status(), 504);
     world.until("the end", |_| served.is_closed().then_some(()));
 
-    // One that says nothing more is asked again.
+    // An origin that falls silent is asked again.
     let mut client = world.ask(&origin.get("/live", "HTTP/1.1", ""));
     let mut served = origin.accept(&mut world);
     served.send(&mut world, LIVE.as_bytes());
@@ -144,7 +144,7 @@ fn an_origin_that_says_nothing_is_left() {
 }
 
 #[test]
-fn what_is_not_http_is_a_bad_gateway() {
+fn invalid_http_is_a_bad_gateway() {
     let mut world = World::new(Settings::default());
     let origin = Server::new();
     let mut client = world.ask(&origin.get("/live", "HTTP/1.1", ""));
@@ -201,7 +201,7 @@ fn an_old_client_asks_again_for_what_came_in_chunks() {
 }
 
 #[test]
-fn what_cannot_be_shared_goes_to_its_server_with_all_that_came() {
+fn a_request_that_is_not_shared_goes_to_its_server_with_all_bytes() {
     let mut world = World::new(Settings::default());
     let mut origin = Server::new();
     let request = format!(

@@ -1,4 +1,4 @@
-//! Listeners share one connection to the origin.
+//! Tests of listeners that share one connection to the origin.
 
 use crate::media::{frames, in_a_row, numbers};
 use crate::world::{LIVE, Served, Server, World};
@@ -6,11 +6,11 @@ use fanout::{Key, KeyTooLong, Settings, Source};
 use http1::{Framing, Version};
 use sha2::{Digest, Sha256};
 
-/// Frames are given on when the next header follows them.
+/// Frames that are held back: a frame is emitted when the next header follows it.
 const HELD: u64 = 1;
 
 #[test]
-fn the_second_listener_begins_with_a_burst_and_hears_the_same() {
+fn the_second_listener_begins_with_a_burst_and_gets_the_same() {
     let mut world = World::new(Settings::default());
     let origin = Server::new();
     let mut first = world.ask(&origin.get("/live", "HTTP/1.1", ""));
@@ -40,7 +40,7 @@ fn the_second_listener_begins_with_a_burst_and_hears_the_same() {
 }
 
 #[test]
-fn the_origin_stays_for_those_who_are_left_and_goes_with_the_last() {
+fn the_origin_stays_for_the_remaining_listeners_and_closes_with_the_last() {
     let mut world = World::new(Settings::default());
     let origin = Server::new();
     let first = world.ask(&origin.get("/live", "HTTP/1.1", ""));
@@ -50,7 +50,7 @@ fn the_origin_stays_for_those_who_are_left_and_goes_with_the_last() {
     drop(first);
     let mut all = (0..).step_by(4);
     let mut send_until = |world: &mut World, served: &mut Served, listeners: u64| {
-        // Who has gone is noticed when bytes are sent to him.
+        // A client that has left is noticed when bytes are sent to it.
         while world.stats().listeners > listeners {
             let number = all.next().unwrap();
             served.send(world, &frames(number..number + 4));
@@ -92,7 +92,7 @@ fn each_version_gets_its_framing() {
 }
 
 #[test]
-fn what_is_not_the_same_is_not_shared() {
+fn different_requests_do_not_share() {
     let mut world = World::new(Settings::default());
     let (one, other) = (Server::new(), Server::new());
     let ask = |host: &Server, target: &str| host.get(target, "HTTP/1.1", "");
@@ -108,7 +108,7 @@ fn what_is_not_the_same_is_not_shared() {
 }
 
 #[test]
-fn a_module_says_what_is_the_same_but_not_of_two_servers() {
+fn a_modules_key_shares_only_within_one_server() {
     let mut world = World::new(Settings::default());
     let (one, other) = (Server::new(), Server::new());
     *world.key.borrow_mut() = b"news".to_vec();
@@ -116,13 +116,13 @@ fn a_module_says_what_is_the_same_but_not_of_two_servers() {
         .map(|(host, target)| world.ask(&host.get(target, "HTTP/1.1", "")))
         .into();
     world.until("all of them", |world| (world.stats().listeners == 3).then_some(()));
-    // Whoever names a server of his own does not speak for the other one.
+    // A client that names a server of its own does not affect the other one's listeners.
     assert_eq!((world.stats().channels, world.stats().origins_opened), (2, 2));
     assert!(Key::new(&[b'a'; 1024]).is_ok());
     assert_eq!(Key::new(&[b'a'; 1025]), Err(KeyTooLong { found: 1025 }));
 }
 
-/// Titles, every so many bytes of payload: what the simplest server would send.
+/// Returns payload with titles at this interval, as the simplest server would send it.
 fn with_titles(payload: &[u8], interval: usize, titles: &[(usize, &str)]) -> Vec<u8> {
     let (mut wire, mut last) = (Vec::new(), "");
     for (at, part) in payload.chunks(interval).enumerate() {
@@ -130,8 +130,8 @@ fn with_titles(payload: &[u8], interval: usize, titles: &[(usize, &str)]) -> Vec
         if part.len() < interval {
             break;
         }
-        let place = (at + 1) * interval;
-        let title = titles.iter().rev().find(|(from, _)| *from <= place).map_or("", |it| it.1);
+        let position = (at + 1) * interval;
+        let title = titles.iter().rev().find(|(from, _)| *from <= position).map_or("", |it| it.1);
         let text = if title == last { "" } else { title };
         last = title;
         let units = text.len().div_ceil(16);
@@ -143,7 +143,7 @@ fn with_titles(payload: &[u8], interval: usize, titles: &[(usize, &str)]) -> Vec
 }
 
 #[test]
-fn titles_come_to_those_who_asked_for_them_at_their_own_places() {
+fn titles_go_to_the_listeners_that_asked_at_their_own_intervals() {
     let mut world = World::new(Settings::default());
     let origin = Server::new();
     let mut plain = world.ask(&origin.get("/live", "HTTP/1.1", ""));

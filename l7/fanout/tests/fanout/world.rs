@@ -1,5 +1,5 @@
-//! A service on real sockets, with an origin and clients in the same thread: time is what the test
-//! says it is, and passes only while it says so.
+//! Test world: a service on real sockets, with an origin and clients in the same thread. Time is
+//! simulated, and advances only in explicit calls.
 
 #![allow(dead_code, reason = "each binary takes what it needs")]
 
@@ -18,19 +18,19 @@ use tcp_intercept::{
 };
 use units::Nanos;
 
-/// A test that waits so long for what has to happen has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Time that passes at most while something is waited for: less than anything that is given up.
-const PASSES_MAX: u64 = 4_000;
+/// Real time after which a test that waits for a condition fails.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Simulated time that passes at most while waiting, in milliseconds: less than any timeout.
+const ADVANCE_MAX: u64 = 4_000;
 
-/// Joins every request that it reads; the server is what Host says.
-struct Joining {
+/// Application that joins every request it reads; the server is the one in Host.
+struct JoinAll {
     fanout: Rc<RefCell<Fanout>>,
     reading: BTreeMap<End, (RequestDecoder, SocketAddr)>,
     key: Rc<RefCell<Vec<u8>>>,
 }
 
-impl Joining {
+impl JoinAll {
     fn read(&mut self, io: &mut Io<'_>, end: End) {
         let Some((decoder, client)) = self.reading.get_mut(&end) else { return };
         let client = *client;
@@ -57,10 +57,10 @@ impl Joining {
     }
 }
 
-impl Application for Joining {
+impl Application for JoinAll {
     fn accepted(&mut self, io: &mut Io<'_>, end: End, client: SocketAddr, _: SocketAddr) {
         self.reading.insert(end, (RequestDecoder::new(), client));
-        io.again(end);
+        io.requeue(end);
     }
 
     fn ready(&mut self, io: &mut Io<'_>, end: End) {
@@ -97,7 +97,7 @@ pub struct World {
     fanout: Rc<RefCell<Fanout>>,
     pub now: Nanos,
     address: SocketAddr,
-    /// The key that a module would say.
+    /// Key that a module would set.
     pub key: Rc<RefCell<Vec<u8>>>,
 }
 
@@ -113,15 +113,15 @@ impl World {
         let fanout = Rc::new(RefCell::new(fanout));
         let key = Rc::new(RefCell::new(Vec::new()));
         let joining =
-            Joining { fanout: Rc::clone(&fanout), reading: BTreeMap::new(), key: Rc::clone(&key) };
+            JoinAll { fanout: Rc::clone(&fanout), reading: BTreeMap::new(), key: Rc::clone(&key) };
         let mut streams = Streams::new(8_000, |_| 0).unwrap();
         let number = streams.add(vec![listener.into()], Some(Box::new(joining))).unwrap();
         Self { streams, number, fanout, now: Nanos::from_millis(1_000), address, key }
     }
 
-    /// Does all that can be done at this time; whether there was something.
+    /// Does all work possible at this time; returns true if there was some.
     pub fn work(&mut self) -> bool {
-        self.streams.look(self.now).unwrap();
+        self.streams.poll(self.now).unwrap();
         let mut has_worked = false;
         while self.streams.ready(self.now).next().is_some() {
             self.streams.work(self.number, &mut Plain, self.now, self.now);
@@ -130,7 +130,7 @@ impl World {
         has_worked
     }
 
-    /// Lets time pass, and everything happen that has to meanwhile.
+    /// Advances the time, and does all work that becomes due.
     pub fn pass(&mut self, millis: u64) {
         for _ in 0..millis.div_ceil(50) {
             self.now += Nanos::from_millis(50);
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// Waits for something, while a little time passes.
+    /// Waits for a condition, while a little time passes.
     pub fn until<T>(&mut self, what: &str, mut is_there: impl FnMut(&mut Self) -> Option<T>) -> T {
         let begin = Instant::now();
         for step in 0_u64.. {
@@ -146,13 +146,13 @@ impl World {
             if let Some(there) = is_there(self) {
                 return there;
             }
-            if step < PASSES_MAX {
+            if step < ADVANCE_MAX {
                 self.now += Nanos::from_millis(1);
             }
             if !has_worked {
                 std::thread::sleep(Duration::from_micros(50));
             }
-            assert!(begin.elapsed() < PATIENCE, "{what}: {:?}", self.stats());
+            assert!(begin.elapsed() < DEADLINE, "{what}: {:?}", self.stats());
         }
         unreachable!("it has been too long before")
     }
@@ -161,7 +161,7 @@ impl World {
         self.fanout.borrow().stats()
     }
 
-    /// Connections of clients that are open.
+    /// Returns the number of open client connections.
     pub fn open(&self) -> u64 {
         self.streams.counts(self.number).unwrap().open()
     }
@@ -170,17 +170,17 @@ impl World {
         self.fanout.borrow().poll_timeout()
     }
 
-    /// A client that has asked.
+    /// Returns a client that has sent a request.
     pub fn ask(&mut self, request: &str) -> Client {
         self.ask_with(request, None, "127.0.0.1")
     }
 
-    /// One with this address.
+    /// Returns a client with this source address.
     pub fn ask_from(&mut self, request: &str, address: &str) -> Client {
         self.ask_with(request, None, address)
     }
 
-    /// One that takes little at a time.
+    /// Returns a client with a small receive buffer.
     pub fn ask_slowly(&mut self, request: &str) -> Client {
         self.ask_with(request, Some(4 * 1024), "127.0.0.1")
     }
@@ -202,7 +202,7 @@ impl World {
         Client { stream, wire: Vec::new(), end: None }
     }
 
-    /// One that gets a stream, and has its head.
+    /// Returns a client of a stream that has received the head.
     pub fn listen(&mut self, origin: &Server, target: &str, fields: &str) -> Client {
         let mut client = self.ask(&origin.get(target, "HTTP/1.1", fields));
         self.until("a head", |_| client.response().map(|_| ()));
@@ -210,7 +210,7 @@ impl World {
     }
 }
 
-/// How a client's connection has ended.
+/// End of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     Closed,
@@ -223,13 +223,13 @@ pub struct Client {
     pub end: Option<Ended>,
 }
 
-/// What a client makes of what it got.
+/// Response as a client has decoded it.
 #[derive(Debug)]
 pub struct Response {
     pub head: ResponseHead,
     pub framing: Framing,
     pub body: Vec<u8>,
-    /// All of it is here.
+    /// True if the response is complete.
     pub is_whole: bool,
 }
 
@@ -240,17 +240,17 @@ impl Response {
 }
 
 impl Client {
-    /// Reads what has come.
+    /// Reads all available bytes.
     pub fn read(&mut self) {
         self.end = self.end.or(read(&mut self.stream, &mut self.wire));
     }
 
-    /// Says something, if there is room for it.
+    /// Sends bytes, as far as the kernel accepts them.
     pub fn say(&mut self, bytes: &[u8]) {
         let _ = self.stream.write(bytes);
     }
 
-    /// Reads some of what has come.
+    /// Reads at most `length` bytes.
     pub fn read_some(&mut self, length: usize) {
         let mut buffer = vec![0; length];
         match self.stream.read(&mut buffer) {
@@ -260,11 +260,11 @@ impl Client {
         }
     }
 
-    /// What it has, once there is a head.
+    /// Returns the response so far, once there is a head.
     pub fn response(&mut self) -> Option<Response> {
         self.read();
         let mut decoder = ResponseDecoder::new();
-        decoder.expect(http1::Asked { method: http1::AskedBy::Other, upgrade: false });
+        decoder.expect(http1::RequestTraits { method: http1::MethodClass::Other, upgrade: false });
         let (mut rest, mut response) = (self.wire.as_slice(), None);
         while !decoder.awaits_request() {
             let step = decoder.decode(rest).unwrap();
@@ -290,12 +290,12 @@ impl Client {
         response
     }
 
-    /// All of it, once it is here.
+    /// Returns the response, once it is complete.
     pub fn whole(&mut self) -> Option<Response> {
         self.response().filter(|response| response.is_whole)
     }
 
-    /// So much of the body.
+    /// Returns the first `length` bytes of the body, once they are there.
     pub fn body(&mut self, length: usize) -> Option<Vec<u8>> {
         self.response().map(|response| response.body).filter(|body| body.len() >= length)
     }
@@ -314,13 +314,13 @@ fn read(stream: &mut TcpStream, wire: &mut Vec<u8>) -> Option<Ended> {
     }
 }
 
-/// A server of live streams.
+/// Server of live streams.
 pub struct Server {
     listener: Option<TcpListener>,
     pub address: SocketAddr,
 }
 
-/// A connection to it.
+/// Connection that the server has accepted.
 pub struct Served {
     stream: TcpStream,
     asked: Vec<u8>,
@@ -333,7 +333,7 @@ impl Server {
         server
     }
 
-    /// Where it was before.
+    /// Starts again at the same address.
     pub fn start(&mut self) {
         let listener = TcpListener::bind(self.address).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -341,7 +341,7 @@ impl Server {
         self.listener = Some(listener);
     }
 
-    /// Nobody answers there.
+    /// Stops: connections are refused.
     pub fn stop(&mut self) {
         self.listener = None;
     }
@@ -350,14 +350,14 @@ impl Server {
         format!("GET {target} {version}\r\nHost: {}\r\n{fields}\r\n", self.address)
     }
 
-    /// The next one who asks, and its request.
+    /// Accepts the next connection, and reads its request.
     pub fn accept(&self, world: &mut World) -> Served {
         let mut served = world.until("a connection to the origin", |_| self.accept_now());
         world.until("a request", |_| served.request());
         served
     }
 
-    /// One that has come, if there is any.
+    /// Accepts a connection, if one waits.
     pub fn accept_now(&self) -> Option<Served> {
         let (stream, _) = self.listener.as_ref()?.accept().ok()?;
         stream.set_nonblocking(true).unwrap();
@@ -366,7 +366,7 @@ impl Server {
 }
 
 impl Served {
-    /// The request, once it is here.
+    /// Returns the request, once it is complete.
     pub fn request(&mut self) -> Option<String> {
         let end = read(&mut self.stream, &mut self.asked);
         assert_eq!(end, None, "whoever asks waits for an answer");
@@ -378,7 +378,7 @@ impl Served {
         String::from_utf8(self.asked.clone()).unwrap()
     }
 
-    /// Sends bytes, as soon as there is room for them.
+    /// Sends bytes, waiting for buffer space.
     pub fn send(&mut self, world: &mut World, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             match self.stream.write(bytes) {
@@ -393,7 +393,7 @@ impl Served {
         world.work();
     }
 
-    /// Sends as much as there is room for; what is left.
+    /// Sends as many bytes as possible; returns the rest.
     pub fn send_now<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         match self.stream.write(bytes) {
             Ok(count) => &bytes[count..],
@@ -402,22 +402,22 @@ impl Served {
         }
     }
 
-    /// What is left is of no use.
+    /// Sends as many bytes as possible, and discards the rest.
     pub fn try_send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write(bytes);
     }
 
-    /// Whose address it sees.
+    /// Returns the client address that the server sees.
     pub fn peer(&self) -> SocketAddr {
         self.stream.peer_addr().unwrap()
     }
 
-    /// Its process is killed: a reset.
+    /// Resets the connection, as if the process was killed.
     pub fn kill(self) {
         sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
     }
 
-    /// Whether the other end has let go of it.
+    /// Returns true if the peer has closed the connection.
     pub fn is_closed(&mut self) -> bool {
         read(&mut self.stream, &mut self.asked).is_some()
     }
@@ -429,7 +429,7 @@ impl AsFd for Served {
     }
 }
 
-/// The head of a live stream, and its connection that has been asked.
+/// Head of a live stream.
 pub const LIVE: &str = "HTTP/1.0 200 OK\r\nContent-Type: audio/mpeg\r\nicy-name: Radio\r\n\r\n";
 pub const CHUNKED: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: audio/mpeg\r\nTransfer-Encoding: chunked\r\n\r\n";

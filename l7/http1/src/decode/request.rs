@@ -1,5 +1,5 @@
-//! What a client sends: requests one behind the other, until one of them is the last, or asks for
-//! another protocol.
+//! Decoder of a client's requests, one after the other, until one of them is the last of its
+//! connection or asks for another protocol.
 
 use super::{HEAD_LIMITS, Step};
 use crate::body::BodyReader;
@@ -10,27 +10,27 @@ use crate::head::{RequestHead, RequestLine};
 use crate::headers::Headers;
 use crate::line::Reader;
 
-/// What a request consists of.
+/// Part of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RequestEvent<'i> {
-    /// Its head, and how its body is delimited.
+    /// Head of the request and framing of its body.
     Head(RequestHead, Framing),
-    /// A part of its body, in the input.
+    /// Slice of the body, within the input.
     Body(&'i [u8]),
-    /// Fields behind the last chunk; only if there are some.
+    /// Trailer fields, only if there are some.
     Trailers(Headers),
-    /// It is over.
+    /// End of the request.
     End,
     /// Bytes of another protocol.
     Tunnel(&'i [u8]),
 }
 
-/// What the server made of a request to switch protocols.
+/// The server's decision about a request to switch protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
-    /// What follows is another protocol.
+    /// The bytes that follow belong to another protocol.
     Tunnel,
-    /// What follows is the next request.
+    /// The bytes that follow are the next request.
     Refused,
 }
 
@@ -38,21 +38,22 @@ pub enum Switch {
 enum RequestState {
     Head(Reader<RequestLine>),
     Body(BodyReader),
-    /// Its answer decides what the next bytes are.
+    /// Waiting for the response, which decides how the next bytes are read.
     AwaitsSwitch,
-    /// It was the connection's last: what follows is nobody's.
+    /// After the last request of the connection; all further bytes are dropped.
     Over,
 }
 
-/// Reads what a client sends.
+/// Decoder of the bytes that a client sends.
 #[derive(Debug)]
 pub struct RequestDecoder {
     offset: u64,
     state: RequestState,
-    /// Whether the request that is read asks to switch, and what is known of that already.
+    /// True if the current request asks to switch protocols; `switch` is the decision, if it is
+    /// known already.
     switches: bool,
     switch: Option<Switch>,
-    /// Whether no other request may follow it.
+    /// True if no other request may follow the current one.
     is_last: bool,
     failed: Option<Error>,
 }
@@ -64,7 +65,7 @@ impl Default for RequestDecoder {
 }
 
 impl RequestDecoder {
-    /// At the beginning of a connection.
+    /// Creates a decoder at the beginning of a connection.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -77,34 +78,34 @@ impl RequestDecoder {
         }
     }
 
-    /// How many bytes were consumed since the beginning.
+    /// Number of bytes consumed since the beginning of the connection.
     #[must_use]
     pub const fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Whether a request asked to switch protocols and [`switch`](Self::switch) has not said
-    /// what became of it. Nothing is consumed until then.
+    /// Returns true if a request asked to switch protocols and [`switch`](Self::switch) has not
+    /// been called with the decision. Nothing is consumed until then.
     #[must_use]
     pub const fn awaits_switch(&self) -> bool {
         matches!(self.state, RequestState::AwaitsSwitch)
     }
 
-    /// Whether the last request of the connection has ended. What follows is consumed, and
+    /// Returns true if the last request of the connection has ended. Further bytes are consumed and
     /// dropped: RFC 9112, section 9.6.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self.state, RequestState::Over)
     }
 
-    /// Whether no byte of a next request was consumed.
+    /// Returns true if no byte of a next request was consumed.
     #[must_use]
     pub fn is_between_requests(&self) -> bool {
         matches!(&self.state, RequestState::Head(reader) if reader.is_untouched())
     }
 
-    /// Says what became of the request to switch protocols, also before its body has ended.
-    /// Nothing happens when there is none.
+    /// Sets the decision about a request to switch protocols; it may come before the request's body
+    /// has ended. Does nothing without such a request.
     pub fn switch(&mut self, switch: Switch) {
         match self.state {
             RequestState::AwaitsSwitch => self.state = self.switched(switch, 0),
@@ -113,10 +114,10 @@ impl RequestDecoder {
         }
     }
 
-    /// Takes bytes.
+    /// Decodes bytes.
     ///
     /// # Errors
-    /// When they are no request that can be passed on. The connection ends with it.
+    /// The bytes are no request that can be forwarded. The connection ends with it.
     pub fn decode<'i>(&mut self, input: &'i [u8]) -> Result<Step<RequestEvent<'i>>, Error> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -130,11 +131,11 @@ impl RequestDecoder {
         Ok(step)
     }
 
-    /// Says that no more bytes come.
+    /// Handles the end of the client's bytes.
     ///
     /// # Errors
-    /// When a request is not whole: the client has given up, and what it sent must not pass for
-    /// the whole (RFC 9112, section 8).
+    /// A request is incomplete: the client has given up, and what it sent must not be taken for the
+    /// whole request (RFC 9112, section 8).
     pub fn eof(&mut self) -> Result<(), Error> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -161,13 +162,14 @@ impl RequestDecoder {
                 let mut headers = lines.headers;
                 merge_lengths(&mut headers);
                 let head = lines.start.with(headers);
-                let place = |at: Option<usize>| {
+                let offset_of = |at: Option<usize>| {
                     let at = at.map_or(0, |index| head.headers.position(index));
                     lines.base.saturating_add(at as u64)
                 };
-                head.check_fields().map_err(|(at, reason)| Fault { offset: place(at), reason })?;
+                head.check_fields()
+                    .map_err(|(at, reason)| Fault { offset: offset_of(at), reason })?;
                 let framing = framing::of_request(&head)
-                    .map_err(|(at, reason)| Fault { offset: place(at), reason })?;
+                    .map_err(|(at, reason)| Fault { offset: offset_of(at), reason })?;
                 self.switches = head.asks_to_switch();
                 self.switch = None;
                 self.is_last = !head.is_persistent();
@@ -196,7 +198,7 @@ impl RequestDecoder {
         }
     }
 
-    /// Behind a request that asked to switch.
+    /// Returns the state after a request that asked to switch protocols.
     fn switched(&mut self, switch: Switch, consumed: usize) -> RequestState {
         self.switches = false;
         match switch {
@@ -205,7 +207,7 @@ impl RequestDecoder {
         }
     }
 
-    /// Behind a message that ends so many bytes from here.
+    /// Returns the state after a message that ends `consumed` bytes after the current offset.
     fn next_state(&self, consumed: usize) -> RequestState {
         if self.is_last {
             return RequestState::Over;

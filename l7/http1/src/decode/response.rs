@@ -1,28 +1,29 @@
-//! What a server sends: responses, each read as the answer to a request that it was told of.
+//! Decoder of a server's responses, each read as the response to a request that was announced with
+//! [`ResponseDecoder::expect`].
 
 use super::{HEAD_LIMITS, Step};
 use crate::body::BodyReader;
 use crate::chunked::BodyEvent;
 use crate::error::{Error, Fault, Reason, Side};
-use crate::framing::{self, Asked, Framing, merge_lengths};
+use crate::framing::{self, Framing, RequestTraits, merge_lengths};
 use crate::head::{ResponseHead, StatusLine};
 use crate::headers::Headers;
 use crate::limits::INTERIM_COUNT_MAX;
 use crate::line::Reader;
 
-/// What a response consists of.
+/// Part of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ResponseEvent<'i> {
-    /// An interim response (1xx but 101), whole; another one follows.
+    /// Complete interim response (1xx except 101); another response follows.
     Interim(ResponseHead),
-    /// The head of the final response, or of 101, and how its body is delimited. Behind
-    /// [`Framing::Tunnel`] there is no end.
+    /// Head of the final response, or of 101, and framing of its body. No end follows
+    /// [`Framing::Tunnel`].
     Head(ResponseHead, Framing),
-    /// A part of its body, in the input.
+    /// Slice of the body, within the input.
     Body(&'i [u8]),
-    /// Fields behind the last chunk; only if there are some.
+    /// Trailer fields, only if there are some.
     Trailers(Headers),
-    /// It is over.
+    /// End of the response.
     End,
     /// Bytes of another protocol.
     Tunnel(&'i [u8]),
@@ -30,18 +31,18 @@ pub enum ResponseEvent<'i> {
 
 #[derive(Debug)]
 enum ResponseState {
-    /// Nobody has asked for anything.
+    /// No request is outstanding.
     AwaitsRequest,
     Head(Reader<StatusLine>),
     Body(BodyReader),
 }
 
-/// Reads what a server sends.
+/// Decoder of the bytes that a server sends.
 #[derive(Debug)]
 pub struct ResponseDecoder {
     offset: u64,
     state: ResponseState,
-    asked: Asked,
+    traits: RequestTraits,
     interim: u32,
     failed: Option<Error>,
 }
@@ -53,47 +54,48 @@ impl Default for ResponseDecoder {
 }
 
 impl ResponseDecoder {
-    /// At the beginning of a connection, before any request.
+    /// Creates a decoder at the beginning of a connection, before any request.
     #[must_use]
     pub const fn new() -> Self {
         Self {
             offset: 0,
             state: ResponseState::AwaitsRequest,
-            asked: Asked { method: framing::AskedBy::Other, upgrade: false },
+            traits: RequestTraits { method: framing::MethodClass::Other, upgrade: false },
             interim: 0,
             failed: None,
         }
     }
 
-    /// How many bytes were consumed since the beginning.
+    /// Number of bytes consumed since the beginning of the connection.
     #[must_use]
     pub const fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Whether it has to be told of the next request before it reads on.
+    /// Returns true if no request is outstanding: [`expect`](Self::expect) must be called before a
+    /// response can be read.
     #[must_use]
     pub const fn awaits_request(&self) -> bool {
         matches!(self.state, ResponseState::AwaitsRequest)
     }
 
-    /// Says what the next response is an answer to. Only between responses; else it has no
-    /// effect, and gives `false`.
-    pub fn expect(&mut self, asked: Asked) -> bool {
+    /// Sets the request that the next response answers. Allowed only between responses; else does
+    /// nothing and returns `false`.
+    pub fn expect(&mut self, traits: RequestTraits) -> bool {
         if !self.awaits_request() {
             return false;
         }
-        self.asked = asked;
+        self.traits = traits;
         self.interim = 0;
         self.state = ResponseState::Head(Reader::new(HEAD_LIMITS, Side::Response, self.offset));
         true
     }
 
-    /// Takes bytes. What comes while no request is expected to be answered is refused, but for
-    /// CRLF: RFC 9112, section 9.2.
+    /// Decodes bytes. Bytes other than CRLF are refused while no request is outstanding: RFC 9112,
+    /// section 9.2.
     ///
     /// # Errors
-    /// When they are no response that can be passed on. The connection ends with it.
+    /// The bytes are no response that can be forwarded. The connection ends with it.
     pub fn decode<'i>(&mut self, input: &'i [u8]) -> Result<Step<ResponseEvent<'i>>, Error> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -107,11 +109,12 @@ impl ResponseDecoder {
         Ok(step)
     }
 
-    /// Says that no more bytes come: [`ResponseEvent::End`] for a body that ends so.
+    /// Handles the end of the server's bytes: [`ResponseEvent::End`] for a body that lasts until
+    /// then.
     ///
     /// # Errors
-    /// When a response is not whole, or has not begun. What was passed on of it must not pass
-    /// for the whole: the client's connection is reset, or ends without the last chunk.
+    /// A response is incomplete or has not begun. The part that was forwarded must not be taken for
+    /// the whole: the client's connection is reset, or ends without the last chunk.
     pub fn eof(&mut self) -> Result<Option<ResponseEvent<'static>>, Error> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -135,7 +138,7 @@ impl ResponseDecoder {
 
     fn advance<'i>(&mut self, input: &'i [u8]) -> Result<Step<ResponseEvent<'i>>, Fault> {
         match &mut self.state {
-            // RFC 9112, section 9.2: CRLF behind a response can be discarded, all else is refused.
+            // RFC 9112, section 9.2: CRLF after a response can be discarded, all else is refused.
             ResponseState::AwaitsRequest => {
                 match input.iter().position(|byte| !matches!(byte, b'\r' | b'\n')) {
                     None => Ok(Step { consumed: input.len(), event: None }),
@@ -170,20 +173,20 @@ impl ResponseDecoder {
         }
     }
 
-    /// A head is whole: what follows it?
+    /// Handles a complete head and sets the state for the bytes that follow it.
     fn head(
         &mut self,
         consumed: usize,
         base: u64,
         head: ResponseHead,
     ) -> Result<ResponseEvent<'static>, Fault> {
-        let place = |at: Option<usize>| {
+        let offset_of = |at: Option<usize>| {
             let at = at.map_or(0, |index| head.headers.position(index));
             base.saturating_add(at as u64)
         };
-        head.check_fields().map_err(|(at, reason)| Fault { offset: place(at), reason })?;
-        let framing = framing::of_response(&head, self.asked)
-            .map_err(|(at, reason)| Fault { offset: place(at), reason })?;
+        head.check_fields().map_err(|(at, reason)| Fault { offset: offset_of(at), reason })?;
+        let framing = framing::of_response(&head, self.traits)
+            .map_err(|(at, reason)| Fault { offset: offset_of(at), reason })?;
         if !head.is_interim() {
             self.state = ResponseState::Body(BodyReader::new(framing, Side::Response));
             return Ok(ResponseEvent::Head(head, framing));

@@ -1,4 +1,4 @@
-//! Runs decoders over bytes that are cut anywhere, and writes down what they say.
+//! Test helpers: run decoders over bytes cut anywhere, and record their events.
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
@@ -7,18 +7,18 @@ pub mod relay;
 pub mod table;
 
 use http1::{
-    Asked, AskedBy, Error, Framing, Headers, RequestDecoder, RequestEvent, ResponseDecoder,
-    ResponseEvent, Switch,
+    Error, Framing, Headers, MethodClass, RequestDecoder, RequestEvent, RequestTraits,
+    ResponseDecoder, ResponseEvent, Switch,
 };
 
-pub const GET: Asked = Asked { method: AskedBy::Other, upgrade: false };
-pub const HEAD: Asked = Asked { method: AskedBy::Head, upgrade: false };
-pub const CONNECT: Asked = Asked { method: AskedBy::Connect, upgrade: false };
-pub const UPGRADE: Asked = Asked { method: AskedBy::Other, upgrade: true };
+pub const GET: RequestTraits = RequestTraits { method: MethodClass::Other, upgrade: false };
+pub const HEAD: RequestTraits = RequestTraits { method: MethodClass::Head, upgrade: false };
+pub const CONNECT: RequestTraits = RequestTraits { method: MethodClass::Connect, upgrade: false };
+pub const UPGRADE: RequestTraits = RequestTraits { method: MethodClass::Other, upgrade: true };
 
-/// What decoders say, without where bodies were cut.
+/// Event of a decoder, independent of where bodies were cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum Recorded {
     Head(String, Framing),
     Interim(String),
     Body(Vec<u8>),
@@ -36,43 +36,43 @@ fn escaped(parts: &[&[u8]], headers: &Headers) -> String {
     bytes.escape_ascii().to_string().replace("\\n", "\n")
 }
 
-fn push(all: &mut Vec<Said>, said: Said) {
-    match (all.last_mut(), said) {
-        (Some(Said::Body(before)), Said::Body(more)) => before.extend(more),
-        (Some(Said::Tunnel(before)), Said::Tunnel(more)) => before.extend(more),
-        (_, said) => all.push(said),
+fn push(all: &mut Vec<Recorded>, recorded: Recorded) {
+    match (all.last_mut(), recorded) {
+        (Some(Recorded::Body(before)), Recorded::Body(more)) => before.extend(more),
+        (Some(Recorded::Tunnel(before)), Recorded::Tunnel(more)) => before.extend(more),
+        (_, recorded) => all.push(recorded),
     }
 }
 
-fn of_request(event: RequestEvent<'_>) -> Said {
+fn of_request(event: RequestEvent<'_>) -> Recorded {
     match event {
         RequestEvent::Head(head, framing) => {
             let parts = [head.method(), head.target(), head.version().as_bytes()];
-            Said::Head(escaped(&parts, &head.headers), framing)
+            Recorded::Head(escaped(&parts, &head.headers), framing)
         }
-        RequestEvent::Body(bytes) => Said::Body(bytes.to_vec()),
-        RequestEvent::Trailers(trailers) => Said::Trailers(escaped(&[], &trailers)),
-        RequestEvent::Tunnel(bytes) => Said::Tunnel(bytes.to_vec()),
-        RequestEvent::End => Said::End,
+        RequestEvent::Body(bytes) => Recorded::Body(bytes.to_vec()),
+        RequestEvent::Trailers(trailers) => Recorded::Trailers(escaped(&[], &trailers)),
+        RequestEvent::Tunnel(bytes) => Recorded::Tunnel(bytes.to_vec()),
+        RequestEvent::End => Recorded::End,
     }
 }
 
-fn of_response(event: ResponseEvent<'_>) -> Said {
+fn of_response(event: ResponseEvent<'_>) -> Recorded {
     let text = |head: &http1::ResponseHead| {
         let status = head.status().to_string();
         escaped(&[head.version().as_bytes(), status.as_bytes(), head.reason()], &head.headers)
     };
     match event {
-        ResponseEvent::Head(head, framing) => Said::Head(text(&head), framing),
-        ResponseEvent::Interim(head) => Said::Interim(text(&head)),
-        ResponseEvent::Body(bytes) => Said::Body(bytes.to_vec()),
-        ResponseEvent::Trailers(trailers) => Said::Trailers(escaped(&[], &trailers)),
-        ResponseEvent::Tunnel(bytes) => Said::Tunnel(bytes.to_vec()),
-        ResponseEvent::End => Said::End,
+        ResponseEvent::Head(head, framing) => Recorded::Head(text(&head), framing),
+        ResponseEvent::Interim(head) => Recorded::Interim(text(&head)),
+        ResponseEvent::Body(bytes) => Recorded::Body(bytes.to_vec()),
+        ResponseEvent::Trailers(trailers) => Recorded::Trailers(escaped(&[], &trailers)),
+        ResponseEvent::Tunnel(bytes) => Recorded::Tunnel(bytes.to_vec()),
+        ResponseEvent::End => Recorded::End,
     }
 }
 
-/// The pieces between the cuts, which need not be in order.
+/// Returns the pieces of `bytes` between the cuts, which need not be sorted.
 pub fn pieces<'b>(bytes: &'b [u8], cuts: &[usize]) -> Vec<&'b [u8]> {
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
     cuts.sort_unstable();
@@ -81,8 +81,9 @@ pub fn pieces<'b>(bytes: &'b [u8], cuts: &[usize]) -> Vec<&'b [u8]> {
     cuts.iter().map(|&to| &bytes[std::mem::replace(&mut from, to)..to]).collect()
 }
 
-/// All that a client sends, then the end. Requests to switch are answered so.
-pub fn requests(pieces: &[&[u8]], switch: Switch) -> (Vec<Said>, Result<(), Error>) {
+/// Decodes all bytes of a client, then the end. Requests to switch protocols get the decision
+/// `switch`.
+pub fn requests(pieces: &[&[u8]], switch: Switch) -> (Vec<Recorded>, Result<(), Error>) {
     let (mut decoder, mut all) = (RequestDecoder::new(), Vec::new());
     for mut piece in pieces.iter().copied() {
         loop {
@@ -108,16 +109,16 @@ pub fn requests(pieces: &[&[u8]], switch: Switch) -> (Vec<Said>, Result<(), Erro
     (all, end)
 }
 
-/// All that a server sends in answer to these, then the end.
-pub fn responses(pieces: &[&[u8]], asked: &[Asked]) -> (Vec<Said>, Result<(), Error>) {
+/// Decodes all bytes of a server in response to these requests, then the end.
+pub fn responses(pieces: &[&[u8]], traits: &[RequestTraits]) -> (Vec<Recorded>, Result<(), Error>) {
     let (mut decoder, mut all) = (ResponseDecoder::new(), Vec::new());
-    let mut asked = asked.iter();
+    let mut traits = traits.iter();
     for mut piece in pieces.iter().copied() {
         loop {
             if decoder.awaits_request()
-                && let Some(asked) = asked.next()
+                && let Some(traits) = traits.next()
             {
-                assert!(decoder.expect(*asked));
+                assert!(decoder.expect(*traits));
             }
             let step = match decoder.decode(piece) {
                 Ok(step) => step,
@@ -135,15 +136,15 @@ pub fn responses(pieces: &[&[u8]], asked: &[Asked]) -> (Vec<Said>, Result<(), Er
         assert!(piece.is_empty(), "everything is consumed");
     }
     let end = decoder.eof();
-    all.extend(end.as_ref().ok().and_then(|event| event.as_ref()).map(|_| Said::End));
+    all.extend(end.as_ref().ok().and_then(|event| event.as_ref()).map(|_| Recorded::End));
     (all, end.map(|_| ()))
 }
 
-/// The bodies, one after the other.
-pub fn bodies(all: &[Said]) -> Vec<&[u8]> {
+/// Returns the body slices, in order.
+pub fn bodies(all: &[Recorded]) -> Vec<&[u8]> {
     all.iter()
-        .filter_map(|said| match said {
-            Said::Body(bytes) => Some(&bytes[..]),
+        .filter_map(|recorded| match recorded {
+            Recorded::Body(bytes) => Some(&bytes[..]),
             _ => None,
         })
         .collect()

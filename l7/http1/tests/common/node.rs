@@ -1,28 +1,28 @@
-//! A node in memory between a client and a server: decoders, encoders and an exchange, put
-//! together as a node does.
+//! A node in memory between a client and a server: decoders, encoders and an exchange, connected as
+//! in a real node.
 
 use http1::{
     Body, Encoder, Error, Exchange, Framing, Headers, Next, RequestDecoder, RequestEvent,
     ResponseDecoder, ResponseEvent, refusal,
 };
 
-/// A node without filters.
+/// Node without filters.
 #[derive(Default)]
 pub struct Node {
     requests: RequestDecoder,
     responses: ResponseDecoder,
     pub exchange: Exchange,
-    /// Bytes that came and were not consumed.
+    /// Received bytes that are not consumed yet.
     from_client: Vec<u8>,
     from_server: Vec<u8>,
     request: Option<Encoder>,
     response: Option<Encoder>,
     request_trailers: Headers,
     response_trailers: Headers,
-    has_begun_response: bool,
+    has_response_begun: bool,
     pub to_server: Vec<u8>,
     pub to_client: Vec<u8>,
-    /// Both connections end once what is written has arrived.
+    /// True if both connections end once all that is written has been delivered.
     pub closes: bool,
     pub error: Option<Error>,
 }
@@ -46,7 +46,7 @@ impl Node {
         }
     }
 
-    /// What came is consumed as far as it can be; one side can set the other going.
+    /// Consumes as much input as possible; progress of one side can unblock the other.
     fn advance(&mut self) {
         while !self.closes && (self.advance_requests() | self.advance_responses()) {}
     }
@@ -104,10 +104,10 @@ impl Node {
         let (mut rest, mut moved) = (&input[..], false);
         while !self.closes {
             if self.responses.awaits_request()
-                && let Some(asked) = self.exchange.awaited()
+                && let Some(traits) = self.exchange.awaited()
             {
-                self.responses.expect(asked);
-                self.has_begun_response = false;
+                self.responses.expect(traits);
+                self.has_response_begun = false;
             }
             match self.responses.decode(rest) {
                 Err(error) => self.fail(error),
@@ -124,26 +124,26 @@ impl Node {
     }
 
     fn response(&mut self, event: ResponseEvent<'_>) {
-        let (asked, version) = self.exchange.client().unwrap();
+        let (traits, version) = self.exchange.client().unwrap();
         let out = &mut self.to_client;
         match event {
             ResponseEvent::Interim(head) => {
                 if self.exchange.handle_interim(&head).unwrap() {
-                    Encoder::response(&head, asked, Framing::None, out).unwrap();
+                    Encoder::response(&head, traits, Framing::None, out).unwrap();
                 }
             }
             ResponseEvent::Head(mut head, framing) => {
-                self.has_begun_response = true;
+                self.has_response_begun = true;
                 if let Some(switch) = self.exchange.handle_response(&head, framing).unwrap() {
                     self.requests.switch(switch);
                 }
-                if self.exchange.must_say_close() {
+                if self.exchange.must_announce_close() {
                     http1::connection::set_close(&mut head.headers).unwrap();
                 }
                 let body = Body::Unchanged(framing);
-                let framing = Framing::for_response(&head, asked, version, body);
+                let framing = Framing::for_response(&head, traits, version, body);
                 self.exchange.handle_response_sent(&head, framing).unwrap();
-                self.response = Some(Encoder::response(&head, asked, framing, out).unwrap());
+                self.response = Some(Encoder::response(&head, traits, framing, out).unwrap());
             }
             ResponseEvent::Body(bytes) | ResponseEvent::Tunnel(bytes) => {
                 self.response.as_mut().unwrap().write_body(bytes, out).unwrap();
@@ -160,7 +160,7 @@ impl Node {
     fn fail(&mut self, error: Error) {
         self.error = Some(error);
         self.closes = true;
-        if !self.has_begun_response {
+        if !self.has_response_begun {
             self.to_client.extend_from_slice(&refusal(error));
         }
     }

@@ -1,11 +1,11 @@
-//! A node without filters: what is decoded is encoded again.
+//! Relay without filters: encodes again each message that it decodes.
 
 use http1::{
-    Asked, Body, Encoder, Framing, Headers, RequestDecoder, RequestEvent, ResponseDecoder,
+    Body, Encoder, Framing, Headers, RequestDecoder, RequestEvent, RequestTraits, ResponseDecoder,
     ResponseEvent, Switch, Version,
 };
 
-/// What goes to the server for what came from a client, up to where it is refused.
+/// Returns the bytes for the server, up to where the client's bytes are refused.
 pub fn requests(pieces: &[&[u8]]) -> Vec<u8> {
     let (mut decoder, mut out) = (RequestDecoder::new(), Vec::new());
     let (mut encoder, mut trailers) = (None::<Encoder>, Headers::new());
@@ -36,19 +36,19 @@ pub fn requests(pieces: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// What goes to a client of this version for one response, up to where it is refused.
-pub fn response(pieces: &[&[u8]], asked: Asked, client: Version) -> Vec<u8> {
+/// Returns the bytes for a client of this version, up to where the response is refused.
+pub fn response(pieces: &[&[u8]], traits: RequestTraits, client: Version) -> Vec<u8> {
     let (mut decoder, mut out) = (ResponseDecoder::new(), Vec::new());
     let (mut encoder, mut trailers) = (None::<Encoder>, Headers::new());
-    decoder.expect(asked);
+    decoder.expect(traits);
     let mut handle = |event: ResponseEvent<'_>| match event {
         ResponseEvent::Interim(head) => {
-            Encoder::response(&head, asked, Framing::None, &mut out).unwrap();
+            Encoder::response(&head, traits, Framing::None, &mut out).unwrap();
         }
         ResponseEvent::Head(head, framing) => {
             let body = Body::Unchanged(framing);
-            let framing = Framing::for_response(&head, asked, client, body);
-            encoder = Some(Encoder::response(&head, asked, framing, &mut out).unwrap());
+            let framing = Framing::for_response(&head, traits, client, body);
+            encoder = Some(Encoder::response(&head, traits, framing, &mut out).unwrap());
         }
         ResponseEvent::Body(bytes) => {
             encoder.as_mut().unwrap().write_body(bytes, &mut out).unwrap();

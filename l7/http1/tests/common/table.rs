@@ -1,12 +1,12 @@
-//! The table of edge cases, `vectors/http1/edge-cases.txt`, read.
+//! Parser of the table of edge cases, `vectors/http1/edge-cases.txt`.
 
 use super::{CONNECT, GET, HEAD, UPGRADE};
-use http1::Asked;
+use http1::RequestTraits;
 use std::fmt;
 
 const TEXT: &str = include_str!("../../../../vectors/http1/edge-cases.txt");
 
-/// What stands for longer texts in it.
+/// Abbreviations in the table and their expansions.
 const ABBREVIATIONS: [(&str, &str); 4] = [
     ("{CHUNKED}", r"{POST}Transfer-Encoding: chunked\r\n\r\n"),
     ("{POST}", r"POST / HTTP/1.1\r\nHost: a\r\n"),
@@ -14,30 +14,30 @@ const ABBREVIATIONS: [(&str, &str); 4] = [
     ("{OK}", r"HTTP/1.1 200 OK\r\n"),
 ];
 
-/// Whose message it is.
+/// Sender of a row's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum Sender {
     Client,
-    Server(Asked),
+    Server(RequestTraits),
 }
 
-/// What becomes of it.
+/// Expected result of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
     Refused { status: u16, reason: String, offset: u64 },
     Taken { messages: usize, framing: String, body: Vec<u8> },
 }
 
-/// One edge case.
+/// Edge case: one row of the table.
 pub struct Row {
-    pub whose: Whose,
+    pub sender: Sender,
     pub source: &'static str,
     pub bytes: Vec<u8>,
     pub expected: Expected,
 }
 
 impl Row {
-    /// Whether it is refused for what follows a whole message.
+    /// Returns true if the refusal concerns bytes after a complete message.
     pub fn may_follow(&self) -> bool {
         matches!(&self.expected, Expected::Refused { reason, .. } if reason == "Unsolicited")
     }
@@ -49,7 +49,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// All rows.
+/// Returns all rows.
 pub fn rows() -> Vec<Row> {
     let lines = TEXT.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(|line| row(line).unwrap_or_else(|| panic!("{line}"))).collect()
@@ -57,12 +57,12 @@ pub fn rows() -> Vec<Row> {
 
 fn row(line: &'static str) -> Option<Row> {
     let mut columns = line.split(" | ");
-    let whose = match columns.next()? {
-        "request" => Whose::Client,
-        "response to GET" => Whose::Server(GET),
-        "response to HEAD" => Whose::Server(HEAD),
-        "response to CONNECT" => Whose::Server(CONNECT),
-        "response to Upgrade" => Whose::Server(UPGRADE),
+    let sender = match columns.next()? {
+        "request" => Sender::Client,
+        "response to GET" => Sender::Server(GET),
+        "response to HEAD" => Sender::Server(HEAD),
+        "response to CONNECT" => Sender::Server(CONNECT),
+        "response to Upgrade" => Sender::Server(UPGRADE),
         _ => return None,
     };
     let source = columns.next()?;
@@ -83,10 +83,10 @@ fn row(line: &'static str) -> Option<Row> {
             offset: outcome.next()?.parse().ok()?,
         },
     };
-    columns.next().is_none().then_some(Row { whose, source, bytes: unescape(&text)?, expected })
+    columns.next().is_none().then_some(Row { sender, source, bytes: unescape(&text)?, expected })
 }
 
-/// What `escape_ascii` makes, back.
+/// Reverses `escape_ascii`.
 fn unescape(text: &str) -> Option<Vec<u8>> {
     let (mut bytes, mut rest) = (Vec::new(), text.bytes());
     while let Some(byte) = rest.next() {

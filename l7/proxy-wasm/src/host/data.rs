@@ -1,11 +1,11 @@
-//! Host functions for what a service shares, for properties, foreign functions and the time.
+//! Host functions for shared data, properties, foreign functions and the time.
 
 use crate::abi::{MetricType, Status};
 use crate::effect::Effect;
 use crate::host::Host;
 use crate::host::memory::{Answer, WORD, answer, copy, number, put, put_long, range, with};
 use crate::limits::{FOREIGN_LENGTH_MAX, PROPERTY_PATH_MAX, PROPERTY_VALUE_MAX};
-use crate::stream::joined;
+use crate::stream::path_of;
 use wasmtime::Caller;
 
 pub(crate) fn time(memory: &mut [u8], host: &mut Host, time_at: u32) -> Answer {
@@ -69,7 +69,7 @@ pub(crate) fn resolve_queue(
     range(memory, id_at, WORD)?;
     let vm_id = copy(memory, vm_id, vm_id_size)?;
     let name = range(memory, name, name_size)?;
-    // No name is one's own VM, as in Envoy.
+    // An empty VM id means the module's own VM, as in Envoy.
     let vm_id = match vm_id.as_slice() {
         [] => host.spec.vm_id.clone(),
         other => String::from_utf8_lossy(other).into_owned(),
@@ -87,8 +87,8 @@ pub(crate) fn enqueue(
 ) -> Answer {
     let item = range(memory, data, size)?;
     let vm = host.spec.shared.borrow_mut().enqueue(queue, item)?;
-    // An item without its effect would wait for the next one: there is room for effects as
-    // there is for items, and a queue that is looked at by a timer loses nothing.
+    // The item stays even if there are too many effects: the next one reports it, and a queue
+    // polled by a timer loses nothing.
     if host.effects.push(Effect::QueueReady { vm, queue }) {
         return Ok(());
     }
@@ -105,7 +105,7 @@ pub(crate) async fn dequeue(
         host.spec.shared.borrow().first(queue).map(<[u8]>::to_vec).map_err(Status::from)
     });
     let given = given.await?;
-    // It is taken out when the module has it.
+    // The item is removed only when the module has received it.
     Ok(number(given.and_then(|()| {
         let mut shared = caller.data().spec.shared.borrow_mut();
         shared.dequeue(queue).map(drop).map_err(Status::from)
@@ -140,15 +140,15 @@ pub(crate) fn metric(memory: &mut [u8], host: &mut Host, metric: u32, value_at: 
     put_long(memory, value_at, value)
 }
 
-/// A property's path: parts with a zero between them, and perhaps one at the end.
+/// Reads a property's path: parts separated by a zero byte, with an optional one at the end.
 fn path(memory: &mut [u8], (data, size): (u32, u32)) -> Result<Vec<u8>, Status> {
     let bytes = range(memory, data, size)?;
     let path = bytes.strip_suffix(&[0]).unwrap_or(bytes);
     if path.len() > PROPERTY_PATH_MAX { Err(Status::NotFound) } else { Ok(path.to_vec()) }
 }
 
-/// A property of the context that is worked on; what the host says goes before what modules
-/// have set.
+/// Returns a property of the effective context; the host's values take precedence over the
+/// module's.
 fn find(host: &Host, path: &[u8]) -> Option<Vec<u8>> {
     let spec = &host.spec;
     match path {
@@ -158,23 +158,23 @@ fn find(host: &Host, path: &[u8]) -> Option<Vec<u8>> {
         _ => {}
     }
     match host.contexts.get(host.contexts.effective()) {
-        None => host.contexts.own_property(path).cloned(),
+        None => host.contexts.module_property(path).cloned(),
         Some(stream) => {
             let given = stream.properties.get(path).cloned();
             given
-                .or_else(|| stream.own_properties.get(path).cloned())
+                .or_else(|| stream.module_properties.get(path).cloned())
                 .or_else(|| of_message(stream, path))
         }
     }
 }
 
-/// Properties that are parts of the request or the response.
+/// Returns a property that is part of the request or the response.
 fn of_message(stream: &crate::stream::Stream, path: &[u8]) -> Option<Vec<u8>> {
     let (request, response) = (&stream.downstream.headers, &stream.upstream.headers);
     let header = |name: &[u8]| request.get(name).map(<[u8]>::to_vec);
-    let of = |parts: &[&str]| path == joined(parts);
+    let of = |parts: &[&str]| path == path_of(parts);
     let under =
-        |parts: &[&str]| path.strip_prefix([joined(parts).as_slice(), b"\0"].concat().as_slice());
+        |parts: &[&str]| path.strip_prefix([path_of(parts).as_slice(), b"\0"].concat().as_slice());
     if let Some(name) = under(&["request", "headers"]) {
         return request.joined(name);
     }
@@ -246,7 +246,7 @@ pub(crate) fn set_property(
     host.contexts.keep_property(&host.limits, context, path, value).map_err(Status::from)
 }
 
-/// A foreign function's results are written where the module wants them, if it wants them.
+/// Calls a foreign function, and writes its result if the module has passed pointers for it.
 pub(crate) async fn call_foreign(
     caller: &mut Caller<'_, Host>,
     (name, name_size): (u32, u32),

@@ -1,4 +1,4 @@
-//! Host functions whose work is done by others: they leave effects.
+//! Host functions that only record effects for the caller.
 
 use crate::abi::{LogLevel, Status, StreamType};
 use crate::effect::{Effect, HttpRequest, LocalResponse};
@@ -9,10 +9,10 @@ use crate::map::HeaderMap;
 use crate::stream::Protocol;
 use wasmtime::Caller;
 
-/// Status codes of HTTP that a response can end with.
+/// HTTP status codes of a final response.
 const RESPONSE_STATUSES: std::ops::RangeInclusive<u32> = 200..=599;
 
-fn leave(host: &mut Host, effect: Effect) -> Answer {
+fn record(host: &mut Host, effect: Effect) -> Answer {
     if host.effects.push(effect) { Ok(()) } else { Err(Status::InternalFailure) }
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn log_level(memory: &mut [u8], host: &mut Host, level_at: u32) -> An
 }
 
 pub(crate) fn tick_period(_: &mut [u8], host: &mut Host, period_ms: u32) -> Answer {
-    leave(host, Effect::TickPeriod(period_ms))?;
+    record(host, Effect::TickPeriod(period_ms))?;
     host.tick_period_ms = period_ms;
     Ok(())
 }
@@ -46,20 +46,20 @@ pub(crate) fn done(_: &mut [u8], host: &mut Host) -> Answer {
         return Err(Status::NotFound);
     }
     let context = host.contexts.effective();
-    leave(host, Effect::Done(context))
+    record(host, Effect::Done(context))
 }
 
 pub(crate) fn continue_stream(_: &mut [u8], host: &mut Host, stream: u32) -> Answer {
     let (context, stream) = stream_of(host, stream)?;
-    leave(host, Effect::Continue { context, stream })
+    record(host, Effect::Continue { context, stream })
 }
 
 pub(crate) fn close_stream(_: &mut [u8], host: &mut Host, stream: u32) -> Answer {
     let (context, stream) = stream_of(host, stream)?;
-    leave(host, Effect::Close { context, stream })
+    record(host, Effect::Close { context, stream })
 }
 
-/// The stream that a module means: one that the context that it works on has.
+/// Returns the stream of this type in the effective context.
 fn stream_of(host: &mut Host, stream: u32) -> Result<(u32, StreamType), Status> {
     let stream = StreamType::parse(stream).ok_or(Status::BadArgument)?;
     let context = host.contexts.effective();
@@ -67,7 +67,7 @@ fn stream_of(host: &mut Host, stream: u32) -> Result<(u32, StreamType), Status> 
     found.map(|_| (context, stream)).ok_or(Status::BadArgument)
 }
 
-/// What `proxy_send_local_response` is called with: pointers and lengths in their order.
+/// Arguments of `proxy_send_local_response`: pointers and lengths in their order.
 pub(crate) struct Response {
     pub(crate) status: u32,
     pub(crate) details: (u32, u32),
@@ -76,7 +76,7 @@ pub(crate) struct Response {
     pub(crate) grpc_status: u32,
 }
 
-/// A second response of a stream is taken for nothing, as in Envoy.
+/// Records a local response. A second one of a stream has no effect, as in Envoy.
 pub(crate) fn respond(memory: &mut [u8], host: &mut Host, response: Response) -> Answer {
     let details = copy(memory, response.details.0, response.details.1)?;
     range(memory, response.body.0, response.body.1)?;
@@ -92,19 +92,19 @@ pub(crate) fn respond(memory: &mut [u8], host: &mut Host, response: Response) ->
     let grpc_status = Some(response.grpc_status).filter(|status| *status != u32::MAX);
     let body = copy(memory, response.body.0, response.body.1)?;
     let response = LocalResponse { status: response.status, details, headers, body, grpc_status };
-    leave(host, Effect::Respond { context, response: Box::new(response) })?;
+    record(host, Effect::Respond { context, response: Box::new(response) })?;
     if let Some(stream) = host.contexts.get_mut(context) {
         stream.has_responded = true;
     }
     Ok(())
 }
 
-/// A serialised map; what is none is a bad argument.
+/// Reads a serialised map; an invalid one is a bad argument.
 fn fields(memory: &mut [u8], (data, size): (u32, u32)) -> Result<HeaderMap, Status> {
     HeaderMap::parse(range(memory, data, size)?).map_err(|_| Status::BadArgument)
 }
 
-/// What `proxy_http_call` is called with.
+/// Arguments of `proxy_http_call`.
 pub(crate) struct HttpCall {
     pub(crate) upstream: (u32, u32),
     pub(crate) headers: (u32, u32),
@@ -127,7 +127,7 @@ pub(crate) fn http_call(memory: &mut [u8], host: &mut Host, call: HttpCall) -> A
     let headers = fields(memory, call.headers)?;
     let trailers = fields(memory, call.trailers)?;
     let required: [&[u8]; 3] = [b":method", b":path", b":authority"];
-    // They may be empty: a filter of the Go SDK's examples has no authority.
+    // The values may be empty: a filter in the Go SDK's examples has no authority.
     if !required.iter().all(|name| headers.get(name).is_some()) {
         return Err(Status::BadArgument);
     }
@@ -139,12 +139,12 @@ pub(crate) fn http_call(memory: &mut [u8], host: &mut Host, call: HttpCall) -> A
     let request = HttpRequest { upstream, headers, body, trailers, timeout_ms };
     let number = next_call(host);
     let context = host.contexts.effective();
-    leave(host, Effect::HttpCall { context, call: number, request: Box::new(request) })?;
+    record(host, Effect::HttpCall { context, call: number, request: Box::new(request) })?;
     host.http_calls.insert(number);
     put(memory, call.call_at, number)
 }
 
-/// A number that no call under way has. Never 0.
+/// Returns a call number that is not in use. Never 0.
 fn next_call(host: &mut Host) -> u32 {
     loop {
         host.last_http_call = host.last_http_call.checked_add(1).unwrap_or(1);
@@ -154,8 +154,8 @@ fn next_call(host: &mut Host) -> u32 {
     }
 }
 
-/// The status of the HTTP call whose answer is shown; 0 when it failed, and elsewhere. There is
-/// no message.
+/// Returns the status of the HTTP call whose response the callback is for; 0 if it failed, and in
+/// other callbacks. The message is always empty.
 pub(crate) async fn status(
     caller: &mut Caller<'_, Host>,
     code_at: u32,
@@ -169,7 +169,7 @@ pub(crate) async fn status(
     answer(caller, (data_at, size_at), |_, _| Ok(Vec::new())).await.map(number)
 }
 
-/// gRPC is not offered: the pointers are looked at, and the call has failed to be sent.
+/// Fails a gRPC call, which is not supported, after a check of the pointers.
 pub(crate) fn grpc(memory: &mut [u8], parts: &[(u32, u32)], id_at: u32) -> Answer {
     for (data, size) in parts {
         range(memory, *data, *size)?;
@@ -178,7 +178,7 @@ pub(crate) fn grpc(memory: &mut [u8], parts: &[(u32, u32)], id_at: u32) -> Answe
     Err(Status::InternalFailure)
 }
 
-/// No gRPC stream has this number.
+/// Fails a message on a gRPC stream: none exists.
 pub(crate) fn grpc_send(memory: &mut [u8], data: u32, size: u32) -> Answer {
     range(memory, data, size)?;
     Err(Status::NotFound)

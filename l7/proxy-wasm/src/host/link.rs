@@ -1,4 +1,4 @@
-//! Every function of the ABI, by its name.
+//! Linker: registers every function of the ABI by its name.
 
 use crate::abi::{ENV, WASI, WASI_REFUSED};
 use crate::host::effects::{HttpCall, Response};
@@ -6,7 +6,7 @@ use crate::host::memory::{number, with};
 use crate::host::{Host, data, effects, maps, wasi};
 use wasmtime::{Caller, FuncType, Linker, Val, ValType};
 
-/// Host functions that answer at once: with memory and host, then the parameters.
+/// Registers host functions that return at once: with memory and host, then the parameters.
 macro_rules! at_once {
     ($linker:ident: $($name:literal($($argument:ident: $ty:ty),*) => $act:expr;)*) => {$(
         $linker.func_wrap(
@@ -19,13 +19,13 @@ macro_rules! at_once {
     )*};
 }
 
-/// Host functions that ask the module for a place first.
-macro_rules! with_place {
+/// Registers host functions that first allocate memory in the module.
+macro_rules! with_allocation {
     ($linker:ident: $($name:literal($($argument:ident),*) => $act:expr;)*) => {$(
         $linker.func_wrap_async(
             ENV,
             concat!("proxy_", $name),
-            |mut caller: Caller<'_, Host>, ($($argument,)*): ($(with_place!(@word $argument),)*)| {
+            |mut caller: Caller<'_, Host>, ($($argument,)*): ($(with_allocation!(@word $argument),)*)| {
                 Box::new(async move { $act(&mut caller).await })
             },
         )?;
@@ -33,7 +33,7 @@ macro_rules! with_place {
     (@word $argument:ident) => { u32 };
 }
 
-/// Functions of WASI.
+/// Registers functions of WASI.
 macro_rules! of_wasi {
     ($linker:ident: $($name:ident($($argument:ident: $ty:ty),*);)*) => {$(
         $linker.func_wrap(
@@ -48,14 +48,14 @@ macro_rules! of_wasi {
     )*};
 }
 
-/// Links all of them: a module may import any.
+/// Links all functions: a module may import any of them.
 pub(crate) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     link_effects(linker)?;
     link_maps(linker)?;
     link_data(linker)?;
     link_grpc(linker)?;
     link_wasi(linker)?;
-    // Growth is asked about by the limiter, and needs no word.
+    // The store's limiter handles memory growth.
     linker.func_wrap(ENV, "emscripten_notify_memory_growth", |_: u32| {})?;
     Ok(())
 }
@@ -93,10 +93,10 @@ fn link_effects(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
             timeout_ms,
             call_at,
         });
-        // Routes are chosen behind the filters: none is cached.
+        // Routes are chosen after the filters: no route is cached.
         "clear_route_cache"() => |_, _| Ok(());
     );
-    with_place!(linker:
+    with_allocation!(linker:
         "get_status"(code_at, data_at, size_at) =>
             async |c| effects::status(c, code_at, data_at, size_at).await;
     );
@@ -119,7 +119,7 @@ fn link_maps(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         "get_buffer_status"(buffer: u32, size_at: u32, unused_at: u32) =>
             |m, h| maps::buffer_status(m, h, buffer, size_at, unused_at);
     );
-    with_place!(linker:
+    with_allocation!(linker:
         "get_header_map_pairs"(map, data_at, size_at) =>
             async |c| maps::pairs(c, map, data_at, size_at).await;
         "get_header_map_value"(map, key, key_size, data_at, size_at) =>
@@ -150,7 +150,7 @@ fn link_data(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         "set_property"(path: u32, path_size: u32, value: u32, value_size: u32) =>
             |m, h| data::set_property(m, h, (path, path_size), (value, value_size));
     );
-    with_place!(linker:
+    with_allocation!(linker:
         "get_shared_data"(key, key_size, data_at, size_at, cas_at) =>
             async |c| data::shared(c, (key, key_size), data_at, size_at, cas_at).await;
         "dequeue_shared_queue"(queue, data_at, size_at) =>

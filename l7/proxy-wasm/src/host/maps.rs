@@ -1,33 +1,33 @@
 //! Host functions for header maps and buffers.
 
 use crate::abi::{BufferType, MapType, Status};
-use crate::context::Closed;
+use crate::context::ChangeError;
 use crate::host::Host;
 use crate::host::memory::{Answer, answer, copy, number, put, range};
 use crate::map::{HeaderMap, MapError};
 use crate::stream::Stage;
 use wasmtime::Caller;
 
-impl From<Closed> for Status {
-    fn from(closed: Closed) -> Self {
-        match closed {
-            Closed::NotOpen | Closed::Refused(_) => Self::BadArgument,
-            Closed::Full => Self::InternalFailure,
+impl From<ChangeError> for Status {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::NotOpen | ChangeError::Refused(_) => Self::BadArgument,
+            ChangeError::Full => Self::InternalFailure,
         }
     }
 }
 
-/// A change of a map, as a module is told of it: what is wrong with bytes or names is the
-/// module's, a limit is ours.
+/// Changes a map. The status blames the module for invalid bytes or names, and the host for a
+/// limit.
 fn change(
     host: &mut Host,
     map: u32,
-    longer_max: usize,
+    growth_max: usize,
     change: impl FnOnce(&mut HeaderMap) -> Result<(), MapError>,
 ) -> Answer {
     let map = MapType::parse(map).ok_or(Status::BadArgument)?;
-    host.contexts.change_map(&host.limits, map, longer_max, change).map_err(|closed| match closed {
-        Closed::Refused(MapError::TooLarge) => Status::InternalFailure,
+    host.contexts.change_map(&host.limits, map, growth_max, change).map_err(|error| match error {
+        ChangeError::Refused(MapError::TooLarge) => Status::InternalFailure,
         other => other.into(),
     })
 }
@@ -38,8 +38,8 @@ pub(crate) fn size(memory: &mut [u8], host: &mut Host, map: u32, size_at: u32) -
     put(memory, size_at, map.serialised_length() as u32)
 }
 
-/// All fields of a map. One that is not open is an empty one, as in Envoy: the Rust SDK takes
-/// anything but success for a fault of the host.
+/// Returns all fields of a map. An inaccessible map is returned as empty, as in Envoy: the Rust SDK
+/// treats every other status as a fault of the host.
 pub(crate) async fn pairs(
     caller: &mut Caller<'_, Host>,
     map: u32,
@@ -134,7 +134,7 @@ pub(crate) fn set_buffer(
     let buffer = BufferType::parse(buffer).ok_or(Status::BadArgument)?;
     host.contexts.buffer(&host.spec, buffer).ok_or(Status::NotFound)?;
     let value = range(memory, data, data_size)?;
-    // What can be read and not be changed (configurations, answers) is not open.
+    // Readable but immutable buffers (configurations, responses) are not accessible for writing.
     host.contexts
         .edit_buffer(&host.limits, buffer, start as usize, size as usize, value)
         .map_err(Status::from)

@@ -1,14 +1,14 @@
-//! A module's memory: how large it may be, pointers into it, and answers that are put there.
+//! Memory of a module: pointers into it, and results that are written to it.
 
 use crate::abi::Status;
 use crate::host::Host;
 use std::fmt;
 use wasmtime::{Caller, Extern, Memory};
 
-/// What a host function answers, but for a value.
+/// Result of a host function without a value.
 pub(crate) type Answer = Result<(), Status>;
 
-/// Bytes of a word in a module's memory: an address, a length.
+/// Bytes of a word in a module's memory: an address or a length.
 pub(crate) const WORD: u32 = 4;
 
 /// The module has ended itself with this code, by WASI's `proc_exit`.
@@ -23,18 +23,18 @@ impl fmt::Display for Exited {
 
 impl std::error::Error for Exited {}
 
-/// The number of an answer.
+/// Returns the number of a result.
 pub(crate) fn number(answer: Answer) -> u32 {
     answer.err().unwrap_or(Status::Ok).number()
 }
 
 fn memory_of(caller: &mut Caller<'_, Host>) -> Option<Memory> {
-    // It is known as soon as the module is instantiated; a start function runs before that.
+    // Cached at instantiation; a start function runs before that.
     let known = caller.data().memory;
     known.or_else(|| caller.get_export("memory").and_then(Extern::into_memory))
 }
 
-/// Lets a host function work on memory and host.
+/// Calls a function with the module's memory and the host.
 pub(crate) fn with<R>(
     caller: &mut Caller<'_, Host>,
     act: impl FnOnce(&mut [u8], &mut Host) -> R,
@@ -48,14 +48,14 @@ pub(crate) fn with<R>(
     }
 }
 
-/// Bytes at an address.
+/// Returns the bytes at an address.
 pub(crate) fn range(memory: &mut [u8], address: u32, length: u32) -> Result<&mut [u8], Status> {
     let start = address as usize;
     let end = start.checked_add(length as usize).ok_or(Status::InvalidMemoryAccess)?;
     memory.get_mut(start..end).ok_or(Status::InvalidMemoryAccess)
 }
 
-/// A copy of bytes at an address.
+/// Returns a copy of the bytes at an address.
 pub(crate) fn copy(memory: &mut [u8], address: u32, length: u32) -> Result<Vec<u8>, Status> {
     Ok(range(memory, address, length)?.to_vec())
 }
@@ -72,10 +72,9 @@ pub(crate) fn put_long(memory: &mut [u8], address: u32, value: u64) -> Answer {
     Ok(())
 }
 
-/// Answers with bytes: asks the module for a place, copies them there, and writes address and
-/// length where the module wants them. `fetch` runs when both pointers are good.
-///
-/// An error is a trap of the module's own allocator, and ends the call.
+/// Returns bytes to the module: lets the module allocate memory, copies the bytes there, and writes
+/// their address and length to the module's pointers. `fetch` runs after both pointers are checked.
+/// An error is a trap of the module's allocator, and ends the call.
 pub(crate) async fn answer(
     caller: &mut Caller<'_, Host>,
     (data_at, size_at): (u32, u32),
@@ -87,12 +86,12 @@ pub(crate) async fn answer(
         fetch(memory, host)
     });
     match fetched {
-        Ok(value) => give(caller, &value, data_at, size_at).await,
+        Ok(value) => write_result(caller, &value, data_at, size_at).await,
         Err(status) => Ok(Err(status)),
     }
 }
 
-async fn give(
+async fn write_result(
     caller: &mut Caller<'_, Host>,
     value: &[u8],
     data_at: u32,
@@ -101,7 +100,7 @@ async fn give(
     let length = value.len() as u32;
     let address = match length {
         0 => 0,
-        _ => match place(caller, length).await? {
+        _ => match allocate_in_module(caller, length).await? {
             Ok(address) => address,
             Err(status) => return Ok(Err(status)),
         },
@@ -113,13 +112,13 @@ async fn give(
     }))
 }
 
-/// Asks the module for a place.
-async fn place(
+/// Calls the module's allocation function.
+async fn allocate_in_module(
     caller: &mut Caller<'_, Host>,
     length: u32,
 ) -> wasmtime::Result<Result<u32, Status>> {
     let host = caller.data_mut();
-    // Each level of such calls takes a stack of the host's: one is enough.
+    // Each nested call takes a stack of the host: only one is allowed.
     let Some(allocate) = host.allocate.clone().filter(|_| !host.is_allocating) else {
         return Ok(Err(Status::InternalFailure));
     };

@@ -1,5 +1,4 @@
-//! The calls of WASI that SDKs and their languages need: a log, the time, random bytes, and no
-//! files.
+//! WASI functions that SDKs and their languages need: a log, the time, random bytes, and no files.
 
 use crate::abi::{Errno, Status};
 use crate::host::Host;
@@ -8,14 +7,14 @@ use crate::limits::{IOVECS_MAX, RANDOM_LENGTH_MAX};
 
 type Answer = Result<(), Errno>;
 
-/// A pointer outside the memory is WASI's `FAULT`: nothing else fails in this way here.
+/// A pointer outside the memory is WASI's `FAULT`: the only possible error here.
 impl From<Status> for Errno {
     fn from(_: Status) -> Self {
         Self::Fault
     }
 }
 
-/// The clock moves in steps of a millisecond.
+/// Resolution of the clock: a millisecond.
 const RESOLUTION_NS: u64 = 1_000_000;
 const CLOCK_REAL: u32 = 0;
 const CLOCK_MONOTONIC: u32 = 1;
@@ -23,7 +22,7 @@ const STDOUT: u32 = 1;
 const STDERR: u32 = 2;
 /// Bytes of an `iovec`: address and length.
 const IOVEC_LENGTH: u32 = 2 * WORD;
-/// Bytes of a descriptor's state.
+/// Bytes of an `fdstat`.
 const FDSTAT_LENGTH: u32 = 24;
 /// `RIGHTS_FD_WRITE`.
 const RIGHT_TO_WRITE: u64 = 64;
@@ -43,7 +42,7 @@ const fn is_error(fd: u32) -> Result<bool, Errno> {
     }
 }
 
-/// A line ends with its newline, or with the call.
+/// Writes to the log. A line ends with its newline, or with the call.
 pub(crate) fn fd_write(
     memory: &mut [u8],
     host: &mut Host,
@@ -125,7 +124,7 @@ pub(crate) fn environ_sizes_get(
     size_at: u32,
 ) -> Answer {
     let variables = &host.spec.environment;
-    // "=" and a zero.
+    // "=" and a zero byte.
     let size: usize = variables.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
     put(memory, count_at, variables.len() as u32)?;
     Ok(put(memory, size_at, size as u32)?)
@@ -169,7 +168,7 @@ pub(crate) const fn sched_yield(_: &mut [u8], _: &mut Host) -> Answer {
     Ok(())
 }
 
-/// Nobody sleeps here: the first thing that is waited for has happened.
+/// Reports the first subscription as ready at once: no call sleeps here.
 pub(crate) fn poll_oneoff(
     memory: &mut [u8],
     _: &mut Host,
@@ -182,7 +181,7 @@ pub(crate) fn poll_oneoff(
         return Err(Errno::Inval);
     }
     let mut event = [0; EVENT_LENGTH as usize];
-    // The module's own mark of the subscription, and behind an error of 0 its kind.
+    // The event has the subscription's user data and, after an error of 0, its kind.
     let subscription = range(memory, subscriptions, SUBSCRIPTION_LENGTH)?;
     event[..8].copy_from_slice(&subscription[..8]);
     event[10] = subscription[8];

@@ -1,9 +1,9 @@
-//! What is shared, and its limits.
+//! Tests of the shared state and its limits.
 
 use super::*;
 
 #[test]
-fn a_value_is_swapped_only_if_nobody_else_has() {
+fn a_value_is_swapped_only_if_unchanged() {
     let mut shared = Shared::default();
     assert_eq!(shared.get("vm", b"k"), None);
     assert_eq!(shared.set("vm", b"k", b"0", 7), Err(Refusal::Changed));
@@ -35,7 +35,7 @@ fn queues_keep_their_order_and_owner() {
 }
 
 #[test]
-fn metrics_count_in_their_way() {
+fn metrics_count_by_kind() {
     let mut shared = Shared::default();
     let counter = shared.define(MetricType::Counter, b"c").unwrap();
     let gauge = shared.define(MetricType::Gauge, b"g").unwrap();

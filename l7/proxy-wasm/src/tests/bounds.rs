@@ -1,4 +1,4 @@
-//! Memory, effects and numbers of things have an end, and are accounted.
+//! Tests of limits on memory, effects and numbers of items, and of their accounting.
 
 use super::hostile::trap_of;
 use super::{FAILED, NOW, OK, Script, Step, Tried, http, spec};
@@ -7,7 +7,7 @@ use engine::{Part, Room, TrapKind};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Counts what is taken and given.
+/// Account that counts charges and releases.
 #[derive(Debug, Default)]
 struct Account {
     memory: Cell<u64>,
@@ -74,7 +74,7 @@ fn memory_grows_to_its_limit_and_is_accounted() {
 }
 
 #[test]
-fn what_a_module_adds_to_streams_is_its_sessions() {
+fn bytes_added_to_streams_are_charged_to_the_session() {
     let (account, spec) = accounted(1_000);
     let steps: [Step<'_>; 4] = [
         ("proxy_set_buffer_bytes", &[0, 0, 0, 0, 600]),
@@ -89,7 +89,7 @@ fn what_a_module_adds_to_streams_is_its_sessions() {
     assert_eq!(tried.answers(3), [OK, FAILED, OK]);
     assert_eq!(account.state.get(), 600 + 100);
     assert_eq!(tried.stream(context).downstream.body.len(), 600);
-    // It goes on: the caller has the bytes.
+    // The data goes on: the caller has the bytes.
     tried.call(Call::ResponseBody { context, is_last: false }).unwrap();
     assert_eq!(account.state.get(), 100);
     tried.call(Call::End(context)).unwrap();
@@ -101,7 +101,7 @@ fn what_a_module_adds_to_streams_is_its_sessions() {
 }
 
 #[test]
-fn what_a_module_takes_away_again_is_given_back() {
+fn bytes_removed_again_are_released() {
     let (account, spec) = accounted(2_000);
     let mut steps: Vec<Step<'_>> = Vec::new();
     for _ in 0..50 {
@@ -122,7 +122,7 @@ fn what_a_module_takes_away_again_is_given_back() {
 }
 
 #[test]
-fn shared_data_is_its_sessions() {
+fn shared_data_is_charged_to_the_session() {
     let (account, spec) = accounted(1_000);
     let steps: [Step<'_>; 3] = [
         ("proxy_set_shared_data", &[0, 10, 0, 600, 0]),
@@ -136,7 +136,7 @@ fn shared_data_is_its_sessions() {
     assert_eq!(account.state.get(), 0);
 }
 
-/// A body that makes a call so often, and keeps the last answer.
+/// Returns a body that makes a call `count` times, and stores the last result.
 fn often(script: &mut Script, count: u32, name: &str, arguments: &[i64]) -> String {
     let call = script.invocation(name, arguments);
     format!(
@@ -201,7 +201,7 @@ fn buffers_and_properties_have_an_end() {
     assert_eq!(tried.word(0x700), FAILED);
     assert_eq!(tried.stream(context).downstream.body.len(), 17 * 60_000);
 
-    // The path is the count.
+    // The counter is the path.
     let mut script = Script::new();
     let body = often(&mut script, 100, "proxy_set_property", &[0x704, 4, 0, 1]);
     let mut tried = script.exporting("proxy_on_tick", &body).start();
@@ -223,7 +223,7 @@ fn contexts_have_an_end() {
 }
 
 #[test]
-fn a_fall_gives_the_streams_back() {
+fn a_trap_returns_the_streams() {
     let script = Script::new().exporting("proxy_on_tick", "unreachable");
     let steps: [Step<'_>; 2] =
         [("proxy_add_header_map_value", &[0, 0x300, 1, 0x300, 1]), ("proxy_close_stream", &[0])];
@@ -237,7 +237,7 @@ fn a_fall_gives_the_streams_back() {
     let mut streams = vm.into_streams();
     let stream = streams.remove(&context).unwrap();
     assert!(stream.downstream.is_paused());
-    // Another VM begins with it anew.
+    // Another VM starts with the original data.
     let mut tried = Script::new().start();
     let context = tried.create(*stream);
     assert!(!tried.stream(context).downstream.is_paused());
@@ -246,7 +246,7 @@ fn a_fall_gives_the_streams_back() {
 }
 
 #[test]
-fn what_a_call_left_before_it_fell_is_kept() {
+fn effects_before_a_trap_are_kept() {
     let mut script = Script::new().data(0x300, b"last words");
     let log = script.invocation("proxy_log", &[5, 0x300, 10]);
     let exit = script.invocation("proc_exit", &[1]);

@@ -1,17 +1,17 @@
-//! Each callback: what it is called with, what it may look at, what becomes of its answer.
+//! Tests of each callback: its arguments, its access, and the effect of its result.
 
 use super::{NOW, Script, Tried, fields, http, spec};
 use crate::abi::{Action, LogLevel, PeerType, StreamType};
 use crate::{Answer, Call, CallError, Effect, HttpResponse, Protocol, StartError, Stream, VmSpec};
 use std::rc::Rc;
 
-/// Logs `name` and the parameters of a callback, a digit each.
+/// Returns a script that logs `name` and the parameters of a callback, a digit each.
 fn logging(callback: &str, result: u32) -> Script {
     logging_also(Script::new(), callback, result)
 }
 
 fn logging_also(mut script: Script, callback: &str, result: u32) -> Script {
-    // Nothing calls this: it is here for its import.
+    // Never called: exists only for its import.
     let _ = script.invocation("proxy_log", &[0, 0, 0]);
     let signature = crate::abi::CALLBACKS.iter().find(|it| it.name == callback).unwrap().signature;
     let digits: String = (0..signature.parameters.len())
@@ -101,7 +101,7 @@ fn callbacks_of_the_root_context_get_their_arguments() {
 }
 
 #[test]
-fn a_callback_that_is_not_there_has_its_default() {
+fn a_missing_callback_has_its_default() {
     let mut tried = Script::new().start();
     let context = tried.create(http(&[]));
     let shown = [
@@ -131,7 +131,7 @@ fn the_start_is_in_the_specifications_order() {
     let names = ["_initialize", "main", "_start", "proxy_on_context_create", "proxy_on_vm_start"];
     let script = names.iter().fold(Script::new(), |script, name| logging_also(script, name, 1));
     let script = logging_also(script, "proxy_on_configure", 1);
-    // `_initialize` has nothing to log, `_start` is not run beside it.
+    // `_initialize` does not log, `_start` is not run in addition to it.
     assert_eq!(script.start().log, ["", "00", "10", "17", "1;"]);
     let script = logging_also(Script::new(), "_start", 0);
     assert_eq!(logging_also(script, "main", 0).start().log, [""]);
@@ -168,7 +168,7 @@ fn a_module_may_refuse_to_start() {
 fn contexts_end_when_the_module_says_so() {
     let names = ["proxy_on_log", "proxy_on_delete"];
     let script = names.iter().fold(Script::new(), |script, name| logging_also(script, name, 0));
-    // It is done at the second timer: 2 is the effective context then.
+    // The end is reported at the second timer: 2 is the effective context then.
     let steps: [(&str, &[i64]); 3] =
         [("proxy_done", &[]), ("proxy_set_effective_context", &[2]), ("proxy_done", &[])];
     let mut tried = script.on("proxy_on_done", &[], 0).on("proxy_on_tick", &steps, 0).start();
@@ -189,7 +189,7 @@ fn contexts_end_when_the_module_says_so() {
 }
 
 #[test]
-fn the_callers_mistakes_are_errors() {
+fn faults_of_the_caller_are_errors() {
     let mut tried = Script::new().start();
     let call = Call::RequestHeaders { context: 9, is_last: true };
     assert_eq!(tried.call(call), Err(CallError::UnknownContext(9)));
@@ -200,7 +200,7 @@ fn the_callers_mistakes_are_errors() {
     assert_eq!(tried.call(Call::Finish(9)), Err(CallError::UnknownContext(9)));
 }
 
-/// The bits of maps and buffers that are open: 1 for each of the eight maps (by adding to it),
+/// Returns the accessible maps and buffers as bits: 1 for each of the eight maps (by adding to it),
 /// then 1 for each of the nine buffers (by its length).
 fn open_in(callback: &'static str, call: Call, before: Option<(&'static str, Call)>) -> (u32, u32) {
     let maps: Vec<[i64; 5]> = (0..8).map(|map| [map, 0x300, 1, 0x300, 1]).collect();
@@ -210,7 +210,7 @@ fn open_in(callback: &'static str, call: Call, before: Option<(&'static str, Cal
     steps.extend(buffers.iter().map(|it| ("proxy_get_buffer_status", it.as_slice())));
     let mut script = Script::new().data(0x300, b"x").on(callback, &steps, 0);
     if let Some((before, _)) = &before {
-        // It pauses.
+        // Pauses the stream.
         script = script.on(before, &[], 1);
     }
     let mut tried = script.start();
@@ -281,7 +281,7 @@ fn a_paused_stream_can_be_changed_from_elsewhere_and_goes_on_afterwards() {
     let steps: [(&str, &[i64]); 5] = [
         ("proxy_set_effective_context", &[2]),
         ("proxy_continue_stream", &[0]),
-        // It goes on when the call has ended: until then it is open.
+        // The stream is resumed when the call has ended: until then it is accessible.
         ("proxy_add_header_map_value", &[0, 0x300, 1, 0x300, 1]),
         ("proxy_get_buffer_status", &[0, 0x400, 0x404]),
         ("proxy_close_stream", &[1]),
@@ -304,7 +304,7 @@ fn a_paused_stream_can_be_changed_from_elsewhere_and_goes_on_afterwards() {
 }
 
 #[test]
-fn an_answer_to_an_http_call_is_shown_once() {
+fn the_response_to_an_http_call_is_passed_once() {
     let call = [0x300, 9, 0x320, 64, 0, 0, 0, 0, 500, 0x400];
     let steps: [(&str, &[i64]); 4] = [
         ("proxy_get_status", &[0x410, 0x414, 0x418]),
@@ -351,7 +351,7 @@ fn an_answer_to_an_http_call_is_shown_once() {
 }
 
 #[test]
-fn lines_below_the_level_are_not_kept() {
+fn log_lines_below_the_level_are_dropped() {
     let steps: [(&str, &[i64]); 3] = [
         ("proxy_log", &[1, 0x300, 1]),
         ("proxy_log", &[4, 0x300, 1]),

@@ -1,4 +1,4 @@
-//! What is a stream module, and how its code travels.
+//! Tests of the module check, and of loading code.
 
 use super::{NOW, Script, engine, spec};
 use crate::abi::{CALLBACKS, HOST_FUNCTIONS, Signature, WASI, WASI_FUNCTIONS, WASI_REFUSED};
@@ -13,7 +13,7 @@ const VERSION: &str = r#"(func (export "proxy_abi_version_0_2_1"))"#;
 const MEMORY: &str = r#"(memory (export "memory") 3)"#;
 
 #[test]
-fn what_a_module_says_is_read() {
+fn version_and_callbacks_are_read() {
     let body = format!(
         r#"{VERSION} {MEMORY} (func (export "proxy_on_tick") (param i32))
            (func (export "proxy_on_request_headers") (param i32 i32 i32) (result i32) i32.const 0)"#
@@ -108,7 +108,7 @@ fn every_function_of_the_abi_is_linked() {
     Starting::new(&engine().program(&wasm).unwrap(), spec(), NOW).finish().unwrap();
 }
 
-/// Code in a memory file, sealed or not.
+/// Returns code in a memory file, sealed or not.
 fn file(code: &[u8], is_sealed: bool) -> OwnedFd {
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
     let file = memfd_create("code", MemfdFlags::ALLOW_SEALING).unwrap();

@@ -1,4 +1,4 @@
-//! `services/compress` on this host, with a function that notes what is asked of it.
+//! Tests of `services/compress` on this host, with a foreign function that records its arguments.
 
 use super::{Tried, fields, http, spec};
 use crate::abi::{Action, Status};
@@ -17,7 +17,7 @@ fn module() -> &'static [u8] {
     })
 }
 
-/// The service under test, and what it asked the node for.
+/// Service under test, with its requests to the node.
 struct Service {
     tried: Tried,
     asked: Rc<RefCell<Vec<Vec<u8>>>>,
@@ -33,7 +33,7 @@ impl Service {
         }
     }
 
-    /// On a node that answers `answer`.
+    /// Starts it on a node that returns `answer`.
     fn start(configuration: &str, answer: Result<(), Status>) -> Self {
         let asked = Rc::new(RefCell::new(Vec::new()));
         let notes = Rc::clone(&asked);
@@ -47,7 +47,7 @@ impl Service {
         Self { tried: Tried::start(module(), spec).unwrap(), asked, shared }
     }
 
-    /// What a request and its response become.
+    /// Passes a request and its response through the module; returns both.
     fn pass(
         &mut self,
         request: &[(&str, &str)],
@@ -101,7 +101,7 @@ const PAGE: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn a_page_is_coded_and_its_head_tells_so() {
+fn a_page_is_coded_and_its_head_declares_it() {
     let mut service = Service::start("", Ok(()));
     let (request, response) = service.pass(BROWSER, PAGE, false);
     assert_eq!(request, fields(BROWSER), "Accept-Encoding goes on as it came");
@@ -119,7 +119,7 @@ fn a_page_is_coded_and_its_head_tells_so() {
 }
 
 #[test]
-fn the_configuration_says_which_coding_and_level() {
+fn the_configuration_selects_coding_and_level() {
     let mut service = Service::start("codings gzip deflate\nlevel 3\nminimum 5001", Ok(()));
     let (_, response) = service.pass(BROWSER, PAGE, false);
     assert_eq!(response, fields(PAGE), "too small");
@@ -133,16 +133,16 @@ fn the_configuration_says_which_coding_and_level() {
 }
 
 #[test]
-fn a_configuration_that_says_nothing_known_is_refused_with_its_line() {
+fn an_unknown_configuration_is_refused_with_its_line() {
     let spec = Service::spec("level 1\nlevle 2", BTreeMap::new());
     let failure = Tried::start(module(), spec).err().unwrap();
     assert_eq!(failure.error, StartError::Refused("proxy_on_configure"));
-    let said = failure.reason();
-    assert!(said.contains("configuration, line 2: there is no levle"), "{said}");
+    let reason = failure.reason();
+    assert!(reason.contains("configuration, line 2: there is no levle"), "{reason}");
 }
 
 #[test]
-fn who_accepts_nothing_gets_it_as_it_is_and_caches_are_told() {
+fn a_client_without_codings_gets_it_uncoded_and_vary_is_set() {
     let mut service = Service::start("", Ok(()));
     let (_, response) = service.pass(&[(":method", "GET"), (":path", "/")], PAGE, false);
     let mut expected = fields(PAGE);
@@ -152,7 +152,7 @@ fn who_accepts_nothing_gets_it_as_it_is_and_caches_are_told() {
 }
 
 #[test]
-fn a_response_to_head_tells_of_the_coding_without_asking_for_it() {
+fn a_response_to_head_declares_the_coding_without_requesting_it() {
     let mut service = Service::start("", Ok(()));
     let request = [(":method", "HEAD"), (":path", "/"), ("accept-encoding", "gzip")];
     let (_, response) = service.pass(&request, PAGE, true);
@@ -162,7 +162,7 @@ fn a_response_to_head_tells_of_the_coding_without_asking_for_it() {
 }
 
 #[test]
-fn a_client_that_has_a_coded_response_learns_that_it_is_still_good() {
+fn a_cached_coded_response_is_revalidated() {
     let mut service = Service::start("", Ok(()));
     let request = [&[("if-none-match", "W/\"a\"")][..], BROWSER].concat();
     let not_modified = [(":status", "304"), ("etag", "\"a\"")];
@@ -190,7 +190,7 @@ fn a_node_that_does_not_code_leaves_the_response_as_it_is() {
     };
     assert_eq!(warnings(&service.tried.log), 1, "{:?}", service.tried.log);
 
-    // One without the function at all.
+    // A node without the function.
     let spec = Service::spec("", BTreeMap::new());
     let (asked, shared) = (Rc::default(), Rc::clone(&spec.shared));
     let mut service = Service { tried: Tried::start(module(), spec).unwrap(), asked, shared };

@@ -1,4 +1,4 @@
-//! Each host function: what it answers, and that a wrong pointer is an answer and no trap.
+//! Tests of each host function: its result, and that an invalid pointer is an error and no trap.
 
 use super::{
     BAD_ARGUMENT, FAILED, NO_MEMORY_THERE, NOT_FOUND, OK, Script, Step, Tried, fields, http, spec,
@@ -7,11 +7,11 @@ use crate::abi::{self, Errno, HOST_FUNCTIONS, WASI_FUNCTIONS};
 use crate::{Call, Effect, VmSpec};
 use std::collections::BTreeSet;
 
-/// Where answers go that are two words.
+/// Addresses for results of two words.
 const AT: [i64; 2] = [0x400, 0x404];
 
-/// Runs steps in `proxy_on_request_headers`, with a few strings in memory: "key" at 0x300,
-/// "value" at 0x310, a map at 0x320, "authority" at 0x380, "upper" at 0x390, "fails" at 0x3a0.
+/// Runs steps in `proxy_on_request_headers`, with a few strings in memory: "key" at 0x300, "value"
+/// at 0x310, a map at 0x320, "authority" at 0x380, "upper" at 0x390, "fails" at 0x3a0.
 fn run(steps: &[Step<'_>]) -> Tried {
     run_with(Script::new(), steps, spec())
 }
@@ -35,7 +35,7 @@ pub(super) fn run_with(script: Script, steps: &[Step<'_>], spec: VmSpec) -> Trie
     tried
 }
 
-/// Runs steps, each with the status that it answers.
+/// Runs steps, each with its expected status.
 pub(super) fn answers(cases: &[(&str, &[i64], u32)]) -> Tried {
     let steps: Vec<Step<'_>> =
         cases.iter().map(|(name, arguments, _)| (*name, *arguments)).collect();
@@ -52,8 +52,8 @@ pub(super) fn map_size() -> i64 {
     map().len() as i64
 }
 
-/// A call of each function that succeeds as far as it can, and which of its arguments are
-/// pointers.
+/// Returns a call of each function that succeeds as far as possible, and the indices of its pointer
+/// arguments.
 fn good() -> Vec<(&'static str, Vec<i64>, &'static [usize], u32)> {
     let size = map_size();
     let body = vec![0x380, 9, MAP, size, 0x310, 5, MAP, size, 10, 0x400];
@@ -117,12 +117,12 @@ fn good() -> Vec<(&'static str, Vec<i64>, &'static [usize], u32)> {
 }
 
 #[test]
-fn every_function_answers() {
+fn every_function_returns_its_status() {
     let cases = good();
     let cases: Vec<_> =
         cases.iter().map(|(name, it, _, status)| (*name, it.as_slice(), *status)).collect();
     answers(&cases);
-    // Those two have tests of their own: they have no result.
+    // These two have tests of their own: they have no result.
     let apart = ["emscripten_notify_memory_growth", "proc_exit"];
     let tested: BTreeSet<&str> = cases.iter().map(|(name, ..)| *name).chain(apart).collect();
     let all = HOST_FUNCTIONS.iter().chain(&WASI_FUNCTIONS).map(|it| it.name);
@@ -130,12 +130,12 @@ fn every_function_answers() {
 }
 
 #[test]
-fn a_pointer_outside_the_memory_is_an_answer() {
+fn a_pointer_outside_the_memory_is_an_error() {
     let mut cases = Vec::new();
     for (name, arguments, pointers, status) in good() {
-        // First the good ones, so that what is asked for is there.
+        // Valid calls first, so that the data exists.
         cases.push((name, arguments.clone(), status));
-        // None of our arguments is so short that the last byte of memory would do.
+        // No argument is so short that the last byte of memory would suffice.
         for wild in [0xffff_ffff_u32, 0x8000_0000, 0x1_0000, 0xffff] {
             for &pointer in pointers {
                 let mut arguments = arguments.clone();
@@ -148,7 +148,7 @@ fn a_pointer_outside_the_memory_is_an_answer() {
     }
     let cases: Vec<_> =
         cases.iter().map(|(name, it, status)| (*name, it.as_slice(), *status)).collect();
-    // In parts, since the answers have their place.
+    // Split, as the results have limited space.
     let local = "proxy_send_local_response";
     for part in cases.chunk_by(|one, other| one.0 == other.0) {
         let needs: &[(&str, &[i64], u32)] = &[
@@ -166,7 +166,7 @@ fn a_pointer_outside_the_memory_is_an_answer() {
 }
 
 #[test]
-fn lengths_that_reach_beyond_the_memory_are_answers() {
+fn lengths_beyond_the_memory_are_errors() {
     let long = 0x1_0001;
     answers(&[
         ("proxy_log", &[2, 0, long], NO_MEMORY_THERE),
@@ -182,7 +182,7 @@ fn lengths_that_reach_beyond_the_memory_are_answers() {
 }
 
 #[test]
-fn numbers_that_nothing_has_are_bad_arguments() {
+fn unknown_numbers_are_bad_arguments() {
     answers(&[
         ("proxy_set_effective_context", &[0], BAD_ARGUMENT),
         ("proxy_set_effective_context", &[3], BAD_ARGUMENT),
@@ -199,7 +199,7 @@ fn numbers_that_nothing_has_are_bad_arguments() {
         ("proxy_remove_header_map_value", &[8, 0x300, 3], BAD_ARGUMENT),
         ("proxy_continue_stream", &[4], BAD_ARGUMENT),
         ("proxy_close_stream", &[4], BAD_ARGUMENT),
-        // TCP streams are none of an HTTP context's.
+        // An HTTP context has no TCP streams.
         ("proxy_continue_stream", &[2], BAD_ARGUMENT),
         ("proxy_close_stream", &[3], BAD_ARGUMENT),
         ("proxy_define_metric", &[3, 0x300, 3, 0x400], BAD_ARGUMENT),

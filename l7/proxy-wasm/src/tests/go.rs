@@ -1,4 +1,4 @@
-//! A filter that was written with the public Go SDK (`lab/filters/go`), unchanged.
+//! Test of a filter that was written with the public Go SDK (`lab/filters/go`), unchanged.
 //!
 //! It needs Go 1.24 and a module proxy that has the SDK: `make test-peers` runs it.
 
@@ -8,7 +8,7 @@ use crate::{Answer, Call, CallError, Effect, HttpResponse, MetricValue};
 use engine::TrapKind;
 use std::rc::Rc;
 
-/// One test, since the module takes seconds to build and to compile.
+/// A single test, since the module takes seconds to build and to compile.
 #[test]
 fn a_go_filter_runs_unchanged() {
     let wasm = testbase::go_filter().unwrap();

@@ -1,4 +1,4 @@
-//! Modules that mean harm, or know no better: none does any.
+//! Tests of hostile or faulty modules: none does harm.
 
 use super::{FAILED, HEAP, NO_MEMORY_THERE, NOW, OK, Script, Step, Tried, engine, http, spec};
 use crate::{Answer, Call, CallError, Ran, StartError, Started, Starting, VmSpec};
@@ -6,7 +6,7 @@ use engine::{Over, Pace, Trap, TrapKind};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Raises the epoch until it is dropped, every millisecond.
+/// Thread that raises the epoch every millisecond, until it is dropped.
 struct Clock {
     stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -36,7 +36,7 @@ impl Drop for Clock {
     }
 }
 
-/// Suspends a call so many times, and then says the last word.
+/// Pace that suspends a call `left` times, and then returns `last`.
 #[derive(Debug)]
 struct Turns {
     left: Cell<u32>,
@@ -71,7 +71,7 @@ pub(super) fn trap_of(answer: Result<Answer, CallError>) -> TrapKind {
 }
 
 const ENDLESS: &str = "(loop (br 0)) (i32.const 0)";
-/// Loops for so long that a turn is over many times.
+/// Body that loops for many turns.
 const WAITING: &str = "(loop
     (i32.store (i32.const 0x704) (i32.add (i32.const 1) (i32.load (i32.const 0x704))))
     (br_if 0 (i32.lt_u (i32.load (i32.const 0x704)) (i32.const 300000000))))
@@ -83,8 +83,8 @@ fn a_loop_without_end_is_stopped() {
     for (pace, spec) in [turns(0, Over::Stop), turns(3, Over::Stop)] {
         let mut tried = Script::new().exporting("proxy_on_tick", ENDLESS).start_with(spec);
         assert_eq!(trap_of(tried.call(Call::Tick)), TrapKind::TimeLimit);
-        assert!(tried.vm.as_ref().unwrap().is_fallen());
-        assert_eq!(tried.call(Call::Tick), Err(CallError::Fallen));
+        assert!(tried.vm.as_ref().unwrap().has_trapped());
+        assert_eq!(tried.call(Call::Tick), Err(CallError::AlreadyTrapped));
         let calls = pace.calls.borrow();
         assert!(calls.iter().all(|call| *call == calls[0]), "it is one call");
     }
@@ -94,7 +94,7 @@ fn a_loop_without_end_is_stopped() {
 }
 
 #[test]
-fn a_call_stands_still_and_is_stopped_or_goes_on() {
+fn a_call_is_suspended_and_stopped_or_resumed() {
     let _clock = Clock::start();
     let suspended = || {
         let (pace, spec) = turns(u32::MAX, Over::Stop);
@@ -107,7 +107,7 @@ fn a_call_stands_still_and_is_stopped_or_goes_on() {
     let (_, call) = suspended();
     let (mut vm, outcome) = call.stop().finish();
     assert_eq!(trap_of(outcome.answer), TrapKind::TimeLimit);
-    assert!(vm.is_fallen() && vm.stream_mut(2).is_none());
+    assert!(vm.has_trapped() && vm.stream_mut(2).is_none());
     let (pace, call) = suspended();
     let Ran::Suspended(call) = call.resume() else { panic!("its turn is over again") };
     pace.left.set(0);
@@ -118,7 +118,7 @@ fn a_call_stands_still_and_is_stopped_or_goes_on() {
 }
 
 #[test]
-fn a_call_that_stood_still_ends_well() {
+fn a_suspended_call_completes() {
     let _clock = Clock::start();
     let (pace, spec) = turns(3, Over::GoOn);
     let mut tried = Script::new().exporting("proxy_on_tick", WAITING).start_with(spec);
@@ -188,9 +188,9 @@ fn recursion_ends_with_the_stack() {
     assert_eq!(trap_of(Tried::text(text).call(Call::Tick)), TrapKind::StackOverflow);
 }
 
-/// An allocator that calls the host function that needs it is refused the second time.
+/// An allocator that calls the host function that needs it is refused at the second level.
 #[test]
-fn an_allocator_that_asks_for_itself_is_refused() {
+fn a_recursive_allocator_is_refused() {
     let mut script = Script::new();
     let again = script.invocation("proxy_get_header_map_pairs", &[0, 0x400, 0x404]);
     let body = format!("(i32.store (i32.const 0x700) {again}) (i32.const {HEAP})");
@@ -203,15 +203,15 @@ fn an_allocator_that_asks_for_itself_is_refused() {
 }
 
 #[test]
-fn an_allocator_may_give_anything() {
+fn an_allocator_may_return_anything() {
     let cases = [
         ("(i32.const 0)", vec![NO_MEMORY_THERE]),
         ("(i32.const -1)", vec![NO_MEMORY_THERE]),
         ("(i32.const 0xffff)", vec![NO_MEMORY_THERE]),
         ("(i32.const 0x10000)", vec![NO_MEMORY_THERE]),
-        // Over its own answer: what is written last counts.
+        // Overlapping its own result: the last write counts.
         ("(i32.const 0x400)", vec![OK]),
-        // It grows the memory meanwhile.
+        // Grows the memory in between.
         ("(drop (memory.grow (i32.const 1))) (i32.const 0x10000)", vec![OK]),
     ];
     for (body, expected) in cases {
@@ -239,9 +239,9 @@ fn an_allocator_may_give_anything() {
     assert_eq!(trap_of(tried.call(call)), TrapKind::Unreachable, "its trap is the call's");
 }
 
-/// An item is in its queue until the module has it.
+/// An item stays in its queue until the module has received it.
 #[test]
-fn an_item_that_finds_no_place_stays_in_its_queue() {
+fn an_item_without_memory_stays_in_its_queue() {
     let spec = spec();
     let shared = Rc::clone(&spec.shared);
     shared.borrow_mut().register("vm", b"q", 3).unwrap();

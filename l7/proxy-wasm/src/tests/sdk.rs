@@ -1,4 +1,4 @@
-//! Filters that were written with the public Rust SDK (`lab/filters/rust`), unchanged.
+//! Tests of filters that were written with the public Rust SDK (`lab/filters/rust`), unchanged.
 
 use super::{NOW, Tried, fields, http, spec};
 use crate::abi::{Action, PeerType, StreamType};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::OnceLock;
 
-/// Builds all filters, once in a process.
+/// Builds all filters, once per process.
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -71,7 +71,7 @@ fn headers_are_read_and_edited() {
 }
 
 #[test]
-fn a_filter_answers_itself() {
+fn a_filter_sends_a_local_response() {
     let mut tried = filter("headers");
     let context = tried.create(http(&[(":path", "/hello")]));
     let call = Call::RequestHeaders { context, is_last: true };
@@ -85,7 +85,7 @@ fn a_filter_answers_itself() {
 }
 
 #[test]
-fn a_body_is_held_until_it_is_whole() {
+fn a_body_is_held_until_complete() {
     let mut tried = filter("body");
     let context = tried.create(http(&[]));
     tried.stream(context).upstream.headers = fields(&[("content-length", "12"), ("a", "b")]);
@@ -109,7 +109,7 @@ fn a_body_is_held_until_it_is_whole() {
     assert_eq!(tried.stream(context).downstream.body, b"<part>");
 }
 
-/// A request that waits for another server's word.
+/// Returns a filter with a request that waits for the response to an HTTP call.
 fn asked() -> (Tried, u32) {
     let mut tried = filter("authorize");
     let context = tried.create(http(&[(":path", "/")]));
@@ -127,7 +127,7 @@ fn asked() -> (Tried, u32) {
 }
 
 #[test]
-fn an_http_call_lets_a_request_go_on() {
+fn an_http_call_resumes_a_request() {
     let (mut tried, call) = asked();
     let headers = fields(&[(":status", "200")]);
     let response = HttpResponse { call, headers, body: vec![2], trailers: fields(&[]) };

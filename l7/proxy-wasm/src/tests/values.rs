@@ -1,4 +1,4 @@
-//! What host functions read and write, one kind after the other.
+//! Tests of the values that host functions read and write, by kind.
 
 use super::functions::{MAP, answers, map_size, run_with};
 use super::{
@@ -20,12 +20,12 @@ fn header_maps_are_read_and_edited() {
         ("proxy_replace_header_map_value", &[0, 0x300, 3, 0x310, 5], OK),
         ("proxy_remove_header_map_value", &[0, 0x310, 5], OK),
         ("proxy_remove_header_map_value", &[0, 0x310, 5], OK),
-        // Not open here.
+        // Not accessible here.
         ("proxy_get_header_map_size", &[2, 0x420], BAD_ARGUMENT),
         ("proxy_get_header_map_value", &[2, 0x300, 3, 0x420, 0x424], BAD_ARGUMENT),
         ("proxy_get_header_map_pairs", &[2, 0x420, 0x424], OK),
         ("proxy_set_header_map_pairs", &[2, MAP, map_size()], BAD_ARGUMENT),
-        // No name, no map, bytes behind the map.
+        // No name, no map, bytes after the map.
         ("proxy_add_header_map_value", &[0, 0x300, 0, 0x310, 5], BAD_ARGUMENT),
         ("proxy_set_header_map_pairs", &[0, 0x310, 5], BAD_ARGUMENT),
         ("proxy_set_header_map_pairs", &[0, MAP, map_size() + 1], BAD_ARGUMENT),
@@ -219,7 +219,7 @@ fn properties_are_given_or_set() {
         get("plugin_root_id", 1),
         get("request\0path", 2),
         get("request\0query", 3),
-        // A zero at the end belongs to it.
+        // A zero byte at the end is part of it.
         get("request\0headers\0key\0", 4),
         get("response\0code", 5),
         get("source\0port", 6),
@@ -232,7 +232,7 @@ fn properties_are_given_or_set() {
         ("proxy_set_property", &set_name),
         ("proxy_get_property", &[0x300, 3, 0x400, 0x404]),
         ("proxy_get_property", &[0, 0x200, 0x400, 0x404]),
-        // Each context has its own.
+        // Each context has its own properties.
         ("proxy_set_effective_context", &[1]),
         ("proxy_get_property", &[0x300, 3, 0x408, 0x40c]),
         ("proxy_set_property", &[0x300, 3, 0x300, 3]),
@@ -262,7 +262,7 @@ fn properties_are_given_or_set() {
 fn foreign_functions_are_those_that_are_granted() {
     let tried = answers(&[
         ("proxy_call_foreign_function", &[0x390, 5, 0x310, 5, 0x400, 0x404], OK),
-        // Results that nobody wants.
+        // The module does not want the results.
         ("proxy_call_foreign_function", &[0x390, 5, 0x310, 5, 0, 0], OK),
         ("proxy_call_foreign_function", &[0x300, 3, 0x310, 5, 0x408, 0x40c], NOT_FOUND),
         ("proxy_call_foreign_function", &[0x3a0, 5, 0, 0, 0x408, 0x40c], SERIALIZATION_FAILED),
@@ -276,11 +276,11 @@ fn wasi_has_a_log_the_time_and_random_bytes() {
         // "key" and "value\n" as one line.
         .data(0x500, &[0x00, 0x03, 0, 0, 3, 0, 0, 0, 0x20, 0x05, 0, 0, 6, 0, 0, 0])
         .data(0x520, b"value\n")
-        // A subscription with a mark.
+        // A subscription with user data.
         .data(0x540, &[9, 8, 7, 6, 5, 4, 3, 2, 1]);
     let steps: [Step<'_>; 12] = [
         ("fd_write", &[1, 0x500, 2, 0x400]),
-        // A line in three pieces, and one that has no end.
+        // A line in three pieces, and one without an end.
         ("fd_write", &[2, 0x500, 1, 0x404]),
         ("fd_write", &[2, 0x500, 2, 0x400]),
         ("fd_write", &[2, 0x500, 1, 0x404]),
@@ -308,7 +308,7 @@ fn wasi_has_a_log_the_time_and_random_bytes() {
 }
 
 #[test]
-fn what_is_too_much_has_failed() {
+fn excess_fails() {
     let value = i64::from(u32::try_from(limits::PROPERTY_VALUE_MAX).unwrap());
     answers(&[
         ("proxy_set_property", &[0x300, 3, 0, value], OK),

@@ -1,4 +1,4 @@
-//! Calls into a VM: one for each callback of the ABI. Each stands still when its pace says so.
+//! Calls into a VM: one for each callback of the ABI. A call is suspended when its pace says so.
 
 use super::{CallError, Vm};
 use crate::abi::{Action, PeerType};
@@ -11,8 +11,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// A callback to make. A callback that the module does not export has its default: nothing
-/// happens, and what it would have been shown goes on.
+/// Callback to make. One that the module does not export has its default: no effect, and its data
+/// goes on.
 #[derive(Debug)]
 pub enum Call {
     /// `proxy_on_context_create`: a new stream, which the VM keeps until its context ends.
@@ -21,50 +21,50 @@ pub enum Call {
     NewConnection(u32),
     /// `proxy_on_downstream_data`.
     DownstreamData {
-        /// Whose.
+        /// Context of the stream.
         context: u32,
-        /// No more will come.
+        /// True if no more data will come.
         is_last: bool,
     },
     /// `proxy_on_downstream_connection_close`.
     DownstreamClose(u32, PeerType),
     /// `proxy_on_upstream_data`.
     UpstreamData {
-        /// Whose.
+        /// Context of the stream.
         context: u32,
-        /// No more will come.
+        /// True if no more data will come.
         is_last: bool,
     },
     /// `proxy_on_upstream_connection_close`.
     UpstreamClose(u32, PeerType),
     /// `proxy_on_request_headers`.
     RequestHeaders {
-        /// Whose.
+        /// Context of the stream.
         context: u32,
-        /// Neither body nor trailers follow.
+        /// True if neither body nor trailers follow.
         is_last: bool,
     },
     /// `proxy_on_request_body`.
     RequestBody {
-        /// Whose.
+        /// Context of the stream.
         context: u32,
-        /// Neither more of it nor trailers follow.
+        /// True if neither more of the body nor trailers follow.
         is_last: bool,
     },
     /// `proxy_on_request_trailers`.
     RequestTrailers(u32),
     /// `proxy_on_response_headers`.
     ResponseHeaders {
-        /// Whose.
+        /// Context of the stream.
         context: u32,
-        /// Neither body nor trailers follow.
+        /// True if neither body nor trailers follow.
         is_last: bool,
     },
     /// `proxy_on_response_body`.
     ResponseBody {
-        /// Whose.
+        /// Context of the stream.
         context: u32,
-        /// Neither more of it nor trailers follow.
+        /// True if neither more of the body nor trailers follow.
         is_last: bool,
     },
     /// `proxy_on_response_trailers`.
@@ -77,55 +77,55 @@ pub enum Call {
     HttpCallResponse(HttpResponse),
     /// `proxy_on_foreign_function`.
     ForeignFunction {
-        /// The callback's number, as it was agreed upon with the module.
+        /// Number of the callback, by agreement with the module.
         function: u32,
-        /// What it is called with.
+        /// Arguments.
         arguments: Vec<u8>,
     },
-    /// `proxy_on_done`; when the module is done, `proxy_on_log` and `proxy_on_delete` as well.
-    /// 1 is the root context, the module itself.
+    /// `proxy_on_done`; if the module is done, also `proxy_on_log` and `proxy_on_delete`. 1 is the
+    /// root context, the module itself.
     End(u32),
-    /// `proxy_on_log` and `proxy_on_delete`: after [`Effect::Done`], or when nobody waits longer.
+    /// `proxy_on_log` and `proxy_on_delete`: after [`Effect::Done`], or after a timeout.
     Finish(u32),
 }
 
-/// How a call ended.
+/// Result of a call.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What the module said, or how it fell. After a trap the VM is not to be called again; its
+    /// Result of the callback, or its failure. After a trap the VM must not be called again; its
     /// streams can be taken out of it.
     pub answer: Result<Answer, CallError>,
-    /// What is to be done, in this order; also what a call left that trapped.
+    /// Effects to execute in this order, including those of a call that trapped.
     pub effects: Vec<Effect>,
-    /// Lines for the log beyond what a call may leave.
+    /// Number of log lines beyond the limit of a call.
     pub log_lines_dropped: u64,
 }
 
-/// What a module said.
+/// Result of a callback.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// A new context has this number.
+    /// Number of the new context.
     Created(u32),
-    /// What the callback was shown goes on, or is held.
+    /// Decision: the data goes on or is held.
     Action(Action),
-    /// The context has ended, and its stream is the caller's again; the root context has none.
+    /// The context has ended; its stream is returned, `None` for the root context.
     Ended(Option<Box<Stream>>),
-    /// The context has not ended: the module says so by [`Effect::Done`].
+    /// The end of the context is postponed: [`Effect::Done`] follows.
     Pending,
-    /// The callback says nothing.
+    /// The callback has no result.
     Nothing,
 }
 
-/// How far a call has come.
+/// Progress of a call.
 pub enum Ran {
-    /// To its end.
+    /// Ended call.
     Ended(Box<Vm>, Outcome),
-    /// It stands still.
+    /// Suspended call.
     Suspended(Suspended),
 }
 
 impl Ran {
-    /// Lets it go on to its end: for those in whose way nobody is.
+    /// Runs the call to its end: for callers without other work.
     #[must_use]
     pub fn finish(mut self) -> (Box<Vm>, Outcome) {
         loop {
@@ -139,7 +139,7 @@ impl Ran {
 
 type Running = Pin<Box<dyn Future<Output = (Box<Vm>, Outcome)>>>;
 
-/// A VM whose call stands still.
+/// VM with a suspended call.
 pub struct Suspended {
     running: Running,
     stop: Rc<Cell<bool>>,
@@ -150,10 +150,10 @@ impl Suspended {
         Self { running, stop }
     }
 
-    /// Lets the call go on.
+    /// Resumes the call.
     #[must_use]
     pub fn resume(mut self) -> Ran {
-        // Nobody is to be woken: whoever suspended it resumes it.
+        // No waker is needed: the caller that suspended it resumes it.
         match self.running.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready((vm, outcome)) => Ran::Ended(vm, outcome),
             Poll::Pending => Ran::Suspended(self),

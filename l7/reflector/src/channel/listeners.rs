@@ -1,4 +1,4 @@
-//! Listeners of one stream: how far each has come, and who is told that there are bytes.
+//! Listeners of one channel: their positions, notifications, and stall deadlines.
 
 use super::{Effect, ListenerId};
 use crate::cursor::{Cursor, Wants};
@@ -13,10 +13,10 @@ struct Listener {
     wants: Wants,
     /// Position in the stream; `None` until the origin's head is here.
     cursor: Option<Cursor>,
-    /// True when the listener was told that there are bytes, and has not taken all of them since.
-    is_told: bool,
+    /// True if the listener was notified of bytes, and has not taken all of them since.
+    is_notified: bool,
     /// Time at which the listener last took something, while there is more.
-    waits_since: Nanos,
+    taken_at: Nanos,
 }
 
 /// Listeners of one stream, by number.
@@ -62,12 +62,12 @@ impl Listeners {
         self.all.get(&id).map(|listener| listener.wants)
     }
 
-    /// The position of a listener that has a head.
+    /// Returns the cursor of a listener that has a head.
     pub(super) fn cursor_of(&self, id: ListenerId) -> Option<Cursor> {
         self.all.get(&id).and_then(|listener| listener.cursor.clone())
     }
 
-    /// The positions; none where a listener has no head.
+    /// Returns all cursors; `None` for a listener without a head.
     pub(super) fn cursors(&self) -> impl Iterator<Item = Option<&Cursor>> {
         self.all.values().map(|listener| listener.cursor.as_ref())
     }
@@ -78,14 +78,14 @@ impl Listeners {
         self.all.len() * (size_of::<Listener>() + size_of::<ListenerId>()) + rests
     }
 
-    /// Returns the listeners that have taken everything that they were told of.
+    /// Returns the listeners that have taken all bytes that they were notified of.
     pub(super) fn idle(&self) -> Vec<ListenerId> {
-        let idle = self.all.iter().filter(|(_, listener)| !listener.is_told);
+        let idle = self.all.iter().filter(|(_, listener)| !listener.is_notified);
         idle.map(|(id, _)| *id).collect()
     }
 
-    /// Notes what a listener has taken: the bytes of it that there were, and whether it has all.
-    /// None if it is not there or has no head.
+    /// Advances a listener by the bytes it has taken. Returns the number of bytes that existed, and
+    /// whether it has all; `None` if the listener is unknown or has no head.
     pub(super) fn handle_taken(
         &mut self,
         now: Nanos,
@@ -104,16 +104,16 @@ impl Listeners {
             next = cursor.piece(store).map(|piece| piece.len());
         }
         if left < length {
-            listener.waits_since = now;
+            listener.taken_at = now;
         }
         if next.is_none() {
-            listener.is_told = false;
+            listener.is_notified = false;
         }
         Some((length - left, next.is_none()))
     }
 
     pub(super) fn insert(&mut self, now: Nanos, id: ListenerId, wants: Wants) {
-        let listener = Listener { wants, cursor: None, is_told: false, waits_since: now };
+        let listener = Listener { wants, cursor: None, is_notified: false, taken_at: now };
         self.all.insert(id, listener);
     }
 
@@ -125,20 +125,20 @@ impl Listeners {
         self.all.clear();
     }
 
-    /// Gives a listener its place in the stream.
-    pub(super) fn place(&mut self, id: ListenerId, cursor: Cursor) {
+    /// Sets a listener's position in the stream.
+    pub(super) fn set_cursor(&mut self, id: ListenerId, cursor: Cursor) {
         if let Some(listener) = self.all.get_mut(&id) {
             self.slowest = self.slowest.min(cursor.position());
             listener.cursor = Some(cursor);
         }
     }
 
-    /// Clears the stall deadline: no listener is waited for any more.
+    /// Clears the stall deadline of all listeners.
     pub(super) const fn forget_stalls(&mut self) {
         self.stall_next = None;
     }
 
-    /// Tells a listener that there are bytes, if there are and it does not know.
+    /// Notifies a listener of bytes, if there are some and it was not notified yet.
     pub(super) fn wake(
         &mut self,
         now: Nanos,
@@ -149,21 +149,21 @@ impl Listeners {
         if let Some(listener) = self.all.get_mut(&id)
             && listener.wake(now, store)
         {
-            told(now, id, &mut self.stall_next, effects);
+            notify(now, id, &mut self.stall_next, effects);
         }
     }
 
-    /// Tells every listener that there are bytes, if there are and it does not know.
+    /// Notifies every listener of bytes, if there are some and it was not notified yet.
     pub(super) fn wake_all(&mut self, now: Nanos, store: &Store, effects: &mut VecDeque<Effect>) {
         for (id, listener) in &mut self.all {
             if listener.wake(now, store) {
-                told(now, *id, &mut self.stall_next, effects);
+                notify(now, *id, &mut self.stall_next, effects);
             }
         }
     }
 
-    /// Adds a unit of payload; who is about to lose what it has not taken goes on near the edge.
-    /// Returns how many that were.
+    /// Adds a unit of payload. Listeners that would lose bytes they have not taken skip to a
+    /// position near the edge. Returns their number.
     pub(super) fn publish(&mut self, store: &mut Store, unit: Unit<'_>) -> u64 {
         let mut skips = 0;
         let tail = store.tail_for(&unit);
@@ -184,41 +184,41 @@ impl Listeners {
         skips
     }
 
-    /// Returns when [`Listeners::stalled`] has to be asked.
+    /// Returns the time at which [`Listeners::stalled`] has to be called.
     pub(super) const fn poll_timeout(&self) -> Option<Nanos> {
         self.stall_next
     }
 
     /// Returns the listeners that have taken nothing for too long.
     pub(super) fn stalled(&self, now: Nanos) -> Vec<ListenerId> {
-        let all = self.all.iter().filter(|(_, listener)| listener.is_told);
-        all.filter(|(_, listener)| listener.stalls() <= now).map(|(id, _)| *id).collect()
+        let all = self.all.iter().filter(|(_, listener)| listener.is_notified);
+        all.filter(|(_, listener)| listener.stall_deadline() <= now).map(|(id, _)| *id).collect()
     }
 
     /// Computes anew which listener stalls next.
     pub(super) fn set_next_stall(&mut self) {
-        let told = self.all.values().filter(|listener| listener.is_told);
-        self.stall_next = told.map(Listener::stalls).min();
+        let notified = self.all.values().filter(|listener| listener.is_notified);
+        self.stall_next = notified.map(Listener::stall_deadline).min();
     }
 }
 
 impl Listener {
-    /// Whether it has to be told that there are bytes.
+    /// Returns true if the listener has to be notified of bytes, and marks it as notified.
     fn wake(&mut self, now: Nanos, store: &Store) -> bool {
-        let Some(cursor) = self.cursor.as_ref().filter(|_| !self.is_told) else { return false };
+        let Some(cursor) = self.cursor.as_ref().filter(|_| !self.is_notified) else { return false };
         if cursor.piece(store).is_none() {
             return false;
         }
-        (self.is_told, self.waits_since) = (true, now);
+        (self.is_notified, self.taken_at) = (true, now);
         true
     }
 
-    fn stalls(&self) -> Nanos {
-        self.waits_since + LISTENER_STALL_MAX
+    fn stall_deadline(&self) -> Nanos {
+        self.taken_at + LISTENER_STALL_MAX
     }
 }
 
-fn told(
+fn notify(
     now: Nanos,
     id: ListenerId,
     stall_next: &mut Option<Nanos>,

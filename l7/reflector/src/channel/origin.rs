@@ -1,4 +1,4 @@
-//! The connection to a stream's origin: when it is opened, given up, and tried again.
+//! Connection to a stream's origin: opening, deadlines, and reconnection with back-off.
 
 use super::{Connection, Effect};
 use crate::limits::{
@@ -11,11 +11,11 @@ use units::Nanos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Closed,
-    /// The head is waited for.
+    /// Waiting for the head.
     Waiting {
         until: Nanos,
     },
-    /// Body bytes come.
+    /// Receiving the body.
     Flowing {
         since: Nanos,
         silent_at: Nanos,
@@ -28,13 +28,13 @@ enum Link {
 
 /// Deadline of an origin that has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
+pub(super) enum Deadline {
     /// Reconnecting has taken too long: the origin is not tried any more.
-    GivenUp,
+    Expired,
     /// Silence of the origin has lasted too long.
     Silent,
     /// Pause is over: the origin is to be opened again.
-    Again,
+    Retry,
 }
 
 /// Origin of a stream.
@@ -55,41 +55,41 @@ impl Origin {
         Self { request, link: Link::Closed, connection: Connection(0), attempts: 0, lost: None }
     }
 
-    /// The latest connection.
+    /// Returns the latest connection.
     pub(super) const fn connection(&self) -> Connection {
         self.connection
     }
 
-    /// Returns true when this connection is open and has brought no head.
+    /// Returns true if this connection is open and has received no head.
     pub(super) fn is_waiting_for(&self, connection: Connection) -> bool {
         connection == self.connection && matches!(self.link, Link::Waiting { .. })
     }
 
-    /// Returns true when this connection brings a body.
+    /// Returns true if this connection is receiving a body.
     pub(super) fn is_flowing_by(&self, connection: Connection) -> bool {
         connection == self.connection && matches!(self.link, Link::Flowing { .. })
     }
 
-    /// Returns when [`Origin::due`] has to be asked.
+    /// Returns the time at which [`Origin::due`] has to be called.
     pub(super) fn poll_timeout(&self) -> Option<Nanos> {
         let link = match self.link {
             Link::Closed => None,
             Link::Waiting { until } | Link::BackOff { until } => Some(until),
             Link::Flowing { silent_at, .. } => Some(silent_at),
         };
-        [link, self.gives_up()].into_iter().flatten().min()
+        [link, self.expires()].into_iter().flatten().min()
     }
 
     /// Returns the deadline that has passed, if one has.
-    pub(super) fn due(&self, now: Nanos) -> Option<Due> {
-        if self.gives_up().is_some_and(|at| at <= now) {
-            return Some(Due::GivenUp);
+    pub(super) fn due(&self, now: Nanos) -> Option<Deadline> {
+        if self.expires().is_some_and(|at| at <= now) {
+            return Some(Deadline::Expired);
         }
         match self.link {
             Link::Waiting { until } | Link::Flowing { silent_at: until, .. } if until <= now => {
-                Some(Due::Silent)
+                Some(Deadline::Silent)
             }
-            Link::BackOff { until } if until <= now => Some(Due::Again),
+            Link::BackOff { until } if until <= now => Some(Deadline::Retry),
             _ => None,
         }
     }
@@ -108,8 +108,8 @@ impl Origin {
         is_open.then_some(Effect::Close { connection: self.connection })
     }
 
-    /// Leaves the connection to somebody else, or as it is: nothing of it is waited for.
-    pub(super) const fn let_go(&mut self) {
+    /// Hands the connection over, or leaves it as it is; its events are ignored from now on.
+    pub(super) const fn release(&mut self) {
         self.link = Link::Closed;
     }
 
@@ -137,7 +137,7 @@ impl Origin {
         self.lost = self.lost.or(Some(now));
     }
 
-    /// Forgets that the connection was lost: nobody waits for it any more.
+    /// Clears the time of the loss: no listener waits for the origin any more.
     pub(super) const fn forget_loss(&mut self) {
         self.lost = None;
     }
@@ -150,7 +150,7 @@ impl Origin {
     }
 
     /// Returns the time at which the origin is not tried any more.
-    fn gives_up(&self) -> Option<Nanos> {
+    fn expires(&self) -> Option<Nanos> {
         self.lost.map(|lost| lost + RECONNECT_MAX)
     }
 }

@@ -1,4 +1,4 @@
-//! What a channel is told and what it answers.
+//! Types of a channel's interface: events, effects, errors, counters.
 
 use crate::limits::{RING_AUDIO_LENGTH, RING_VIDEO_LENGTH};
 use crate::live::{NoStore, NotLive};
@@ -6,25 +6,25 @@ use http1::{Framing, RequestHead, ResponseHead};
 use std::sync::Arc;
 use units::Bytes;
 
-/// A listener's number; the caller's choice, never used twice.
+/// Number of a listener, chosen by the caller and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListenerId(pub u64);
 
-/// The number of a connection to the origin. Events of one that was closed are ignored.
+/// Number of a connection to the origin. Events of a closed one are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Connection(pub u32);
 
-/// The least that a ring has: two of the longest frames.
+/// Smallest size of a ring, in bytes: two of the longest frames.
 const RING_LENGTH_MIN: usize = 16 * 1024;
 
-/// What the operator chooses.
+/// Settings of the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// What is done with `Cache-Control: no-store`.
+    /// Treatment of `Cache-Control: no-store`.
     pub no_store: NoStore,
-    /// Payload that is kept of audio: at least 16 KiB.
+    /// Payload kept of an audio stream: at least 16 KiB.
     pub ring_audio: Bytes,
-    /// Payload that is kept of video: at least 16 KiB.
+    /// Payload kept of a video stream: at least 16 KiB.
     pub ring_video: Bytes,
 }
 
@@ -48,115 +48,116 @@ impl Config {
     }
 }
 
-/// At most 1 GiB: more is not meant.
+/// Limits a size to 1 GiB, a guard against misconfiguration.
 fn length(bytes: Bytes) -> usize {
     usize::try_from(bytes.0).unwrap_or(usize::MAX).clamp(RING_LENGTH_MIN, 1 << 30)
 }
 
-/// Why nobody can join.
+/// A listener cannot join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
-    /// The origin has ended, or answers with an error: ask it again, in a channel of its own.
+    /// The origin has ended, or responded with an error: a new channel has to ask it again.
     #[error("the stream is ending; a new channel has to be opened")]
     Ending,
-    /// [`LISTENERS_COUNT_MAX`](crate::limits::LISTENERS_COUNT_MAX) are there.
-    #[error("the stream has as many listeners as it may")]
+    /// The channel has [`LISTENERS_COUNT_MAX`](crate::limits::LISTENERS_COUNT_MAX) listeners.
+    #[error("the stream has reached its limit of listeners")]
     Full,
-    /// The number is taken: the caller's fault.
+    /// The number is in use: a fault of the caller.
     #[error("there is a listener with this number")]
     Known,
 }
 
-/// Why the origin was lost.
+/// Kind of loss of the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// No connection came about.
+    /// The connection attempt failed.
     Connect,
-    /// It was reset, or what came was not HTTP, or a body ended before its end.
+    /// The connection was reset, its bytes were not HTTP, or the body was incomplete.
     Reset,
 }
 
-/// How a listener's response ends.
+/// End of a listener's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
-    /// As the origin's did.
+    /// Regular end, as the origin's.
     Complete,
-    /// By reset: the listener has taken nothing for too long.
+    /// Reset: the listener has taken nothing for too long.
     Stalled,
-    /// By reset: the origin was lost and did not come back.
+    /// Reset: the origin was lost and did not come back.
     OriginLost,
-    /// By reset: the origin came back with something else.
+    /// Reset: the origin came back with another stream.
     OriginChanged,
 }
 
 impl Ending {
-    /// Whether the response ends as complete; else its connection is reset, so that the listener
-    /// knows that something is missing.
+    /// Returns true if the response ends as complete; otherwise its connection is reset, so that
+    /// the listener can tell that bytes are missing.
     #[must_use]
     pub fn is_clean(self) -> bool {
         self == Self::Complete
     }
 }
 
-/// What the caller has to do.
+/// Action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Connect to the origin and send this.
+    /// Connect to the origin and send a request.
     Open {
-        /// Its number in events.
+        /// Number of the connection in later events.
         connection: Connection,
-        /// What is sent.
+        /// Request to send.
         request: Arc<RequestHead>,
     },
     /// Close the connection to the origin.
     Close {
-        /// Which one.
+        /// Number of the connection.
         connection: Connection,
     },
-    /// Answer a listener with this head.
+    /// Send a listener this head.
     Head {
-        /// Whom.
+        /// Recipient.
         to: ListenerId,
-        /// Without the fields that frame a body, if it is a live stream's.
+        /// Head, without body framing fields for a live stream.
         head: Arc<ResponseHead>,
-        /// As the origin frames an answer; `UntilClose` for a live stream, which has chunks for
-        /// a client of HTTP/1.1: `http1`'s `Framing::for_response`, of `Body::Unknown`.
+        /// Framing of the body: the origin's for a complete response; `UntilClose` for a live
+        /// stream, which is sent in chunks to a client of HTTP/1.1 (`http1`'s
+        /// `Framing::for_response`, with `Body::Unknown`).
         body: Framing,
     },
-    /// There are bytes for a listener that had taken all, or had none yet.
+    /// Bytes are available for a listener that had taken all, or had none yet.
     Ready {
-        /// Whom.
+        /// Recipient.
         to: ListenerId,
     },
     /// End a listener's response. It is forgotten here.
     End {
-        /// Whose.
+        /// Recipient.
         to: ListenerId,
-        /// How.
+        /// Kind of the end.
         ending: Ending,
     },
-    /// The origin's answer is not shared: it belongs to this listener, head and body as they
-    /// come. It is forgotten here, and so is the connection.
+    /// Hand the origin's response to this listener alone, head and body unchanged. The channel has
+    /// dropped the listener and the connection.
     Pass {
-        /// To whom.
+        /// Recipient.
         to: ListenerId,
-        /// The connection that is its own now.
+        /// Connection that now belongs to the listener.
         connection: Connection,
-        /// Why it is not shared.
+        /// Reason for not sharing.
         why: NotLive,
     },
-    /// The same, for the others: each asks the origin with its own request, and is forgotten
-    /// here.
+    /// Let this listener ask the origin with its own request, as the response is not shared. The
+    /// channel has dropped the listener.
     Alone {
-        /// Who.
+        /// Recipient.
         to: ListenerId,
-        /// Why it is not shared.
+        /// Reason for not sharing.
         why: NotLive,
     },
 }
 
 impl Effect {
-    /// The listener that it is about.
+    /// Returns the listener that the effect concerns.
     pub(super) const fn to(&self) -> Option<ListenerId> {
         match self {
             Self::Open { .. } | Self::Close { .. } => None,
@@ -169,30 +170,30 @@ impl Effect {
     }
 }
 
-/// What has happened in a channel.
+/// Counters of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Listeners that are there.
+    /// Current listeners.
     pub listeners_now: u64,
-    /// The most that were there at once.
+    /// Largest number of simultaneous listeners.
     pub listeners_peak: u64,
-    /// All that ever came.
+    /// Listeners since the beginning.
     pub listeners_total: u64,
-    /// Those who began with what the ring had, not with the origin's first byte.
+    /// Listeners that began with the content of the ring, not with the origin's first byte.
     pub joins_from_ring: u64,
     /// Bytes of the origin's bodies, metadata included.
     pub bytes_in: Bytes,
-    /// Bytes that listeners took, metadata included.
+    /// Bytes that listeners have taken, metadata included.
     pub bytes_out: Bytes,
-    /// Bytes of the origin that were given to nobody: between frames, cut off, tags.
+    /// Bytes of the origin that no listener gets: between frames, of truncated frames, and tags.
     pub bytes_left_out: Bytes,
-    /// How often a listener was behind by more than the ring, and went on near the edge.
+    /// Skips of a listener that was behind by more than the ring to a position near the edge.
     pub skips: u64,
-    /// Listeners that took nothing for too long.
+    /// Listeners that were dropped because they took nothing for too long.
     pub dropped: u64,
-    /// How often the origin was there again after it was lost.
+    /// Reconnections to the origin after a loss.
     pub reconnects: u64,
-    /// How often the title changed.
+    /// Changes of the title.
     pub titles: u64,
 }
 
@@ -203,14 +204,14 @@ impl Counters {
     }
 }
 
-/// Memory that a channel holds.
+/// Memory that a channel holds, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Of payload: the ring, and the rest of a frame or a block that is on its way in. The same
-    /// whatever the number of listeners.
+    /// Payload: the ring, and the incomplete frame or metadata block. Independent of the number of
+    /// listeners.
     pub payload: Bytes,
-    /// Of what is known of the payload: where units begin, titles.
+    /// Index of the payload: positions of units, titles.
     pub index: Bytes,
-    /// Of all listeners: their places, and the rests of frames that slow ones have a part of.
+    /// Listeners: their positions, and the rests of frames of which slow ones have a part.
     pub listeners: Bytes,
 }

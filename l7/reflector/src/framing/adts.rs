@@ -3,13 +3,14 @@
 use super::{Found, Frame};
 use units::Nanos;
 
-/// By index; 13 and 14 are reserved, 15 is forbidden here. ISO/IEC 14496-3, 1.6.3.4.
+/// Sampling rates in Hz by index; 13 and 14 are reserved, 15 is forbidden here. ISO/IEC 14496-3,
+/// 1.6.3.4.
 const SAMPLINGS: [u64; 13] = [
     96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 11_025, 8_000,
     7_350,
 ];
 
-/// Reads the seven bytes of a header; a CRC of two lies behind them.
+/// Parses the seven bytes of a header; a CRC of two bytes follows them.
 pub(super) fn read(bytes: &[u8]) -> Found {
     let &[first, second, third, fourth, fifth, sixth, seventh, ..] = bytes else {
         let may = match bytes {
@@ -32,7 +33,7 @@ pub(super) fn read(bytes: &[u8]) -> Found {
     Found::Frame(Frame {
         length,
         duration: Nanos(blocks * 1_024 * 1_000_000_000 / sampling),
-        // What the fixed header has, but for the CRC and the bits that are nobody's.
+        // Fixed header, except the CRC flag and the private bits.
         kind: u32::from_be_bytes([0xff, second & 0xfe, third & 0xfd, fourth & 0xc0]),
     })
 }
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_not_taken_for_one() {
+    fn invalid_headers_are_refused() {
         let refused: [[u8; 7]; 5] = [
             [0xff, 0xfb, 0x50, 0x80, 0x2e, 0x7f, 0xfc], // layer III
             [0xff, 0xf1, 0x74, 0x80, 0x2e, 0x7f, 0xfc], // sampling index 13

@@ -1,9 +1,10 @@
-//! Tags between frames: ID3v2.4.0, main structure, section 3.1. Older versions look the same.
+//! Tags between frames: ID3v2.4.0, main structure, section 3.1. Older versions have the same
+//! header.
 
 use super::Found;
 use crate::limits::ID3_LENGTH_MAX;
 
-/// An ID3v2 header: ten bytes, "ID3", a version, flags, four times seven bits of length.
+/// Parses an ID3v2 header: ten bytes, "ID3", a version, flags, four times seven bits of length.
 pub(super) fn read(bytes: &[u8]) -> Found {
     let Some(&[major, minor, flags, a, b, c, d]) = bytes.get(3..10) else {
         let may = bytes.iter().zip(b"ID3").all(|(has, wants)| has == wants);

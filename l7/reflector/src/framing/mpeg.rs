@@ -5,7 +5,7 @@ use super::Found;
 use super::Frame;
 use units::Nanos;
 
-/// kbit/s by index 1 to 14. Index 0 is free format, 15 is forbidden.
+/// Bitrates in kbit/s by index 1 to 14. Index 0 is free format, 15 is forbidden.
 type Rates = [u32; 14];
 
 const V1_LAYER1: Rates = [32, 64, 96, 128, 160, 192, 224, 256, 288, 320, 352, 384, 416, 448];
@@ -14,12 +14,12 @@ const V1_LAYER3: Rates = [32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 2
 const V2_LAYER1: Rates = [32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256];
 const V2_LAYER23: Rates = [8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160];
 
-/// What stays the same from frame to frame: sync word, version, layer, sampling rate. Bitrate,
-/// padding, CRC and channel mode may change.
+/// Mask of the header bits that are constant within a stream: sync word, version, layer, sampling
+/// rate. Bitrate, padding, CRC and channel mode may change.
 const KIND: [u8; 3] = [0xff, 0xfe, 0x0c];
 
-/// Reads a header of four bytes. Free format is not read: the length of a frame is in no header.
-/// A CRC lies within the frame's length.
+/// Parses a header of four bytes. Free format is not supported: its headers do not give the frame's
+/// length. A CRC is included in the length.
 pub(super) fn read(bytes: &[u8]) -> Found {
     let &[first, second, third, fourth, ..] = bytes else {
         let may = match bytes {
@@ -86,7 +86,7 @@ pub(super) fn read(bytes: &[u8]) -> Found {
 mod tests {
     use super::*;
 
-    /// Header, bytes of the frame, microseconds.
+    /// Header, frame length in bytes, duration in microseconds.
     const FRAMES: [([u8; 4], usize, u64); 16] = [
         // ISO/IEC 11172-3. Layer III, 128 kbit/s, 44.1 kHz: without and with padding, with CRC.
         ([0xff, 0xfb, 0x90, 0x00], 417, 26_122),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_not_taken_for_one() {
+    fn invalid_headers_are_refused() {
         let refused: [[u8; 4]; 7] = [
             [0xff, 0xfb, 0x00, 0x00], // free format
             [0xff, 0xfb, 0xf0, 0x00], // bitrate 15

@@ -1,4 +1,4 @@
-//! Streams, an origin and listeners for the tests of a channel.
+//! Test helpers: media streams, an origin and listeners of a channel.
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use testbase::Chance;
 use units::{Bytes, Nanos};
 
-/// A byte that begins no header. What looks like one, right in front of a frame and as long as it
-/// says, is a frame for everybody: chance would make one in some 100,000 cases. Headers where
-/// none belong are in tests of their own.
+/// Returns a byte that begins no header. Garbage that happens to be a consistent header right
+/// before a frame is a frame for any scanner, in about one of 100,000 cases. Misplaced headers have
+/// tests of their own.
 pub fn between(byte: u8) -> u8 {
     match byte {
         0x47 => 0x46,
@@ -38,7 +38,7 @@ impl Media {
         }
     }
 
-    /// The frame of this number: no two are equal.
+    /// Returns the frame of this number: no two are equal.
     pub fn frame(self, number: u64) -> Vec<u8> {
         let mut numbers = Chance(number);
         let mut frame = match self {
@@ -74,7 +74,8 @@ impl Media {
         numbers.flat_map(|number| self.frame(number)).collect()
     }
 
-    /// Bytes that should be whole frames: their numbers, and how many bytes are left of the last.
+    /// Parses bytes that should be whole frames: returns their numbers, and the bytes left of the
+    /// last.
     pub fn numbers(self, mut bytes: &[u8]) -> (Vec<u64>, usize) {
         let mut numbers = Vec::new();
         loop {
@@ -116,9 +117,9 @@ pub fn head(status: u16, fields: &[(&str, &str)]) -> ResponseHead {
     ResponseHead::new(Version::Http10, status, b"", headers).unwrap()
 }
 
-/// What a listener has had.
+/// Bytes and events that a listener has received.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct Received {
     pub head: Option<ResponseHead>,
     pub bytes: Vec<u8>,
     pub is_ready: bool,
@@ -127,31 +128,31 @@ pub struct Heard {
     pub passed: Option<reflector::NotLive>,
 }
 
-/// A channel, what it asked of the origin, and what its listeners had.
-pub struct Run {
+/// Channel with its requests to the origin, and what its listeners have received.
+pub struct Segment {
     pub channel: Channel,
     pub now: Nanos,
-    pub heard: BTreeMap<ListenerId, Heard>,
+    pub received: BTreeMap<ListenerId, Received>,
     pub connection: Connection,
     pub is_open: bool,
     pub opened: usize,
 }
 
-impl Run {
+impl Segment {
     pub fn new(ring: u64) -> Self {
         let config =
             Config { ring_audio: Bytes(ring), ring_video: Bytes(ring), ..Config::default() };
         Self {
             channel: Channel::new(config, &ask(Wants::Media)),
             now: Nanos::from_millis(1_000),
-            heard: BTreeMap::new(),
+            received: BTreeMap::new(),
             connection: Connection(0),
             is_open: false,
             opened: 0,
         }
     }
 
-    /// One whose origin has answered with a stream of this media, and one listener.
+    /// Creates a channel whose origin has responded with a stream of this media, and one listener.
     pub fn live(ring: u64, media: Media) -> Self {
         let mut run = Self::new(ring);
         run.join(0, Wants::Media);
@@ -159,7 +160,7 @@ impl Run {
         run
     }
 
-    /// Does what the channel asks for.
+    /// Executes the channel's effects.
     pub fn poll(&mut self) {
         while let Some(effect) = self.channel.poll_effect() {
             match effect {
@@ -194,20 +195,20 @@ impl Run {
         }
     }
 
-    pub fn listener(&mut self, id: ListenerId) -> &mut Heard {
-        self.heard.get_mut(&id).expect("it has joined and not left")
+    pub fn listener(&mut self, id: ListenerId) -> &mut Received {
+        self.received.get_mut(&id).expect("it has joined and not left")
     }
 
     pub fn join(&mut self, id: u64, wants: Wants) {
         self.channel.handle_join(self.now, ListenerId(id), wants).unwrap();
-        self.heard.insert(ListenerId(id), Heard::default());
+        self.received.insert(ListenerId(id), Received::default());
         self.poll();
     }
 
-    pub fn leave(&mut self, id: u64) -> Heard {
+    pub fn leave(&mut self, id: u64) -> Received {
         self.channel.handle_leave(ListenerId(id));
         self.poll();
-        self.heard.remove(&ListenerId(id)).unwrap()
+        self.received.remove(&ListenerId(id)).unwrap()
     }
 
     pub fn head(&mut self, status: u16, fields: &[(&str, &str)]) {
@@ -238,7 +239,7 @@ impl Run {
         self.poll();
     }
 
-    /// Lets time pass, stopping wherever the channel wants to be called.
+    /// Advances the time, stopping at each timeout of the channel.
     pub fn pass(&mut self, millis: u64) {
         let until = self.now + Nanos::from_millis(millis);
         while let Some(at) = self.channel.poll_timeout().filter(|&at| at <= until) {
@@ -251,43 +252,43 @@ impl Run {
         self.now = until;
     }
 
-    /// A listener takes at most so many bytes. As a socket would, it takes them in pieces.
+    /// Takes at most `limit` bytes for a listener, in pieces as a socket would.
     pub fn take(&mut self, id: u64, limit: usize) -> usize {
         let id = ListenerId(id);
-        let heard = self.heard.get_mut(&id).expect("it has joined and not left");
-        let before = heard.bytes.len();
+        let received = self.received.get_mut(&id).expect("it has joined and not left");
+        let before = received.bytes.len();
         for piece in self.channel.pieces(id, limit) {
             assert!(!piece.is_empty());
-            heard.bytes.extend_from_slice(&piece);
+            received.bytes.extend_from_slice(&piece);
         }
-        let taken = heard.bytes.len() - before;
+        let taken = received.bytes.len() - before;
         assert!(taken <= limit);
         if taken > 0 {
-            assert!(heard.is_ready, "it was told that there are bytes");
+            assert!(received.is_ready, "it was told that there are bytes");
         }
         if taken < limit {
-            heard.is_ready = false;
+            received.is_ready = false;
         }
         self.channel.handle_taken(self.now, id, taken);
         self.poll();
         taken
     }
 
-    /// A listener takes everything that there is.
+    /// Takes all available bytes for a listener.
     pub fn take_all(&mut self, id: u64) {
         while self.take(id, 50_000) > 0 {}
     }
 
     pub fn ids(&self) -> Vec<u64> {
-        self.heard.keys().map(|id| id.0).collect()
+        self.received.keys().map(|id| id.0).collect()
     }
 
-    pub fn of(&self, id: u64) -> &Heard {
-        &self.heard[&ListenerId(id)]
+    pub fn of(&self, id: u64) -> &Received {
+        &self.received[&ListenerId(id)]
     }
 }
 
-/// A stream with titles, made without any of the crate: the simplest way.
+/// Interleaves payload and titles, independently of the crate: the simplest implementation.
 pub fn interleave(payload: &[u8], interval: usize, titles: &[(usize, &str)]) -> Vec<u8> {
     let (mut wire, mut last) = (Vec::new(), "");
     for (index, &byte) in payload.iter().enumerate() {
@@ -306,7 +307,7 @@ pub fn interleave(payload: &[u8], interval: usize, titles: &[(usize, &str)]) -> 
     wire
 }
 
-/// The payload and the titles, with their places, of such a stream.
+/// Separates such a stream into the payload and the titles with their positions.
 pub fn separate(wire: &[u8], interval: usize) -> (Vec<u8>, Vec<(usize, String)>) {
     let (mut payload, mut titles, mut at) = (Vec::new(), Vec::new(), 0);
     while at < wire.len() {
@@ -325,9 +326,10 @@ pub fn separate(wire: &[u8], interval: usize) -> (Vec<u8>, Vec<(usize, String)>)
     (payload, titles)
 }
 
-/// The slices of bytes between cuts.
+/// Returns the slices of bytes between cuts.
 pub fn parts<'b>(bytes: &'b [u8], cuts: &[Index]) -> Vec<&'b [u8]> {
-    let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+    let mut at: Vec<usize> =
+        cuts.iter().map(|discontinuity| discontinuity.index(bytes.len() + 1)).collect();
     at.sort_unstable();
     let ends = at.iter().copied().chain([bytes.len()]);
     let mut from = 0;

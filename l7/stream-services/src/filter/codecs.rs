@@ -1,10 +1,10 @@
-//! The codecs of connections: sockets of processes that the owner starts.
+//! Codecs of connections: sockets of processes that the owner starts.
 
 use super::Live;
-use crate::codecs::{Codecs, News};
+use crate::codecs::{CodecEvent, Codecs};
 use crate::limits::{CODEC_MEMORY, TRANSCODING_MEMORY};
 use crate::runner::Runner;
-use crate::transcoder::{Line, Lines};
+use crate::transcoder::{ConnectionCodec, ConnectionCodecs};
 use foldhash::{HashMap, HashMapExt as _};
 use mpeg2::{Effect, Transcoding};
 use std::collections::BTreeSet;
@@ -13,21 +13,21 @@ use std::rc::Rc;
 use tcp_intercept::{Closed, End, Io, Received, State};
 use units::{Bytes, Held, Nanos};
 
-/// Numbers of the connections that ends belong to.
+/// Numbers of the connections of ends.
 type Ends = HashMap<End, u64>;
 
 /// Codecs of the connections of a filter, by number.
 pub(super) struct CodecTable {
-    /// Source of codecs, if the module may have them.
+    /// Source of codecs, if the module may use them.
     codecs: Option<Rc<dyn Codecs>>,
-    /// Numbers of the connections that codecs are for.
+    /// Numbers of the connections of codecs.
     owners: HashMap<u64, u64>,
-    /// Times at which pictures that wait will be late, with the numbers of their connections.
+    /// Times at which waiting pictures become late, with the numbers of their connections.
     overdue: BTreeSet<(Nanos, u64)>,
 }
 
-/// Room for reading: a buffer, and the bytes that may still be read before others have their turn.
-pub(super) struct Portion<'a> {
+/// Read buffer, with the number of bytes that may be read before other work.
+pub(super) struct ReadBudget<'a> {
     pub(super) buffer: &'a mut [u8],
     pub(super) left: &'a mut usize,
 }
@@ -37,29 +37,29 @@ impl CodecTable {
         Self { codecs, owners: HashMap::new(), overdue: BTreeSet::new() }
     }
 
-    /// Returns the number of the connection that a codec is for.
+    /// Returns the number of the connection of a codec.
     pub(super) fn owner(&self, codec: u64) -> Option<u64> {
         self.owners.get(&codec).copied()
     }
 
-    /// Returns the time at which something of codecs is to be done.
+    /// Returns the time of the next work for codecs.
     pub(super) fn poll_timeout(&self) -> Option<Nanos> {
-        let news = self.codecs.as_ref().filter(|codecs| codecs.has_news()).map(|_| Nanos::ZERO);
+        let news = self.codecs.as_ref().filter(|codecs| codecs.has_events()).map(|_| Nanos::ZERO);
         news.or(self.overdue.first().map(|(at, _)| *at))
     }
 
-    /// Returns what has become of a codec.
-    pub(super) fn poll_news(&self) -> Option<News> {
+    /// Returns the next event of a codec.
+    pub(super) fn poll_event(&self) -> Option<CodecEvent> {
         self.codecs.as_ref().and_then(|codecs| codecs.poll())
     }
 
-    /// Returns the number of a connection whose pictures are late by now.
+    /// Returns the number of a connection whose picture has become late.
     pub(super) fn pop_overdue(&mut self, now: Nanos) -> Option<u64> {
         self.overdue.first().filter(|(at, _)| *at <= now)?;
         self.overdue.pop_first().map(|(_, number)| number)
     }
 
-    /// Notes when a picture that waits for the client will be late.
+    /// Registers the time at which a waiting picture becomes late.
     pub(super) fn watch(&mut self, now: Nanos, live: &mut Live) {
         let Some((_, transcoder)) = live.protocol.transcoder() else { return };
         let late = transcoder.transcoding.poll_timeout(now).map(|at| (at, live.number));
@@ -72,15 +72,15 @@ impl CodecTable {
         self.overdue.extend(late);
     }
 
-    /// Does for a connection's codecs what can be done: starts and stops them, feeds them, reads
-    /// what they have written. Returns true when something has moved.
+    /// Does the pending work of a connection's codecs: starts and stops them, feeds them, and reads
+    /// their output. Returns true on progress.
     pub(super) fn drive(
         &mut self,
         io: &mut Io<'_>,
         ends: &mut Ends,
         live: &mut Live,
         runner: &mut Runner,
-        portion: Portion<'_>,
+        portion: ReadBudget<'_>,
     ) -> bool {
         let message = live.protocol.transcoder().map(|(message, _)| message);
         if message != Some(live.lines.message) {
@@ -95,10 +95,10 @@ impl CodecTable {
                     runner.report_codec("its session has not the memory for a change");
                     transcoder.transcoding.handle_codec_end(io.now(), id);
                 }
-                Effect::Start(id, wish) => {
-                    let codec = transcoder.share.start(&wish);
+                Effect::Start(id, params) => {
+                    let codec = transcoder.share.start(&params);
                     self.owners.insert(codec, *number);
-                    lines.all.push(Line {
+                    lines.all.push(ConnectionCodec {
                         id,
                         codec,
                         end: None,
@@ -107,8 +107,8 @@ impl CodecTable {
                     });
                 }
                 Effect::Stop(id) => {
-                    if let Some(place) = lines.all.iter().position(|line| line.id == id) {
-                        let line = lines.all.remove(place);
+                    if let Some(index) = lines.all.iter().position(|line| line.id == id) {
+                        let line = lines.all.remove(index);
                         self.drop_line(io, ends, &line);
                         transcoder.share.stop(line.codec);
                         transcoder.memory.shrink(memory_of(lines.all.len().max(1)));
@@ -124,7 +124,7 @@ impl CodecTable {
             io.limit_unsent(*down, bytes);
         }
         let mut moved = false;
-        let Portion { buffer, left } = portion;
+        let ReadBudget { buffer, left } = portion;
         for line in &mut lines.all {
             let Some(end) = line.end else { continue };
             let video = &mut transcoder.transcoding;
@@ -133,7 +133,7 @@ impl CodecTable {
         moved
     }
 
-    fn drop_line(&mut self, io: &mut Io<'_>, ends: &mut Ends, line: &Line) {
+    fn drop_line(&mut self, io: &mut Io<'_>, ends: &mut Ends, line: &ConnectionCodec) {
         self.owners.remove(&line.codec);
         if let Some(end) = line.end {
             ends.remove(&end);
@@ -141,10 +141,10 @@ impl CodecTable {
         }
     }
 
-    /// Drops the codecs of a connection: they end with their sockets, and their source is told as
-    /// their share is dropped.
+    /// Drops the codecs of a connection: they end with their sockets, and their source is notified
+    /// by the drop of their share.
     pub(super) fn drop_all(&mut self, io: &mut Io<'_>, ends: &mut Ends, live: &mut Live) {
-        let Lines { all, overdue, .. } = std::mem::take(&mut live.lines);
+        let ConnectionCodecs { all, overdue, .. } = std::mem::take(&mut live.lines);
         for line in &all {
             self.drop_line(io, ends, line);
         }
@@ -154,7 +154,7 @@ impl CodecTable {
     }
 }
 
-/// Returns the memory that a stream with so many codecs may need.
+/// Returns the memory that a stream with this many codecs may need.
 fn memory_of(codecs: usize) -> Bytes {
     Bytes(TRANSCODING_MEMORY + CODEC_MEMORY * (codecs as u64).saturating_sub(1))
 }
@@ -163,11 +163,11 @@ fn may_have(memory: &mut Held, codecs: usize) -> bool {
     memory.grow(memory_of(codecs))
 }
 
-/// Reads what a codec has written, as far as it is wanted.
+/// Reads a codec's output, as far as it is wanted.
 fn read(
     io: &mut Io<'_>,
     video: &mut Transcoding,
-    line: &mut Line,
+    line: &mut ConnectionCodec,
     end: End,
     buffer: &mut [u8],
     left: &mut usize,
@@ -175,7 +175,7 @@ fn read(
     let mut moved = false;
     while video.wants_output(io.now(), line.id) {
         if *left == 0 {
-            io.again(end);
+            io.requeue(end);
             return false;
         }
         match io.receive(end, buffer) {
@@ -200,8 +200,8 @@ fn read(
     moved
 }
 
-/// Feeds a codec as much as it takes.
-fn write(io: &mut Io<'_>, video: &mut Transcoding, line: &mut Line, end: End) -> bool {
+/// Feeds a codec as much as it accepts.
+fn write(io: &mut Io<'_>, video: &mut Transcoding, line: &mut ConnectionCodec, end: End) -> bool {
     let mut moved = false;
     loop {
         let input = video.input(line.id);

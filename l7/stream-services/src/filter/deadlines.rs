@@ -1,7 +1,7 @@
-//! Deadlines of connections: each kind lasts equally long for all of them, so that each is a queue.
+//! Deadlines of connections: each kind has one duration, so that each is a FIFO queue.
 //!
-//! A connection that has gone stays in its queues until its times have come: who pops a number looks
-//! whether it is still there.
+//! Deadlines of closed connections stay queued until they pass: the caller checks that the
+//! connection still exists.
 
 use std::collections::VecDeque;
 use units::Nanos;
@@ -9,13 +9,13 @@ use units::Nanos;
 /// Kind of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deadline {
-    /// A client that is only listened to has had its time.
+    /// End of lingering for a client that only drains.
     Linger,
-    /// A connection that waits for what was sent to be taken is reset.
+    /// Reset of a connection that waits for its bytes to be accepted.
     Reset,
-    /// Bytes that were kept back to go together with more are sent.
+    /// Flush of bytes that were held back.
     Flush,
-    /// A connection is checked for having been idle.
+    /// Idle check of a connection.
     Idle,
 }
 
@@ -24,18 +24,17 @@ pub(super) enum Deadline {
 pub(super) struct Deadlines([VecDeque<(Nanos, u64)>; 4]);
 
 impl Deadlines {
-    /// Returns the earliest one.
+    /// Returns the earliest deadline.
     pub(super) fn poll_timeout(&self) -> Option<Nanos> {
         self.0.iter().filter_map(|queue| queue.front()).map(|(at, _)| *at).min()
     }
 
-    /// Adds a deadline of the connection `number`, no earlier than those of its kind that are
-    /// there.
+    /// Adds a deadline of connection `number`, which is not before the others of its kind.
     pub(super) fn push(&mut self, kind: Deadline, at: Nanos, number: u64) {
         self.0[kind as usize].push_back((at, number));
     }
 
-    /// Takes a deadline whose time has come; returns the number of its connection.
+    /// Pops a deadline that has passed; returns the number of its connection.
     pub(super) fn pop(&mut self, kind: Deadline, now: Nanos) -> Option<u64> {
         let due = self.0[kind as usize].pop_front_if(|(at, _)| *at <= now);
         due.map(|(_, number)| number)
@@ -47,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deadlines_come_in_order_of_their_kind_and_none_too_early() {
+    fn deadlines_of_a_kind_come_in_order_and_none_too_early() {
         let at = Nanos::from_millis;
         let mut deadlines = Deadlines::default();
         assert_eq!(deadlines.poll_timeout(), None);

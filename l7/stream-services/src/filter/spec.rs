@@ -1,4 +1,4 @@
-//! Specification of a filter: its module, what that looks at, and what it may use.
+//! Specification of a filter: module, protocol, and granted functions.
 
 use crate::codecs::Codecs;
 use crate::connection::Failure;
@@ -8,45 +8,45 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-/// Protocol that a service's module looks at.
+/// Protocol that a service's module filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// TCP connections.
     Tcp,
-    /// Requests and responses of HTTP/1.1 on them.
+    /// HTTP/1.1 requests and responses.
     Http,
 }
 
 /// Functions of the node that are granted to a service.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Capabilities {
-    /// [`content_coding::FUNCTION`]: responses are coded behind the module.
+    /// [`content_coding::FUNCTION`]: coding of responses after the module.
     pub codes_responses: bool,
-    /// [`REFLECT`](crate::REFLECT): streams are shared, with these settings.
+    /// [`REFLECT`](crate::REFLECT): shared streams, with these settings.
     pub reflects: Option<fanout::Settings>,
-    /// Connections to servers are kept for the next client of the same address.
+    /// True if server connections are kept for the next client of the same address.
     pub keeps_servers: bool,
 }
 
-/// Parts of a filter.
+/// Specification of a filter.
 pub struct FilterSpec {
-    /// The module.
+    /// Module.
     pub program: Program,
-    /// Start parameters of its VMs; the upstreams that it may call are those below.
+    /// Specification of its VMs, except the upstreams that it may call.
     pub vm: VmSpec,
-    /// Protocol that it looks at.
+    /// Protocol that it filters.
     pub kind: Kind,
-    /// Policy for streams while it is down.
+    /// Policy for streams while the module is down.
     pub failure: Failure,
     /// Servers that it may call, by name.
     pub upstreams: BTreeMap<String, SocketAddr>,
-    /// Functions of the node beyond its ABI that it may use.
+    /// Granted functions of the node.
     pub capabilities: Capabilities,
-    /// Source of codecs for [`TRANSCODE`](crate::TRANSCODE), if the module may have them.
+    /// Source of codecs for [`TRANSCODE`](crate::TRANSCODE), if the module may use them.
     pub codecs: Option<Rc<dyn Codecs>>,
-    /// Thousandths of the processor that everybody together has in use, as far as its owner
-    /// knows: levels of coding are chosen by it.
+    /// Load of the processor in thousandths, as far as the owner knows it; determines coding
+    /// levels.
     pub busy_permille: Rc<Cell<Option<u16>>>,
-    /// Nanoseconds since 1970 when the clock of [`Io::now`](tcp_intercept::Io::now) was 0.
+    /// Nanoseconds since 1970 at time 0 of the clock [`Io::now`](tcp_intercept::Io::now).
     pub real_offset_ns: u64,
 }

@@ -1,16 +1,16 @@
-//! Answers that the module asks the node for: a response of its own, or that of a shared stream.
+//! Responses that the module requests from the node: one of its own, or that of a shared stream.
 
 use super::direction::{Head, Stage};
 use super::heads::add_fields;
-use super::message::{Context, Message, Own};
+use super::message::{Context, LocalAnswer, Message};
 use super::relay::Relay;
-use crate::desk::Allowed;
+use crate::foreign_calls::Allowed;
 use crate::module::Module;
 use fanout::Key;
 use http1::{EditError, Headers};
 use proxy_wasm::LocalResponse;
 
-/// Answers a message with the module's own response.
+/// Responds to a message with the module's own response.
 pub(super) fn respond(
     relay: &mut Relay,
     index: usize,
@@ -23,22 +23,22 @@ pub(super) fn respond(
     }
 }
 
-fn own(response: LocalResponse) -> Result<Own, EditError> {
+fn own(response: LocalResponse) -> Result<LocalAnswer, EditError> {
     let mut headers = Headers::new();
     add_fields(&response.headers, &mut headers)?;
-    // Who answers a call of gRPC says how it went in a trailer, or here without a body.
+    // A gRPC response has its status in a trailer, or here in a header, without a body.
     if let Some(status) = response.grpc_status {
         headers.add(b"grpc-status", status.to_string().as_bytes())?;
     }
     for name in [&b"content-length"[..], b"transfer-encoding", b"connection"] {
         headers.remove(name);
     }
-    // The host has looked that it is one.
+    // The host has checked the status.
     let status = u16::try_from(response.status).unwrap_or(500);
-    Ok(Own::Response { status, headers, body: response.body })
+    Ok(LocalAnswer::Response { status, headers, body: response.body })
 }
 
-/// Returns what the module may ask the node for in a call for a message.
+/// Returns the requests that are allowed in a call for a message.
 pub(super) fn allowed(relay: &Relay, index: usize, is_request: bool, stage: Stage) -> Allowed {
     let Some(message) = relay.message(index) else { return Allowed::default() };
     let is_early = match stage {
@@ -58,13 +58,13 @@ pub(super) fn allowed(relay: &Relay, index: usize, is_request: bool, stage: Stag
     }
 }
 
-/// Returns true for a request that only reads, and has no body.
+/// Returns true for a request with a safe method and without a body.
 fn can_be_given(message: &Message) -> bool {
     let method = message.request_head().map(http1::RequestHead::method);
     matches!(method, Some(b"GET" | b"HEAD")) && !message.request().has_body()
 }
 
-/// Gives a request, as the module has made it, to a shared stream.
+/// Hands a request, as edited by the module, over to a shared stream.
 pub(super) fn give(relay: &mut Relay, index: usize, key: Key, module: &mut dyn Module) {
     let Some(message) = relay.message_mut(index) else { return };
     if let Context::Made(context) = message.context()

@@ -1,8 +1,8 @@
-//! Responses whose bodies are coded behind the module.
+//! Responses whose bodies are coded after the module.
 //!
 //! ```text
-//!  module ─▶ Coder ─▶ Encoder ─▶ client
-//!              └ gathers: the head waits for its first bytes, or for all of them
+//!   module ─▶ Coder ─▶ Encoder ─▶ client
+//!               └ buffers: the head waits for the first coded bytes, or for all of them
 //! ```
 
 use super::direction::Head;
@@ -14,7 +14,7 @@ use http1::{Body, Framing};
 use units::Nanos;
 
 /// Decides, when the head of the first response would be sent, whether its body is coded; returns
-/// true when it is.
+/// true if it is.
 pub(super) fn begin(relay: &mut Relay, module: &mut dyn Module) -> bool {
     let client = relay.exchange().client();
     let Some(message) = relay.front_mut() else { return false };
@@ -28,7 +28,7 @@ pub(super) fn begin(relay: &mut Relay, module: &mut dyn Module) -> bool {
     match Framing::for_response(head, asked, version, Body::Unknown) {
         Framing::Tunnel => false,
         Framing::None => {
-            // A length would be that of a body which is not coded.
+            // The length is that of the uncoded body.
             head.headers.remove(b"content-length");
             false
         }
@@ -40,7 +40,7 @@ pub(super) fn begin(relay: &mut Relay, module: &mut dyn Module) -> bool {
     }
 }
 
-/// Returns the load of the client's link and of the processor, where both are known.
+/// Returns the load of the client's link and of the processor, if both are known.
 fn load(relay: &Relay, module: &dyn Module) -> Option<Load> {
     let now = Nanos(module.now().monotonic_ns);
     let drained_bytes_per_second = Some(relay.wire().drained_bytes_per_second(now)?);
@@ -63,22 +63,21 @@ pub(super) fn write(relay: &mut Relay, bytes: &[u8], module: &mut dyn Module) {
 
 fn fail(relay: &mut Relay, error: &Failed, module: &mut dyn Module) {
     module.count(|it| it.codings_failed += 1);
-    module.warn(&format!("a coded response was broken off: {error}"));
+    module.warn(&format!("a coded response was truncated: {error}"));
     relay.reset(module);
 }
 
-/// Writes what has been coded to the client, behind the head; returns true when the response goes
-/// on.
+/// Writes the coded bytes to the client, after the head; returns true if the response continues.
 fn send(relay: &mut Relay, body: Body, module: &mut dyn Module) -> bool {
     let Some(front) = relay.front_mut() else { return false };
-    let is_gone = front.response().head() == Head::Gone;
+    let is_sent = front.response().head() == Head::Sent;
     let Some(coder) = front.coder_mut() else { return false };
     if coder.unsent() == 0 {
         return true;
     }
     let mut coded = coder.take_out();
     module.count_coded(0, coded.len());
-    if !is_gone && !relay.write_response_head(body, module) {
+    if !is_sent && !relay.write_response_head(body, module) {
         return false;
     }
     relay.write_body(0, false, &coded, module);
@@ -88,8 +87,8 @@ fn send(relay: &mut Relay, body: Body, module: &mut dyn Module) -> bool {
     coder.map(|coder| coder.reuse_out(coded)).is_some()
 }
 
-/// Writes what the encoder has left at the end of the body; a body that was gathered as a whole has
-/// its length. Returns true when the response goes on.
+/// Writes the rest of the coded body at its end; a body that was buffered as a whole gets its
+/// length. Returns true if the response continues.
 pub(super) fn finish(relay: &mut Relay, module: &mut dyn Module) -> bool {
     let Some(front) = relay.front_mut() else { return false };
     let has_trailers = !front.response().trailers().is_empty();
@@ -109,7 +108,7 @@ pub(super) fn finish(relay: &mut Relay, module: &mut dyn Module) -> bool {
     goes_on
 }
 
-/// Returns true when a head or an encoder has something that its client could have had already.
+/// Returns true if a head or an encoder holds back data for the client.
 pub(super) fn has_unflushed(relay: &Relay) -> bool {
     let front = relay.message(0).filter(|_| relay.is_open());
     front.is_some_and(|front| {
@@ -118,18 +117,18 @@ pub(super) fn has_unflushed(relay: &Relay) -> bool {
     })
 }
 
-/// Writes what has come of a server that has paused.
+/// Writes the data held back when the server pauses.
 pub(super) fn flush(relay: &mut Relay, module: &mut dyn Module) {
     if !has_unflushed(relay) {
         return;
     }
     let Some(front) = relay.front_mut() else { return };
-    let is_gone = front.response().head() == Head::Gone;
+    let is_sent = front.response().head() == Head::Sent;
     let Some(coder) = front.coder_mut() else { return };
     if let Err(error) = coder.flush() {
         return fail(relay, &error, module);
     }
-    if is_gone || relay.write_response_head(Body::Unknown, module) {
+    if is_sent || relay.write_response_head(Body::Unknown, module) {
         send(relay, Body::Unknown, module);
     }
 }

@@ -1,10 +1,9 @@
-//! One direction of a request or response: how far it has come, has been shown to the module, and
-//! has been sent.
+//! State of one direction of a request or response: received, passed to the module, sent.
 //!
 //! ```text
-//!  decoder ─▶ head, body, trailers, end ─▶ module ─▶ encoder
-//!             came: `head`, `has_fresh`,   shown     sent: `is_over`
-//!             `trailers`, `has_ended`
+//!   decoder ─▶ head, body, trailers, end ─▶ module ─▶ encoder
+//!        received: `head`, `has_fresh`,    passed    sent: `is_over`
+//!              `trailers`, `has_ended`
 //! ```
 
 use super::heads::Refused;
@@ -12,12 +11,12 @@ use crate::module::Parts;
 use http1::{Body, EncodeError, Encoder, Framing, Headers};
 use proxy_wasm::HeaderMap;
 
-/// A callback to be made.
+/// Callback to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The context is made: of requests only.
+    /// Creation of the context: for requests only.
     Create,
-    /// A head that has been sent is shown to another VM than the one that let it go on.
+    /// Head that has been sent, for another VM than the one that let it go on.
     Again,
     Head,
     Body {
@@ -29,16 +28,16 @@ pub(super) enum Stage {
 /// State of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(super) enum Head {
-    /// It has not come.
+    /// Not received.
     Awaited,
-    /// It has not been shown.
-    Came,
-    /// The module holds it.
+    /// Received, not passed to the module.
+    Received,
+    /// Held by the module.
     Held,
-    /// It may be sent, and waits for what the module says of the first part of the body.
+    /// Released, but waiting for the module's decision about the first part of the body.
     Ready,
-    /// It has been sent.
-    Gone,
+    /// Sent.
+    Sent,
 }
 
 /// State of one direction of a message.
@@ -46,24 +45,24 @@ pub(super) enum Head {
 pub(super) struct Direction {
     framing: Framing,
     head: Head,
-    /// Bytes of the body have come that the module has not been shown.
+    /// True if body bytes were received that the module has not seen.
     has_fresh: bool,
-    /// The module holds the body or the trailers that it was shown.
+    /// True if the module holds the body or the trailers.
     is_held: bool,
-    /// The module has been shown the end of the body.
+    /// True if the module has seen the end of the body.
     is_last_shown: bool,
     trailers: Headers,
     has_trailers: bool,
     are_trailers_shown: bool,
     has_ended: bool,
     is_over: bool,
-    /// The rest is dropped: somebody else has answered.
+    /// True if the rest is dropped, because of a response from elsewhere.
     is_dropped: bool,
     encoder: Option<Encoder>,
-    /// Bytes of the body that came.
+    /// Number of body bytes received.
     bytes: u64,
-    /// The head has been sent, and the VM that runs now has not seen it.
-    is_again: bool,
+    /// True if the head has been sent, and the current VM has not seen it.
+    is_reshown: bool,
 }
 
 impl Direction {
@@ -82,7 +81,7 @@ impl Direction {
             is_dropped: false,
             encoder: None,
             bytes: 0,
-            is_again: false,
+            is_reshown: false,
         }
     }
 
@@ -98,7 +97,7 @@ impl Direction {
         &self.trailers
     }
 
-    /// Returns the bytes of the body that have come.
+    /// Returns the number of body bytes received.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -107,7 +106,7 @@ impl Direction {
         !matches!(self.framing, Framing::None | Framing::Length(0) | Framing::Tunnel)
     }
 
-    /// Returns true when bytes of the body have come that the module has not been shown.
+    /// Returns true if body bytes were received that the module has not seen.
     pub(super) const fn has_fresh(&self) -> bool {
         self.has_fresh
     }
@@ -124,43 +123,43 @@ impl Direction {
         self.is_dropped
     }
 
-    /// Returns true when the module holds the body or the trailers that it was shown.
+    /// Returns true if the module holds the body or the trailers.
     pub(super) const fn is_held(&self) -> bool {
         self.is_held
     }
 
-    /// Returns true when the module holds anything of it.
+    /// Returns true if the module holds any part.
     pub(super) const fn is_paused(&self) -> bool {
         matches!(self.head, Head::Held) || self.is_held
     }
 
-    /// Returns true when the module has been shown the end of the body.
+    /// Returns true if the module has seen the end of the body.
     pub(super) const fn is_last_shown(&self) -> bool {
         self.is_last_shown
     }
 
-    /// Returns true when nothing is left that the module could be shown.
+    /// Returns true if the module has seen everything.
     pub(super) const fn is_end_shown(&self) -> bool {
         self.is_last_shown || self.are_trailers_shown
     }
 
-    /// Returns true when the head is to be shown to another VM than the one that let it go on.
-    pub(super) const fn is_again(&self) -> bool {
-        self.is_again
+    /// Returns true if the head must be passed to another VM than the one that let it go on.
+    pub(super) const fn is_reshown(&self) -> bool {
+        self.is_reshown
     }
 
-    /// Returns true when the module waits with it, so that nothing more of it is to be read.
+    /// Returns true if reading must stop, because the module holds a part.
     pub(super) const fn is_stopped(&self) -> bool {
         !self.is_dropped
             && (matches!(self.head, Head::Held) || (self.is_held && self.are_trailers_shown))
     }
 
-    /// Returns the next callback, of those that the module has.
+    /// Returns the next callback, of those that the module exports.
     pub(super) fn stage(&self, wants: Parts) -> Option<Stage> {
         if self.is_over || self.is_dropped || self.is_stopped() {
             return None;
         }
-        if self.head == Head::Came {
+        if self.head == Head::Received {
             return wants.headers.then_some(Stage::Head);
         }
         let is_last = self.has_ended && !self.has_trailers && self.has_body();
@@ -171,14 +170,14 @@ impl Direction {
         shows_trailers.then_some(Stage::Trailers)
     }
 
-    /// Returns the framing of what is sent of it: the length that the module leaves, or chunks.
+    /// Returns the body to send: with the length in the module's head, or unknown.
     pub(super) fn body(&self, headers: &Headers, whole: Option<u64>) -> Body {
         match (self.framing, whole) {
             (Framing::Length(0), _) => Body::Unchanged(self.framing),
             (Framing::Length(_), Some(length)) if self.trailers.is_empty() => Body::Known(length),
-            (Framing::Length(length), None) => match said_length(headers) {
-                Some(said) if said == length => Body::Unchanged(self.framing),
-                Some(said) => Body::Known(said),
+            (Framing::Length(length), None) => match declared_length(headers) {
+                Some(declared) if declared == length => Body::Unchanged(self.framing),
+                Some(declared) => Body::Known(declared),
                 None => Body::Unknown,
             },
             (Framing::Length(_), Some(_)) => Body::Unknown,
@@ -186,18 +185,18 @@ impl Direction {
         }
     }
 
-    /// Handles the arrival of the head.
+    /// Handles the receipt of the head.
     pub(super) const fn handle_head(&mut self, framing: Framing) {
         self.framing = framing;
-        self.head = Head::Came;
+        self.head = Head::Received;
     }
 
-    /// Counts bytes of the body that have come.
+    /// Counts received bytes of the body.
     pub(super) const fn handle_body(&mut self, length: usize) {
         self.bytes += length as u64;
     }
 
-    /// Handles bytes that have been put where the module sees them.
+    /// Handles bytes that were added to the module's buffer.
     pub(super) const fn handle_fresh(&mut self) {
         self.has_fresh = true;
     }
@@ -212,7 +211,7 @@ impl Direction {
         self.has_ended = true;
     }
 
-    /// Handles a callback that has been made.
+    /// Handles that a callback has been made.
     pub(super) const fn handle_shown(&mut self, stage: Stage) {
         match stage {
             Stage::Body { is_last } => {
@@ -220,12 +219,12 @@ impl Direction {
                 self.is_last_shown |= is_last;
             }
             Stage::Trailers => self.are_trailers_shown = true,
-            Stage::Again => self.is_again = false,
+            Stage::Again => self.is_reshown = false,
             Stage::Create | Stage::Head => {}
         }
     }
 
-    /// Handles the module's pause in a callback.
+    /// Handles a pause by the module in a callback.
     pub(super) fn hold(&mut self, stage: Stage) {
         match stage {
             Stage::Head => self.head = Head::Held,
@@ -238,23 +237,23 @@ impl Direction {
         self.is_held = false;
     }
 
-    /// Lets the head be sent; returns true when it could not before.
+    /// Releases the head; returns false if it was released before.
     pub(super) fn resume_head(&mut self) -> bool {
-        let is_waiting = matches!(self.head, Head::Came | Head::Held);
+        let is_waiting = matches!(self.head, Head::Received | Head::Held);
         if is_waiting {
             self.head = Head::Ready;
         }
         is_waiting
     }
 
-    /// Lets a head be sent that the module does not want to see.
+    /// Releases a head that the module does not want to see.
     pub(super) fn skip_head(&mut self) {
-        if self.head == Head::Came {
+        if self.head == Head::Received {
             self.head = Head::Ready;
         }
     }
 
-    /// Goes on without a module, from where it stands; returns false when there is nothing to do.
+    /// Continues without a module; returns false if there is nothing to do.
     pub(super) fn unfilter(&mut self) -> bool {
         if self.is_over || self.is_dropped || self.head == Head::Awaited {
             return false;
@@ -264,38 +263,38 @@ impl Direction {
         true
     }
 
-    /// Replaces the trailers by those that the module has made.
+    /// Replaces the trailers with the module's.
     pub(super) fn edit_trailers(&mut self, map: &HeaderMap) -> Result<(), Refused> {
         self.trailers = super::heads::trailers(map)?;
         Ok(())
     }
 
-    /// Drops what comes from now on.
+    /// Drops everything received from now on.
     pub(super) const fn drop_rest(&mut self) {
         self.is_dropped = true;
     }
 
-    /// Handles a head that has been written; without an encoder there is no body.
+    /// Handles that the head has been written; without an encoder there is no body.
     pub(super) fn handle_sent(&mut self, encoder: Option<Encoder>) {
-        self.head = Head::Gone;
+        self.head = Head::Sent;
         self.encoder = encoder;
     }
 
-    /// Handles a whole message that was sent in its place.
+    /// Handles that another complete message was sent instead.
     pub(super) const fn handle_replaced(&mut self) {
-        self.head = Head::Gone;
+        self.head = Head::Sent;
         self.is_over = true;
     }
 
-    /// Ends it with nothing sent.
+    /// Ends the direction with nothing sent.
     pub(super) const fn end_unsent(&mut self) {
         self.is_over = true;
     }
 
-    /// Writes a part of the body behind a head that has been written.
+    /// Writes a part of the body, after the head.
     ///
     /// # Errors
-    /// When the body does not fit what the head says of it.
+    /// The body does not match the head.
     pub(super) fn write_body(
         &mut self,
         bytes: &[u8],
@@ -307,7 +306,7 @@ impl Direction {
     /// Writes the end of the body with its trailers.
     ///
     /// # Errors
-    /// When the body was shorter than its head says.
+    /// The body was shorter than the head says.
     pub(super) fn write_end(&mut self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let trailers = std::mem::take(&mut self.trailers);
         self.encoder.as_mut().map_or(Ok(()), |encoder| encoder.end(&trailers, out))?;
@@ -315,10 +314,11 @@ impl Direction {
         Ok(())
     }
 
-    /// Restores what has not been sent to as it came; `has_body`: a part of its body is among that.
+    /// Restores the unsent parts for another VM; `has_body` is true if a part of the body is among
+    /// them.
     pub(super) fn rewind(&mut self, has_body: bool, wants: Parts) {
         if self.is_over || self.is_dropped {
-            self.is_again = wants.headers && self.head > Head::Held;
+            self.is_reshown = wants.headers && self.head > Head::Held;
             return;
         }
         self.is_held = false;
@@ -327,14 +327,14 @@ impl Direction {
         self.are_trailers_shown = false;
         match self.head {
             Head::Awaited => {}
-            Head::Came | Head::Held => self.head = Head::Came,
-            Head::Ready | Head::Gone => self.is_again = wants.headers,
+            Head::Received | Head::Held => self.head = Head::Received,
+            Head::Ready | Head::Sent => self.is_reshown = wants.headers,
         }
     }
 }
 
-/// Returns the length that a head says, if it says one that can be read.
-fn said_length(headers: &Headers) -> Option<u64> {
+/// Returns the length in a head, if it is valid.
+fn declared_length(headers: &Headers) -> Option<u64> {
     let digits = headers.get(b"content-length")?;
     let text = std::str::from_utf8(digits).ok()?;
     if digits.iter().all(u8::is_ascii_digit) { text.parse().ok() } else { None }
@@ -347,7 +347,7 @@ mod tests {
     const ALL: Parts = Parts { headers: true, body: true, trailers: true };
 
     #[test]
-    fn a_direction_is_shown_in_order_and_nothing_while_it_is_held() {
+    fn a_direction_is_passed_in_order_and_nothing_while_it_is_held() {
         let mut it = Direction::new();
         assert_eq!(it.stage(ALL), None);
         it.handle_head(Framing::Chunked);
@@ -368,18 +368,18 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_is_shown_again_to_another_vm() {
+    fn unsent_parts_are_passed_again_to_another_vm() {
         let mut it = Direction::new();
         it.handle_head(Framing::Chunked);
         it.hold(Stage::Head);
         it.rewind(false, ALL);
-        assert_eq!((it.stage(ALL), it.is_again()), (Some(Stage::Head), false));
+        assert_eq!((it.stage(ALL), it.is_reshown()), (Some(Stage::Head), false));
         it.resume_head();
         it.handle_sent(None);
         it.rewind(true, ALL);
-        assert!(it.is_again());
+        assert!(it.is_reshown());
         it.handle_shown(Stage::Again);
-        assert_eq!((it.stage(ALL), it.is_again()), (Some(Stage::Body { is_last: false }), false));
+        assert_eq!((it.stage(ALL), it.is_reshown()), (Some(Stage::Body { is_last: false }), false));
     }
 
     #[test]

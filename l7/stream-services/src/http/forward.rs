@@ -1,4 +1,5 @@
-//! Parts of messages that go on: what the module has let go, and what it does not want to see.
+//! Forwarding of message parts: those that the module has released, and those it does not want to
+//! see.
 
 use super::direction::Head;
 use super::message::Context;
@@ -14,12 +15,12 @@ pub(super) fn parts(is_request: bool, module: &dyn Module) -> Parts {
     if is_request { wants.request } else { wants.response }
 }
 
-/// Returns the side of a stream that a request, or a response, is on.
+/// Returns the side of a stream for a request, or for a response.
 pub(super) const fn side(stream: &mut Stream, is_request: bool) -> &mut proxy_wasm::Side {
     if is_request { &mut stream.downstream } else { &mut stream.upstream }
 }
 
-/// Takes a part of a body that has come: the module is to see it, or it goes on.
+/// Handles a received part of a body: buffers it for the module, or forwards it.
 pub(super) fn take_body(
     relay: &mut Relay,
     index: usize,
@@ -51,12 +52,12 @@ pub(super) fn take_body(
     }
 }
 
-/// Sends what the module was shown, as it has made it. No call runs.
+/// Sends the parts that the module has seen, as edited. No call is in progress.
 pub(super) fn release(relay: &mut Relay, index: usize, is_request: bool, module: &mut dyn Module) {
     let Some(message) = relay.message_mut(index) else { return };
     let Context::Made(context) = message.context() else { return };
     if !is_request {
-        module.desk().let_go(context);
+        module.foreign_calls().release_hold(context);
     }
     let direction = message.direction_mut(is_request);
     if direction.is_over() || direction.is_dropped() {
@@ -74,7 +75,7 @@ pub(super) fn release(relay: &mut Relay, index: usize, is_request: bool, module:
     }
     let direction = message.direction_mut(is_request);
     if direction.has_fresh() {
-        // It was told to go on before it has seen what came meanwhile: it sees that first.
+        // Data received before the release was not seen yet: the module sees it first.
         return;
     }
     let side_of_stream = side(stream, is_request);
@@ -91,16 +92,16 @@ pub(super) fn release(relay: &mut Relay, index: usize, is_request: bool, module:
             write_body(relay, index, is_request, &body, module);
         }
         body.clear();
-        // The next part needs as much.
+        // Keep the buffer: the next part needs as much.
         if let Some(stream) = module.stream(context) {
             side(stream, is_request).body = body;
         }
     }
 }
 
-/// Sends what is not held, once all that there is to show has been shown; returns true when
-/// something has changed. `is_at_rest`: nothing more has come, so that a head need not wait for the
-/// first part of its body.
+/// Forwards the parts that are not held, after the module has seen everything; returns true on
+/// progress. `is_at_rest`: no more data was received, so that a head need not wait for the first
+/// part of its body.
 pub(super) fn pass(
     relay: &mut Relay,
     index: usize,
@@ -131,7 +132,7 @@ pub(super) fn pass(
     moved | ends
 }
 
-/// Has a message go on without its module, as far as it had come.
+/// Continues a message without its module, from its present state.
 pub(super) fn unfilter(
     relay: &mut Relay,
     index: usize,
@@ -152,8 +153,8 @@ pub(super) fn unfilter(
     }
 }
 
-/// Writes a head that has not been written; returns false when its body is not to follow. `whole`:
-/// length of the whole body, where all of it is here.
+/// Writes a head that has not been written; returns false if its body must not follow. `whole` is
+/// the length of the body if all of it is there.
 pub(super) fn write_head(
     relay: &mut Relay,
     index: usize,
@@ -161,7 +162,7 @@ pub(super) fn write_head(
     whole: Option<u64>,
     module: &mut dyn Module,
 ) -> bool {
-    if relay.message(index).is_some_and(|it| it.direction(is_request).head() == Head::Gone) {
+    if relay.message(index).is_some_and(|it| it.direction(is_request).head() == Head::Sent) {
         return true;
     }
     if is_request {
@@ -173,7 +174,7 @@ pub(super) fn write_head(
 
 fn write_response_head(relay: &mut Relay, whole: Option<u64>, module: &mut dyn Module) -> bool {
     if coded::begin(relay, module) {
-        // Its head waits for the first bytes that the encoder gives out.
+        // The head waits for the encoder's first output.
         return true;
     }
     let Some(message) = relay.front_mut() else { return false };
@@ -186,7 +187,7 @@ fn write_response_head(relay: &mut Relay, whole: Option<u64>, module: &mut dyn M
     relay.write_response_head(body, module)
 }
 
-/// Writes a part of a body, through its encoder where it is coded.
+/// Writes a part of a body, through its encoder if it is coded.
 pub(super) fn write_body(
     relay: &mut Relay,
     index: usize,

@@ -1,16 +1,16 @@
-//! Heads as modules see them, and as they edit them.
+//! Conversion of heads to header maps for modules, and back after edits.
 //!
-//! A head that a module has not changed goes on as it came.
+//! A head that a module has not changed is sent as received.
 
 use http1::{Body, EditError, Headers, Reason, RequestHead, ResponseHead, Target};
 use proxy_wasm::{HeaderMap, MapError};
 
-/// Why an edited head is none. The module's author's fault.
+/// An edited head is not valid: a fault of the module's author.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     Field(EditError),
     Head(Reason),
-    /// A pseudo-header is missing or cannot be read.
+    /// A pseudo-header is missing or invalid.
     Pseudo,
 }
 
@@ -38,11 +38,11 @@ impl std::fmt::Display for Refused {
 
 const HOST: &[u8] = b"host";
 
-/// Heads of browsers and servers have about so many fields, and bytes in them.
+/// Usual number of fields of browsers' and servers' heads, and their bytes.
 const FIELDS_USUAL: usize = 24;
 const FIELD_BYTES_USUAL: usize = 1_024;
 
-/// Splits an absolute target into what stands in front of its path, and the path.
+/// Splits an absolute target into the part before its path, and the path.
 fn split(target: &[u8]) -> (&[u8], &[u8]) {
     let scheme = target.windows(3).position(|three| three == b"://").map_or(0, |at| at + 3);
     let is_end = |byte: &u8| matches!(byte, b'/' | b'?');
@@ -61,7 +61,8 @@ fn path(head: &RequestHead) -> Option<&[u8]> {
     }
 }
 
-/// Returns Host, or without one what the target says: HTTP/1.0 has absolute targets without Host.
+/// Returns Host, or the target's authority if there is none: HTTP/1.0 has absolute targets without
+/// Host.
 fn authority(head: &RequestHead) -> Option<&[u8]> {
     head.headers.get(HOST).or_else(|| match Target::parse(head.method(), head.target()) {
         Ok(Target::Absolute { authority, .. } | Target::Authority(authority)) => Some(authority),
@@ -69,7 +70,7 @@ fn authority(head: &RequestHead) -> Option<&[u8]> {
     })
 }
 
-/// Returns the pseudo-headers first, then all fields but Host.
+/// Returns the pseudo-headers first, then all fields except Host.
 fn request_fields(head: &RequestHead) -> impl Iterator<Item = (&[u8], &[u8])> {
     let pseudo: [(&[u8], Option<&[u8]>); 4] = [
         (b":authority", authority(head)),
@@ -85,7 +86,7 @@ pub(crate) fn request_map(head: &RequestHead) -> Result<HeaderMap, MapError> {
     map(request_fields(head))
 }
 
-/// Returns what a module has made of a request's head; none when that is what it was.
+/// Returns the head of a request as edited by a module, or `None` if it is unchanged.
 pub(crate) fn edited_request(
     map: &HeaderMap,
     head: &RequestHead,
@@ -94,7 +95,7 @@ pub(crate) fn edited_request(
         return Ok(None);
     }
     let method = map.get(b":method").ok_or(Refused::Pseudo)?;
-    // A field named Host says the same as `:authority`, and later.
+    // A field named Host overrides `:authority`.
     let authority = map.get(HOST).or_else(|| map.get(b":authority"));
     let path = map.get(b":path");
     let (target, has_authority) = match Target::parse(head.method(), head.target()) {
@@ -105,7 +106,7 @@ pub(crate) fn edited_request(
         }
         _ => (path.ok_or(Refused::Pseudo)?.to_vec(), false),
     };
-    // A target that says it itself needs no Host where there was none, in HTTP/1.0.
+    // HTTP/1.0 with an absolute target needs no Host, if there was none.
     let needs_host = head.headers.contains(HOST) || map.get(HOST).is_some() || !has_authority;
     let mut headers = Headers::new();
     if let Some(authority) = authority.filter(|_| needs_host) {
@@ -131,7 +132,7 @@ fn digits(status: u16) -> [u8; 3] {
     [status / 100, status / 10 % 10, status % 10].map(|digit| b'0' + (digit % 10) as u8)
 }
 
-/// Returns what a module has made of a response's head; none when that is what it was.
+/// Returns the head of a response as edited by a module, or `None` if it is unchanged.
 pub(crate) fn edited_response(
     map: &HeaderMap,
     head: &ResponseHead,
@@ -141,7 +142,7 @@ pub(crate) fn edited_response(
     }
     let status = map.get(b":status").and_then(|text| std::str::from_utf8(text).ok());
     let status: u16 = status.and_then(|text| text.parse().ok()).ok_or(Refused::Pseudo)?;
-    // A final response stays one, and nobody switches protocols by an edit.
+    // A final response must remain final, and an edit must not switch protocols.
     if status != head.status() && (status < 200 || head.status() < 200) {
         return Err(Refused::Pseudo);
     }
@@ -152,7 +153,7 @@ pub(crate) fn edited_response(
 }
 
 fn map<'h>(fields: impl Iterator<Item = (&'h [u8], &'h [u8])>) -> Result<HeaderMap, MapError> {
-    let mut map = HeaderMap::with_room(FIELDS_USUAL, FIELD_BYTES_USUAL);
+    let mut map = HeaderMap::with_capacity(FIELDS_USUAL, FIELD_BYTES_USUAL);
     for (name, value) in fields {
         map.add(name, value)?;
     }
@@ -168,21 +169,21 @@ pub(crate) fn add_fields(map: &HeaderMap, headers: &mut Headers) -> Result<(), E
     Ok(())
 }
 
-/// Trailers that a module has made.
+/// Converts trailers from a module's map.
 pub(crate) fn trailers(map: &HeaderMap) -> Result<Headers, EditError> {
     let mut headers = Headers::new();
     add_fields(map, &mut headers)?;
     Ok(headers)
 }
 
-/// Trailers as a module sees them.
+/// Converts trailers to a map for a module.
 pub(crate) fn trailers_map(trailers: &Headers) -> HeaderMap {
-    // There are fewer of them than a map may have, by `http1::limits`.
+    // Fewer than the limit of a map, by `http1::limits`.
     trailers.iter().collect()
 }
 
-/// Fields of a head that describe the body that came, and do not hold of pictures.
-const OF_THE_BODY: [&[u8]; 10] = [
+/// Fields of a head that describe the original body, and are not valid for pictures.
+const BODY_FIELDS: [&[u8]; 10] = [
     b"content-length",
     b"content-range",
     b"accept-ranges",
@@ -195,9 +196,9 @@ const OF_THE_BODY: [&[u8]; 10] = [
     b"content-encoding",
 ];
 
-/// Takes out of a head what does not hold of pictures; returns how their body is framed.
+/// Removes the fields that are not valid for pictures; returns the body to send.
 pub(super) fn describe_pictures(head: &mut ResponseHead) -> Body {
-    for name in OF_THE_BODY {
+    for name in BODY_FIELDS {
         head.headers.remove(name);
     }
     Body::Unknown
@@ -207,7 +208,7 @@ const _: () = assert!(http1::limits::TRAILERS_COUNT_MAX <= proxy_wasm::HEADERS_M
 const _: () = assert!(http1::limits::TRAILERS_LENGTH_MAX <= proxy_wasm::HEADER_BYTES_MAX);
 /// Names of the pseudo-headers of a request, and `http`.
 const PSEUDO_LENGTH: usize = ":authority:path:method:schemehttp".len();
-/// Any head that is taken, and any that is edited, is a map.
+/// Every valid head, received or edited, fits a map.
 const _: () = {
     use http1::limits::{EDITED_COUNT_MAX, EDITED_LENGTH_MAX, START_LINE_LENGTH_MAX};
     let bytes = EDITED_LENGTH_MAX + START_LINE_LENGTH_MAX + PSEUDO_LENGTH;
@@ -215,7 +216,7 @@ const _: () = {
     assert!(bytes <= proxy_wasm::HEADER_BYTES_MAX);
 };
 
-/// Returns the usual words for a status: RFC 9110, section 15. They mean nothing to programs.
+/// Returns the standard reason phrase of a status: RFC 9110, section 15. Programs ignore it.
 pub(crate) const fn reason(status: u16) -> &'static [u8] {
     match status {
         200 => b"OK",

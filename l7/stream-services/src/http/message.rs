@@ -1,9 +1,9 @@
-//! A request and its response on a connection.
+//! Message: a request and its response on a connection.
 
 use super::direction::{Direction, Stage};
 use super::heads::{self, Refused};
 use crate::coder::Coder;
-use crate::desk::{Commission, Order};
+use crate::foreign_calls::{CodingOrder, TranscodingOrder};
 use crate::limits::DROPPED_LENGTH_MAX;
 use crate::module::{Parts, Wants};
 use crate::transcoder::Transcoder;
@@ -14,36 +14,36 @@ use proxy_wasm::{HeaderMap, Now, Side, Stream};
 /// The VM's context of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Context {
-    /// It is to be made.
+    /// Not created yet.
     Unmade,
-    /// It has this number.
+    /// Created with this number.
     Made(u32),
-    /// It is gone with its VM, and another one is made when there is something to show.
+    /// Gone with its VM; another is created when there is data for it.
     Lost,
-    /// There is none: the module has no callback for it, or is down.
+    /// None: the module has no callback for it, or is down.
     Unfiltered,
 }
 
-/// Answer in the server's place.
+/// Response in place of the server's.
 #[derive(Debug)]
-pub(super) enum Own {
-    /// By the module, or for it.
+pub(super) enum LocalAnswer {
+    /// Response of the module, or of the node on its behalf.
     Response { status: u16, headers: Headers, body: Vec<u8> },
-    /// A whole response, behind which the connection ends.
+    /// Complete response after which the connection ends.
     Refusal(Vec<u8>),
 }
 
-impl Own {
-    /// Returns one that says why in a line.
+impl LocalAnswer {
+    /// Returns a response with one line of text.
     pub(super) fn text(status: u16, why: &str) -> Self {
         let mut headers = Headers::new();
-        // One short field has room.
+        // One short field is within the limits.
         let _ = headers.add(b"Content-Type", b"text/plain");
         Self::Response { status, headers, body: format!("{why}\n").into_bytes() }
     }
 }
 
-/// A request and its response.
+/// Request with its response.
 #[derive(Debug)]
 pub(super) struct Message {
     /// Number among the requests of the connection, from 1.
@@ -51,32 +51,32 @@ pub(super) struct Message {
     context: Context,
     version: Version,
     is_persistent: bool,
-    /// The head as it came, then as the module has made it, until it is sent.
+    /// Head as received or as edited by the module, until it is sent.
     request_head: Option<RequestHead>,
     response_head: Option<ResponseHead>,
     request: Direction,
     response: Direction,
-    /// The request's head has been written.
+    /// True if the request's head has been written.
     is_sent: bool,
-    /// Coding of the response, which begins with its head.
-    order: Option<Order>,
+    /// Order to code the response, until its head is sent.
+    order: Option<CodingOrder>,
     /// Encoder of the response.
     coder: Option<Coder>,
-    /// Codecs of the response's body on its way to the module.
+    /// Transcoder of the response's body, before the module.
     transcoder: Option<Box<Transcoder>>,
-    /// The body of the response is, or was, pictures in place of what the server sent.
+    /// True if the response's body is, or was, transcoded into pictures.
     is_pictures: bool,
-    /// Answer in the server's place, until its turn has come.
-    answer: Option<Own>,
+    /// Response in place of the server's, until it is its turn.
+    answer: Option<LocalAnswer>,
     began: Now,
-    /// The stream of a context that is lost.
+    /// Stream of a context that is lost.
     lost: Option<Box<Stream>>,
-    /// Something has come of it, and waits for the context that was lost.
+    /// True if data has been received for a context that was lost.
     is_context_needed: bool,
 }
 
 impl Message {
-    /// Returns the message of a request whose head has come.
+    /// Creates the message of a request whose head was received.
     pub(super) fn new(number: u64, head: RequestHead, framing: Framing, began: Now) -> Self {
         let mut message = Self {
             version: head.version(),
@@ -88,9 +88,9 @@ impl Message {
         message
     }
 
-    /// Returns the message of a request that could not be read.
+    /// Creates the message of an invalid request.
     pub(super) fn refused(number: u64, refusal: Vec<u8>, began: Now) -> Self {
-        Self { answer: Some(Own::Refusal(refusal)), ..Self::empty(number, began) }
+        Self { answer: Some(LocalAnswer::Refusal(refusal)), ..Self::empty(number, began) }
     }
 
     const fn empty(number: u64, began: Now) -> Self {
@@ -148,7 +148,7 @@ impl Message {
         self.request_head.as_ref()
     }
 
-    /// Returns the response's head until it is sent, and the state of the response.
+    /// Returns the response's head until it is sent, with the state of the response.
     pub(super) const fn response_parts(&mut self) -> Option<(&mut ResponseHead, &Direction)> {
         match &mut self.response_head {
             Some(head) => Some((head, &self.response)),
@@ -156,27 +156,27 @@ impl Message {
         }
     }
 
-    /// Returns true when the request's head has been written.
+    /// Returns true if the request's head has been written.
     pub(super) const fn is_sent(&self) -> bool {
         self.is_sent
     }
 
-    /// Returns true when the server has a part of the request.
+    /// Returns true if the server has a part of the request, but not all.
     pub(super) const fn is_partly_sent(&self) -> bool {
         self.is_sent && !self.request.is_over()
     }
 
-    /// Returns true when nothing more is to be done with it.
+    /// Returns true if both directions are over.
     pub(super) const fn is_over(&self) -> bool {
         self.request.is_over() && self.response.is_over()
     }
 
-    /// Returns true when the body of the response is, or was, pictures.
+    /// Returns true if the response's body is, or was, transcoded into pictures.
     pub(super) const fn is_pictures(&self) -> bool {
         self.is_pictures
     }
 
-    /// Returns true when it is answered in the server's place, as soon as its turn has come.
+    /// Returns true if a response in place of the server's is waiting for its turn.
     pub(super) const fn has_answer(&self) -> bool {
         self.answer.is_some()
     }
@@ -197,24 +197,24 @@ impl Message {
         self.transcoder.as_deref_mut()
     }
 
-    /// Returns true when the head of the response waits for an encoder.
+    /// Returns true if the head of the response waits for an encoder.
     pub(super) const fn is_recoded(&self) -> bool {
         self.coder.is_some() || self.transcoder.is_some()
     }
 
-    /// Returns true when nothing more of its response comes from the server.
+    /// Returns true if no more of its response comes from the server.
     pub(super) fn is_response_whole(&self) -> bool {
         let video = self.transcoder.as_ref();
         self.response.has_ended() || video.is_some_and(|it| it.transcoding.has_server_ended())
     }
 
-    /// Returns true when more of its response's body can be taken.
+    /// Returns true if more of its response's body is wanted.
     pub(super) fn wants_body(&self) -> bool {
         self.transcoder.as_ref().is_none_or(|it| it.transcoding.wants_bytes())
     }
 
-    /// Returns true when the connections can be used behind an answer in the server's place: the
-    /// server knows nothing of the request, and what comes of it can be dropped.
+    /// Returns true if the connections can persist after a response in place of the server's: the
+    /// server has nothing of the request, and the rest of the request can be dropped.
     pub(super) const fn may_stay(&self) -> bool {
         let is_short = match self.request.framing() {
             Framing::None => true,
@@ -235,23 +235,23 @@ impl Message {
         self.response_head = Some(head);
     }
 
-    /// Takes the request's head to be sent.
+    /// Takes the request's head for sending.
     pub(super) const fn take_request_head(&mut self) -> Option<RequestHead> {
         self.request_head.take()
     }
 
-    /// Takes the response's head to be sent.
+    /// Takes the response's head for sending.
     pub(super) const fn take_response_head(&mut self) -> Option<ResponseHead> {
         self.response_head.take()
     }
 
-    /// Handles a request's head that has been written.
+    /// Handles that the request's head has been written.
     pub(super) fn handle_request_sent(&mut self, encoder: http1::Encoder) {
         self.request.handle_sent(Some(encoder));
         self.is_sent = true;
     }
 
-    /// Replaces the request's head by the one that the module has made.
+    /// Replaces the request's head with the module's.
     pub(super) fn edit_request(&mut self, map: &HeaderMap) -> Result<(), Refused> {
         if let Some(head) = &self.request_head
             && let Some(edited) = heads::edited_request(map, head)?
@@ -261,7 +261,7 @@ impl Message {
         Ok(())
     }
 
-    /// Replaces the response's head by the one that the module has made.
+    /// Replaces the response's head with the module's.
     pub(super) fn edit_response(&mut self, map: &HeaderMap) -> Result<(), Refused> {
         if let Some(head) = &self.response_head
             && let Some(edited) = heads::edited_response(map, head)?
@@ -271,18 +271,18 @@ impl Message {
         Ok(())
     }
 
-    /// Has the response coded, or not, once its head is sent.
-    pub(super) fn set_order(&mut self, order: Option<Order>) {
+    /// Sets the order to code the response, or not, when its head is sent.
+    pub(super) fn set_order(&mut self, order: Option<CodingOrder>) {
         self.order = order;
     }
 
-    /// Takes the order of a coding.
-    pub(super) const fn take_order(&mut self) -> Option<Order> {
+    /// Takes the order to code.
+    pub(super) const fn take_order(&mut self) -> Option<CodingOrder> {
         self.order.take()
     }
 
     /// Begins to code the response.
-    pub(super) fn begin_coding(&mut self, order: Order, pool: &Pool) {
+    pub(super) fn begin_coding(&mut self, order: CodingOrder, pool: &Pool) {
         self.coder = Some(Coder::new(order, pool));
     }
 
@@ -291,10 +291,10 @@ impl Message {
         self.coder = None;
     }
 
-    /// Begins to turn the body of the response into pictures.
-    pub(super) fn begin_pictures(&mut self, commission: Commission) {
+    /// Begins to transcode the response's body into pictures.
+    pub(super) fn begin_pictures(&mut self, transcoding_order: TranscodingOrder) {
         self.is_pictures = true;
-        self.transcoder = Some(Box::new(Transcoder::new(commission)));
+        self.transcoder = Some(Box::new(Transcoder::new(transcoding_order)));
     }
 
     /// Ends the transcoding; returns it.
@@ -302,7 +302,7 @@ impl Message {
         self.transcoder.take()
     }
 
-    /// Handles the end of the body that the server has sent.
+    /// Handles the end of the body from the server.
     pub(super) fn handle_body_end(&mut self) {
         match &mut self.transcoder {
             Some(transcoder) => transcoder.transcoding.handle_server_end(),
@@ -310,39 +310,39 @@ impl Message {
         }
     }
 
-    /// Has it answered in the server's place, which ends what comes of it.
-    pub(super) fn set_answer(&mut self, own: Own) {
+    /// Sets a response in place of the server's, and drops what the server sends.
+    pub(super) fn set_answer(&mut self, own: LocalAnswer) {
         self.answer = Some(own);
         (self.order, self.coder, self.transcoder) = (None, None, None);
         self.request.drop_rest();
         self.response.drop_rest();
     }
 
-    pub(super) const fn take_answer(&mut self) -> Option<Own> {
+    pub(super) const fn take_answer(&mut self) -> Option<LocalAnswer> {
         self.answer.take()
     }
 
-    /// Goes on without the module.
+    /// Continues without the module.
     pub(super) fn unfilter(&mut self) {
         self.context = Context::Unfiltered;
         if self.response.head() < super::direction::Head::Ready {
-            // Its head does not say that it is coded, or nobody knows.
+            // The head does not declare the coding, or its content is unknown.
             self.order = None;
         }
     }
 
-    /// Notes that something has come for a context that is lost.
+    /// Records that data was received for a lost context.
     pub(super) const fn need_context(&mut self) {
         self.is_context_needed = true;
     }
 
-    /// Takes the stream of a context that is lost.
+    /// Takes the stream of a lost context.
     pub(super) const fn take_lost(&mut self) -> Option<Box<Stream>> {
         self.lost.take()
     }
 
-    /// Notes that the message's context is gone with its VM, and keeps its stream to show to
-    /// another. Gives the stream back if no other VM can go on with it.
+    /// Marks the context as lost with its VM, and keeps its stream for another. Returns the stream
+    /// if another VM cannot continue it.
     pub(super) fn lose(
         &mut self,
         mut stream: Box<Stream>,
@@ -365,17 +365,17 @@ impl Message {
         Ok(())
     }
 
-    /// Returns the callback by which the next VM comes to know of this message, in front of what it
-    /// is to be shown of one direction, and whether it is one for its request.
-    pub(super) fn stage_again(&self, is_request: bool, wants: Parts) -> Option<(bool, Stage)> {
+    /// Returns the callback by which the next VM learns of this message before its next data, and
+    /// true if it is for the request.
+    pub(super) fn reshow_stage(&self, is_request: bool, wants: Parts) -> Option<(bool, Stage)> {
         match self.context {
             Context::Lost => {
                 let direction = self.direction(is_request);
                 let is_needed = self.is_context_needed || direction.stage(wants).is_some();
                 is_needed.then_some((true, Stage::Create))
             }
-            Context::Made(_) if self.request.is_again() => Some((true, Stage::Again)),
-            Context::Made(_) if self.response.is_again() => Some((false, Stage::Again)),
+            Context::Made(_) if self.request.is_reshown() => Some((true, Stage::Again)),
+            Context::Made(_) if self.response.is_reshown() => Some((false, Stage::Again)),
             _ => None,
         }
     }

@@ -1,86 +1,84 @@
-//! Connection to the server of an HTTP client: its state, and whether another client may have had
-//! it, or may have it next. It knows no message.
+//! Server connection of an HTTP client: its state, and its reuse across clients. Knows no messages.
 
-/// State of the connection to the server.
+/// State of the server connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Link {
-    /// There is none.
+    /// No connection.
     #[default]
     None,
-    /// It is there or being made, and nothing has come of it.
+    /// Connected or connecting; no response has been received.
     Fresh,
-    /// A response has come by it.
+    /// A response has been received.
     Used,
 }
 
-/// Answer to the loss of a connection whose response has not begun.
+/// Reaction to the loss of a connection before the response has begun.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Loss {
-    /// Another connection is made for what waits to be sent.
+    /// Send the unsent bytes on another connection.
     Elsewhere,
-    /// Another connection is made, for these bytes in place of what waits to be sent: the whole
-    /// request once more.
+    /// Send the complete request again on another connection: these bytes replace the unsent ones.
     Again(Vec<u8>),
-    /// The server may have seen the request: nobody knows, and the client is told nothing.
+    /// The server may have seen the request: the client's connection ends without a response.
     Unknown,
-    /// The server has not answered the first request.
+    /// The server did not answer the first request.
     Unanswered,
 }
 
-/// The connection to the server.
+/// State of the server connection and its requests.
 #[derive(Debug, Default)]
 pub(super) struct Origin {
     link: Link,
-    /// Such connections are kept for other clients.
+    /// True if such connections are kept for other clients.
     is_kept: bool,
-    /// Requests that the server was sent.
+    /// Number of requests sent to the server.
     asked: u64,
-    /// Responses that have come whole.
+    /// Number of complete responses.
     answered: u64,
-    /// Somebody has said by it who he is, or is to.
+    /// True if an authentication binds the connection to its client.
     is_own: bool,
-    /// The first request, which does no harm when it is sent twice: by a connection that is kept,
-    /// for nobody knows whether its server ends it just then.
+    /// First request, if it may be repeated: sent on a reused connection, which its server may
+    /// close at that very moment.
     again: Option<Vec<u8>>,
-    /// It is as it was before the first request.
+    /// True if the connection is in its initial state after the client's end.
     is_left: bool,
-    /// The kernel has taken bytes of a request that has no response yet.
+    /// True if the kernel has accepted bytes of a request without a response.
     has_sent: bool,
-    /// Offset of the response that is awaited, in bytes that the decoder has taken.
+    /// Offset of the awaited response, in bytes decoded.
     response_from: u64,
-    /// It is of no use, but another one may be.
+    /// True if the connection has to be closed, and another one may be made.
     is_dropped: bool,
-    /// The server has a part of a request, which is not to pass for the whole.
+    /// True if the server has an incomplete request, and must not take it for complete.
     is_aborted: bool,
 }
 
 impl Origin {
-    /// Returns true when there is to be a connection.
+    /// Returns true if a connection is needed.
     pub(super) fn is_wanted(&self) -> bool {
         self.link != Link::None
     }
 
-    /// Returns true when the connection may be one that another client has had.
+    /// Returns true if the connection may be one that another client has used.
     pub(super) const fn may_share(&self) -> bool {
         self.again.is_some() && !self.has_sent
     }
 
-    /// Returns true when another client may have the connection, as far as this one has ended.
+    /// Returns true if another client may use the connection after this one's end.
     pub(super) const fn is_left(&self) -> bool {
         self.is_left && !self.is_aborted
     }
 
-    /// Returns true when the server is to be told that what it has is not the whole.
+    /// Returns true if the server must learn, by a reset, that its request is incomplete.
     pub(super) const fn is_aborted(&self) -> bool {
         self.is_aborted
     }
 
-    /// Returns true when a response that is awaited begins at `offset`: nothing of it has come.
+    /// Returns true if the awaited response begins at `offset`: nothing of it was received.
     pub(super) const fn is_response_at(&self, offset: u64) -> bool {
         self.response_from == offset
     }
 
-    /// Shares the connection with clients before and behind this one.
+    /// Shares the connection with earlier and later clients.
     pub(super) const fn keep(&mut self) {
         self.is_kept = true;
     }
@@ -90,35 +88,35 @@ impl Origin {
         self.again = None;
     }
 
-    /// Handles a connection that is there or being made.
+    /// Handles the start of a connection.
     pub(super) fn handle_connection(&mut self, is_shared: bool) {
         if !is_shared {
             self.again = None;
         }
     }
 
-    /// Handles bytes of a request that the kernel has taken.
+    /// Handles bytes of a request that the kernel has accepted.
     pub(super) const fn handle_sent(&mut self, count: usize) {
         self.has_sent |= count > 0;
     }
 
-    /// Handles the end of every message whose bytes are sent.
+    /// Handles the end of all messages whose bytes are sent.
     pub(super) const fn handle_rest(&mut self) {
         self.has_sent = false;
     }
 
-    /// Notes that a client has said who it is by this connection.
+    /// Records that an authentication binds the connection to its client.
     pub(super) const fn handle_authentication(&mut self) {
         self.is_own |= self.is_kept;
     }
 
-    /// Notes that the connection has become its client's own, whether it is kept or not.
+    /// Records that the connection belongs to its client alone, even if connections are kept.
     pub(super) const fn claim(&mut self) {
         self.is_own = true;
     }
 
-    /// Handles a request's head that has been written. `first`: it was all that there was to be
-    /// sent, is whole, and does no harm when it is sent twice.
+    /// Handles that a request's head has been written. `first`: the bytes, if they are a complete
+    /// request, the only unsent ones, and may be repeated.
     pub(super) fn handle_request(&mut self, first: Option<&[u8]>) {
         self.asked += 1;
         let is_first = self.is_kept && self.link == Link::None && !self.is_own;
@@ -130,63 +128,63 @@ impl Origin {
         }
     }
 
-    /// Handles the beginning of a wait for a response, at an offset of the decoder.
+    /// Handles the start of a wait for a response, at an offset of the decoder.
     pub(super) const fn await_response(&mut self, offset: u64) {
         self.response_from = offset;
     }
 
-    /// Handles a response that has come whole.
+    /// Handles the receipt of a complete response.
     pub(super) const fn handle_response(&mut self) {
         self.answered += 1;
     }
 
-    /// Handles a response that has been sent whole.
+    /// Handles that a complete response has been sent.
     pub(super) const fn handle_response_sent(&mut self) {
         self.link = Link::Used;
     }
 
-    /// Handles a server that cannot be reached.
+    /// Handles that the server cannot be reached.
     pub(super) const fn handle_unreachable(&mut self) {
         self.link = Link::None;
     }
 
-    /// Handles the end of the client's connection. `is_clean`: the server could take a request of
-    /// another client, and has said nothing that was not asked.
+    /// Handles the end of the client's connection. `is_clean`: the server is ready for another
+    /// client's request, and has sent nothing unsolicited.
     pub(super) const fn close(&mut self, is_clean: bool) {
         self.is_left = self.asked == self.answered && !self.is_own && is_clean;
     }
 
-    /// Handles bytes that the server was not asked for: it has lost count.
+    /// Handles unsolicited bytes: the server is out of sync.
     pub(super) const fn handle_excess(&mut self) {
         self.is_left = false;
     }
 
-    /// Notes that the server has a part of a request only.
+    /// Records that the server has an incomplete request.
     pub(super) const fn abort(&mut self) {
         self.is_aborted = true;
     }
 
-    /// Gives the connection up, while that of the client goes on.
-    pub(super) const fn give_up(&mut self) {
+    /// Drops the connection, while the client's continues.
+    pub(super) const fn abandon(&mut self) {
         self.is_dropped = true;
     }
 
-    /// Returns true, once, when the connection is to be closed while that of the client goes on.
-    pub(super) const fn take_given_up(&mut self) -> bool {
+    /// Returns true, once, if the connection has to be closed while the client's continues.
+    pub(super) const fn take_abandoned(&mut self) -> bool {
         std::mem::replace(&mut self.is_dropped, false)
     }
 
-    /// Handles the loss of the connection before the response has begun; `is_unsent`: nothing waits
-    /// to be sent.
+    /// Handles the loss of the connection before the response has begun; `is_unsent` is true if
+    /// nothing is unsent.
     pub(super) fn handle_lost(&mut self, is_unsent: bool) -> Loss {
         if !self.has_sent && (is_unsent || self.link == Link::Used) {
-            // It has not seen a byte of what is to be sent: that goes by another connection.
+            // The server has not seen any of the unsent bytes: they are sent on another connection.
             self.link = if is_unsent { Link::None } else { Link::Fresh };
             self.is_dropped = true;
             return Loss::Elsewhere;
         }
         if let Some(request) = self.again.take() {
-            // Its server has ended what was kept, just when it was used: another one is asked.
+            // The server closed a kept connection just when it was reused: repeat on another one.
             (self.link, self.has_sent, self.is_dropped) = (Link::Fresh, false, true);
             return Loss::Again(request);
         }
@@ -205,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_harmless_request_is_sent_twice_and_by_a_kept_connection_only() {
+    fn only_the_first_safe_request_is_repeated_and_on_a_kept_connection_only() {
         let mut origin = Origin::default();
         origin.handle_request(Some(b"GET /"));
         assert!(!origin.may_share());
@@ -215,7 +213,7 @@ mod tests {
         origin.handle_sent(5);
         assert!(!origin.may_share());
         assert_eq!(origin.handle_lost(true), Loss::Again(b"GET /".to_vec()));
-        assert!(origin.take_given_up() && !origin.take_given_up());
+        assert!(origin.take_abandoned() && !origin.take_abandoned());
         origin.handle_sent(5);
         assert_eq!(origin.handle_lost(true), Loss::Unanswered, "once");
     }
@@ -237,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_left_to_others_when_each_request_has_its_answer_and_nobody_said_who_he_is() {
+    fn a_connection_is_reusable_without_outstanding_requests_and_authentication() {
         let ended = |act: fn(&mut Origin)| {
             let mut origin = kept();
             origin.handle_request(None);

@@ -1,39 +1,39 @@
-//! Responses whose bodies are video, which comes to the module as pictures.
+//! Responses whose video body is transcoded into pictures for the module.
 //!
 //! ```text
-//!  server ─▶ Transcoder ─▶ whole pictures ─▶ module ─▶ client
-//!             └ codecs, whose ends the filter has
+//!   server ─▶ Transcoder ─▶ whole pictures ─▶ module ─▶ client
+//!              └ codecs, whose ends belong to the filter
 //! ```
 //!
-//! A picture is taken when all that was written before has been given to the kernel, so that none
-//! waits here and grows old.
+//! A picture is taken only after everything written before was accepted by the kernel, so that none
+//! grows old in a buffer here.
 
 use super::direction::Head;
 use super::forward;
-use super::message::{Context, Own};
+use super::message::{Context, LocalAnswer};
 use super::relay::Relay;
 use crate::connection::Side;
-use crate::desk::{Commission, PictureOrder};
+use crate::foreign_calls::{PictureOrder, TranscodingOrder};
 use crate::limits::READ_LENGTH;
 use crate::module::Module;
-use mpeg2::Ended;
+use mpeg2::End as VideoEnd;
 use units::Nanos;
 
-/// Begins to turn the body of a response into pictures.
+/// Begins to transcode the body of a response into pictures.
 pub(super) fn begin(
     relay: &mut Relay,
     index: usize,
-    commission: Commission,
+    transcoding_order: TranscodingOrder,
     module: &mut dyn Module,
 ) {
     let Some(message) = relay.message_mut(index) else { return };
     let Context::Made(context) = message.context() else { return };
-    message.begin_pictures(commission);
-    module.desk().begin_pictures(context);
+    message.begin_pictures(transcoding_order);
+    module.foreign_calls().begin_pictures(context);
     module.count(|it| it.transcoded += 1);
 }
 
-/// Notes that a response which its module holds can still become pictures: nothing was shown.
+/// Records that a held response can still be transcoded: the module has seen nothing of its body.
 pub(super) fn hold(relay: &Relay, index: usize, is_request: bool, module: &dyn Module) {
     let Some(message) = relay.message(index) else { return };
     let response = message.response();
@@ -43,29 +43,29 @@ pub(super) fn hold(relay: &Relay, index: usize, is_request: bool, module: &dyn M
         && response.has_body()
         && !message.is_pictures()
     {
-        module.desk().hold(context);
+        module.foreign_calls().hold(context);
     }
 }
 
-/// Does what a call of another context wants of a stream's pictures.
+/// Executes an order of another context's call for a stream's pictures.
 pub(super) fn order(relay: &mut Relay, context: u32, order: PictureOrder, module: &mut dyn Module) {
     let Some(index) = relay.index_of(context) else { return };
     let Some(message) = relay.message_mut(index) else { return };
     match order {
-        PictureOrder::Begin(commission) => {
+        PictureOrder::Begin(transcoding_order) => {
             if message.response().head() == Head::Held {
-                begin(relay, index, commission, module);
+                begin(relay, index, transcoding_order, module);
             }
         }
-        PictureOrder::Change(wish) => {
+        PictureOrder::Change(params) => {
             if let Some(transcoder) = message.transcoder_mut() {
-                transcoder.transcoding.change(wish);
+                transcoder.transcoding.change(params);
             }
         }
     }
 }
 
-/// Returns true when the next picture waited for the client to take what was written, and it has.
+/// Returns true if the next picture waited for the client to take earlier bytes, and it has.
 pub(super) fn are_awaited(relay: &Relay) -> bool {
     let front = relay.message(0);
     front.is_some_and(|front| front.transcoder().is_some())
@@ -83,8 +83,8 @@ pub(super) fn context_due(relay: &Relay) -> Option<Context> {
     (are_awaited(relay) && !is_stopped && relay.is_open()).then(|| front.context())
 }
 
-/// Gives the module, or the client where that wants to see none, the pictures that are there; only
-/// when they are due. Returns true when something has changed.
+/// Passes the available pictures to the module, or to the client if the module does not want to see
+/// bodies; only when they are due. Returns true on progress.
 pub(super) fn take(relay: &mut Relay, module: &mut dyn Module) -> bool {
     let now = Nanos(module.now().monotonic_ns);
     let mut pictures = Vec::new();
@@ -123,23 +123,27 @@ pub(super) fn take(relay: &mut Relay, module: &mut dyn Module) -> bool {
 }
 
 /// Ends a response that has no more pictures.
-fn end(relay: &mut Relay, ended: Ended, module: &mut dyn Module) {
+fn end(relay: &mut Relay, ended: VideoEnd, module: &mut dyn Module) {
     let Some(front) = relay.front_mut() else { return };
     let has_begun = front.end_pictures().is_some_and(|it| it.transcoding.has_begun());
     if let Context::Made(context) = front.context() {
-        module.desk().end_pictures(context);
+        module.foreign_calls().end_pictures(context);
     }
     let why = match ended {
-        Ended::Whole if has_begun => return front.direction_mut(false).handle_end(),
-        Ended::Whole => "the codec has found no picture".to_owned(),
+        VideoEnd::Whole if has_begun => return front.direction_mut(false).handle_end(),
+        VideoEnd::Whole => "the codec has found no picture".to_owned(),
         ended => ended.to_string(),
     };
-    let is_gone = front.response().head() == Head::Gone;
+    let is_sent = front.response().head() == Head::Sent;
     module.count(|it| it.transcodings_failed += 1);
-    module.warn(&format!("a response could not be made into pictures: {why}"));
-    if is_gone {
-        // Nobody shall take it for whole.
+    module.warn(&format!("a response could not be transcoded into pictures: {why}"));
+    if is_sent {
+        // The client must not take the response for complete.
         return relay.reset(module);
     }
-    relay.answer(0, Own::text(502, &format!("no pictures can be made of it: {why}")), module);
+    relay.answer(
+        0,
+        LocalAnswer::text(502, &format!("no pictures can be made of it: {why}")),
+        module,
+    );
 }

@@ -1,30 +1,31 @@
-//! Messages of one HTTP connection on their way between client and server: the queue of requests
-//! with their responses, what is written of them, answers in the server's place, and the end.
+//! Relay of one HTTP connection's messages between client and server: the queue of requests with
+//! their responses, encoding, responses in place of the server's, and the end.
 //!
 //! ```text
-//!             ┌─────────── Relay ────────────┐
-//!  client ─▶ wire ─▶ RequestDecoder ─▶ messages ─▶ Encoder ─▶ wire ─▶ server
-//!         ◀─ wire ◀─ Encoder ◀─ messages ◀─ ResponseDecoder ◀─ wire ◀─
+//!              ┌─────────── Relay ────────────┐
+//!   client ─▶ wire ─▶ RequestDecoder ─▶ messages ─▶ Encoder ─▶ wire ─▶ server
+//!          ◀─ wire ◀─ Encoder ◀─ messages ◀─ ResponseDecoder ◀─ wire ◀─
 //! ```
 //!
-//! It makes no call of the module: it knows messages that were let go.
+//! The relay makes no calls of the module: it handles message parts that were released.
 
 use super::direction::Head;
 use super::heads;
-use super::message::{Context, Message, Own};
+use super::message::{Context, LocalAnswer, Message};
 use super::origin::Origin;
 use super::wire::Wire;
-use crate::connection::{Addresses, Fate, Given, Side};
+use crate::connection::{Addresses, Fate, Handover, Side};
 use crate::module::{Last, Module};
 use fanout::Key;
 use http1::connection::{authenticates_connection, set_close, unset_close};
 use http1::{
-    Asked, AskedBy, Body, Encoder, Error, Exchange, Framing, Headers, Next, RequestDecoder,
-    RequestEvent, RequestHead, ResponseDecoder, ResponseEvent, ResponseHead, Step, Version,
+    Body, Encoder, Error, Exchange, Framing, Headers, MethodClass, Next, RequestDecoder,
+    RequestEvent, RequestHead, RequestTraits, ResponseDecoder, ResponseEvent, ResponseHead, Step,
+    Version,
 };
 use std::collections::VecDeque;
 
-/// The messages of a connection, with all that they are read from and written to.
+/// Messages of a connection, with decoders and buffers.
 pub(super) struct Relay {
     addresses: Addresses,
     exchange: Exchange,
@@ -32,14 +33,14 @@ pub(super) struct Relay {
     responses: ResponseDecoder,
     wire: Wire,
     origin: Origin,
-    /// The last one is being read, the first one being answered.
+    /// Queue of messages: the last one is being read, the first one being answered.
     messages: VecDeque<Message>,
     /// Number of the last message.
     last_message: u64,
-    /// The client has sent something that is no request: nothing more of it is read.
+    /// True if the client has sent an invalid request: no more is read from it.
     is_refused: bool,
-    /// A request that somebody else is to answer, before it is taken.
-    given: Option<Box<Given>>,
+    /// Request that is handed over to a shared stream, until it is taken.
+    handover: Option<Box<Handover>>,
     fate: Fate,
 }
 
@@ -55,7 +56,7 @@ impl Relay {
             messages: VecDeque::new(),
             last_message: 0,
             is_refused: false,
-            given: None,
+            handover: None,
             fate: Fate::Open,
         }
     }
@@ -92,7 +93,7 @@ impl Relay {
         &self.exchange
     }
 
-    /// Returns true when nothing more of the client is read: it has sent what is no request.
+    /// Returns true if no more is read from the client, because of an invalid request.
     pub(super) const fn is_refused(&self) -> bool {
         self.is_refused
     }
@@ -118,7 +119,7 @@ impl Relay {
         self.messages.front_mut()
     }
 
-    /// Returns the index of the message whose request, or whose response, is under way.
+    /// Returns the index of the message whose request, or whose response, is in progress.
     pub(super) fn current(&self, is_request: bool) -> Option<usize> {
         if is_request {
             self.messages.len().checked_sub(1)
@@ -133,11 +134,11 @@ impl Relay {
     }
 
     /// Returns the index of the message with a number.
-    pub(super) fn place_of(&self, number: u64) -> Option<usize> {
+    pub(super) fn index_of_number(&self, number: u64) -> Option<usize> {
         self.messages.iter().position(|it| it.number() == number)
     }
 
-    /// Shares the connection to the server with clients before and behind this one.
+    /// Shares the server connection with earlier and later clients.
     pub(super) const fn keep_server(&mut self) {
         self.origin.keep();
         self.exchange.keep_server();
@@ -157,32 +158,32 @@ impl Relay {
         self.responses.decode(bytes)
     }
 
-    /// Decodes the end of what the client sends.
+    /// Decodes the end of the client's bytes.
     pub(super) fn decode_client_end(&mut self) -> Result<(), Error> {
         self.requests.eof()
     }
 
-    /// Decodes the end of what the server sends.
+    /// Decodes the end of the server's bytes.
     pub(super) fn decode_server_end(&mut self) -> Result<Option<ResponseEvent<'static>>, Error> {
         self.responses.eof()
     }
 
-    /// Has the decoder await the response to the first request, which has been sent.
+    /// Makes the decoder await the response to the first request, if it has been sent.
     pub(super) fn await_response(&mut self) {
-        if let Some(asked) = self.exchange.awaited()
-            && self.responses.expect(asked)
+        if let Some(traits) = self.exchange.awaited()
+            && self.responses.expect(traits)
         {
             self.origin.await_response(self.responses.offset());
         }
     }
 
-    /// Returns true when nothing has come of the response that is awaited.
+    /// Returns true if nothing of the awaited response was received.
     pub(super) fn is_response_awaited(&self) -> bool {
         self.origin.is_response_at(self.responses.offset()) || self.responses.awaits_request()
     }
 
-    /// Handles a request's head; returns the index of its message, or none when the connection is
-    /// reset for it.
+    /// Handles a request's head; returns the index of its message, or `None` if the connection is
+    /// reset.
     pub(super) fn handle_request_head(
         &mut self,
         head: RequestHead,
@@ -217,13 +218,13 @@ impl Relay {
         }
     }
 
-    /// Handles an interim response: passes it on to a client that awaits one.
+    /// Handles an interim response: forwards it to a client that supports it.
     pub(super) fn handle_interim(&mut self, head: &ResponseHead, module: &mut dyn Module) {
-        let Some((asked, _)) = self.exchange.client() else { return };
+        let Some((traits, _)) = self.exchange.client() else { return };
         match self.exchange.handle_interim(head) {
             Ok(true) => {
                 let out = self.wire.out(Side::Downstream).end();
-                if Encoder::response(head, asked, Framing::None, out).is_err() {
+                if Encoder::response(head, traits, Framing::None, out).is_err() {
                     self.reset(module);
                 }
             }
@@ -232,7 +233,7 @@ impl Relay {
         }
     }
 
-    /// Handles the head of the first message's response, and shows it to the module.
+    /// Handles the head of the first message's response, and converts it for the module.
     pub(super) fn handle_response_head(
         &mut self,
         head: ResponseHead,
@@ -259,7 +260,7 @@ impl Relay {
         message.handle_response_head(head, framing);
     }
 
-    /// Writes the head of a request; returns false when that was not possible.
+    /// Writes the head of a request; returns false if that is not possible.
     pub(super) fn write_request_head(
         &mut self,
         index: usize,
@@ -269,10 +270,10 @@ impl Relay {
         let Some(message) = self.messages.get_mut(index) else { return false };
         let Some(mut head) = message.take_request_head() else { return false };
         let body = message.request().body(&head.headers, whole);
-        if self.exchange.must_unsay_close() && unset_close(&mut head.headers).is_err() {
+        if self.exchange.must_remove_close() && unset_close(&mut head.headers).is_err() {
             self.origin.claim();
         }
-        // Nobody can say in HTTP/1.0 that a body's length is not known: it stays what it was.
+        // HTTP/1.0 has no framing for an unknown length: keep the original one.
         let framing =
             Framing::for_request(head.version(), body).unwrap_or(message.request().framing());
         let out = self.wire.out(Side::Upstream);
@@ -301,18 +302,18 @@ impl Relay {
         }
     }
 
-    /// Writes the head of the first response to the client; returns false when its body is not to
+    /// Writes the head of the first response to the client; returns false if its body must not
     /// follow.
     pub(super) fn write_response_head(&mut self, body: Body, module: &mut dyn Module) -> bool {
         let Some(message) = self.messages.front_mut() else { return false };
         let Some(mut head) = message.take_response_head() else { return false };
-        let Some((asked, version)) = self.exchange.client() else { return false };
-        let framing = Framing::for_response(&head, asked, version, body);
-        let closes = self.exchange.must_say_close();
-        let said = if closes { set_close(&mut head.headers) } else { Ok(()) };
-        let written = said.map_err(|error| error.to_string()).and_then(|()| {
+        let Some((traits, version)) = self.exchange.client() else { return false };
+        let framing = Framing::for_response(&head, traits, version, body);
+        let closes = self.exchange.must_announce_close();
+        let edited = if closes { set_close(&mut head.headers) } else { Ok(()) };
+        let written = edited.map_err(|error| error.to_string()).and_then(|()| {
             let out = self.wire.out(Side::Downstream).end();
-            Encoder::response(&head, asked, framing, out).map_err(|error| error.to_string())
+            Encoder::response(&head, traits, framing, out).map_err(|error| error.to_string())
         });
         let encoder = match written {
             Ok(encoder) => encoder,
@@ -335,14 +336,14 @@ impl Relay {
         true
     }
 
-    /// Hands the connections to another protocol, of which the module sees nothing.
+    /// Turns the connections into a tunnel, which the module does not see.
     fn open_tunnel(&mut self, module: &mut dyn Module) {
         self.wire.cross();
         self.fate = Fate::Joined;
-        self.forget(module);
+        self.end_contexts(module);
     }
 
-    /// Writes a part of a body as it is.
+    /// Writes a part of a body unchanged.
     pub(super) fn write_body(
         &mut self,
         index: usize,
@@ -353,7 +354,7 @@ impl Relay {
         let Some(message) = self.messages.get_mut(index) else { return };
         let out = self.wire.out(side_of(is_request)).end();
         if let Err(error) = message.direction_mut(is_request).write_body(bytes, out) {
-            self.break_off(&error.to_string(), module);
+            self.abort(&error.to_string(), module);
         }
     }
 
@@ -362,7 +363,7 @@ impl Relay {
         let Some(message) = self.messages.get_mut(index) else { return };
         let out = self.wire.out(side_of(is_request)).end();
         if let Err(error) = message.direction_mut(is_request).write_end(out) {
-            return self.break_off(&error.to_string(), module);
+            return self.abort(&error.to_string(), module);
         }
         if is_request {
             self.end_request(module);
@@ -371,7 +372,7 @@ impl Relay {
         }
     }
 
-    /// Ends the last request: it has been sent, or is dropped.
+    /// Ends the last request, which has been sent or dropped.
     fn end_request(&mut self, module: &mut dyn Module) {
         if self.exchange.handle_request_end() == Next::Close {
             return self.close(module);
@@ -389,7 +390,7 @@ impl Relay {
         }
     }
 
-    /// Forgets messages that are over in both directions; the next one may have its answer.
+    /// Removes messages that are over in both directions; the next one may get its answer.
     fn settle(&mut self, module: &mut dyn Module) {
         while let Some(front) = self.messages.pop_front_if(|front| front.is_over()) {
             end_context(&front, module);
@@ -400,18 +401,19 @@ impl Relay {
         self.try_answer(module);
     }
 
-    /// Answers with 500: the module has made no message of one.
+    /// Responds with 500: the module has made an invalid message.
     pub(super) fn refuse_edit(&mut self, index: usize, why: &str, module: &mut dyn Module) {
         module.count(|it| it.edits_refused += 1);
-        module.warn(&format!("what the filter has made is no message: {why}"));
-        let own = Own::text(500, "the service's filter has made no valid message");
+        module.warn(&format!("the filter has made an invalid message: {why}"));
+        let own = LocalAnswer::text(500, "the service's filter has made no valid message");
         self.answer(index, own, module);
     }
 
-    /// Gives a message an answer; where its response is on its way already, the connection is reset.
-    pub(super) fn answer(&mut self, index: usize, own: Own, module: &mut dyn Module) {
+    /// Sets the response for a message; if its response is in transit already, the connection is
+    /// reset.
+    pub(super) fn answer(&mut self, index: usize, own: LocalAnswer, module: &mut dyn Module) {
         let Some(message) = self.messages.get_mut(index) else { return };
-        if message.response().head() == Head::Gone {
+        if message.response().head() == Head::Sent {
             return self.reset(module);
         }
         if message.has_answer() {
@@ -421,7 +423,7 @@ impl Relay {
         self.try_answer(module);
     }
 
-    /// Answers what is no request: the client is told so in its turn, and nothing behind it is read.
+    /// Responds to an invalid request, in its turn; nothing after it is read.
     pub(super) fn answer_refused(&mut self, refusal: Vec<u8>, module: &mut dyn Module) {
         self.last_message += 1;
         let message = Message::refused(self.last_message, refusal, module.now());
@@ -429,16 +431,16 @@ impl Relay {
         self.try_answer(module);
     }
 
-    /// Gives the first message its answer, if it has one.
+    /// Writes the response for the first message, if one is set.
     fn try_answer(&mut self, module: &mut dyn Module) {
         let Some(front) = self.messages.front_mut() else { return };
         match front.take_answer() {
             None => {}
-            Some(Own::Refusal(bytes)) => {
+            Some(LocalAnswer::Refusal(bytes)) => {
                 self.wire.out(Side::Downstream).end().extend_from_slice(&bytes);
                 self.close(module);
             }
-            Some(Own::Response { status, headers, body }) => {
+            Some(LocalAnswer::Response { status, headers, body }) => {
                 self.write_answer(status, headers, &body, module);
             }
         }
@@ -455,19 +457,19 @@ impl Relay {
         let Some(front) = self.messages.front_mut() else { return };
         let closes = !(may_stay && front.may_stay());
         let head = ResponseHead::new(Version::Http11, status, heads::reason(status), headers);
-        let (Ok(mut head), Some((asked, version))) = (head, self.exchange.client()) else {
+        let (Ok(mut head), Some((traits, version))) = (head, self.exchange.client()) else {
             return self.reset(module);
         };
         if closes && set_close(&mut head.headers).is_err() {
             return self.reset(module);
         }
         if self.exchange.is_tunnel() {
-            // The server has switched, and the client is not to know.
+            // The server has switched protocols, and the client must not.
             return self.write_alone(&head, body, module);
         }
-        let framing = Framing::for_response(&head, asked, version, Body::Known(body.len() as u64));
+        let framing = Framing::for_response(&head, traits, version, Body::Known(body.len() as u64));
         if framing == Framing::Tunnel {
-            // 2xx to CONNECT: there is nobody at the other end.
+            // 2xx to CONNECT, but there is no peer for the tunnel.
             return self.write_alone(&head, body, module);
         }
         if self.exchange.awaited().is_some() {
@@ -477,7 +479,7 @@ impl Relay {
             }
         }
         let out = self.wire.out(Side::Downstream).end();
-        let written = Encoder::response(&head, asked, framing, out).and_then(|mut encoder| {
+        let written = Encoder::response(&head, traits, framing, out).and_then(|mut encoder| {
             if framing != Framing::None {
                 encoder.write_body(body, out)?;
             }
@@ -504,12 +506,12 @@ impl Relay {
         }
     }
 
-    /// Writes a response outside the exchange: both connections end behind it.
+    /// Writes a response outside the exchange: both connections end after it.
     fn write_alone(&mut self, head: &ResponseHead, body: &[u8], module: &mut dyn Module) {
-        let asked = Asked { method: AskedBy::Other, upgrade: false };
+        let traits = RequestTraits { method: MethodClass::Other, upgrade: false };
         let framing = Framing::Length(body.len() as u64);
         let out = self.wire.out(Side::Downstream).end();
-        let written = Encoder::response(head, asked, framing, out)
+        let written = Encoder::response(head, traits, framing, out)
             .and_then(|mut encoder| encoder.write_body(body, out));
         match written {
             Ok(()) => self.close(module),
@@ -517,61 +519,62 @@ impl Relay {
         }
     }
 
-    /// Reads nothing more of the client.
-    pub(super) fn read_no_more(&mut self) {
-        self.wire.forget_received(Side::Downstream);
+    /// Stops reading from the client.
+    pub(super) fn stop_reading(&mut self) {
+        self.wire.drop_received(Side::Downstream);
         self.is_refused = true;
     }
 
-    /// Gives the only request to somebody else, with all that came behind it.
+    /// Hands the only request over to a shared stream, with the bytes received after it.
     pub(super) fn give(&mut self, key: Key, request: RequestHead, module: &mut dyn Module) {
         let received = self.wire.take_received(Side::Downstream);
-        self.given = Some(Box::new(Given { key, request, received }));
-        self.fate = Fate::Given;
-        self.origin.give_up();
+        self.handover = Some(Box::new(Handover { key, request, received }));
+        self.fate = Fate::Handover;
+        self.origin.abandon();
         module.count(|it| it.reflected += 1);
-        self.forget(module);
+        self.end_contexts(module);
     }
 
-    /// Handles bytes of the client behind a request that was given to somebody else.
-    pub(super) fn handle_behind_given(&mut self, bytes: &[u8]) {
-        if let Some(given) = &mut self.given {
-            given.received.extend_from_slice(bytes);
+    /// Handles bytes of the client after a request that was handed over.
+    pub(super) fn handle_after_handover(&mut self, bytes: &[u8]) {
+        if let Some(handover) = &mut self.handover {
+            handover.received.extend_from_slice(bytes);
         }
     }
 
-    pub(super) const fn take_given(&mut self) -> Option<Box<Given>> {
-        self.given.take()
+    pub(super) const fn take_handover(&mut self) -> Option<Box<Handover>> {
+        self.handover.take()
     }
 
-    /// Resets both connections: a message cannot be sent as the module has made it, and part of it
-    /// has been sent.
-    fn break_off(&mut self, why: &str, module: &mut dyn Module) {
+    /// Resets both connections: a message cannot be sent as the module has edited it, and a part of
+    /// it has been sent.
+    fn abort(&mut self, why: &str, module: &mut dyn Module) {
         module.count(|it| it.edits_refused += 1);
-        module.warn(&format!("a message was broken off: {why}"));
+        module.warn(&format!("a message was truncated: {why}"));
         self.reset(module);
     }
 
-    /// Resets both connections, once what is written has been sent.
+    /// Resets both connections, once all that is written has been sent.
     pub(super) fn reset(&mut self, module: &mut dyn Module) {
         self.fate = Fate::Reset;
-        self.forget(module);
+        self.end_contexts(module);
     }
 
-    /// Ends both connections, once what is written has arrived.
+    /// Ends both connections, once all that is written has been delivered.
     pub(super) fn close(&mut self, module: &mut dyn Module) {
         if self.fate == Fate::Open {
             self.fate = Fate::Closing;
-            let is_clean = self.exchange.leaves_server() && !self.wire.has_received(Side::Upstream);
+            let is_clean =
+                self.exchange.is_server_reusable() && !self.wire.has_received(Side::Upstream);
             self.origin.close(is_clean);
         }
-        self.forget(module);
+        self.end_contexts(module);
     }
 
     /// Ends all contexts.
-    fn forget(&mut self, module: &mut dyn Module) {
-        self.wire.forget_received(Side::Downstream);
-        self.wire.forget_received(Side::Upstream);
+    fn end_contexts(&mut self, module: &mut dyn Module) {
+        self.wire.drop_received(Side::Downstream);
+        self.wire.drop_received(Side::Upstream);
         for message in std::mem::take(&mut self.messages) {
             if message.is_partly_sent() {
                 self.origin.abort();
@@ -581,15 +584,15 @@ impl Relay {
     }
 }
 
-/// Returns the end that a request, or a response, is sent to.
+/// Returns the end to which a request, or a response, is sent.
 const fn side_of(is_request: bool) -> Side {
     if is_request { Side::Upstream } else { Side::Downstream }
 }
 
-/// Ends a context, with what its module may ask then.
+/// Ends a context, with the properties for its last call.
 fn end_context(message: &Message, module: &mut dyn Module) {
     let Context::Made(context) = message.context() else { return };
-    module.desk().end_pictures(context);
+    module.foreign_calls().end_pictures(context);
     let mut facts: Vec<(&'static [&'static str], i64)> = Vec::new();
     if module.wants().properties {
         let duration = module.now().monotonic_ns.saturating_sub(message.began().monotonic_ns);

@@ -1,14 +1,14 @@
-//! Requests as they come from a client.
+//! Requests of a client.
 
-use super::message::{Context, Own};
+use super::message::{Context, LocalAnswer};
 use super::relay::Relay;
-use super::{again, forward, heads};
+use super::{forward, heads, recovery};
 use crate::connection::Failure;
 use crate::module::Module;
 use http1::{Error, Framing, RequestEvent, refusal};
 use proxy_wasm::{Protocol, Stream};
 
-/// Handles a part of a request. `policy`: for requests for which there is no VM.
+/// Handles a part of a request. `policy` is for requests without a VM.
 pub(super) fn handle(
     relay: &mut Relay,
     event: RequestEvent<'_>,
@@ -24,7 +24,7 @@ pub(super) fn handle(
             if let Some(index) = relay.handle_request_head(head, framing, context, module)
                 && is_down
             {
-                again::fail_new(relay, index, policy, module);
+                recovery::fail_new(relay, index, policy, module);
             }
         }
         RequestEvent::Body(bytes) => {
@@ -40,13 +40,13 @@ pub(super) fn handle(
             }
         }
         RequestEvent::End => relay.handle_request_end(module),
-        // Those are not decoded, but passed on.
+        // Tunnels are not decoded, but forwarded.
         RequestEvent::Tunnel(_) => {}
     }
 }
 
-/// Returns what a new context begins with; none when the request is refused. `connection`: number
-/// of the connection.
+/// Returns the data of a new context, or `None` if the request is refused. `connection` is the
+/// number of the connection.
 pub(super) fn create(
     relay: &mut Relay,
     index: usize,
@@ -63,7 +63,7 @@ pub(super) fn create(
     match heads::request_map(head) {
         Ok(map) => stream.downstream.set_headers(map),
         Err(error) => {
-            let own = Own::text(431, &error.to_string());
+            let own = LocalAnswer::text(431, &error.to_string());
             message.set_context(Context::Unfiltered);
             relay.answer(index, own, module);
             return None;
@@ -83,7 +83,7 @@ pub(super) fn create(
     Some(Box::new(stream))
 }
 
-/// Handles the end of what the client sends; returns true when something has changed.
+/// Handles the end of the client's bytes; returns true on progress.
 pub(super) fn handle_end(relay: &mut Relay, module: &mut dyn Module) -> bool {
     if let Err(error) = relay.decode_client_end() {
         refuse(relay, error, module);
@@ -96,24 +96,25 @@ pub(super) fn handle_end(relay: &mut Relay, module: &mut dyn Module) -> bool {
     false
 }
 
-/// Refuses what is no request: the client is told so in its turn, and nothing behind it is read.
+/// Refuses an invalid request: the client gets the response in its turn, and nothing after it is
+/// read.
 pub(super) fn refuse(relay: &mut Relay, error: Error, module: &mut dyn Module) {
     module.count(|it| it.refused += 1);
-    relay.read_no_more();
+    relay.stop_reading();
     if let Some(index) = relay.current(true)
         && let Some(message) = relay.message_mut(index)
         && !message.request().has_ended()
     {
-        // The server must not take a part for the whole.
+        // The server must not take a part for the whole request.
         message.direction_mut(true).drop_rest();
-        return relay.answer(index, Own::Refusal(refusal(error)), module);
+        return relay.answer(index, LocalAnswer::Refusal(refusal(error)), module);
     }
     relay.answer_refused(refusal(error), module);
 }
 
-/// Refuses a client that has taken too long for the head of a request.
+/// Refuses a client that takes too long for the head of a request.
 pub(super) fn refuse_slow(relay: &mut Relay, module: &mut dyn Module) {
-    relay.read_no_more();
+    relay.stop_reading();
     let text = "a request's head takes at most 60 s\n";
     let head = "HTTP/1.1 408 Request Timeout\r\nContent-Type: text/plain\r\nConnection: close\r\n";
     let length = text.len();

@@ -1,7 +1,7 @@
-//! Responses as they come from a server, and the loss of it.
+//! Responses of a server, and its loss.
 
 use super::direction::Head;
-use super::message::Own;
+use super::message::LocalAnswer;
 use super::origin::Loss;
 use super::relay::Relay;
 use super::{coded, forward};
@@ -21,37 +21,37 @@ pub(super) fn handle(relay: &mut Relay, event: ResponseEvent<'_>, module: &mut d
             front.handle_body_end();
             relay.origin_mut().handle_response();
         }
-        // Those are not decoded, but passed on.
+        // Tunnels are not decoded, but forwarded.
         ResponseEvent::Tunnel(_) => {}
     }
 }
 
-/// Refuses what is no response.
+/// Refuses an invalid response.
 pub(super) fn refuse(relay: &mut Relay, error: Error, module: &mut dyn Module) {
     module.count(|it| it.refused += 1);
     let Some(front) = relay.message(0) else { return relay.close(module) };
-    // What has come goes to a client that has seen the head; any other can still be told.
-    if front.response().head() == Head::Gone {
+    // A client that has the head gets the part received; any other still gets an error response.
+    if front.response().head() == Head::Sent {
         coded::flush(relay, module);
     }
     module.warn(&format!("a response of {} is refused: {error}", relay.addresses().server));
-    relay.answer(0, Own::Refusal(refusal(error)), module);
+    relay.answer(0, LocalAnswer::Refusal(refusal(error)), module);
 }
 
-/// Handles a server that sends nothing more, or (`is_reset`) whose connection is gone; returns true
-/// when something has changed.
+/// Handles the end of the server's bytes, or (`is_reset`) the loss of its connection; returns true
+/// on progress.
 pub(super) fn handle_end(relay: &mut Relay, is_reset: bool, module: &mut dyn Module) -> bool {
     let is_awaited = relay.is_response_awaited();
     let Some(front) = relay.message(0) else {
         relay.close(module);
         return true;
     };
-    let is_begun = front.response().head() >= Head::Came;
+    let has_begun = front.response().head() >= Head::Received;
     if front.is_response_whole() || front.has_answer() {
-        // The response is here; the connection to the server is of no use behind it.
+        // The response is complete; the server connection cannot be reused after it.
         return false;
     }
-    if !is_begun && is_awaited {
+    if !has_begun && is_awaited {
         let is_unsent = relay.wire().is_empty(Side::Upstream);
         let loss = relay.origin_mut().handle_lost(is_unsent);
         match loss {
@@ -67,15 +67,15 @@ pub(super) fn handle_end(relay: &mut Relay, is_reset: bool, module: &mut dyn Mod
                 return false;
             }
             Loss::Unknown => {
-                // The client is told nothing, as if it were connected to the server.
+                // The client gets no response, as if connected to the server directly.
                 relay.close(module);
                 return true;
             }
             Loss::Unanswered => {}
         }
     }
-    if is_reset && is_begun {
-        // What came before goes to the client, and then the reset.
+    if is_reset && has_begun {
+        // The client gets the bytes received before the reset, and then the reset.
         coded::flush(relay, module);
         relay.reset(module);
         return true;

@@ -1,63 +1,63 @@
-//! Bytes at both ends of an HTTP connection: received and not decoded yet, written and not sent
-//! yet. It knows no message.
+//! Wire: buffers at both ends of an HTTP connection, for bytes received and not decoded, and
+//! written and not sent. Knows no messages.
 
 use crate::connection::Side;
 use crate::meter::Meter;
 use crate::outgoing::Outgoing;
 use units::Nanos;
 
-/// Buffers of both ends, by [`Side`].
+/// Buffers of both ends, indexed by [`Side`].
 #[derive(Default)]
 pub(super) struct Wire {
     received: [Vec<u8>; 2],
     has_ended: [bool; 2],
     out: [Outgoing; 2],
-    /// Rate at which the client takes what it is sent.
+    /// Meter of the client's rate.
     meter: Meter,
 }
 
 impl Wire {
-    /// Returns true when bytes of an end wait to be decoded.
+    /// Returns true if an end has received bytes that are not decoded.
     pub(super) fn has_received(&self, side: Side) -> bool {
         !self.received[side as usize].is_empty()
     }
 
-    /// Returns true when nothing more comes from an end.
+    /// Returns true if no more bytes come from an end.
     pub(super) const fn has_ended(&self, side: Side) -> bool {
         self.has_ended[side as usize]
     }
 
-    /// Returns true when nothing waits to be sent to an end.
+    /// Returns true if nothing is unsent to an end.
     pub(super) const fn is_empty(&self, side: Side) -> bool {
         self.out[side as usize].is_empty()
     }
 
-    /// Returns true when more for an end is to wait until some of it has been sent.
+    /// Returns true if no more should be written for an end until some has been sent.
     pub(super) const fn is_full(&self, side: Side) -> bool {
         self.out[side as usize].is_full()
     }
 
-    /// Returns the bytes that the client took per second lately, if that is known.
+    /// Returns the recent rate of the client in bytes per second, if known.
     pub(super) fn drained_bytes_per_second(&self, now: Nanos) -> Option<u64> {
         self.meter.bytes_per_second(now)
     }
 
-    /// Returns the bytes that wait to be sent to an end.
+    /// Returns the buffer of unsent bytes for an end.
     pub(super) const fn out(&mut self, side: Side) -> &mut Outgoing {
         &mut self.out[side as usize]
     }
 
-    /// Returns the number of bytes that wait to be sent to an end.
+    /// Returns the number of unsent bytes for an end.
     pub(super) const fn unsent(&self, side: Side) -> usize {
         self.out[side as usize].len()
     }
 
-    /// Handles the end of what an end sends.
+    /// Handles the end of an end's bytes.
     pub(super) const fn handle_end(&mut self, side: Side) {
         self.has_ended[side as usize] = true;
     }
 
-    /// Handles another connection in an end's place.
+    /// Handles the replacement of an end's connection.
     pub(super) const fn handle_replaced(&mut self, side: Side) {
         self.has_ended[side as usize] = false;
     }
@@ -70,20 +70,20 @@ impl Wire {
         }
     }
 
-    /// Handles a kernel that takes no more for an end at the moment.
+    /// Handles that the kernel accepts no more for an end at the moment.
     pub(super) fn handle_full(&mut self, side: Side, now: Nanos) {
         if side == Side::Downstream {
             self.meter.handle_full(now);
         }
     }
 
-    /// Takes what waits to be decoded.
+    /// Takes the received bytes for decoding.
     pub(super) fn take_received(&mut self, side: Side) -> Vec<u8> {
         std::mem::take(&mut self.received[side as usize])
     }
 
-    /// Keeps what could not be decoded: of `kept`, which [`Self::take_received`] gave out, or of
-    /// `fresh` where that was empty, all behind the first `used` bytes.
+    /// Stores bytes that were not decoded, after the first `used` ones: the rest of `kept`, which
+    /// [`Self::take_received`] returned, or of `fresh` if that was empty.
     pub(super) fn keep(&mut self, side: Side, mut kept: Vec<u8>, fresh: &[u8], used: usize) {
         let received = &mut self.received[side as usize];
         if kept.is_empty() {
@@ -94,12 +94,12 @@ impl Wire {
         }
     }
 
-    /// Forgets what an end has sent and was not decoded.
-    pub(super) fn forget_received(&mut self, side: Side) {
+    /// Drops an end's received bytes.
+    pub(super) fn drop_received(&mut self, side: Side) {
         self.received[side as usize] = Vec::new();
     }
 
-    /// Gives each end what the other one has sent and was not decoded.
+    /// Forwards the received bytes of each end to the other one, undecoded.
     pub(super) fn cross(&mut self) {
         for (from, to) in [(Side::Downstream, Side::Upstream), (Side::Upstream, Side::Downstream)] {
             let bytes = self.take_received(from);
@@ -114,7 +114,7 @@ mod tests {
     use crate::limits::SEND_LENGTH_MAX;
 
     #[test]
-    fn what_was_not_decoded_stands_in_front_of_what_comes() {
+    fn undecoded_bytes_come_before_new_ones() {
         let mut wire = Wire::default();
         wire.keep(Side::Downstream, Vec::new(), b"GET / HT", 0);
         assert!(wire.has_received(Side::Downstream) && !wire.has_received(Side::Upstream));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnel_gets_what_both_ends_have_sent_already() {
+    fn a_tunnel_gets_the_bytes_received_before() {
         let mut wire = Wire::default();
         wire.out(Side::Downstream).end().extend_from_slice(b"head");
         wire.keep(Side::Downstream, Vec::new(), b"up", 0);

@@ -1,4 +1,4 @@
-//! HTTP calls of modules, timers, queues, and filters of the public SDK.
+//! Tests of modules' HTTP calls, timers, and queues, and of filters of the public SDK.
 
 use super::lab::{Peer, built, vm_spec};
 use super::{Failure, Kind, Lab, module};
@@ -9,7 +9,7 @@ use std::time::Duration;
 const GET: &str = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// An upstream, and a lab whose module may call it.
+/// Creates an upstream, and a lab whose module may call it.
 fn lab(wasm: &[u8]) -> (Lab, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -27,12 +27,12 @@ fn called(lab: &mut Lab, listener: &TcpListener, client: &mut Peer) -> Peer {
 }
 
 #[test]
-fn a_request_waits_for_the_answer_of_another_server() {
+fn a_request_waits_for_the_response_to_an_http_call() {
     let (mut lab, listener) = authorize();
     let mut client = lab.client();
     client.send(GET);
     let mut authority = called(&mut lab, &listener, &mut client);
-    lab.until(&mut [&mut authority, &mut client], |peers| peers[0].came.ends_with(b"?"));
+    lab.until(&mut [&mut authority, &mut client], |peers| peers[0].received_bytes.ends_with(b"?"));
     let request = authority.text();
     assert_eq!(
         request,
@@ -44,9 +44,9 @@ fn a_request_waits_for_the_answer_of_another_server() {
     lab.until(&mut [&mut server, &mut client], |peers| peers[0].text().ends_with("\r\n\r\n"));
     assert!(server.text().contains("x-authorized: yes\r\n"), "{}", server.text());
     server.send(OK);
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
 
-    // The same connection is used again; this time the answer is no.
+    // The same connection is reused; this time the answer is negative.
     client.send(GET);
     lab.until(&mut [&mut authority, &mut client], |peers| {
         peers[0].text().matches("GET").count() == 2
@@ -59,8 +59,8 @@ fn a_request_waits_for_the_answer_of_another_server() {
 }
 
 #[test]
-fn a_call_without_an_answer_has_failed() {
-    // Too late; nonsense; the end; too long.
+fn a_call_without_a_response_fails() {
+    // Cases: too late, invalid, closed, too long.
     for answer in
         [None, Some("nonsense"), Some(""), Some("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")]
     {
@@ -68,7 +68,9 @@ fn a_call_without_an_answer_has_failed() {
         let mut client = lab.client();
         client.send(GET);
         let mut authority = called(&mut lab, &listener, &mut client);
-        lab.until(&mut [&mut authority, &mut client], |peers| peers[0].came.ends_with(b"?"));
+        lab.until(&mut [&mut authority, &mut client], |peers| {
+            peers[0].received_bytes.ends_with(b"?")
+        });
         match answer {
             None => lab.skip(Duration::from_millis(1_500)),
             Some(bytes) => {
@@ -76,7 +78,7 @@ fn a_call_without_an_answer_has_failed() {
                 authority.finish();
             }
         }
-        lab.until(&mut [&mut client, &mut authority], |peers| !peers[0].came.is_empty());
+        lab.until(&mut [&mut client, &mut authority], |peers| !peers[0].received_bytes.is_empty());
         assert!(client.text().starts_with("HTTP/1.1 403 "), "{}", client.text());
         assert_eq!(lab.reports.counters().calls_failed, 1);
     }
@@ -84,24 +86,24 @@ fn a_call_without_an_answer_has_failed() {
     drop(listener);
     let mut client = lab.client();
     client.send(GET);
-    lab.until(&mut [&mut client], |peers| !peers[0].came.is_empty());
+    lab.until(&mut [&mut client], |peers| !peers[0].received_bytes.is_empty());
     assert!(client.text().starts_with("HTTP/1.1 403 "), "nobody is there");
 }
 
 #[test]
-fn an_answer_that_is_too_long_is_none() {
+fn a_response_that_is_too_long_fails_the_call() {
     let (mut lab, listener) = authorize();
     let mut client = lab.client();
     client.send(GET);
     let mut authority = called(&mut lab, &listener, &mut client);
     authority.send("HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n");
     authority.send(vec![2; 2_000_000]);
-    lab.until(&mut [&mut client, &mut authority], |peers| !peers[0].came.is_empty());
+    lab.until(&mut [&mut client, &mut authority], |peers| !peers[0].received_bytes.is_empty());
     assert!(client.text().starts_with("HTTP/1.1 403 "));
 }
 
 #[test]
-fn timers_run_and_queues_tell_their_vm() {
+fn timers_run_and_queues_notify_their_vm() {
     let start = "(drop (call $proxy_register_shared_queue (i32.const 0x100) (i32.const 1) \
                  (i32.const 0x200))) \
                  (drop (call $proxy_set_tick_period_milliseconds (i32.const 50))) (i32.const 1)";
@@ -123,7 +125,7 @@ fn timers_run_and_queues_tell_their_vm() {
 }
 
 #[test]
-fn a_context_that_is_not_done_is_waited_for() {
+fn a_postponed_end_of_a_context_is_awaited() {
     let log = "(call $proxy_log (i32.const 2) (i32.const 0x100) (i32.const 3))";
     let wasm = module(
         &[
@@ -138,7 +140,7 @@ fn a_context_that_is_not_done_is_waited_for() {
     client.send(GET);
     let mut server = lab.server();
     server.send(OK);
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
     lab.rest(&mut []);
     assert!(lab.log().is_empty());
     lab.skip(Duration::from_secs(11));
@@ -147,7 +149,7 @@ fn a_context_that_is_not_done_is_waited_for() {
 }
 
 #[test]
-fn properties_say_who_talks_to_whom() {
+fn properties_have_the_addresses() {
     let path = b"source\0address";
     let log = "(drop (call $proxy_get_property (i32.const 0x100) (i32.const 14) (i32.const 0x200) \
                (i32.const 0x204))) (drop (call $proxy_log (i32.const 2) \
@@ -170,7 +172,7 @@ fn filters_of_the_public_sdk_run_unchanged() {
     let mut client = lab.client();
     client.send(GET);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GET.len());
+    lab.until_received(&mut server, &mut client, GET.len());
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\na secret i");
     server.send("s\r\n");
     lab.until(&mut [&mut client, &mut server], |peers| peers[0].text().contains("redacted"));

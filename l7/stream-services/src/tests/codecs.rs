@@ -1,8 +1,8 @@
-//! Codecs for tests: ffmpeg as it is, beside the test's process; and films to give it.
+//! Codecs for tests: real ffmpeg processes, and generated films.
 
 use crate::CODEC_BUFFER;
-use crate::codecs::{Codecs, News, Refusal, Share};
-use mpeg2::{Header, Splitter, Wish};
+use crate::codecs::{CodecEvent, Codecs, Refusal, Share};
+use mpeg2::{Header, Splitter, TranscodeParams};
 use rustix::net::sockopt::set_socket_send_buffer_size_force;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -12,8 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::rc::{Rc, Weak};
 
-/// Returns whether there is an ffmpeg; where there is none, the test of this thread counts as
-/// skipped.
+/// Returns true if ffmpeg is installed; otherwise the test of this thread counts as skipped.
 pub(crate) fn has_ffmpeg() -> bool {
     let has = Command::new("ffmpeg").arg("-version").output().is_ok_and(|it| it.status.success());
     if !has {
@@ -22,7 +21,7 @@ pub(crate) fn has_ffmpeg() -> bool {
     has
 }
 
-/// In which way a film is packed.
+/// Container format of a film.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Elementary,
@@ -31,7 +30,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// ffmpeg's names of what writes it and what reads it.
+    /// Returns ffmpeg's names of the muxer and the demuxer.
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Elementary => ("mpeg2video", "mpegvideo"),
@@ -41,7 +40,7 @@ impl Source {
     }
 }
 
-/// ffmpeg with these arguments: standard input, standard output.
+/// Runs ffmpeg with these arguments on `input`; returns its output.
 fn run(arguments: &[&str], input: Vec<u8>) -> Vec<u8> {
     let mut child = Command::new("ffmpeg")
         .args(["-v", "error", "-nostdin"])
@@ -61,7 +60,7 @@ fn run(arguments: &[&str], input: Vec<u8>) -> Vec<u8> {
     output
 }
 
-/// A film of so many seconds, with B pictures and a sound.
+/// Returns a film of this many seconds, with B pictures and sound.
 pub(crate) fn source(kind: Source, rate: &str, seconds: u32) -> Vec<u8> {
     let picture = format!("testsrc=size=352x288:rate={rate}:duration={seconds}");
     let sound = format!("sine=frequency=440:duration={seconds}");
@@ -74,13 +73,13 @@ pub(crate) fn source(kind: Source, rate: &str, seconds: u32) -> Vec<u8> {
     run(&arguments, Vec::new())
 }
 
-/// What ffmpeg makes of a film by itself: its own demuxer, the same conversion.
-pub(crate) fn ffmpeg(kind: Source, film: &[u8], wish: &Wish) -> Vec<Vec<u8>> {
-    let mut arguments = wish.arguments();
-    let place = arguments.iter().position(|it| it == "mpegvideo").unwrap();
-    arguments[place] = kind.names().1.to_owned();
+/// Returns the pictures of ffmpeg alone: its own demuxer, the same conversion.
+pub(crate) fn ffmpeg(kind: Source, film: &[u8], params: &TranscodeParams) -> Vec<Vec<u8>> {
+    let mut arguments = params.arguments();
+    let index = arguments.iter().position(|it| it == "mpegvideo").unwrap();
+    arguments[index] = kind.names().1.to_owned();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let mut splitter = Splitter::new(wish);
+    let mut splitter = Splitter::new(params);
     splitter.push(&run(&arguments, film.to_vec())).unwrap();
     let mut all = Vec::new();
     while let Some(picture) = splitter.first() {
@@ -91,7 +90,7 @@ pub(crate) fn ffmpeg(kind: Source, film: &[u8], wish: &Wish) -> Vec<Vec<u8>> {
     all
 }
 
-/// Pictures of a body as modules are shown it.
+/// Parses the pictures in a body in the format for modules.
 pub(crate) fn pictures(mut body: &[u8]) -> Vec<(Header, Vec<u8>)> {
     let mut all = Vec::new();
     while let Some((header, rest)) = Header::parse(body) {
@@ -102,22 +101,22 @@ pub(crate) fn pictures(mut body: &[u8]) -> Vec<(Header, Vec<u8>)> {
     all
 }
 
-/// Starts ffmpeg for each codec.
+/// Source of codecs that starts ffmpeg for each.
 pub(crate) struct Ffmpeg {
     own: Weak<Self>,
     most: usize,
     streams: Cell<usize>,
     last: Cell<u64>,
-    /// What is started in ffmpeg's place.
+    /// Command to start instead of ffmpeg.
     pub(crate) program: RefCell<String>,
     pub(crate) children: RefCell<BTreeMap<u64, Child>>,
-    news: RefCell<VecDeque<News>>,
+    news: RefCell<VecDeque<CodecEvent>>,
 }
 
 struct Stream(Rc<Ffmpeg>, RefCell<Vec<u64>>);
 
 impl Ffmpeg {
-    /// For so many streams at once.
+    /// Creates a source for at most `most` simultaneous streams.
     pub(crate) fn new(most: usize) -> Rc<Self> {
         Rc::new_cyclic(|own| Self {
             own: own.clone(),
@@ -130,19 +129,19 @@ impl Ffmpeg {
         })
     }
 
-    /// How many streams have one.
+    /// Returns the number of streams with a share.
     pub(crate) fn streams(&self) -> usize {
         self.streams.get()
     }
 
-    /// Tells of those that have ended by themselves.
-    pub(crate) fn look(&self) {
+    /// Queues events of codecs that have ended.
+    pub(crate) fn reap(&self) {
         let mut children = self.children.borrow_mut();
         children.retain(|codec, child| match child.try_wait().unwrap() {
             None => true,
             Some(status) => {
                 let why = if status.success() { String::new() } else { status.to_string() };
-                self.news.borrow_mut().push_back(News::Ended(*codec, why));
+                self.news.borrow_mut().push_back(CodecEvent::Ended(*codec, why));
                 false
             }
         });
@@ -158,19 +157,19 @@ impl Codecs for Ffmpeg {
         Ok(Rc::new(Stream(self.own.upgrade().unwrap(), RefCell::default())))
     }
 
-    fn poll(&self) -> Option<News> {
-        self.look();
+    fn poll(&self) -> Option<CodecEvent> {
+        self.reap();
         self.news.borrow_mut().pop_front()
     }
 
-    fn has_news(&self) -> bool {
-        self.look();
+    fn has_events(&self) -> bool {
+        self.reap();
         !self.news.borrow().is_empty()
     }
 }
 
 impl Share for Stream {
-    fn start(&self, wish: &Wish) -> u64 {
+    fn start(&self, params: &TranscodeParams) -> u64 {
         let Self(codecs, own) = self;
         let codec = codecs.last.get() + 1;
         codecs.last.set(codec);
@@ -179,7 +178,7 @@ impl Share for Stream {
         let _ = set_socket_send_buffer_size_force(&theirs, CODEC_BUFFER);
         let output: OwnedFd = theirs.try_clone().unwrap().into();
         let child = Command::new(&*codecs.program.borrow())
-            .args(wish.arguments())
+            .args(params.arguments())
             .stdin(OwnedFd::from(theirs))
             .stdout(output)
             .stderr(Stdio::null())
@@ -187,9 +186,9 @@ impl Share for Stream {
         let news = match child {
             Ok(child) => {
                 codecs.children.borrow_mut().insert(codec, child);
-                News::Started(codec, ours.into())
+                CodecEvent::Started(codec, ours.into())
             }
-            Err(error) => News::Ended(codec, error.to_string()),
+            Err(error) => CodecEvent::Ended(codec, error.to_string()),
         };
         codecs.news.borrow_mut().push_back(news);
         codec

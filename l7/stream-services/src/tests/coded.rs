@@ -1,12 +1,12 @@
-//! Responses that are coded behind the module: `services/compress`, and a module that asks for
-//! what it should not.
+//! Tests of responses coded after the module: by `services/compress`, and by a module with invalid
+//! requests.
 
 use super::lab::{Lab, Peer, compress, module, vm_spec};
-use super::{Side, Through};
+use super::{Harness, Side};
 use crate::{Capabilities, FLUSH_TIME};
 use content_coding::Coding;
 use engine::{Part, Room};
-use http1::{Asked, Framing, RequestDecoder, RequestEvent, ResponseDecoder, ResponseEvent};
+use http1::{Framing, RequestDecoder, RequestEvent, RequestTraits, ResponseDecoder, ResponseEvent};
 use l7_testkit::{decoded, readable};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ use std::time::Duration;
 const CODES: Capabilities =
     Capabilities { codes_responses: true, reflects: None, keeps_servers: false };
 
-/// Text that repeats itself as pages do; the same each time.
+/// Returns deterministic text with the repetitions of web pages.
 fn text(length: usize) -> Vec<u8> {
     let line = |at: usize| format!("<li>packet {} of the router</li>\n", at * at % 9_973);
     let mut text: Vec<u8> = (0..length / 20 + 1).flat_map(|at| line(at).into_bytes()).collect();
@@ -39,7 +39,7 @@ fn head(more: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{more}\r\n")
 }
 
-/// A response as a client reads it.
+/// Response as a client decodes it.
 #[derive(Debug, Default)]
 struct Response {
     head: String,
@@ -49,16 +49,16 @@ struct Response {
     is_whole: bool,
 }
 
-fn asked(request: &str) -> Asked {
+fn asked(request: &str) -> RequestTraits {
     let mut decoder = RequestDecoder::new();
     match decoder.decode(request.as_bytes()).unwrap().event {
-        Some(RequestEvent::Head(head, _)) => Asked::by(&head),
+        Some(RequestEvent::Head(head, _)) => RequestTraits::by(&head),
         other => panic!("{other:?}"),
     }
 }
 
 fn response(peer: &Peer, request: &str) -> Response {
-    read(&peer.came, request, peer.has_ended)
+    read(&peer.received_bytes, request, peer.has_ended)
 }
 
 fn read(mut bytes: &[u8], request: &str, has_ended: bool) -> Response {
@@ -100,14 +100,14 @@ fn asking(lab: &mut Lab, request: &str) -> (Peer, Peer) {
     (client, server)
 }
 
-/// Runs until the client has the whole response.
+/// Runs until the client has the complete response.
 fn whole(lab: &mut Lab, client: &mut Peer, server: &mut Peer, request: &str) -> Response {
     lab.until(&mut [client, server], |peers| response(peers[0], request).is_whole);
     response(client, request)
 }
 
 #[test]
-fn every_coding_is_what_the_server_has_sent_for_small_bodies_and_large_ones() {
+fn every_coding_decodes_to_the_servers_body_small_and_large() {
     let mut lab = lab("minimum 1");
     let mut taken = 0;
     for coding in Coding::ALL {
@@ -137,12 +137,12 @@ fn every_coding_is_what_the_server_has_sent_for_small_bodies_and_large_ones() {
                     response.head.contains(&format!("content-encoding: {coding}\r\n")),
                     "{what}"
                 );
-                // What is there as a whole has its length; nobody knows that of a stream, if any
-                // of it comes before its end.
+                // A body that is complete in the buffer gets its length; the length of a streamed
+                // one is unknown, if a part is sent before its end.
                 let length = Framing::Length(response.body.len() as u64);
                 let is_whole = response.framing == Some(length);
                 assert!(is_whole || response.framing == Some(Framing::Chunked), "{what}");
-                assert!(is_whole || size > content_coding::GATHER_MAX, "{what}");
+                assert!(is_whole || size > content_coding::BUFFERED_MAX, "{what}");
                 assert!(!is_whole || size < 1_000_000 || coding == Coding::Brotli, "{what}");
                 taken += size as u64;
             }
@@ -156,13 +156,13 @@ fn every_coding_is_what_the_server_has_sent_for_small_bodies_and_large_ones() {
 }
 
 #[test]
-fn a_connection_goes_on_behind_a_coded_response() {
+fn a_connection_persists_after_a_coded_response() {
     let mut lab = lab("");
     let request = get("gzip");
     let (mut client, mut server) = asking(&mut lab, &request);
     for size in [5_000, 200_000, 5_000] {
-        client.came.clear();
-        server.came.clear();
+        client.received_bytes.clear();
+        server.received_bytes.clear();
         server.send(head(&format!("Content-Length: {size}\r\n")));
         server.send(text(size));
         let response = whole(&mut lab, &mut client, &mut server, &request);
@@ -173,7 +173,7 @@ fn a_connection_goes_on_behind_a_coded_response() {
 }
 
 #[test]
-fn what_has_come_arrives_when_the_server_pauses_and_not_before() {
+fn held_back_data_arrives_when_the_server_pauses() {
     for coding in Coding::ALL {
         let mut lab = lab("");
         let request = get(coding.token());
@@ -181,7 +181,7 @@ fn what_has_come_arrives_when_the_server_pauses_and_not_before() {
         server.send(head("Transfer-Encoding: chunked\r\n"));
         let mut sent = Vec::new();
         for part in [text(1_000), b"later".to_vec(), text(100_000)] {
-            let came = client.came.len();
+            let received_bytes = client.received_bytes.len();
             for piece in part.chunks(part.len() / 3 + 1) {
                 server.send(format!("{:x}\r\n", piece.len()));
                 server.send(piece);
@@ -189,7 +189,11 @@ fn what_has_come_arrives_when_the_server_pauses_and_not_before() {
                 lab.rest(&mut [&mut client, &mut server]);
             }
             if part.len() < 65_536 {
-                assert_eq!(client.came.len(), came, "{coding}: small parts go together");
+                assert_eq!(
+                    client.received_bytes.len(),
+                    received_bytes,
+                    "{coding}: small parts go together"
+                );
             }
             sent.extend_from_slice(&part);
             lab.skip(Duration::from_nanos(FLUSH_TIME.0));
@@ -197,11 +201,11 @@ fn what_has_come_arrives_when_the_server_pauses_and_not_before() {
                 readable(coding, &response(peers[0], &request).body) == sent
             });
         }
-        // Nothing more comes of a pause that lasts.
-        let came = client.came.len();
+        // A pause that lasts produces no more output.
+        let received_bytes = client.received_bytes.len();
         lab.skip(Duration::from_secs(1));
         lab.rest(&mut [&mut client, &mut server]);
-        assert_eq!(client.came.len(), came);
+        assert_eq!(client.received_bytes.len(), received_bytes);
         server.send("0\r\nRepr-Digest: sha-256=:AA==:\r\nX-Sum: 1\r\n\r\n");
         let response = whole(&mut lab, &mut client, &mut server, &request);
         assert!(decoded(coding, &response.body) == sent);
@@ -210,7 +214,7 @@ fn what_has_come_arrives_when_the_server_pauses_and_not_before() {
 }
 
 #[test]
-fn trailers_of_a_small_body_arrive_behind_it() {
+fn trailers_of_a_small_body_arrive_after_it() {
     let mut lab = lab("minimum 1");
     let request = get("zstd");
     let (mut client, mut server) = asking(&mut lab, &request);
@@ -222,7 +226,7 @@ fn trailers_of_a_small_body_arrive_behind_it() {
 }
 
 #[test]
-fn what_has_no_body_is_not_coded() {
+fn responses_without_a_body_are_not_coded() {
     let request = get("gzip").replace("GET", "HEAD");
     let mut lab = lab("");
     let (mut client, mut server) = asking(&mut lab, &request);
@@ -259,7 +263,7 @@ fn a_client_of_http10_gets_a_length_or_the_end() {
 }
 
 #[test]
-fn a_body_that_breaks_off_is_no_whole_one() {
+fn a_truncated_body_is_not_taken_for_complete() {
     for (size, has_begun) in [(1_000, false), (200_000, true)] {
         let mut lab = lab("");
         let request = get("gzip");
@@ -272,7 +276,7 @@ fn a_body_that_breaks_off_is_no_whole_one() {
         if has_begun {
             assert!(client.was_reset && !response(&client, &request).is_whole);
         } else {
-            // Nobody has seen its head: an error can still be told.
+            // The client has not seen the head: an error response is still possible.
             assert!(client.text().starts_with("HTTP/1.1 502 "), "{}", client.text());
         }
     }
@@ -290,10 +294,10 @@ fn without_the_grant_bodies_stay_as_they_are() {
     assert!(lab.log().iter().any(|line| line.contains("NotFound")), "{:?}", lab.log());
 }
 
-/// An account with so much on it beside what the VM takes.
+/// Account with a limit besides the VM's memory.
 #[derive(Debug, Default)]
 struct Account {
-    /// Bytes of state, which encoders are.
+    /// Bytes of state, which include encoders.
     state: Cell<u64>,
     most: u64,
 }
@@ -316,7 +320,7 @@ impl Room for Account {
 }
 
 #[test]
-fn an_encoder_is_on_the_sessions_account_and_given_back() {
+fn an_encoder_is_charged_to_the_session_and_released() {
     let account = Rc::new(Account { state: Cell::new(0), most: 1 << 20 });
     let room: Rc<dyn Room> = Rc::<Account>::clone(&account);
     let vm = VmSpec { room: Some(room), ..vm_spec() };
@@ -325,10 +329,10 @@ fn an_encoder_is_on_the_sessions_account_and_given_back() {
     let (mut client, mut server) = asking(&mut lab, &request);
     server.send(head("Content-Length: 1000000\r\n"));
     server.send(text(500_000));
-    lab.until(&mut [&mut client, &mut server], |peers| peers[0].came.len() > 1_000);
+    lab.until(&mut [&mut client, &mut server], |peers| peers[0].received_bytes.len() > 1_000);
     let needed = content_coding::memory_bytes(Coding::Gzip, content_coding::Level::DEFAULT).0;
     assert!(account.state.get() >= needed, "{account:?}");
-    // Another one has no room: it goes as it is.
+    // Another response gets no memory: it is sent uncoded.
     let large = get("br");
     let (mut other, mut its) = asking(&mut lab, &large);
     its.send(head("Content-Length: 5000\r\n"));
@@ -343,7 +347,7 @@ fn an_encoder_is_on_the_sessions_account_and_given_back() {
     assert!(account.state.get() < needed, "{account:?}");
 }
 
-/// A module that asks for gzip in these callbacks and keeps the answers in its log.
+/// Returns a module that requests gzip in these callbacks and logs the results.
 fn asks(callbacks: &[&str], arguments: &[u8]) -> Vec<u8> {
     let log =
         |at: u32| format!("(drop (call $proxy_log (i32.const 2) (i32.const {at}) (i32.const 1)))");
@@ -361,7 +365,7 @@ fn asks(callbacks: &[&str], arguments: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_answer_says_whether_a_body_is_coded() {
+fn the_status_says_whether_a_body_is_coded() {
     const OK: &str = "0";
     const BAD_ARGUMENT: &str = "2";
     let all = [
@@ -392,7 +396,7 @@ fn the_answer_says_whether_a_body_is_coded() {
 }
 
 #[test]
-fn a_module_asks_for_the_stream_whose_callback_runs_only() {
+fn coding_is_allowed_for_the_callbacks_own_stream_only() {
     for (context, answer) in [(2, "0"), (1, "2")] {
         let body = format!(
             "(drop (call $proxy_set_effective_context (i32.const {context})))
@@ -413,7 +417,7 @@ fn a_module_asks_for_the_stream_whose_callback_runs_only() {
 }
 
 #[test]
-fn a_later_wish_takes_back_an_earlier_one() {
+fn a_later_request_cancels_an_earlier_one() {
     // The first byte of the arguments is 2, gzip, in the request, and 0 in the response.
     let call = format!(
         "(drop (call $proxy_call_foreign_function (i32.const 0x100) (i32.const {})
@@ -432,12 +436,12 @@ fn a_later_wish_takes_back_an_earlier_one() {
     let (mut client, mut server) = asking(&mut lab, &get("x"));
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody";
     server.send(answer);
-    lab.until_came(&mut client, &mut server, answer.len());
+    lab.until_received(&mut client, &mut server, answer.len());
     assert_eq!(client.text(), answer);
 }
 
 #[test]
-fn a_response_whose_module_falls_before_its_head_is_not_coded() {
+fn a_response_whose_module_traps_before_its_head_is_not_coded() {
     let call = format!(
         "(drop (call $proxy_call_foreign_function (i32.const 0x100) (i32.const {})
             (i32.const 0x180) (i32.const 2) (i32.const 0) (i32.const 0))) (i32.const 0)",
@@ -451,7 +455,7 @@ fn a_response_whose_module_falls_before_its_head_is_not_coded() {
     let (mut client, mut server) = asking(&mut lab, &get("x"));
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody";
     server.send(answer);
-    lab.until_came(&mut client, &mut server, answer.len());
+    lab.until_received(&mut client, &mut server, answer.len());
     assert_eq!(client.text(), answer);
 }
 
@@ -471,7 +475,7 @@ fn a_head_without_a_body_arrives_when_the_server_pauses() {
     assert_eq!(response.framing, Some(Framing::Chunked));
 }
 
-/// Lines that do not become small, and smaller at a higher level.
+/// Returns lines of numbers, which compress moderately, and better at a higher level.
 fn numbers(length: usize) -> Vec<u8> {
     let number = |at: u64| at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 34;
     let mut text: Vec<u8> = (0..length as u64 / 12)
@@ -490,7 +494,8 @@ fn a_slow_client_gets_fewer_bytes() {
         let (mut client, mut server) = asking(&mut lab, &request);
         server.send(head(&format!("Content-Length: {}\r\n", body.len())));
         server.send(&body);
-        // With a pause, what the kernel keeps is taken every 3 s, and a link is as slow as that.
+        // With a pause every 3 s the kernel's buffer is emptied, and the link appears as slow as
+        // that.
         while lab.counts().down < 10_000 || !response(&client, &request).is_whole {
             for _ in 0..10 {
                 lab.skip(Duration::ZERO);
@@ -533,17 +538,17 @@ proptest! {
             }
             _ => sent.extend_from_slice(&body),
         }
-        let mut through = Through::coding(coding);
+        let mut through = Harness::coding(coding);
         prop_assert!(through.handle_bytes(Side::Downstream, request.as_bytes()));
         let (mut rest, mut pieces) = (&sent[..], pieces.iter().cycle());
         while !rest.is_empty() {
             let (length, pauses) = pieces.next().unwrap();
-            let (piece, behind) = rest.split_at((*length).min(rest.len()));
+            let (piece, tail) = rest.split_at((*length).min(rest.len()));
             prop_assert!(through.handle_bytes(Side::Upstream, piece));
             if *pauses {
                 through.handle_pause();
             }
-            rest = behind;
+            rest = tail;
         }
         through.handle_end(Side::Upstream);
         let response = read(through.sent(Side::Downstream), &request, true);

@@ -1,14 +1,14 @@
-//! `services/transcode` with real codecs: what a device gets is what ffmpeg gives for the same
+//! Tests of `services/transcode` with real codecs: a device gets the output of ffmpeg for the same
 //! conversion, packed.
 
 use super::codecs::{Ffmpeg, Source, ffmpeg, has_ffmpeg, source};
 use super::lab::{Lab, Peer, transcode, vm_spec};
 use super::transcoded::body;
-use mpeg2::Wish;
+use mpeg2::TranscodeParams;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What is looked at of a frame's head (docs/guides/transcode.md).
+/// Checked fields of a frame's head (docs/guides/transcode.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     size: (u16, u16),
@@ -17,19 +17,19 @@ struct Head {
     change: u16,
 }
 
-/// The whole frames that have come.
-fn frames(came: &[u8]) -> Vec<(Head, Vec<u8>)> {
-    let (body, _) = body(came);
+/// Returns the complete frames in the received bytes.
+fn frames(received_bytes: &[u8]) -> Vec<(Head, Vec<u8>)> {
+    let (body, _) = body(received_bytes);
     let (mut rest, mut frames) = (&body[..], Vec::new());
-    while let Some((head, behind)) = rest.split_first_chunk::<20>() {
+    while let Some((head, tail)) = rest.split_first_chunk::<20>() {
         assert_eq!(head[..2], *b"TF");
         let two = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
         let four = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().unwrap());
-        let Some(pixels) = behind.get(..four(12) as usize) else { break };
+        let Some(pixels) = tail.get(..four(12) as usize) else { break };
         let size = (two(2), two(4));
         let head = Head { size, palette: head[6], time_ms: four(8), change: two(16) };
         frames.push((head, pixels.to_vec()));
-        rest = &behind[pixels.len()..];
+        rest = &tail[pixels.len()..];
     }
     frames
 }
@@ -39,7 +39,7 @@ fn lab(most: usize) -> (Lab, Rc<Ffmpeg>) {
     (Lab::with_codecs(transcode(), vm_spec(), Rc::clone(&codecs) as _), codecs)
 }
 
-/// A device that asks, and the server that it comes to.
+/// Returns a device that has sent a request, and the server that it reached.
 fn asked(lab: &mut Lab, settings: &str) -> (Peer, Peer) {
     let mut client = lab.client();
     client.send(format!("GET /film.mpg?{settings}&a=1 HTTP/1.1\r\nHost: a\r\n\r\n"));
@@ -57,7 +57,7 @@ fn answer(server: &mut Peer, film: &[u8]) {
     ));
 }
 
-/// A field of a response's head.
+/// Returns a field of a response's head.
 fn field(text: &str, name: &str) -> String {
     let mut lines = text.lines().filter_map(|line| line.split_once(": "));
     let found = lines.find(|(field, _)| field.eq_ignore_ascii_case(name));
@@ -65,7 +65,7 @@ fn field(text: &str, name: &str) -> String {
 }
 
 #[test]
-fn frames_are_what_ffmpeg_gives_packed_for_the_display() {
+fn frames_are_ffmpegs_output_packed_for_the_display() {
     if !has_ffmpeg() {
         return;
     }
@@ -78,14 +78,14 @@ fn frames_are_what_ffmpeg_gives_packed_for_the_display() {
         answer(&mut server, &film);
         server.send(&film);
         lab.until(&mut [&mut client, &mut server], |peers| {
-            peers[0].came.ends_with(b"0\r\n\r\n") || peers[0].is_over()
+            peers[0].received_bytes.ends_with(b"0\r\n\r\n") || peers[0].is_over()
         });
         let text = client.text();
         assert_eq!(field(&text, "content-type"), "application/x-tamandua-frames");
         assert_eq!(field(&text, "tamandua-stream").len(), 32);
-        let wish = Wish::parse(b"width=98 height=61 rate=25 pixels=gray8").unwrap();
-        let expected = ffmpeg(kind, &film, &wish);
-        let frames = frames(&client.came);
+        let params = TranscodeParams::parse(b"width=98 height=61 rate=25 pixels=gray8").unwrap();
+        let expected = ffmpeg(kind, &film, &params);
+        let frames = frames(&client.received_bytes);
         assert_eq!(frames.len(), expected.len(), "{kind:?}: {:?}", lab.events);
         for (count, ((head, packed), pixels)) in frames.iter().zip(&expected).enumerate() {
             let time_ms = 40 * u32::try_from(count).unwrap();
@@ -117,12 +117,12 @@ fn a_device_changes_its_stream_while_it_plays() {
             server.send(part);
             lab.until(&mut [&mut server, client], |peers| peers[0].has_sent());
             lab.skip(Duration::from_millis(40));
-            // A codec works in the time of machines.
+            // A codec takes real time.
             std::thread::sleep(Duration::from_millis(10));
         }
     };
     play(&mut lab, &mut client, 50);
-    lab.until(&mut [&mut client], |peers| !frames(&peers[0].came).is_empty());
+    lab.until(&mut [&mut client], |peers| !frames(&peers[0].received_bytes).is_empty());
     let id = field(&client.text(), "tamandua-stream");
     for (change, settings, size, palette) in [
         (1, "tamandua-size=64x48", (64, 48), 3),
@@ -142,17 +142,17 @@ fn a_device_changes_its_stream_while_it_plays() {
         );
         play(&mut lab, &mut client, 48);
         lab.until(&mut [&mut client], |peers| {
-            frames(&peers[0].came).last().is_some_and(|(head, _)| head.change == change)
+            frames(&peers[0].received_bytes).last().is_some_and(|(head, _)| head.change == change)
         });
-        let all = frames(&client.came);
+        let all = frames(&client.received_bytes);
         let (last, _) = all.last().unwrap();
         assert_eq!((last.size, last.palette), (size, palette));
     }
-    let all = frames(&client.came);
+    let all = frames(&client.received_bytes);
     for two in all.windows(2) {
         let (before, after) = (two[0].0, two[1].0);
         assert!(after.change >= before.change, "{after:?} behind {before:?}");
-        // The first one of a change may be the last one before it, in its new form.
+        // The first frame after a change may repeat the last one before it, in its new form.
         let is_newer = after.time_ms >= before.time_ms + u32::from(after.change == before.change);
         assert!(is_newer, "{after:?} behind {before:?}");
         assert!(after.time_ms - before.time_ms <= 200, "a gap: {after:?} behind {before:?}");
@@ -169,7 +169,7 @@ fn a_device_changes_its_stream_while_it_plays() {
 }
 
 #[test]
-fn the_stream_too_many_is_refused_at_once() {
+fn a_stream_beyond_the_limit_is_refused_at_once() {
     let (mut lab, _) = lab(0);
     let (mut client, mut server) = asked(&mut lab, "tamandua-rate=5");
     answer(&mut server, &[0; 100]);

@@ -1,4 +1,4 @@
-//! What modules change, hold, and answer.
+//! Tests of modules that edit, hold, and answer messages.
 
 use super::lab::Peer;
 use super::{Failure, Kind, Lab, module};
@@ -9,7 +9,7 @@ const CHUNKED: &str = "POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked
                        4\r\nbody\r\n0\r\nX-Sum: 1\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// Where texts lie in a module's memory.
+/// Addresses of texts in a module's memory.
 const DATA: &[(u32, &[u8])] = &[
     (0x100, b"x-two"),
     (0x110, b"2"),
@@ -30,26 +30,28 @@ fn lab(callbacks: &[(&str, &str)]) -> Lab {
     Lab::new(&module(callbacks, DATA), Kind::Http, Failure::Closed)
 }
 
-/// What goes to the server for a request, and to the client for its response.
+/// Returns the bytes for the server after a request, and for the client after its response.
 fn passed(callbacks: &[(&str, &str)], request: &str, response: &str) -> (String, String) {
     let mut lab = lab(callbacks);
     let mut client = lab.client();
     client.send(request);
     let mut server = lab.server();
-    lab.until(&mut [&mut server], |peers| !peers[0].came.is_empty());
+    lab.until(&mut [&mut server], |peers| !peers[0].received_bytes.is_empty());
     lab.rest(&mut [&mut server, &mut client]);
     server.send(response);
-    lab.until(&mut [&mut client], |peers| !peers[0].came.is_empty() || peers[0].is_over());
+    lab.until(&mut [&mut client], |peers| {
+        !peers[0].received_bytes.is_empty() || peers[0].is_over()
+    });
     lab.rest(&mut [&mut server, &mut client]);
     (server.text(), client.text())
 }
 
-/// What the client gets when the server is not to be asked.
+/// Returns the client's connection after a response without the server.
 fn answered(callbacks: &[(&str, &str)], request: &str) -> (Lab, Peer) {
     let mut lab = lab(callbacks);
     let mut client = lab.client();
     client.send(request);
-    lab.until(&mut [&mut client], |peers| !peers[0].came.is_empty());
+    lab.until(&mut [&mut client], |peers| !peers[0].received_bytes.is_empty());
     lab.rest(&mut [&mut client]);
     assert!(lab.is_alone());
     (lab, client)
@@ -76,7 +78,7 @@ fn remove(map: u32, name: (u32, u32)) -> String {
     )
 }
 
-/// Replaces a whole buffer by `<edited>`.
+/// Returns code that replaces a whole buffer by `<edited>`.
 fn edit(buffer: u32) -> String {
     format!(
         "(drop (call $proxy_set_buffer_bytes (i32.const {buffer}) (i32.const 0) \
@@ -86,7 +88,7 @@ fn edit(buffer: u32) -> String {
 
 const GO: &str = "(i32.const 0)";
 const HOLD: &str = "(i32.const 1)";
-/// Holds until the last part.
+/// Code that holds a body until its last part.
 const HOLD_TO_END: &str = "(i32.eqz (local.get 2))";
 
 fn then(edits: &[&str], answer: &str) -> String {
@@ -113,10 +115,10 @@ fn heads_are_edited_both_ways() {
 }
 
 #[test]
-fn targets_that_say_the_authority_need_no_host_in_http10() {
+fn absolute_targets_need_no_host_in_http10() {
     let request = then(&[ADD], GO);
     let callbacks = [("proxy_on_request_headers", &*request)];
-    for (came, goes) in [
+    for (received_bytes, goes) in [
         ("GET http://h:8/a HTTP/1.0\r\n\r\n", "GET http://h:8/a HTTP/1.0\r\nx-two: 2\r\n\r\n"),
         (
             "GET http://h HTTP/1.0\r\nA: b\r\n\r\n",
@@ -134,10 +136,10 @@ fn targets_that_say_the_authority_need_no_host_in_http10() {
         ("CONNECT a:1 HTTP/1.0\r\n\r\n", "CONNECT a:1 HTTP/1.0\r\nx-two: 2\r\n\r\n"),
     ] {
         let (to_server, _) =
-            passed(&callbacks, came, "HTTP/1.0 404 No\r\nContent-Length: 0\r\n\r\n");
+            passed(&callbacks, received_bytes, "HTTP/1.0 404 No\r\nContent-Length: 0\r\n\r\n");
         assert_eq!(to_server, goes);
     }
-    // Another authority goes where the first one stood.
+    // Another authority replaces the first one in its place.
     let request = then(&[&set(0, (0x190, 10), (0x1a0, 8))], GO);
     let callbacks = [("proxy_on_request_headers", &*request)];
     let (to_server, _) = passed(&callbacks, "GET http://h/a HTTP/1.0\r\n\r\n", OK);
@@ -145,11 +147,11 @@ fn targets_that_say_the_authority_need_no_host_in_http10() {
 }
 
 #[test]
-fn heads_at_every_limit_are_seen_and_edited() {
+fn heads_at_every_limit_are_passed_and_edited() {
     use http1::limits::{HEADERS_COUNT_MAX, HEADERS_LENGTH_MAX, START_LINE_LENGTH_MAX};
     let (ask, answer) = (then(&[ADD], GO), then(&[ADD_TO_RESPONSE], GO));
     let callbacks = [("proxy_on_request_headers", &*ask), ("proxy_on_response_headers", &*answer)];
-    // As long as a first line and all fields can be.
+    // First line and all fields at their maximum length.
     let target = "p".repeat(START_LINE_LENGTH_MAX - "GET / HTTP/1.1".len());
     let line = |length: usize| format!("Cookie: {}\r\n", "c".repeat(length - "Cookie: \r\n".len()));
     let host = "Host: a\r\n";
@@ -157,7 +159,7 @@ fn heads_at_every_limit_are_seen_and_edited() {
     let rest = HEADERS_LENGTH_MAX - host.len() - 4 * quarter;
     let lines = [line(quarter).repeat(4), line(rest)].concat();
     let long = format!("GET /{target} HTTP/1.1\r\n{host}{lines}");
-    // As many as there can be.
+    // Maximum number of fields.
     let many = format!("GET / HTTP/1.1\r\n{host}{}", "A: b\r\n".repeat(HEADERS_COUNT_MAX - 1));
     let cookies = "Set-Cookie: a=b\r\n".repeat(HEADERS_COUNT_MAX - 1);
     let response = format!("HTTP/1.1 200 OK\r\n{cookies}Content-Length: 2\r\n");
@@ -170,7 +172,7 @@ fn heads_at_every_limit_are_seen_and_edited() {
 }
 
 #[test]
-fn a_body_whose_length_the_module_takes_out_goes_in_chunks() {
+fn a_body_whose_length_the_module_removes_is_chunked() {
     let request = then(&[&remove(0, (0x140, 14))], GO);
     let body = then(&[&edit(0)], GO);
     let response = then(&[&remove(2, (0x140, 14))], GO);
@@ -181,7 +183,7 @@ fn a_body_whose_length_the_module_takes_out_goes_in_chunks() {
         ("proxy_on_response_headers", &*response),
         ("proxy_on_response_body", &*answer),
     ];
-    // The head comes first: nobody knows how long the body will be.
+    // The head is sent first: the length of the body is unknown.
     let mut lab = lab(&callbacks);
     let mut client = lab.client();
     let (head, rest) = POST.split_at(POST.len() - 4);
@@ -200,7 +202,7 @@ fn a_body_whose_length_the_module_takes_out_goes_in_chunks() {
 }
 
 #[test]
-fn a_body_that_is_held_until_it_is_whole_has_its_length() {
+fn a_body_held_until_complete_has_its_length() {
     let body = then(&[&edit(0)], HOLD_TO_END);
     let answer = then(&[&edit(1)], HOLD_TO_END);
     let callbacks = [("proxy_on_request_body", &*body), ("proxy_on_response_body", &*answer)];
@@ -230,7 +232,7 @@ fn trailers_are_edited_and_added() {
 }
 
 #[test]
-fn what_a_module_makes_that_is_no_message_is_an_error_and_goes_nowhere() {
+fn an_invalid_edited_message_is_an_error_and_not_sent() {
     for edit in [
         set(0, (0x1b0, 5), (0x180, 10)),
         set(0, (0x120, 5), (0x180, 10)),
@@ -255,14 +257,14 @@ fn a_status_without_a_body_has_none() {
 }
 
 #[test]
-fn a_length_that_does_not_come_true_breaks_the_message_off() {
-    // The length has gone when the module changes the body.
+fn a_wrong_length_truncates_the_message() {
+    // The length is wrong after the module has changed the body.
     let body = then(&[&edit(1)], GO);
     let mut lab = lab(&[("proxy_on_response_body", &*body)]);
     let mut client = lab.client();
     client.send(GET);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GET.len());
+    lab.until_received(&mut server, &mut client, GET.len());
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n");
     lab.until_ends(&mut client, "\r\n\r\n");
     server.send("ok");
@@ -270,7 +272,7 @@ fn a_length_that_does_not_come_true_breaks_the_message_off() {
     assert!(client.was_reset && lab.reports.counters().edits_refused == 1);
 }
 
-/// Each tick lets the request of context 2 go on.
+/// Callback that resumes the request of context 2 at each tick.
 fn ticking(stream: u32) -> [(&'static str, String); 2] {
     let tick = format!(
         "(drop (call $proxy_set_effective_context (i32.const 2))) \
@@ -281,11 +283,11 @@ fn ticking(stream: u32) -> [(&'static str, String); 2] {
 }
 
 #[test]
-fn a_held_head_holds_its_body_and_goes_on_when_the_module_says_so() {
+fn a_held_head_holds_its_body_until_resumed() {
     let [tick, start] = ticking(0);
     let callbacks = [
         ("proxy_on_request_headers", HOLD),
-        // One that lets bodies go on does not let the head go on.
+        // Resuming the body does not release the head.
         ("proxy_on_request_body", GO),
         (tick.0, &*tick.1),
         (start.0, &*start.1),
@@ -297,42 +299,42 @@ fn a_held_head_holds_its_body_and_goes_on_when_the_module_says_so() {
     assert!(lab.is_alone(), "it is held");
     lab.skip(std::time::Duration::from_millis(60));
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, POST.len());
+    lab.until_received(&mut server, &mut client, POST.len());
     assert_eq!(server.text(), POST);
 }
 
 #[test]
-fn a_held_body_goes_on_when_the_module_says_so() {
+fn a_held_body_continues_when_resumed() {
     let [tick, start] = ticking(1);
     let callbacks = [("proxy_on_response_body", HOLD), (tick.0, &*tick.1), (start.0, &*start.1)];
     let mut lab = lab(&callbacks);
     let mut client = lab.client();
     client.send(GET);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GET.len());
+    lab.until_received(&mut server, &mut client, GET.len());
     server.send(OK);
     lab.rest(&mut [&mut client, &mut server]);
     assert!(!client.text().contains("ok"), "it is held");
     lab.skip(std::time::Duration::from_millis(60));
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
     assert_eq!(client.text(), OK);
 }
 
 #[test]
-fn what_a_module_holds_has_an_end() {
+fn data_held_by_a_module_is_limited() {
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\r\n";
     let mut tried = lab(&[("proxy_on_request_body", HOLD)]);
     let mut client = tried.client();
     client.send(head);
     client.send(vec![b'x'; 3_000_000]);
-    tried.until(&mut [&mut client], |peers| !peers[0].came.is_empty());
+    tried.until(&mut [&mut client], |peers| !peers[0].received_bytes.is_empty());
     assert!(client.text().starts_with("HTTP/1.1 413 "), "{}", client.text());
 
     let mut tried = lab(&[("proxy_on_response_body", HOLD)]);
     let mut client = tried.client();
     client.send(GET);
     let mut server = tried.server();
-    tried.until_came(&mut server, &mut client, GET.len());
+    tried.until_received(&mut server, &mut client, GET.len());
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 3000000\r\n\r\n");
     server.send(vec![b'x'; 3_000_000]);
     tried.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
@@ -341,7 +343,7 @@ fn what_a_module_holds_has_an_end() {
     assert_eq!(tried.reports.counters().held_too_long, 1);
 }
 
-/// The module answers 418 with `<edited>`.
+/// Code by which the module answers 418 with `<edited>`.
 const ANSWER: &str = "(drop (call $proxy_send_local_response (i32.const 418) (i32.const 0) \
     (i32.const 0) (i32.const 0x170) (i32.const 8) (i32.const 0) (i32.const 0) \
     (i32.const -1))) (i32.const 1)";
@@ -363,12 +365,12 @@ fn the_module_answers_a_request_at_each_stage() {
 }
 
 #[test]
-fn a_connection_stays_behind_an_answer_for_which_nobody_was_asked() {
+fn a_connection_persists_after_an_answer_without_the_server() {
     let (mut lab, mut client) = answered(&[("proxy_on_request_headers", ANSWER)], POST);
     assert!(!client.is_over());
     client.send(GET);
     lab.until(&mut [&mut client], |peers| peers[0].text().matches("<edited>").count() == 2);
-    // To HEAD there is no body.
+    // No body in the response to HEAD.
     client.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
     lab.until(&mut [&mut client], |peers| peers[0].text().matches("418").count() == 3);
     assert!(client.text().ends_with("\r\n\r\n") && !client.is_over());
@@ -390,18 +392,18 @@ fn the_module_answers_in_place_of_the_servers_response_at_each_stage() {
         let mut client = lab.client();
         client.send(GET);
         let mut server = lab.server();
-        lab.until_came(&mut server, &mut client, GET.len());
+        lab.until_received(&mut server, &mut client, GET.len());
         server.send(chunked);
         lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
         let text = client.text();
-        // Where the module sees the body only when the head has gone, nothing can be answered.
+        // A module that sees the body only after the head is sent cannot answer.
         let is_late = client.was_reset && callback == "proxy_on_response_trailers";
         assert!(is_late || text.starts_with("HTTP/1.1 418 "), "{callback}: {text}");
     }
 }
 
 #[test]
-fn answers_wait_for_the_responses_in_front_of_them() {
+fn answers_wait_for_earlier_responses() {
     // Only requests with a body are answered.
     let answer =
         format!("(if (result i32) (i32.eqz (local.get 2)) (then {ANSWER}) (else (i32.const 0)))");
@@ -409,7 +411,7 @@ fn answers_wait_for_the_responses_in_front_of_them() {
     let mut client = lab.client();
     client.send(format!("{GET}{POST}{GET}"));
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, 2 * GET.len());
+    lab.until_received(&mut server, &mut client, 2 * GET.len());
     lab.rest(&mut [&mut client]);
     assert_eq!(client.text(), "");
     server.send(OK);

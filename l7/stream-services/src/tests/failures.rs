@@ -1,4 +1,4 @@
-//! Modules that fall, do not start, never end, or mean harm.
+//! Tests of modules that trap, do not start, never end, or are hostile.
 
 use super::lab::{Peer, engine, vm_spec};
 use super::{Event, Failure, Kind, Lab, module};
@@ -25,10 +25,10 @@ fn asks(lab: &mut Lab, request: &str) -> (Peer, Peer) {
     let mut client = lab.client();
     client.send(request);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, request.len());
+    lab.until_received(&mut server, &mut client, request.len());
     assert_eq!(server.text(), request);
     server.send(OK);
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
     assert_eq!(client.text(), OK);
     (client, server)
 }
@@ -38,47 +38,47 @@ fn traps(lab: &Lab) -> usize {
 }
 
 #[test]
-fn requests_of_a_closed_service_are_refused_when_its_module_falls() {
+fn requests_of_a_closed_service_are_refused_when_its_module_traps() {
     for callback in ["proxy_on_request_headers", "proxy_on_request_body", "proxy_on_context_create"]
     {
-        // The root context is made, too.
-        let falls = "(if (i32.gt_u (local.get 0) (i32.const 1)) (then (unreachable)))\
+        // The root context is created too.
+        let trap = "(if (i32.gt_u (local.get 0) (i32.const 1)) (then (unreachable)))\
                      (i32.const 0)";
-        let mut lab = lab(&[(callback, falls)], Kind::Http, Failure::Closed);
+        let mut lab = lab(&[(callback, trap)], Kind::Http, Failure::Closed);
         let mut client = lab.client();
         client.send(POST);
-        lab.until(&mut [&mut client], |peers| !peers[0].came.is_empty());
+        lab.until(&mut [&mut client], |peers| !peers[0].received_bytes.is_empty());
         assert!(client.text().starts_with("HTTP/1.1 503 "), "{callback}: {}", client.text());
         assert_eq!((traps(&lab), lab.reports.counters().traps), (1, 1));
         assert!(lab.is_alone());
-        // Another VM is there at once, and falls as well.
+        // Another VM starts at once, and traps as well.
         let mut next = lab.client();
         next.send(POST);
-        lab.until(&mut [&mut next], |peers| !peers[0].came.is_empty());
+        lab.until(&mut [&mut next], |peers| !peers[0].received_bytes.is_empty());
         assert!(next.text().starts_with("HTTP/1.1 503 ") && traps(&lab) == 2);
     }
 }
 
 #[test]
-fn a_policy_that_changes_holds_for_what_falls_from_then_on() {
-    let falls = "(if (i32.gt_u (local.get 0) (i32.const 1)) (then (unreachable)))\
+fn a_changed_policy_applies_to_later_traps() {
+    let trap = "(if (i32.gt_u (local.get 0) (i32.const 1)) (then (unreachable)))\
                  (i32.const 0)";
-    let mut lab = lab(&[("proxy_on_context_create", falls)], Kind::Http, Failure::Closed);
+    let mut lab = lab(&[("proxy_on_context_create", trap)], Kind::Http, Failure::Closed);
     let mut client = lab.client();
     client.send(GET);
-    lab.until(&mut [&mut client], |peers| !peers[0].came.is_empty());
+    lab.until(&mut [&mut client], |peers| !peers[0].received_bytes.is_empty());
     assert!(client.text().starts_with("HTTP/1.1 503 "), "{}", client.text());
     lab.failure.set(Failure::Open);
     asks(&mut lab, GET);
     lab.failure.set(Failure::Closed);
     let mut client = lab.client();
     client.send(GET);
-    lab.until(&mut [&mut client], |peers| !peers[0].came.is_empty());
+    lab.until(&mut [&mut client], |peers| !peers[0].received_bytes.is_empty());
     assert!(client.text().starts_with("HTTP/1.1 503 "), "{}", client.text());
 }
 
 #[test]
-fn requests_of_an_open_service_go_on_when_its_module_falls() {
+fn requests_of_an_open_service_continue_when_its_module_traps() {
     for callback in [
         "proxy_on_request_headers",
         "proxy_on_request_body",
@@ -91,20 +91,20 @@ fn requests_of_an_open_service_go_on_when_its_module_falls() {
         lab.rest(&mut [&mut client, &mut server]);
         assert_eq!(traps(&lab), 1, "{callback}");
         client.send(GET);
-        lab.until_came(&mut server, &mut client, POST.len() + GET.len());
-        // Who is gone already when its module falls goes nowhere.
+        lab.until_received(&mut server, &mut client, POST.len() + GET.len());
+        // A request that has left before its module traps is not sent.
         let paid = u64::from(callback != "proxy_on_done");
         assert!(lab.reports.counters().unfiltered >= paid, "{callback}");
     }
 }
 
 #[test]
-fn a_response_that_has_begun_is_reset_when_its_closed_module_falls() {
+fn a_response_that_has_begun_is_reset_when_its_closed_module_traps() {
     let mut lab = lab(&[("proxy_on_response_body", FALLS)], Kind::Http, Failure::Closed);
     let mut client = lab.client();
     client.send(GET);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GET.len());
+    lab.until_received(&mut server, &mut client, GET.len());
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n");
     lab.until_ends(&mut client, "\r\n\r\n");
     server.send("ok");
@@ -113,18 +113,18 @@ fn a_response_that_has_begun_is_reset_when_its_closed_module_falls() {
 }
 
 #[test]
-fn tcp_connections_pass_or_are_reset_when_their_module_falls() {
+fn tcp_connections_pass_or_are_reset_when_their_module_traps() {
     for callback in ["proxy_on_new_connection", "proxy_on_downstream_data"] {
         let mut open = lab(&[(callback, FALLS)], Kind::Tcp, Failure::Open);
         let (mut client, mut server) = (open.client(), open.server());
         client.send("one");
-        open.until_came(&mut server, &mut client, 3);
+        open.until_received(&mut server, &mut client, 3);
         server.send("two");
-        open.until_came(&mut client, &mut server, 3);
+        open.until_received(&mut client, &mut server, 3);
         assert_eq!((client.text(), server.text()), ("two".to_owned(), "one".to_owned()));
         let (mut next, mut to) = (open.client(), open.server());
         next.send("plain");
-        open.until_came(&mut to, &mut next, 5);
+        open.until_received(&mut to, &mut next, 5);
 
         let mut closed = lab(&[(callback, FALLS)], Kind::Tcp, Failure::Closed);
         let mut client = closed.client();
@@ -138,13 +138,13 @@ fn tcp_connections_pass_or_are_reset_when_their_module_falls() {
 }
 
 #[test]
-fn a_module_that_does_not_start_is_told_and_tried_again_later_each_time() {
+fn a_failed_start_is_reported_and_retried_with_back_off() {
     let callbacks =
         [("proxy_on_vm_start", "(i32.const 0)"), ("proxy_on_request_headers", "(i32.const 0)")];
     let mut lab = lab(&callbacks, Kind::Http, Failure::Closed);
     let mut client = lab.client();
     client.send(GET);
-    lab.until(&mut [&mut client], |peers| !peers[0].came.is_empty());
+    lab.until(&mut [&mut client], |peers| !peers[0].received_bytes.is_empty());
     assert!(client.text().starts_with("HTTP/1.1 503 "));
     for wait in [150, 250, 450] {
         lab.skip(Duration::from_millis(wait));
@@ -163,11 +163,11 @@ fn a_module_that_does_not_start_is_told_and_tried_again_later_each_time() {
     assert!(again.len() == 4 && again[3] - again[2] > again[1] - again[0], "{again:?}");
 }
 
-/// Suspends each second time that it is asked, so many times; then it stops the call.
+/// Pace that suspends at every second check, `left` times; then it stops the call.
 #[derive(Debug)]
-struct Turns(Cell<u32>);
+struct Suspender(Cell<u32>);
 
-impl Pace for Turns {
+impl Pace for Suspender {
     fn over(&self, _: u64) -> Over {
         match self.0.get() {
             0 => Over::Stop,
@@ -179,7 +179,7 @@ impl Pace for Turns {
     }
 }
 
-/// Raises the epoch each millisecond.
+/// Thread that raises the epoch each millisecond.
 struct Clock(Arc<AtomicBool>, Option<std::thread::JoinHandle<()>>);
 
 impl Clock {
@@ -206,13 +206,13 @@ impl Drop for Clock {
 }
 
 fn paced(callbacks: &[(&str, &str)], turns: u32) -> Lab {
-    let pace: Rc<dyn Pace> = Rc::new(Turns(Cell::new(turns)));
+    let pace: Rc<dyn Pace> = Rc::new(Suspender(Cell::new(turns)));
     let vm = VmSpec { pace: Some(pace), ..vm_spec() };
     Lab::with(&module(callbacks, &[]), vm, Kind::Http, Failure::Closed, BTreeMap::new())
 }
 
 #[test]
-fn a_call_that_never_ends_stands_still_and_is_stopped_and_others_wait_for_their_turn() {
+fn an_endless_call_is_suspended_and_stopped_while_others_wait() {
     let _clock = Clock::start();
     let endless = "(loop (br 0)) (i32.const 0)";
     let mut lab = paced(&[("proxy_on_request_headers", endless)], 20);
@@ -220,7 +220,9 @@ fn a_call_that_never_ends_stands_still_and_is_stopped_and_others_wait_for_their_
     client.send(GET);
     let mut other = lab.client();
     other.send(GET);
-    lab.until(&mut [&mut client, &mut other], |peers| peers.iter().all(|it| it.came.len() > 9));
+    lab.until(&mut [&mut client, &mut other], |peers| {
+        peers.iter().all(|it| it.received_bytes.len() > 9)
+    });
     assert!(
         client.text().starts_with("HTTP/1.1 503 ") && other.text().starts_with("HTTP/1.1 503 ")
     );
@@ -229,9 +231,9 @@ fn a_call_that_never_ends_stands_still_and_is_stopped_and_others_wait_for_their_
 }
 
 #[test]
-fn calls_that_stand_still_go_on_and_what_waits_meanwhile_comes_in_order() {
+fn suspended_calls_resume_and_waiting_ones_follow_in_order() {
     let _clock = Clock::start();
-    // Some 50 ms for each.
+    // About 50 ms each.
     let long = "(i32.store (i32.const 0x700) (i32.const 0))
         (loop (i32.store (i32.const 0x700)
                 (i32.add (i32.const 1) (i32.load (i32.const 0x700))))
@@ -243,12 +245,12 @@ fn calls_that_stand_still_go_on_and_what_waits_meanwhile_comes_in_order() {
     let mut servers: Vec<Peer> = (0..3).map(|_| lab.server()).collect();
     servers.iter_mut().for_each(|server| server.send(OK));
     let mut all: Vec<&mut Peer> = clients.iter_mut().chain(&mut servers).collect();
-    lab.until(&mut all, |peers| peers.iter().all(|it| it.came.len() >= GET.len()));
+    lab.until(&mut all, |peers| peers.iter().all(|it| it.received_bytes.len() >= GET.len()));
     assert!(lab.reports.counters().suspended >= 1);
 }
 
 #[test]
-fn what_a_call_asks_of_the_node_before_it_stands_still_is_done_when_it_has_ended() {
+fn requests_of_a_suspended_call_are_executed_at_its_end() {
     let _clock = Clock::start();
     for (function, length) in [(content_coding::FUNCTION, 2), (REFLECT, 0)] {
         let body = format!(
@@ -265,7 +267,7 @@ fn what_a_call_asks_of_the_node_before_it_stands_still_is_done_when_it_has_ended
             &[("proxy_on_request_headers", &body)],
             &[(0x100, function.as_bytes()), (0x180, &[2, 1])],
         );
-        let pace: Rc<dyn Pace> = Rc::new(Turns(Cell::new(u32::MAX)));
+        let pace: Rc<dyn Pace> = Rc::new(Suspender(Cell::new(u32::MAX)));
         let vm = VmSpec { pace: Some(pace), ..vm_spec() };
         let reflects = Some(fanout::Settings::default());
         let mut lab = Lab::granted(
@@ -275,12 +277,12 @@ fn what_a_call_asks_of_the_node_before_it_stands_still_is_done_when_it_has_ended
         );
         let mut client = lab.client();
         client.send(GET);
-        // What comes meanwhile waits, and is not lost.
+        // Data received meanwhile waits, and is not lost.
         lab.step();
         client.send(GET);
         let mut server = lab.server();
         server.send(OK);
-        lab.until(&mut [&mut client, &mut server], |peers| !peers[0].came.is_empty());
+        lab.until(&mut [&mut client, &mut server], |peers| !peers[0].received_bytes.is_empty());
         let counters = lab.reports.counters();
         assert!(counters.suspended >= 1, "{counters:?}");
         assert_eq!(counters.responses_coded, u64::from(function == content_coding::FUNCTION));
@@ -289,7 +291,7 @@ fn what_a_call_asks_of_the_node_before_it_stands_still_is_done_when_it_has_ended
 }
 
 #[test]
-fn a_client_that_goes_while_its_call_stands_still_leaves_nothing() {
+fn a_client_that_leaves_during_a_suspended_call_leaves_nothing() {
     let _clock = Clock::start();
     let long = "(i32.store (i32.const 0x700) (i32.const 0))
         (loop (i32.store (i32.const 0x700)
@@ -315,8 +317,8 @@ fn a_client_that_goes_while_its_call_stands_still_leaves_nothing() {
 }
 
 #[test]
-fn answers_without_end_and_streams_of_others_harm_nobody_else() {
-    // Each call answers a hundred times, closes contexts that it does not have, and its own.
+fn excess_answers_and_foreign_contexts_do_not_affect_others() {
+    // Each call answers a hundred times, and closes contexts that it does not have, and its own.
     let hostile = "(local $i i32) (loop
         (drop (call $proxy_send_local_response (i32.const 200) (i32.const 0) (i32.const 0)
             (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const -1)))
@@ -329,13 +331,15 @@ fn answers_without_end_and_streams_of_others_harm_nobody_else() {
     for _ in 0..3 {
         let mut client = lab.client();
         client.send(GET);
-        lab.until(&mut [&mut client], |peers| peers[0].is_over() || !peers[0].came.is_empty());
+        lab.until(&mut [&mut client], |peers| {
+            peers[0].is_over() || !peers[0].received_bytes.is_empty()
+        });
     }
     assert_eq!(traps(&lab), 0);
 }
 
 #[test]
-fn a_queue_that_feeds_itself_keeps_nobody_waiting_for_ever() {
+fn a_queue_that_feeds_itself_does_not_starve_others() {
     let register = "(drop (call $proxy_register_shared_queue (i32.const 0x100) (i32.const 1) \
                     (i32.const 0x200)))";
     let feed = "(local $i i32) (loop

@@ -1,4 +1,4 @@
-//! A client, a filter and a server on the loopback, in one thread.
+//! Lab: a client, a filter and a server on the loopback interface, in one thread.
 
 use crate::{Capabilities, Codecs, Event, Failure, Filter, FilterSpec, Kind, Reports};
 use proxy_wasm::abi::{CALLBACKS, ENV, LogLevel, host_function};
@@ -19,7 +19,7 @@ use tcp_intercept::{Application, Counts, End, Io, ServiceNumber, Sockets, Stream
 use testbase::built_for_wasm;
 use units::Nanos;
 
-/// Long enough for a busy machine.
+/// Real time limit, long enough for a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) fn engine() -> &'static Engine {
@@ -38,7 +38,7 @@ impl Sockets for Fresh {
     }
 }
 
-/// Connections are on their way to the lab's server, as they are when they are intercepted.
+/// Filter whose connections go to the lab's server, as intercepted ones would.
 struct Redirected {
     filter: Filter,
     server: SocketAddr,
@@ -99,10 +99,10 @@ pub(crate) fn vm_spec() -> VmSpec {
     }
 }
 
-/// One end of a connection; it never blocks.
+/// Peer: a client's or a server's non-blocking connection.
 pub(crate) struct Peer {
     socket: TcpStream,
-    pub(crate) came: Vec<u8>,
+    pub(crate) received_bytes: Vec<u8>,
     pub(crate) has_ended: bool,
     pub(crate) was_reset: bool,
     to_send: Vec<u8>,
@@ -113,8 +113,15 @@ impl Peer {
     fn new(socket: TcpStream) -> Self {
         socket.set_nonblocking(true).unwrap();
         socket.set_nodelay(true).unwrap();
-        let (came, to_send) = (Vec::new(), Vec::new());
-        Self { socket, came, has_ended: false, was_reset: false, to_send, finishes: false }
+        let (received_bytes, to_send) = (Vec::new(), Vec::new());
+        Self {
+            socket,
+            received_bytes,
+            has_ended: false,
+            was_reset: false,
+            to_send,
+            finishes: false,
+        }
     }
 
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
@@ -127,8 +134,8 @@ impl Peer {
         self.step();
     }
 
-    /// Says something last, and leaves with bytes of the other side that it has not read: the kernel
-    /// resets the connection behind what it said.
+    /// Sends last bytes, and closes with unread bytes of the other side: the kernel resets the
+    /// connection after the last bytes.
     pub(crate) fn leave_with_unread(mut self, last: impl AsRef<[u8]>) {
         self.socket.set_nonblocking(false).unwrap();
         assert!(self.socket.peek(&mut [0]).unwrap() > 0);
@@ -136,7 +143,7 @@ impl Peer {
     }
 
     pub(crate) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.came).into_owned()
+        String::from_utf8_lossy(&self.received_bytes).into_owned()
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -172,7 +179,7 @@ impl Peer {
         while !self.has_ended && !self.was_reset {
             match self.socket.read(&mut buffer) {
                 Ok(0) => self.has_ended = true,
-                Ok(count) => self.came.extend_from_slice(&buffer[..count]),
+                Ok(count) => self.received_bytes.extend_from_slice(&buffer[..count]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(_) => self.was_reset = true,
             }
@@ -180,7 +187,7 @@ impl Peer {
     }
 }
 
-/// Ends a connection at once.
+/// Resets a connection at once.
 pub(crate) fn reset(peer: Peer) {
     sockopt::set_socket_linger(&peer.socket, Some(Duration::ZERO)).unwrap();
 }
@@ -192,7 +199,7 @@ pub(crate) struct Lab {
     pub(crate) failure: Rc<Cell<Failure>>,
     pub(crate) at: SocketAddr,
     listener: TcpListener,
-    /// The time stands still but for what tests skip of it.
+    /// Simulated time, which advances only by [`Lab::skip`].
     now: Nanos,
     pub(crate) events: Vec<Event>,
 }
@@ -224,7 +231,7 @@ impl Lab {
         Self::of(spec)
     }
 
-    /// One whose module may have codecs.
+    /// Creates a lab whose module may use codecs.
     pub(crate) fn with_codecs(wasm: &[u8], vm: VmSpec, codecs: Rc<dyn Codecs>) -> Self {
         proxy_wasm::check(wasm).unwrap();
         Self::of(FilterSpec {
@@ -240,7 +247,7 @@ impl Lab {
         })
     }
 
-    /// One whose module may use these functions of the node.
+    /// Creates a lab whose module may use these functions of the node.
     pub(crate) fn granted(wasm: &[u8], vm: VmSpec, capabilities: Capabilities) -> Self {
         proxy_wasm::check(wasm).unwrap();
         Self::of(FilterSpec {
@@ -272,9 +279,9 @@ impl Lab {
         Self { streams, service, reports, failure, at, listener, now, events: Vec::new() }
     }
 
-    /// Nobody listens at the server from now on.
+    /// Stops the server: its address refuses connections.
     pub(crate) fn without_server(mut self) -> Self {
-        // Another one's place is taken, so that the address is nobody's.
+        // Another listener occupies the port.
         let other = TcpListener::bind("127.0.0.1:0").unwrap();
         self.listener = other;
         self
@@ -285,23 +292,23 @@ impl Lab {
         self.step();
     }
 
-    /// Hears what has happened, and does nothing.
-    pub(crate) fn look(&mut self) {
-        self.streams.look(self.now).unwrap();
+    /// Collects events without any work.
+    pub(crate) fn poll(&mut self) {
+        self.streams.poll(self.now).unwrap();
     }
 
-    /// Does one thing; whether there is more to do.
+    /// Does one piece of work; returns true if there is more.
     pub(crate) fn work(&mut self) -> bool {
         self.streams.work(self.service, &mut Fresh, self.now, self.now)
     }
 
-    /// Its turn ends.
+    /// Ends the turn.
     pub(crate) fn flush(&mut self) {
         self.streams.flush(self.service, &mut Fresh, self.now, self.now);
     }
 
     pub(crate) fn step(&mut self) {
-        self.look();
+        self.poll();
         for _ in 0..100 {
             if !self.work() {
                 break;
@@ -317,7 +324,7 @@ impl Lab {
         self.streams.counts(self.service).unwrap()
     }
 
-    /// All lines of the module so far.
+    /// Returns all log lines of the module.
     pub(crate) fn log(&self) -> Vec<String> {
         let text = |event: &Event| match event {
             Event::Log { text, .. } => Some(text.clone()),
@@ -330,16 +337,16 @@ impl Lab {
         Peer::new(TcpStream::connect(self.at).unwrap())
     }
 
-    /// One with another address.
+    /// Creates a client with another address.
     pub(crate) fn client_of(&mut self, address: Ipv4Addr) -> Peer {
         let socket = Fresh.take(false).unwrap();
         bind(&socket, &SocketAddr::from((address, 0))).unwrap();
-        // It is accepted at once, or a moment later.
+        // The connection is accepted at once, or a moment later.
         assert!(matches!(connect(&socket, &self.at), Ok(()) | Err(Errno::INPROGRESS)));
         Peer::new(socket.into())
     }
 
-    /// The next connection that comes to the server.
+    /// Accepts the next connection at the server.
     pub(crate) fn server(&mut self) -> Peer {
         let mut accepted = None;
         let until = Instant::now() + SOON;
@@ -351,7 +358,7 @@ impl Lab {
         Peer::new(accepted.unwrap().0)
     }
 
-    /// The next connection that comes to another listener.
+    /// Accepts the next connection at another listener.
     pub(crate) fn accepted(&mut self, listener: &TcpListener, peers: &mut [&mut Peer]) -> Peer {
         let until = Instant::now() + SOON;
         loop {
@@ -364,13 +371,13 @@ impl Lab {
         }
     }
 
-    /// Whether nobody has come to the server.
+    /// Returns true if no connection waits at the server.
     pub(crate) fn is_alone(&mut self) -> bool {
         self.rest(&mut []);
         self.listener.accept().is_err()
     }
 
-    /// Runs until something holds.
+    /// Runs until the condition holds.
     pub(crate) fn until(&mut self, peers: &mut [&mut Peer], holds: impl Fn(&[&mut Peer]) -> bool) {
         let until = Instant::now() + SOON;
         loop {
@@ -387,14 +394,14 @@ impl Lab {
         }
     }
 
-    /// Runs until a peer has so many bytes.
-    pub(crate) fn until_came(&mut self, peer: &mut Peer, other: &mut Peer, length: usize) {
-        self.until(&mut [peer, other], |peers| peers[0].came.len() >= length);
+    /// Runs until a peer has received `length` bytes.
+    pub(crate) fn until_received(&mut self, peer: &mut Peer, other: &mut Peer, length: usize) {
+        self.until(&mut [peer, other], |peers| peers[0].received_bytes.len() >= length);
     }
 
-    /// Runs until what a peer has got ends so.
+    /// Runs until the bytes received by a peer end like this.
     pub(crate) fn until_ends(&mut self, peer: &mut Peer, end: &str) {
-        self.until(&mut [peer], |peers| peers[0].came.ends_with(end.as_bytes()));
+        self.until(&mut [peer], |peers| peers[0].received_bytes.ends_with(end.as_bytes()));
     }
 
     /// Runs for a while in which nothing may happen.
@@ -411,8 +418,8 @@ fn types(letters: &str) -> String {
     letters.chars().map(|letter| if letter == 'i' { "i32 " } else { "i64 " }).collect()
 }
 
-/// A module with these callbacks: each body leaves a result, which is dropped where there is none.
-/// Host functions are called by `$name`; `data` lies in its memory.
+/// Returns a module with these callbacks: each body leaves a result, which is dropped if the
+/// callback has none. Host functions are called as `$name`; `data` is in its memory.
 pub(crate) fn module(callbacks: &[(&str, &str)], data: &[(u32, &[u8])]) -> Vec<u8> {
     let text: String = callbacks.iter().map(|(_, body)| *body).collect();
     let mut imports = String::new();
@@ -456,7 +463,7 @@ pub(crate) fn module(callbacks: &[(&str, &str)], data: &[(u32, &[u8])]) -> Vec<u
     wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// A module that has all callbacks and lets everything go on, as one of an SDK does.
+/// Returns a module that has all callbacks and lets everything go on, like one built with an SDK.
 pub(crate) fn passing(kind: Kind) -> Vec<u8> {
     let prefixes: &[&str] = match kind {
         Kind::Tcp => &["proxy_on_new_", "proxy_on_downstream_", "proxy_on_upstream_"],
@@ -478,7 +485,7 @@ pub(crate) fn passing(kind: Kind) -> Vec<u8> {
     module(&callbacks, &[])
 }
 
-/// Builds all filters, once in a process.
+/// Builds all filters, once per process.
 pub(crate) fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -486,7 +493,7 @@ pub(crate) fn built() -> &'static Path {
     })
 }
 
-/// `services/compress`, built once in a process.
+/// Returns `services/compress`, built once per process.
 pub(crate) fn compress() -> &'static [u8] {
     static MODULE: OnceLock<Vec<u8>> = OnceLock::new();
     MODULE.get_or_init(|| {
@@ -495,7 +502,7 @@ pub(crate) fn compress() -> &'static [u8] {
     })
 }
 
-/// `services/transcode`, built once in a process.
+/// Returns `services/transcode`, built once per process.
 pub(crate) fn transcode() -> &'static [u8] {
     static MODULE: OnceLock<Vec<u8>> = OnceLock::new();
     MODULE.get_or_init(|| {

@@ -1,12 +1,14 @@
-//! Whatever both ends send and wherever it is cut: the same messages come out.
+//! Property tests: the messages pass unchanged, whatever both ends send and wherever it is cut.
 
-use super::{Side, Through};
-use http1::{Asked, Error, RequestDecoder, RequestEvent, ResponseDecoder, ResponseEvent, Switch};
+use super::{Harness, Side};
+use http1::{
+    Error, RequestDecoder, RequestEvent, RequestTraits, ResponseDecoder, ResponseEvent, Switch,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Messages as text, without where bodies were cut.
-type Said = (Vec<String>, Result<(), Error>);
+/// Messages as text, independent of where bodies were cut.
+type Recorded = (Vec<String>, Result<(), Error>);
 
 fn push(all: &mut Vec<String>, kind: char, bytes: &[u8]) {
     let text = bytes.escape_ascii().to_string();
@@ -16,7 +18,7 @@ fn push(all: &mut Vec<String>, kind: char, bytes: &[u8]) {
     }
 }
 
-fn requests(mut bytes: &[u8]) -> (Said, Vec<Asked>) {
+fn requests(mut bytes: &[u8]) -> (Recorded, Vec<RequestTraits>) {
     let (mut decoder, mut all, mut asked) = (RequestDecoder::new(), Vec::new(), Vec::new());
     loop {
         let step = match decoder.decode(bytes) {
@@ -26,7 +28,7 @@ fn requests(mut bytes: &[u8]) -> (Said, Vec<Asked>) {
         bytes = &bytes[step.consumed..];
         match step.event {
             Some(RequestEvent::Head(head, _)) => {
-                asked.push(Asked::by(&head));
+                asked.push(RequestTraits::by(&head));
                 all.push(format!("{head:?}"));
             }
             Some(RequestEvent::Body(part)) => push(&mut all, 'b', part),
@@ -39,7 +41,7 @@ fn requests(mut bytes: &[u8]) -> (Said, Vec<Asked>) {
     }
 }
 
-fn responses(mut bytes: &[u8], asked: &[Asked]) -> Said {
+fn responses(mut bytes: &[u8], asked: &[RequestTraits]) -> Recorded {
     let (mut decoder, mut all) = (ResponseDecoder::new(), Vec::new());
     let mut asked = asked.iter();
     loop {
@@ -85,7 +87,7 @@ fn framed(head: &str, body: &[u8], size: Option<usize>) -> Vec<u8> {
     [format!("{head}{field}\r\n\r\n").as_bytes(), &body].concat()
 }
 
-/// A request with its answer.
+/// Generates a request with its response.
 fn pair() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     let body = || (vec(any::<u8>(), 0..400), proptest::option::of(1_usize..90));
     (0_u8..5, body(), body(), 0_usize..3).prop_map(|(kind, asks, answers, interim)| {
@@ -105,25 +107,25 @@ fn pair() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     })
 }
 
-/// Gives a side bytes in pieces of these sizes, in turns with the other one.
-fn run(through: &mut Through, asks: &[u8], answers: &[Vec<u8>], sizes: &[usize]) {
+/// Passes bytes of both sides in pieces of these sizes, alternating.
+fn run(harness: &mut Harness, asks: &[u8], answers: &[Vec<u8>], sizes: &[usize]) {
     let (mut from, mut answered, mut waiting) = (0, 0, Vec::new());
     for round in 0..100_000 {
         let size = sizes[round % sizes.len()];
         let to = (from + size).min(asks.len());
         let mut moved = false;
-        if from < to && through.handle_bytes(Side::Downstream, &asks[from..to]) {
+        if from < to && harness.handle_bytes(Side::Downstream, &asks[from..to]) {
             (from, moved) = (to, true);
         }
-        // Each request that has come whole is answered.
-        let (said, _) = requests(through.sent(Side::Upstream)).0;
-        let whole = said.iter().filter(|it| *it == "end").count();
+        // Each complete request is answered.
+        let (recorded, _) = requests(harness.sent(Side::Upstream)).0;
+        let whole = recorded.iter().filter(|it| *it == "end").count();
         while answered < whole.min(answers.len()) {
             waiting.extend_from_slice(&answers[answered]);
             answered += 1;
         }
         let count = size.min(waiting.len());
-        if count > 0 && through.handle_bytes(Side::Upstream, &waiting[..count]) {
+        if count > 0 && harness.handle_bytes(Side::Upstream, &waiting[..count]) {
             waiting.drain(..count);
             moved = true;
         }
@@ -141,30 +143,30 @@ proptest! {
     fn what_arrives_is_what_was_sent(
         pairs in vec(pair(), 1..6),
         sizes in vec(1_usize..300, 1..6),
-        looks: bool,
+        has_callbacks: bool,
     ) {
         let asks: Vec<u8> = pairs.iter().flat_map(|pair| pair.0.clone()).collect();
         let answers: Vec<Vec<u8>> = pairs.iter().map(|pair| pair.1.clone()).collect();
-        let mut through = Through::new(looks);
-        run(&mut through, &asks, &answers, &sizes);
-        let (came, asked) = requests(&asks);
-        prop_assert_eq!(came, requests(through.sent(Side::Upstream)).0);
-        let came = responses(&answers.concat(), &asked);
-        prop_assert_eq!(came, responses(through.sent(Side::Downstream), &asked));
-        prop_assert!(!through.is_over());
-        prop_assert_eq!(through.contexts(), 0, "all of them have ended");
-        through.handle_end(Side::Downstream);
-        prop_assert!(through.is_over() && !through.is_reset());
+        let mut harness = Harness::new(has_callbacks);
+        run(&mut harness, &asks, &answers, &sizes);
+        let (received_bytes, asked) = requests(&asks);
+        prop_assert_eq!(received_bytes, requests(harness.sent(Side::Upstream)).0);
+        let received_bytes = responses(&answers.concat(), &asked);
+        prop_assert_eq!(received_bytes, responses(harness.sent(Side::Downstream), &asked));
+        prop_assert!(!harness.is_over());
+        prop_assert_eq!(harness.contexts(), 0, "all of them have ended");
+        harness.handle_end(Side::Downstream);
+        prop_assert!(harness.is_over() && !harness.is_reset());
     }
 
-    /// Bytes of a message in any order: no panic, and what goes on can be read.
+    /// Parts of messages in any order: no panic, and the output is valid.
     #[test]
     fn whatever_both_ends_send_what_goes_on_is_valid(
         turns in vec((any::<bool>(), pair(), vec((any::<prop::sample::Index>(), any::<u8>()), 0..2)), 1..6),
         size in 1_usize..80,
-        looks: bool,
+        has_callbacks: bool,
     ) {
-        let mut through = Through::new(looks);
+        let mut harness = Harness::new(has_callbacks);
         for (is_client, (request, answer), changes) in turns {
             let mut bytes = if is_client { request } else { answer };
             for (at, byte) in changes {
@@ -173,18 +175,18 @@ proptest! {
             }
             let side = if is_client { Side::Downstream } else { Side::Upstream };
             for piece in bytes.chunks(size) {
-                through.handle_bytes(side, piece);
+                harness.handle_bytes(side, piece);
             }
         }
-        let ((_, said), asked) = requests(through.sent(Side::Upstream));
-        prop_assert!(said.is_ok(), "{said:?}");
-        // Answers of ours may be to requests that never went on.
+        let ((_, recorded), asked) = requests(harness.sent(Side::Upstream));
+        prop_assert!(recorded.is_ok(), "{recorded:?}");
+        // The node's own responses may be to requests that were not forwarded.
         let mut decoder = asked;
-        decoder.extend([Asked { method: http1::AskedBy::Other, upgrade: false }; 8]);
-        let (_, said) = responses(through.sent(Side::Downstream), &decoder);
-        prop_assert!(said.is_ok() || through.is_over(), "{said:?}");
-        through.handle_end(Side::Upstream);
-        through.handle_end(Side::Downstream);
-        prop_assert!(!through.is_over() || through.contexts() == 0);
+        decoder.extend([RequestTraits { method: http1::MethodClass::Other, upgrade: false }; 8]);
+        let (_, recorded) = responses(harness.sent(Side::Downstream), &decoder);
+        prop_assert!(recorded.is_ok() || harness.is_over(), "{recorded:?}");
+        harness.handle_end(Side::Upstream);
+        harness.handle_end(Side::Downstream);
+        prop_assert!(!harness.is_over() || harness.contexts() == 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Requests that a module gives to shared streams.
+//! Tests of requests that a module hands over to shared streams.
 
 use super::lab::{Lab, Peer, module, vm_spec};
 use crate::{Capabilities, REFLECT};
@@ -15,8 +15,8 @@ fn reflects() -> Capabilities {
     Capabilities { reflects: Some(Settings::default()), ..Capabilities::default() }
 }
 
-/// A module that gives every request away, by a key of so many bytes, keeps the answers in its
-/// log, and returns `action`; `more` runs before.
+/// Returns a module that hands over every request, with a key of this length, logs the results, and
+/// returns `action`; `more` runs before.
 fn giving(callback: &str, key_length: usize, action: u32, more: &str) -> Vec<u8> {
     let body = format!(
         "{more} (i32.store8 (i32.const 0x200) (i32.add (i32.const 48)
@@ -57,7 +57,7 @@ fn stats(lab: &Lab) -> FanoutStats {
     lab.reports.fanout().unwrap()
 }
 
-/// Enough that it goes out as it comes, without known frames.
+/// Returns bytes that are enough to be passed raw, without known frames.
 fn media(mark: u8) -> Vec<u8> {
     vec![mark; 100_000]
 }
@@ -78,16 +78,16 @@ fn two_listeners_share_one_connection_to_the_origin() {
         }
         for peer in [&mut first, &mut second] {
             lab.until(&mut [peer, &mut origin], |peers| {
-                peers[0].came.iter().filter(|byte| **byte == b'x').count() > 100_000
+                peers[0].received_bytes.iter().filter(|byte| **byte == b'x').count() > 100_000
             });
             assert!(peer.text().starts_with("HTTP/1.1 200 OK\r\n"), "{}", &peer.text()[..200]);
         }
         let now = stats(&lab);
         assert_eq!((now.channels, now.listeners, now.origins_opened, now.alone), (1, 2, 1, 0));
-        // Contexts end when the request has been given away.
+        // Contexts end when the request has been handed over.
         assert_eq!(lab.log(), [OK, "e", OK, "e"]);
         assert_eq!(lab.reports.counters().reflected, 2);
-        // The end of the origin is the end of all.
+        // The end of the origin ends all listeners.
         origin.finish();
         lab.skip(Duration::from_secs(1));
         for peer in [&mut first, &mut second] {
@@ -101,14 +101,14 @@ fn two_listeners_share_one_connection_to_the_origin() {
 }
 
 #[test]
-fn keys_and_edited_heads_say_which_stream_it_is() {
+fn keys_and_edited_heads_select_the_stream() {
     // Different paths, one key of the module.
     let wasm = giving("proxy_on_request_headers", 4, 0, "");
     let mut lab = Lab::granted(&wasm, vm_spec(), reflects());
     let _first = listening(&mut lab, "/live?user=1");
     let _second = listening(&mut lab, "/live?user=2");
     assert_eq!((stats(&lab).channels, stats(&lab).listeners), (1, 2));
-    // Different paths, of which the module makes one.
+    // Different paths, which the module edits into one.
     let edit = "(drop (call $proxy_replace_header_map_value (i32.const 0) (i32.const 0x150)
         (i32.const 5) (i32.const 0x160) (i32.const 5)))";
     let wasm = giving("proxy_on_request_headers", 0, 0, edit);
@@ -117,7 +117,7 @@ fn keys_and_edited_heads_say_which_stream_it_is() {
     let _second = listening(&mut lab, "/live?user=2");
     assert_eq!((stats(&lab).channels, stats(&lab).listeners), (1, 2));
     let mut origin = lab.server();
-    lab.until(&mut [&mut origin, &mut first], |peers| !peers[0].came.is_empty());
+    lab.until(&mut [&mut origin, &mut first], |peers| !peers[0].received_bytes.is_empty());
     assert!(origin.text().starts_with("GET /live HTTP/1.1\r\n"), "{}", origin.text());
     // Different paths, different streams.
     let wasm = giving("proxy_on_request_headers", 0, 0, "");
@@ -128,7 +128,7 @@ fn keys_and_edited_heads_say_which_stream_it_is() {
 }
 
 #[test]
-fn what_is_not_shared_goes_alone_as_the_module_has_made_it() {
+fn a_request_that_is_not_shared_is_relayed_as_edited() {
     let edit = "(drop (call $proxy_add_header_map_value (i32.const 0) (i32.const 0x130)
         (i32.const 7) (i32.const 0x140) (i32.const 1)))";
     let wasm = giving("proxy_on_request_headers", 0, 0, edit);
@@ -144,7 +144,7 @@ fn what_is_not_shared_goes_alone_as_the_module_has_made_it() {
 }
 
 #[test]
-fn a_request_behind_another_one_can_be_given_away_when_that_is_over() {
+fn a_later_request_is_handed_over_when_the_earlier_is_over() {
     // Only paths of five bytes are streams.
     let more = "(if (i32.eqz (call $proxy_get_header_map_value (i32.const 0) (i32.const 0x150)
             (i32.const 5) (i32.const 0x300) (i32.const 0x304)))
@@ -156,30 +156,30 @@ fn a_request_behind_another_one_can_be_given_away_when_that_is_over() {
     client.send(get("/"));
     let mut server = lab.server();
     lab.until_ends(&mut server, "\r\n\r\n");
-    // While that is unanswered nothing behind it is given away.
+    // Until that is answered, nothing after it is handed over.
     client.send(get("/live"));
     lab.rest(&mut [&mut client, &mut server]);
     assert_eq!(lab.log(), [BAD_ARGUMENT]);
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody";
     server.send(answer);
     server.send(answer);
-    lab.until_came(&mut client, &mut server, 2 * answer.len());
+    lab.until_received(&mut client, &mut server, 2 * answer.len());
     assert!(server.text().ends_with(&get("/live")), "it went on plainly");
-    // Now it is, and the connection to the server is not needed any more.
+    // Answered: the server connection is not needed any more.
     client.send(get("/live"));
     let mut origin = lab.server();
     lab.until(&mut [&mut origin, &mut server, &mut client], |peers| {
-        !peers[0].came.is_empty() && peers[1].has_ended
+        !peers[0].received_bytes.is_empty() && peers[1].has_ended
     });
     origin.send(STREAM);
     origin.send(media(b'x'));
     lab.skip(Duration::from_secs(2));
-    lab.until(&mut [&mut client, &mut origin], |peers| peers[0].came.ends_with(b"x\r\n"));
+    lab.until(&mut [&mut client, &mut origin], |peers| peers[0].received_bytes.ends_with(b"x\r\n"));
     assert_eq!(stats(&lab).listeners, 1);
 }
 
 #[test]
-fn the_answer_says_whether_a_request_is_given_away() {
+fn the_status_says_whether_a_request_is_handed_over() {
     let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
     let with_body = "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
     let head = get("/").replace("GET", "HEAD");
@@ -200,10 +200,10 @@ fn the_answer_says_whether_a_request_is_given_away() {
         let mut client = lab.client();
         client.send(request);
         let mut server = lab.server();
-        lab.until(&mut [&mut server, &mut client], |peers| !peers[0].came.is_empty());
+        lab.until(&mut [&mut server, &mut client], |peers| !peers[0].received_bytes.is_empty());
         server.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody");
         server.finish();
-        lab.until(&mut [&mut client, &mut server], |peers| !peers[0].came.is_empty());
+        lab.until(&mut [&mut client, &mut server], |peers| !peers[0].received_bytes.is_empty());
         lab.rest(&mut [&mut client, &mut server]);
         assert_eq!(lab.log().first().unwrap(), status, "{callback} {key_length} {request}");
         let counters = lab.reports.counters();
@@ -224,7 +224,7 @@ fn without_the_grant_the_function_is_not_there() {
         let mut client = lab.client();
         client.send(get("/"));
         let mut server = lab.server();
-        lab.until_came(&mut server, &mut client, get("/").len());
+        lab.until_received(&mut server, &mut client, get("/").len());
         assert_eq!(server.text(), get("/"));
         assert_eq!(lab.log(), [NOT_FOUND]);
         assert!(lab.reports.fanout().is_none());

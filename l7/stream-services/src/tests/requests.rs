@@ -1,4 +1,4 @@
-//! HTTP through filters that change nothing: what RFC 9112 has beside plain requests.
+//! Tests of HTTP through filters that change nothing: features of RFC 9112 beyond plain requests.
 
 use super::lab::{Peer, passing};
 use super::{Failure, Kind, Lab, module};
@@ -12,41 +12,41 @@ fn lab() -> Lab {
     Lab::new(&passing(Kind::Http), Kind::Http, Failure::Closed)
 }
 
-/// A request has come to the server.
+/// Returns a lab with a request that has reached the server.
 fn asked(request: &str) -> (Lab, Peer, Peer) {
     let mut lab = lab();
     let mut client = lab.client();
     client.send(request);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, request.len());
+    lab.until_received(&mut server, &mut client, request.len());
     assert_eq!(server.text(), request);
     (lab, client, server)
 }
 
-/// The client gets this, and then the end.
+/// Expects these bytes at the client, and then the end.
 fn answered(lab: &mut Lab, client: &mut Peer, answer: &str) {
     lab.until(&mut [client], |peers| peers[0].is_over());
     assert_eq!(client.text(), answer);
 }
 
 #[test]
-fn requests_and_responses_pass_as_they_came() {
+fn requests_and_responses_pass_unchanged() {
     for wasm in [passing(Kind::Http), module(&[], &[])] {
         let mut lab = Lab::new(&wasm, Kind::Http, Failure::Closed);
         let mut client = lab.client();
         client.send(GET);
         let mut server = lab.server();
         for round in 1..4 {
-            lab.until_came(&mut server, &mut client, GET.len() * round);
+            lab.until_received(&mut server, &mut client, GET.len() * round);
             assert_eq!(server.text(), GET.repeat(round));
             server.send(OK);
-            lab.until_came(&mut client, &mut server, OK.len() * round);
+            lab.until_received(&mut client, &mut server, OK.len() * round);
             assert_eq!(client.text(), OK.repeat(round));
             client.send(GET);
         }
-        lab.until_came(&mut server, &mut client, GET.len() * 4);
+        lab.until_received(&mut server, &mut client, GET.len() * 4);
         server.send(OK);
-        lab.until_came(&mut client, &mut server, OK.len() * 4);
+        lab.until_received(&mut client, &mut server, OK.len() * 4);
         client.finish();
         lab.until(&mut [&mut client, &mut server], |peers| peers.iter().all(|it| it.has_ended));
         assert_eq!(lab.counts().ended, 1);
@@ -55,7 +55,7 @@ fn requests_and_responses_pass_as_they_came() {
 }
 
 #[test]
-fn a_response_that_comes_in_front_of_a_reset_is_whole() {
+fn a_response_before_a_reset_is_complete() {
     let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n";
     let (mut lab, mut client, server) = asked(post);
     client.send(vec![b'x'; 1_000]);
@@ -67,7 +67,7 @@ fn a_response_that_comes_in_front_of_a_reset_is_whole() {
 }
 
 #[test]
-fn what_came_of_a_response_in_front_of_a_reset_goes_on_and_is_no_whole_one() {
+fn a_response_truncated_by_a_reset_is_forwarded_as_incomplete() {
     for (head, part) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n", "part"),
         ("HTTP/1.1 200 OK\r\n\r\n", "until the end"),
@@ -84,27 +84,27 @@ fn what_came_of_a_response_in_front_of_a_reset_goes_on_and_is_no_whole_one() {
 }
 
 #[test]
-fn a_response_that_is_refused_says_so_in_the_log() {
+fn a_refused_response_is_logged() {
     let (mut lab, mut client, mut server) = asked(GET);
     let lines = "Set-Cookie: a=b\r\n".repeat(129);
     server.send(format!("HTTP/1.1 200 OK\r\n{lines}\r\n"));
     lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
     let text = client.text();
     assert!(text.starts_with("HTTP/1.1 502 ") && text.contains("more than 128 fields"), "{text}");
-    let said =
+    let is_warning =
         |event: &Event| matches!(event, Event::Warning(text) if text.contains("more than 128"));
-    assert!(lab.events.iter().any(said), "{:?}", lab.events);
+    assert!(lab.events.iter().any(is_warning), "{:?}", lab.events);
     assert_eq!(lab.reports.counters().refused, 1);
 }
 
 #[test]
-fn what_connections_have_to_say_goes_together_or_when_their_turn_ends() {
+fn sends_of_connections_are_batched_until_the_turn_ends() {
     let mut lab = lab();
     let mut pairs = [(); 3].map(|()| {
         let mut client = lab.client();
         client.send(GET);
         let mut server = lab.server();
-        lab.until_came(&mut server, &mut client, GET.len());
+        lab.until_received(&mut server, &mut client, GET.len());
         (client, server)
     });
     let mut seen = [false; 2];
@@ -112,30 +112,35 @@ fn what_connections_have_to_say_goes_together_or_when_their_turn_ends() {
         for (_, server) in &mut pairs {
             server.send(OK);
         }
-        lab.look();
-        // Answers that the kernel did not have ready together show nothing.
+        lab.poll();
+        // Responses that the kernel did not report together prove nothing.
         let ends_turn = round % 2 == 0;
         let has_more = lab.work() && lab.work();
         if has_more {
             for (client, _) in &mut pairs {
                 client.step();
-                assert_eq!(client.came.len(), OK.len() * (round - 1), "somebody else is ready");
+                assert_eq!(
+                    client.received_bytes.len(),
+                    OK.len() * (round - 1),
+                    "somebody else is ready"
+                );
             }
             if ends_turn {
                 lab.flush();
-                let came = |(client, _): &mut (Peer, Peer)| {
+                let received_bytes = |(client, _): &mut (Peer, Peer)| {
                     client.step();
-                    client.came.len() == OK.len() * round
+                    client.received_bytes.len() == OK.len() * round
                 };
-                let came = pairs.iter_mut().filter_map(|pair| came(pair).then_some(())).count();
-                assert!((1..3).contains(&came), "the last one has not been looked at");
+                let received_bytes =
+                    pairs.iter_mut().filter_map(|pair| received_bytes(pair).then_some(())).count();
+                assert!((1..3).contains(&received_bytes), "the last one has not been looked at");
             }
             seen[usize::from(ends_turn)] = true;
         }
         for (client, server) in &mut pairs {
-            lab.until_came(client, server, OK.len() * round);
+            lab.until_received(client, server, OK.len() * round);
             client.send(GET);
-            lab.until_came(server, client, GET.len() * (round + 1));
+            lab.until_received(server, client, GET.len() * (round + 1));
         }
         if seen == [true; 2] {
             return;
@@ -144,7 +149,7 @@ fn what_connections_have_to_say_goes_together_or_when_their_turn_ends() {
     panic!("never three answers at once: {seen:?}");
 }
 
-/// Looks at connections as often as they are looked at anyhow, for so long.
+/// Advances the time in steps of the idle check.
 fn pass_time(lab: &mut Lab, seconds: u64, peer: &mut Peer) {
     for _ in 0..seconds / 15 {
         lab.skip(Duration::from_secs(15));
@@ -157,13 +162,13 @@ fn a_connection_that_is_idle_for_too_long_ends() {
     // Between two requests.
     let (mut lab, mut client, mut server) = asked(GET);
     server.send(OK);
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
     pass_time(&mut lab, 60, &mut client);
     assert!(!client.is_over());
     pass_time(&mut lab, 30, &mut client);
     answered(&mut lab, &mut client, OK);
     assert_eq!(lab.reports.counters().idle, 1);
-    // Nobody answers, and nobody goes on.
+    // Without a response or any other progress.
     let (mut lab, mut client, _server) = asked(GET);
     pass_time(&mut lab, 570, &mut client);
     assert!(!client.is_over());
@@ -201,9 +206,9 @@ fn large_bodies_pass_both_ways_at_once() {
     server.send(&body);
     client.send(&body);
     lab.until(&mut [&mut client, &mut server], |peers| {
-        peers.iter().all(|it| it.came.len() > 3_000_000)
+        peers.iter().all(|it| it.received_bytes.len() > 3_000_000)
     });
-    assert!(client.came.ends_with(&body) && server.came.ends_with(&body));
+    assert!(client.received_bytes.ends_with(&body) && server.received_bytes.ends_with(&body));
 }
 
 #[test]
@@ -212,7 +217,7 @@ fn pipelined_requests_are_answered_in_order() {
     let (mut lab, mut client, mut server) = asked(pair);
     let answers = format!("{OK}HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
     server.send(&answers);
-    lab.until_came(&mut client, &mut server, answers.len());
+    lab.until_received(&mut client, &mut server, answers.len());
     assert_eq!(client.text(), answers);
 }
 
@@ -221,11 +226,11 @@ fn a_client_that_waits_for_100_gets_it() {
     let head = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
     let (mut lab, mut client, mut server) = asked(head);
     server.send("HTTP/1.1 100 Continue\r\n\r\n");
-    lab.until_came(&mut client, &mut server, 25);
+    lab.until_received(&mut client, &mut server, 25);
     client.send("body");
-    lab.until_came(&mut server, &mut client, head.len() + 4);
+    lab.until_received(&mut server, &mut client, head.len() + 4);
     server.send(OK);
-    lab.until_came(&mut client, &mut server, 25 + OK.len());
+    lab.until_received(&mut client, &mut server, 25 + OK.len());
     assert_eq!(client.text(), format!("HTTP/1.1 100 Continue\r\n\r\n{OK}"));
     assert!(!client.is_over());
 }
@@ -240,10 +245,10 @@ fn responses_without_a_body_pass() {
     ] {
         let (mut lab, mut client, mut server) = asked(request);
         server.send(answer);
-        lab.until_came(&mut client, &mut server, answer.len());
+        lab.until_received(&mut client, &mut server, answer.len());
         assert_eq!(client.text(), answer);
         client.send(GET);
-        lab.until_came(&mut server, &mut client, request.len() + GET.len());
+        lab.until_received(&mut server, &mut client, request.len() + GET.len());
     }
 }
 
@@ -254,14 +259,14 @@ fn an_upgraded_connection_is_passed_on() {
     client.send("early");
     let answer = "HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nhello";
     server.send(answer);
-    lab.until_came(&mut client, &mut server, answer.len());
+    lab.until_received(&mut client, &mut server, answer.len());
     assert_eq!(client.text(), answer);
-    lab.until_came(&mut server, &mut client, ask.len() + 5);
+    lab.until_received(&mut server, &mut client, ask.len() + 5);
     let more = vec![7; 1 << 20];
     client.send(&more);
     client.finish();
     lab.until(&mut [&mut server, &mut client], |peers| peers[0].has_ended);
-    assert!(server.came.ends_with(&more) && server.text().contains("\r\n\r\nearly"));
+    assert!(server.received_bytes.ends_with(&more) && server.text().contains("\r\n\r\nearly"));
     server.send("bye");
     server.finish();
     lab.until(&mut [&mut client, &mut server], |peers| peers[0].has_ended);
@@ -271,17 +276,17 @@ fn an_upgraded_connection_is_passed_on() {
 }
 
 #[test]
-fn behind_a_refused_upgrade_comes_the_next_request() {
+fn the_next_request_follows_a_refused_upgrade() {
     let ask = "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n";
     let (mut lab, mut client, mut server) = asked(ask);
     client.send(GET);
     server.send(OK);
-    lab.until_came(&mut server, &mut client, ask.len() + GET.len());
+    lab.until_received(&mut server, &mut client, ask.len() + GET.len());
     assert!(server.text().ends_with(GET));
 }
 
 #[test]
-fn an_upload_that_breaks_off_is_no_whole_one() {
+fn a_truncated_upload_is_not_taken_for_complete() {
     let part = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf";
     let (mut lab, mut client, mut server) = asked(part);
     client.finish();
@@ -305,13 +310,13 @@ fn a_body_until_the_end_ends_both() {
     let (mut lab, mut client, mut server) = asked(GET);
     server.send("HTTP/1.1 200 OK\r\n\r\nall of it");
     server.finish();
-    // The end of the connection is the body's, and the client is told by a field.
+    // The body lasts until the connection ends, which the client learns from a field.
     lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
     assert!(client.text().ends_with("\r\n\r\nall of it") && !client.was_reset, "{}", client.text());
 }
 
 #[test]
-fn what_can_be_read_in_two_ways_is_refused_and_goes_nowhere() {
+fn ambiguous_requests_are_refused_and_not_forwarded() {
     for head in [
         "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
         "Content-Length: 4\r\nContent-Length: 5\r\n",
@@ -333,12 +338,12 @@ fn what_can_be_read_in_two_ways_is_refused_and_goes_nowhere() {
 }
 
 #[test]
-fn a_refusal_waits_for_the_answers_in_front_of_it() {
+fn a_refusal_waits_for_earlier_answers() {
     let mut lab = lab();
     let mut client = lab.client();
     client.send(format!("{GET}nonsense\0"));
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GET.len());
+    lab.until_received(&mut server, &mut client, GET.len());
     server.send(OK);
     lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
     let text = client.text();
@@ -346,7 +351,7 @@ fn a_refusal_waits_for_the_answers_in_front_of_it() {
 }
 
 #[test]
-fn an_answer_survives_what_the_client_still_sends() {
+fn an_answer_is_not_lost_while_the_client_still_sends() {
     let mut lab = lab();
     let mut client = lab.client();
     client.send("NO\0");
@@ -357,7 +362,7 @@ fn an_answer_survives_what_the_client_still_sends() {
     lab.rest(&mut [&mut client]);
     assert_eq!((lab.counts().open(), lab.counts().ended), (0, 1));
 
-    // Who never ends is not waited for.
+    // A client that never closes is not awaited.
     let mut client = lab.client();
     client.send("NO\0");
     lab.until(&mut [&mut client], |peers| peers[0].has_ended);
@@ -372,9 +377,9 @@ fn a_response_during_an_upload_passes_and_the_upload_goes_on() {
     let part = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbo";
     let (mut lab, mut client, mut server) = asked(part);
     server.send(OK);
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
     client.send(format!("dy{GET}"));
-    lab.until_came(&mut server, &mut client, part.len() + 2 + GET.len());
+    lab.until_received(&mut server, &mut client, part.len() + 2 + GET.len());
     assert_eq!(server.text(), format!("{part}dy{GET}"));
 }
 
@@ -382,7 +387,7 @@ fn a_response_during_an_upload_passes_and_the_upload_goes_on() {
 fn a_server_that_ends_an_unused_connection_is_connected_to_again_or_the_client_ends_too() {
     let (mut lab, mut client, mut server) = asked(GET);
     server.send(OK);
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
     server.finish();
     lab.until(&mut [&mut client, &mut server], |peers| peers[0].has_ended);
     assert_eq!(client.text(), OK);
@@ -407,7 +412,7 @@ fn a_server_that_answers_nonsense_is_a_bad_gateway() {
         lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
         assert!(client.text().starts_with("HTTP/1.1 502 "), "{}", client.text());
     }
-    // A server that says nothing and goes.
+    // A server that closes without a response.
     let (mut lab, mut client, mut server) = asked(GET);
     server.finish();
     lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
@@ -423,7 +428,7 @@ fn a_client_of_http10_gets_what_it_can_read() {
 }
 
 #[test]
-fn what_the_client_does_not_read_the_server_may_not_send() {
+fn a_client_that_does_not_read_stops_its_server() {
     let (mut lab, mut client, mut server) = asked(GET);
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n");
     server.send(vec![1; 100_000_000]);
@@ -435,7 +440,7 @@ fn what_the_client_does_not_read_the_server_may_not_send() {
     let _ = &mut client;
 }
 
-/// A module that holds requests with a body, those of context 3 until a timer.
+/// Returns a lab with a module that holds requests with a body, those of context 3 until a timer.
 fn holding() -> Lab {
     let tick = "(if (i32.eqz (call $proxy_set_effective_context (i32.const 3)))
         (then (drop (call $proxy_continue_stream (i32.const 0))))) (i32.const 0)";
@@ -449,25 +454,25 @@ fn holding() -> Lab {
 }
 
 #[test]
-fn a_request_that_was_not_sent_goes_by_another_connection() {
+fn an_unsent_request_uses_another_connection() {
     let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
     let mut lab = holding();
     let mut client = lab.client();
     client.send(GET);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GET.len());
+    lab.until_received(&mut server, &mut client, GET.len());
     server.send(OK);
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
     client.send(post);
-    // The server ends its connection while the module holds the request.
+    // The server closes its connection while the module holds the request.
     server.finish();
     lab.rest(&mut [&mut client, &mut server]);
     lab.skip(std::time::Duration::from_millis(60));
     let mut other = lab.server();
-    lab.until_came(&mut other, &mut client, post.len());
+    lab.until_received(&mut other, &mut client, post.len());
     assert_eq!(other.text(), post);
     other.send(OK);
-    lab.until_came(&mut client, &mut other, 2 * OK.len());
+    lab.until_received(&mut client, &mut other, 2 * OK.len());
     assert_eq!(client.text(), OK.repeat(2));
 }
 
@@ -475,10 +480,10 @@ fn a_request_that_was_not_sent_goes_by_another_connection() {
 fn no_request_is_sent_twice() {
     let (mut lab, mut client, mut server) = asked(GET);
     server.send(OK);
-    lab.until_came(&mut client, &mut server, OK.len());
+    lab.until_received(&mut client, &mut server, OK.len());
     client.send(GET);
-    lab.until_came(&mut server, &mut client, 2 * GET.len());
-    // The server has seen it, and says nothing.
+    lab.until_received(&mut server, &mut client, 2 * GET.len());
+    // The server has seen the request, and sends nothing.
     server.finish();
     lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
     assert_eq!(client.text(), OK, "as if the client were connected to the server");

@@ -1,4 +1,4 @@
-//! TCP through filters.
+//! Tests of TCP through filters.
 
 use super::lab::{Peer, passing};
 use super::{Failure, Kind, Lab, module};
@@ -16,7 +16,7 @@ fn connected(lab: &mut Lab) -> (Peer, Peer) {
 }
 
 #[test]
-fn every_byte_passes_both_ways_and_each_way_ends_by_itself() {
+fn every_byte_passes_in_both_directions_and_each_ends_by_itself() {
     let one = [("proxy_on_downstream_data", "(i32.const 0)")];
     for wasm in [passing(Kind::Tcp), module(&[], &[]), module(&one, &[])] {
         let mut lab = Lab::new(&wasm, Kind::Tcp, Failure::Closed);
@@ -26,20 +26,20 @@ fn every_byte_passes_both_ways_and_each_way_ends_by_itself() {
         server.send(&body);
         client.finish();
         lab.until(&mut [&mut server, &mut client], |peers| peers[0].has_ended);
-        assert!(server.came == body);
-        lab.until_came(&mut client, &mut server, body.len());
-        assert!(client.came == body && !client.is_over());
+        assert!(server.received_bytes == body);
+        lab.until_received(&mut client, &mut server, body.len());
+        assert!(client.received_bytes == body && !client.is_over());
         server.send("more");
         server.finish();
         lab.until(&mut [&mut client, &mut server], |peers| peers[0].has_ended);
-        assert!(client.came.ends_with(b"more"));
+        assert!(client.received_bytes.ends_with(b"more"));
         lab.rest(&mut []);
         assert_eq!((lab.counts().ended, lab.counts().open()), (1, 0));
     }
 }
 
 #[test]
-fn data_is_edited_both_ways() {
+fn data_is_edited_in_both_directions() {
     let edit = |buffer: u32| {
         format!(
             "(drop (call $proxy_set_buffer_bytes (i32.const {buffer}) (i32.const 0) \
@@ -61,8 +61,8 @@ fn data_is_edited_both_ways() {
 }
 
 #[test]
-fn what_is_held_gathers_until_the_module_lets_it_go() {
-    // It waits for the end.
+fn held_data_accumulates_until_the_module_resumes() {
+    // Waits for the end.
     let mut lab = lab(&[("proxy_on_downstream_data", "(i32.eqz (local.get 2))")]);
     let (mut client, mut server) = connected(&mut lab);
     client.send("one");
@@ -81,7 +81,7 @@ fn what_is_held_gathers_until_the_module_lets_it_go() {
 }
 
 #[test]
-fn a_held_connection_shows_nothing_until_it_goes_on() {
+fn a_held_connection_passes_no_data_until_resumed() {
     let tick = "(drop (call $proxy_set_effective_context (i32.const 2))) \
                 (call $proxy_continue_stream (i32.const 2))";
     let start = "(drop (call $proxy_set_tick_period_milliseconds (i32.const 50))) (i32.const 1)";
@@ -97,11 +97,11 @@ fn a_held_connection_shows_nothing_until_it_goes_on() {
     lab.rest(&mut [&mut client, &mut server]);
     assert_eq!(server.text(), "");
     lab.skip(std::time::Duration::from_millis(60));
-    lab.until_came(&mut server, &mut client, 3);
+    lab.until_received(&mut server, &mut client, 3);
 }
 
 #[test]
-fn a_module_closes_a_connection_and_is_told_of_each_end() {
+fn a_module_closes_a_connection_and_is_notified_of_each_end() {
     let log = |name| {
         (
             name,
@@ -133,14 +133,14 @@ fn a_reset_of_one_end_is_a_reset_of_the_other() {
     let (client, mut server) = connected(&mut lab);
     server.send("x");
     lab.rest(&mut [&mut server]);
-    // What it has not read makes it a reset.
+    // Unread bytes turn the close into a reset.
     drop(client);
     lab.until(&mut [&mut server], |peers| peers[0].is_over());
     assert_eq!(lab.counts().reset + lab.counts().ended, 1);
 }
 
 #[test]
-fn what_a_server_says_last_arrives_in_front_of_its_reset() {
+fn last_bytes_of_a_server_arrive_before_its_reset() {
     let shown = [("proxy_on_upstream_data", "(i32.const 0)")];
     for wasm in [passing(Kind::Tcp), module(&[], &[]), module(&shown, DATA)] {
         for length in [3, 20_000] {
@@ -150,14 +150,14 @@ fn what_a_server_says_last_arrives_in_front_of_its_reset() {
             lab.step();
             server.leave_with_unread(vec![b'x'; length]);
             lab.until(&mut [&mut client], |peers| peers[0].is_over());
-            assert_eq!((client.came.len(), client.was_reset), (length, true));
+            assert_eq!((client.received_bytes.len(), client.was_reset), (length, true));
             assert_eq!((lab.counts().reset, lab.counts().open()), (1, 0));
         }
     }
 }
 
 #[test]
-fn what_a_client_says_last_arrives_in_front_of_its_reset() {
+fn last_bytes_of_a_client_arrive_before_its_reset() {
     let mut lab = Lab::new(&passing(Kind::Tcp), Kind::Tcp, Failure::Closed);
     let (client, mut server) = connected(&mut lab);
     server.send("unread");
@@ -168,7 +168,7 @@ fn what_a_client_says_last_arrives_in_front_of_its_reset() {
 }
 
 #[test]
-fn a_reset_does_not_wait_for_ever_for_who_takes_nothing() {
+fn a_reset_does_not_wait_for_ever_for_a_stalled_peer() {
     let mut lab = Lab::new(&passing(Kind::Tcp), Kind::Tcp, Failure::Closed);
     let (mut client, mut server) = connected(&mut lab);
     client.send("unread");
@@ -179,7 +179,7 @@ fn a_reset_does_not_wait_for_ever_for_who_takes_nothing() {
     super::lab::reset(server);
     lab.rest(&mut []);
     assert_eq!(lab.counts().open(), 1);
-    // What came before the reset may be read for a minute, and be sent for one more.
+    // Bytes from before the reset may be read for a minute, and sent for another.
     lab.skip(std::time::Duration::from_secs(61));
     lab.skip(std::time::Duration::from_secs(61));
     assert_eq!((lab.counts().reset, lab.counts().open()), (1, 0));

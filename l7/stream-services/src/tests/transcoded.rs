@@ -1,10 +1,10 @@
-//! Video that comes to its module as pictures, by real codecs: compared with what ffmpeg itself
-//! gives for the same conversion.
+//! Tests of video that its module gets as pictures, by real codecs: compared with ffmpeg's own
+//! output for the same conversion.
 
 use super::codecs::{Ffmpeg, Source, ffmpeg, has_ffmpeg, pictures, source};
 use super::lab::{Lab, Peer, module, vm_spec};
 use crate::TRANSCODE;
-use mpeg2::{Header, LEFT_OUT, Wish};
+use mpeg2::{Header, LEFT_OUT, TranscodeParams};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const SMALL: &str = "width=160 height=120 rate=10 pixels=rgb24";
 const GRAY: &str = "width=97 height=61 rate=25 pixels=gray8";
 const JPEG: &str = "width=160 height=120 rate=5 pixels=mjpeg quality=5";
 
-/// Asks for what lies at a place, and keeps the status and the answer's text in the log.
+/// Module code that calls the function with the text at an address, and logs status and result.
 const ASK: &str = "
     (i32.store8 (i32.const 0x200) (i32.add (i32.const 48)
         (call $proxy_call_foreign_function (i32.const 0x100) (i32.const 18)
@@ -26,11 +26,11 @@ fn ask(place: u32, length: usize) -> String {
     ASK.replace("{place}", &place.to_string()).replace("{length}", &length.to_string())
 }
 
-/// Every response's body becomes pictures, as `wish` says. A request without a response of its own
-/// (its path is of two bytes, `/` and the place of another wish) changes what the first stream is
-/// shown, and is answered.
-pub(crate) fn transcoding(wish: &str, others: &[&str]) -> Vec<u8> {
-    let response = format!("{} (i32.const 0)", ask(0x1000, wish.len()));
+/// Returns a module that transcodes every response's body with the parameters `params`. A request
+/// with a path of two bytes (`/` and the index of other parameters) changes the first stream, and
+/// is answered by the module.
+pub(crate) fn transcoding(params: &str, others: &[&str]) -> Vec<u8> {
+    let response = format!("{} (i32.const 0)", ask(0x1000, params.len()));
     let mut changes = String::new();
     for (count, other) in others.iter().enumerate() {
         let place = 0x1100 + 0x100 * count as u32;
@@ -55,7 +55,7 @@ pub(crate) fn transcoding(wish: &str, others: &[&str]) -> Vec<u8> {
          (i32.const 0)"
     );
     let mut data: Vec<(u32, &[u8])> =
-        vec![(0x100, TRANSCODE.as_bytes()), (0x150, b":path"), (0x1000, wish.as_bytes())];
+        vec![(0x100, TRANSCODE.as_bytes()), (0x150, b":path"), (0x1000, params.as_bytes())];
     for (count, other) in others.iter().enumerate() {
         data.push((0x1100 + 0x100 * count as u32, other.as_bytes()));
     }
@@ -76,12 +76,13 @@ fn head(length: usize) -> String {
     )
 }
 
-/// The body of a response in chunks, as far as it has come, and whether it is whole.
-pub(crate) fn body(came: &[u8]) -> (Vec<u8>, bool) {
-    let Some(at) = came.windows(4).position(|four| four == b"\r\n\r\n") else {
+/// Decodes the received part of a chunked response body; returns true with it if the body is
+/// complete.
+pub(crate) fn body(received_bytes: &[u8]) -> (Vec<u8>, bool) {
+    let Some(at) = received_bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
         return (Vec::new(), false);
     };
-    let (mut rest, mut body) = (&came[at + 4..], Vec::new());
+    let (mut rest, mut body) = (&received_bytes[at + 4..], Vec::new());
     while let Some(at) = rest.windows(2).position(|two| two == b"\r\n") {
         let length = std::str::from_utf8(&rest[..at]).unwrap();
         let length = usize::from_str_radix(length, 16).unwrap();
@@ -98,10 +99,10 @@ pub(crate) fn body(came: &[u8]) -> (Vec<u8>, bool) {
     (body, false)
 }
 
-/// A lab with a client that has asked, and the server that it came to.
-fn asked(wish: &str, others: &[&str], codecs: &Rc<Ffmpeg>) -> (Lab, Peer, Peer) {
+/// Returns a lab with a client that has sent a request, and the server that it reached.
+fn asked(params: &str, others: &[&str], codecs: &Rc<Ffmpeg>) -> (Lab, Peer, Peer) {
     let codecs = Rc::clone(codecs);
-    let mut lab = Lab::with_codecs(&transcoding(wish, others), vm_spec(), codecs);
+    let mut lab = Lab::with_codecs(&transcoding(params, others), vm_spec(), codecs);
     let mut client = lab.client();
     client.send("GET /film HTTP/1.1\r\nHost: a\r\n\r\n");
     let mut server = lab.server();
@@ -109,14 +110,14 @@ fn asked(wish: &str, others: &[&str], codecs: &Rc<Ffmpeg>) -> (Lab, Peer, Peer) 
     (lab, client, server)
 }
 
-/// All of a film goes through at once.
-fn whole(wish: &str, film: &[u8]) -> (Vec<u8>, Lab, Rc<Ffmpeg>) {
+/// Passes a complete film at once.
+fn whole(params: &str, film: &[u8]) -> (Vec<u8>, Lab, Rc<Ffmpeg>) {
     let codecs = Ffmpeg::new(4);
-    let (mut lab, mut client, mut server) = asked(wish, &[], &codecs);
+    let (mut lab, mut client, mut server) = asked(params, &[], &codecs);
     server.send(head(film.len()));
     server.send(film);
     lab.until(&mut [&mut client, &mut server], |peers| {
-        peers[0].came.ends_with(b"0\r\n\r\n") || peers[0].is_over()
+        peers[0].received_bytes.ends_with(b"0\r\n\r\n") || peers[0].is_over()
     });
     let text = client.text();
     let text = &text[..text.find("\r\n\r\n").unwrap()];
@@ -125,17 +126,17 @@ fn whole(wish: &str, film: &[u8]) -> (Vec<u8>, Lab, Rc<Ffmpeg>) {
         assert!(!text.contains(gone), "{text}");
     }
     assert!(text.contains("Content-Type: video/mpeg\r\n"), "the module says what it is: {text}");
-    let (came, is_whole) = body(&client.came);
+    let (received_bytes, is_whole) = body(&client.received_bytes);
     assert!(is_whole, "{:?}", lab.events);
-    (came, lab, codecs)
+    (received_bytes, lab, codecs)
 }
 
 #[test]
-fn every_picture_of_each_kind_of_stream_is_what_ffmpeg_gives() {
+fn every_picture_of_each_format_is_ffmpegs() {
     if !has_ffmpeg() {
         return;
     }
-    for (kind, wish) in [
+    for (kind, params) in [
         (Source::Elementary, SMALL),
         (Source::Program, SMALL),
         (Source::Transport, SMALL),
@@ -145,18 +146,20 @@ fn every_picture_of_each_kind_of_stream_is_what_ffmpeg_gives() {
         (Source::Transport, JPEG),
     ] {
         let film = source(kind, "25", 4);
-        let (came, lab, _) = whole(wish, &film);
-        let wanted = Wish::parse(wish.as_bytes()).unwrap();
-        // The file itself, with the demuxer that ffmpeg finds by its name.
+        let (received_bytes, lab, _) = whole(params, &film);
+        let wanted = TranscodeParams::parse(params.as_bytes()).unwrap();
+        // The file itself, with the demuxer that ffmpeg finds by its extension.
         let expected = ffmpeg(kind, &film, &wanted);
-        let came = pictures(&came);
-        assert_eq!(came.len(), expected.len(), "{kind:?} {wish}");
-        for (count, ((header, pixels), expected)) in came.iter().zip(&expected).enumerate() {
-            assert_eq!(pixels, expected, "{kind:?} {wish}: picture {count}");
+        let received_bytes = pictures(&received_bytes);
+        assert_eq!(received_bytes.len(), expected.len(), "{kind:?} {params}");
+        for (count, ((header, pixels), expected)) in
+            received_bytes.iter().zip(&expected).enumerate()
+        {
+            assert_eq!(pixels, expected, "{kind:?} {params}: picture {count}");
             let time = wanted.rate.time_of(count as u64).as_millis();
             let (width, height) = (wanted.width, wanted.height);
             let facts = (header.width, header.height, u64::from(header.time_ms));
-            assert_eq!(facts, (width, height, time), "{kind:?} {wish}: picture {count}");
+            assert_eq!(facts, (width, height, time), "{kind:?} {params}: picture {count}");
             assert_eq!((header.flags, header.change), (0, 0));
         }
         let counters = lab.reports.counters();
@@ -165,30 +168,30 @@ fn every_picture_of_each_kind_of_stream_is_what_ffmpeg_gives() {
     }
 }
 
-/// A film that is sent as it plays: some bytes, then a moment.
+/// Sends a film as it plays: some bytes, then a pause.
 fn play(lab: &mut Lab, client: &mut Peer, server: &mut Peer, film: &[u8], parts: usize) {
     for part in film.chunks(film.len().div_ceil(parts)) {
         server.send(part);
         lab.until(&mut [server, client], |peers| peers[0].has_sent());
         lab.skip(Duration::from_millis(40));
         client.step();
-        // A codec starts in the time of machines.
+        // A codec starts in real time.
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-fn came(client: &Peer) -> Vec<(Header, Vec<u8>)> {
-    pictures(&body(&client.came).0)
+fn received_bytes(client: &Peer) -> Vec<(Header, Vec<u8>)> {
+    pictures(&body(&client.received_bytes).0)
 }
 
-/// Runs until so much of the client's pictures has come.
+/// Runs until the client has received this many pictures.
 fn until_pictures(
     lab: &mut Lab,
     client: &mut Peer,
     server: &mut Peer,
     holds: impl Fn(&[(Header, Vec<u8>)]) -> bool,
 ) {
-    lab.until(&mut [client, server], |peers| holds(&came(peers[0])));
+    lab.until(&mut [client, server], |peers| holds(&received_bytes(peers[0])));
 }
 
 #[test]
@@ -196,7 +199,7 @@ fn a_change_while_it_plays_leaves_no_gap() {
     if !has_ffmpeg() {
         return;
     }
-    let wishes = [SMALL, GRAY, JPEG];
+    let parameters = [SMALL, GRAY, JPEG];
     let codecs = Ffmpeg::new(1);
     let (mut lab, mut client, mut server) = asked(SMALL, &[GRAY, JPEG], &codecs);
     let film = source(Source::Transport, "25", 8);
@@ -206,7 +209,7 @@ fn a_change_while_it_plays_leaves_no_gap() {
     play(&mut lab, &mut client, &mut server, first, 50);
     until_pictures(&mut lab, &mut client, &mut server, |all| !all.is_empty());
     for (place, part) in [(0, second), (1, third)] {
-        // The device asks for something else by a connection of its own.
+        // The device requests other parameters on a connection of its own.
         let mut control = lab.client();
         control.send(format!("GET /{place} HTTP/1.1\r\nHost: a\r\n\r\n"));
         lab.until_ends(&mut control, "\r\n\r\n");
@@ -217,26 +220,30 @@ fn a_change_while_it_plays_leaves_no_gap() {
             all.iter().any(|(header, _)| header.change == wanted)
         });
     }
-    lab.until(&mut [&mut client, &mut server], |peers| peers[0].came.ends_with(b"0\r\n\r\n"));
-    let all = came(&client);
-    // Each comes as it was wanted, in the order of wishes and of time, and says which it is.
+    lab.until(&mut [&mut client, &mut server], |peers| {
+        peers[0].received_bytes.ends_with(b"0\r\n\r\n")
+    });
+    let all = received_bytes(&client);
+    // Each picture follows its parameters, in the order of requests and of time, and is labelled
+    // with them.
     let mut before = (0, 0);
     for (header, pixels) in &all {
         assert!((header.change, header.time_ms) >= before, "{header:?} behind {before:?}");
         assert!(header.time_ms >= before.1, "{header:?} behind {before:?}");
         assert!(header.time_ms - before.1 <= 200, "a gap: {header:?} behind {before:?}");
         before = (header.change, header.time_ms);
-        let wish = Wish::parse(wishes[usize::from(header.change)].as_bytes()).unwrap();
-        assert_eq!((header.width, header.height), (wish.width, wish.height));
-        assert_eq!(header.pixels, Header::number_of(wish.pixels));
-        assert_eq!(pixels.len(), wish.picture_length().unwrap_or(pixels.len()));
+        let params =
+            TranscodeParams::parse(parameters[usize::from(header.change)].as_bytes()).unwrap();
+        assert_eq!((header.width, header.height), (params.width, params.height));
+        assert_eq!(header.pixels, Header::number_of(params.pixels));
+        assert_eq!(pixels.len(), params.picture_length().unwrap_or(pixels.len()));
         assert_eq!(header.flags, 0, "{header:?}");
     }
     assert_eq!(before.0, 2);
     assert!(before.1 >= 7_500, "the film to its end: {before:?}");
-    // They show what they say: the pictures of the codec that came second are those of one that
-    // has seen all of the film, at the same time.
-    let gray = Wish::parse(GRAY.as_bytes()).unwrap();
+    // The pictures of the second codec are those of one that has decoded the whole film, at the
+    // same times.
+    let gray = TranscodeParams::parse(GRAY.as_bytes()).unwrap();
     let expected = ffmpeg(Source::Transport, &film, &gray);
     let seconds: Vec<_> = all.iter().filter(|(header, _)| header.change == 1).collect();
     assert!(seconds.len() >= 10, "{}", seconds.len());
@@ -261,10 +268,10 @@ fn a_change_of_a_film_that_comes_faster_than_it_plays_leaves_no_gap() {
     let mut control = lab.client();
     control.send("GET /0 HTTP/1.1\r\nHost: a\r\n\r\n");
     lab.until(&mut [&mut client, &mut server, &mut control], |peers| {
-        peers[0].came.ends_with(b"0\r\n\r\n") && !peers[2].came.is_empty()
+        peers[0].received_bytes.ends_with(b"0\r\n\r\n") && !peers[2].received_bytes.is_empty()
     });
     let (mut time, mut changes) = (0, 0);
-    for (header, _) in came(&client) {
+    for (header, _) in received_bytes(&client) {
         assert!(header.time_ms >= time && header.time_ms - time <= 200, "{header:?} behind {time}");
         (time, changes) = (header.time_ms, header.change);
     }
@@ -272,7 +279,7 @@ fn a_change_of_a_film_that_comes_faster_than_it_plays_leaves_no_gap() {
 }
 
 #[test]
-fn who_reads_slowly_gets_fewer_pictures_and_never_old_ones() {
+fn a_slow_client_gets_fewer_pictures_and_never_old_ones() {
     if !has_ffmpeg() {
         return;
     }
@@ -287,9 +294,8 @@ fn who_reads_slowly_gets_fewer_pictures_and_never_old_ones() {
     let film = source(Source::Elementary, "25", 6);
     server.send(head(film.len()));
     let parts: Vec<&[u8]> = film.chunks(film.len().div_ceil(150)).collect();
-    // For a second it reads everything, for four nothing, then everything again: more than a kernel
-    // keeps for it. The codec works in the time of machines, so that nothing is late but by the
-    // client.
+    // The client reads everything for a second, nothing for four, then everything again: more than
+    // the kernel buffers. The codec takes real time, so that only the client causes delays.
     for (count, part) in parts.iter().enumerate() {
         server.send(part);
         for _ in 0..20 {
@@ -302,8 +308,10 @@ fn who_reads_slowly_gets_fewer_pictures_and_never_old_ones() {
         }
         lab.skip(Duration::from_millis(40));
     }
-    lab.until(&mut [&mut client, &mut server], |peers| peers[0].came.ends_with(b"0\r\n\r\n"));
-    let all = came(&client);
+    lab.until(&mut [&mut client, &mut server], |peers| {
+        peers[0].received_bytes.ends_with(b"0\r\n\r\n")
+    });
+    let all = received_bytes(&client);
     let left_out: Vec<_> = all.windows(2).filter(|two| two[1].0.flags == LEFT_OUT).collect();
     assert!(!left_out.is_empty(), "{} pictures", all.len());
     let longest = left_out.iter().map(|two| two[1].0.time_ms - two[0].0.time_ms).max();
@@ -317,13 +325,13 @@ fn who_reads_slowly_gets_fewer_pictures_and_never_old_ones() {
 }
 
 #[test]
-fn what_is_no_video_is_refused_and_nothing_is_left_of_its_codec() {
+fn a_response_without_video_is_refused_and_its_codec_is_gone() {
     if !has_ffmpeg() {
         return;
     }
     let page = b"<html>no film</html>".repeat(10_000);
     let start = source(Source::Elementary, "25", 1);
-    // Headers of a film, and garbage for its pictures.
+    // Valid headers of a film, with garbage for its pictures.
     let mut broken = start[..200].to_vec();
     broken.extend(std::iter::repeat_n(0x55, 300_000));
     for (film, why) in [(&page, "no MPEG-2"), (&b"\0\0\x01".to_vec(), "no MPEG-2"), (&broken, "")] {
@@ -331,12 +339,12 @@ fn what_is_no_video_is_refused_and_nothing_is_left_of_its_codec() {
         let (mut lab, mut client, mut server) = asked(SMALL, &[], &codecs);
         server.send(head(film.len()));
         server.send(film);
-        lab.until(&mut [&mut client, &mut server], |peers| !peers[0].came.is_empty());
+        lab.until(&mut [&mut client, &mut server], |peers| !peers[0].received_bytes.is_empty());
         let text = client.text();
         if why.is_empty() {
-            // A decoder makes something of anything; what it is not, is a hanging response.
+            // A decoder outputs something for any input, but the response must not hang.
             lab.until(&mut [&mut client, &mut server], |peers| {
-                peers[0].came.ends_with(b"0\r\n\r\n") || peers[0].text().contains(" 502 ")
+                peers[0].received_bytes.ends_with(b"0\r\n\r\n") || peers[0].text().contains(" 502 ")
             });
         } else {
             assert!(text.starts_with("HTTP/1.1 502 ") && text.contains(why), "{text}");
@@ -348,14 +356,14 @@ fn what_is_no_video_is_refused_and_nothing_is_left_of_its_codec() {
 }
 
 #[test]
-fn a_codec_that_is_not_there_or_falls_at_once_is_an_answer() {
+fn a_missing_or_crashing_codec_is_an_error_response() {
     for program in ["/nonexistent/ffmpeg", "false"] {
         let codecs = Ffmpeg::new(1);
         *codecs.program.borrow_mut() = program.to_owned();
         let (mut lab, mut client, mut server) = asked(SMALL, &[], &codecs);
         server.send(head(100_000));
         server.send([0, 0, 1, 0xb3]);
-        lab.until(&mut [&mut client, &mut server], |peers| !peers[0].came.is_empty());
+        lab.until(&mut [&mut client, &mut server], |peers| !peers[0].received_bytes.is_empty());
         assert!(client.text().starts_with("HTTP/1.1 502 "), "{}", client.text());
         lab.rest(&mut [&mut client, &mut server]);
         assert!(codecs.children.borrow().is_empty() && codecs.streams() == 0);
@@ -365,7 +373,7 @@ fn a_codec_that_is_not_there_or_falls_at_once_is_an_answer() {
 }
 
 #[test]
-fn a_codec_that_is_killed_ends_its_stream_as_no_whole_one() {
+fn a_killed_codec_truncates_its_stream() {
     if !has_ffmpeg() {
         return;
     }
@@ -377,13 +385,13 @@ fn a_codec_that_is_killed_ends_its_stream_as_no_whole_one() {
     until_pictures(&mut lab, &mut client, &mut server, |all| all.len() > 3);
     codecs.children.borrow_mut().values_mut().for_each(|child| child.kill().unwrap());
     lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
-    assert!(!client.came.ends_with(b"0\r\n\r\n"), "it does not pass for whole");
+    assert!(!client.received_bytes.ends_with(b"0\r\n\r\n"), "it does not pass for whole");
     lab.rest(&mut [&mut server]);
     assert!(codecs.children.borrow().is_empty() && codecs.streams() == 0);
 }
 
 #[test]
-fn the_one_too_many_is_refused_at_once_and_a_place_that_is_left_is_another_ones() {
+fn a_stream_beyond_the_limit_is_refused_and_a_free_share_is_reused() {
     if !has_ffmpeg() {
         return;
     }
@@ -400,17 +408,19 @@ fn the_one_too_many_is_refused_at_once_and_a_place_that_is_left_is_another_ones(
     lab.until_ends(&mut second, "body");
     assert_eq!(lab.log(), ["0", "started", "0", "refused busy there are too many"]);
     assert_eq!(lab.reports.counters().transcodings_refused, 1);
-    // The first client goes away; its codec ends, and its place is free.
+    // The first client leaves; its codec ends, and its share is free.
     super::lab::reset(client);
     lab.until(&mut [&mut server], |peers| peers[0].is_over());
     assert!(codecs.children.borrow().is_empty() && codecs.streams() == 0);
-    second.came.clear();
+    second.received_bytes.clear();
     second.send("GET /film HTTP/1.1\r\nHost: a\r\n\r\n");
     lab.rest(&mut [&mut second, &mut other]);
     other.send(head(film.len()));
     other.send(&film);
-    lab.until(&mut [&mut second, &mut other], |peers| peers[0].came.ends_with(b"0\r\n\r\n"));
-    assert!(!came(&second).is_empty());
+    lab.until(&mut [&mut second, &mut other], |peers| {
+        peers[0].received_bytes.ends_with(b"0\r\n\r\n")
+    });
+    assert!(!received_bytes(&second).is_empty());
 }
 
 #[test]
@@ -451,15 +461,17 @@ fn a_response_that_was_held_may_still_become_pictures() {
     server.send(head(film.len()));
     server.send(&film);
     lab.rest(&mut [&mut client, &mut server]);
-    assert!(client.came.is_empty());
+    assert!(client.received_bytes.is_empty());
     lab.skip(Duration::from_millis(20));
-    lab.until(&mut [&mut client, &mut server], |peers| peers[0].came.ends_with(b"0\r\n\r\n"));
-    assert_eq!(came(&client).len(), 10);
+    lab.until(&mut [&mut client, &mut server], |peers| {
+        peers[0].received_bytes.ends_with(b"0\r\n\r\n")
+    });
+    assert_eq!(received_bytes(&client).len(), 10);
     assert_eq!(lab.log(), ["0", "started"]);
 }
 
 #[test]
-fn what_cannot_become_pictures_is_said_and_passes() {
+fn responses_that_cannot_be_transcoded_are_reported_and_pass() {
     let bodiless = "HTTP/1.1 204 No Content\r\n\r\n";
     let codecs = Ffmpeg::new(1);
     let (mut lab, mut client, mut server) = asked(SMALL, &[], &codecs);
@@ -467,14 +479,14 @@ fn what_cannot_become_pictures_is_said_and_passes() {
     lab.until_ends(&mut client, "\r\n\r\n");
     assert_eq!(client.text(), bodiless);
     assert_eq!(lab.log(), ["0", "refused not-video the response has no body"]);
-    // What is no wish, and a context that has no response.
+    // Invalid parameters, and a context without a response.
     let (mut lab, mut client, mut server) = asked("width=1", &[SMALL], &codecs);
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody");
     lab.until_ends(&mut client, "body");
     client.send("GET /0 HTTP/1.1\r\nHost: a\r\n\r\n");
     lab.rest(&mut [&mut client]);
     assert_eq!(lab.log(), ["2", "2"]);
-    // Without the grant the function is not there.
+    // Without the grant the function does not exist.
     let wasm = transcoding(SMALL, &[]);
     let mut lab = Lab::granted(&wasm, vm_spec(), crate::Capabilities::default());
     let mut client = lab.client();

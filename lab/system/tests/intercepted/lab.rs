@@ -218,7 +218,7 @@ fn intercept(
         let fd = streams.as_fd();
         poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&wait))?;
         let now = Nanos(begin.elapsed().as_nanos() as u64);
-        streams.look(now)?;
+        streams.poll(now)?;
         while streams.work(service, &mut Fresh, now, now) {}
         let counts = streams.counts(service).unwrap_or_default();
         *seen.lock().unwrap() = (counts, streams.pipes());

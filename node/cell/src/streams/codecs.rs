@@ -10,13 +10,13 @@
 //! is fed in: who has used what it was promised, and gets no more, feeds none.
 
 use crate::protocol::CodecFacts;
-use mpeg2::Wish;
+use mpeg2::TranscodeParams;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use stream_services::{News, Refusal, Share};
+use stream_services::{CodecEvent, Refusal, Share};
 use units::{EntryId, Nanos, SessionId};
 
 /// Streams with codecs, whatever they take: each is a process or two.
@@ -61,7 +61,7 @@ struct Stream {
 struct Codec {
     stream: u64,
     entry: EntryId,
-    news: Weak<RefCell<VecDeque<News>>>,
+    news: Weak<RefCell<VecDeque<CodecEvent>>>,
     /// Its process, once that runs.
     pid: Option<u32>,
     cpu: Nanos,
@@ -128,7 +128,7 @@ impl Codecs {
         if let Some(codec) = all.codecs.get_mut(&number) {
             codec.pid = Some(pid);
             if let Some(news) = codec.news.upgrade() {
-                news.borrow_mut().push_back(News::Started(number, socket));
+                news.borrow_mut().push_back(CodecEvent::Started(number, socket));
             }
         }
     }
@@ -139,7 +139,7 @@ impl Codecs {
         let Some(codec) = all.codecs.remove(&number) else { return };
         all.add(codec.stream, codec.entry, cpu.saturating_sub(codec.cpu));
         if let Some(news) = codec.news.upgrade() {
-            news.borrow_mut().push_back(News::Ended(number, why));
+            news.borrow_mut().push_back(CodecEvent::Ended(number, why));
         }
     }
 
@@ -232,7 +232,7 @@ struct OfService {
     all: Codecs,
     session: SessionId,
     entry: EntryId,
-    news: Rc<RefCell<VecDeque<News>>>,
+    news: Rc<RefCell<VecDeque<CodecEvent>>>,
 }
 
 impl stream_services::Codecs for OfService {
@@ -248,11 +248,11 @@ impl stream_services::Codecs for OfService {
         }))
     }
 
-    fn poll(&self) -> Option<News> {
+    fn poll(&self) -> Option<CodecEvent> {
         self.news.borrow_mut().pop_front()
     }
 
-    fn has_news(&self) -> bool {
+    fn has_events(&self) -> bool {
         !self.news.borrow().is_empty()
     }
 }
@@ -262,19 +262,19 @@ struct OfStream {
     all: Codecs,
     stream: u64,
     entry: EntryId,
-    news: Weak<RefCell<VecDeque<News>>>,
+    news: Weak<RefCell<VecDeque<CodecEvent>>>,
     own: RefCell<Vec<u64>>,
     shown: Cell<Nanos>,
 }
 
 impl Share for OfStream {
-    fn start(&self, wish: &Wish) -> u64 {
+    fn start(&self, params: &TranscodeParams) -> u64 {
         let mut all = self.all.0.borrow_mut();
         all.last += 1;
         let number = all.last;
         let (stream, entry, news) = (self.stream, self.entry, self.news.clone());
         all.codecs.insert(number, Codec { stream, entry, news, pid: None, cpu: Nanos::ZERO });
-        all.asks.push_back(Ask::Start(number, wish.to_string()));
+        all.asks.push_back(Ask::Start(number, params.to_string()));
         self.own.borrow_mut().push(number);
         number
     }
@@ -321,8 +321,8 @@ mod tests {
         std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into()
     }
 
-    fn wish() -> Wish {
-        Wish::parse(b"width=160 height=120 rate=10 pixels=rgb24").unwrap()
+    fn params() -> TranscodeParams {
+        TranscodeParams::parse(b"width=160 height=120 rate=10 pixels=rgb24").unwrap()
     }
 
     fn is_busy(refused: Result<Rc<dyn Share>, Refusal>) -> bool {
@@ -340,7 +340,7 @@ mod tests {
         all.push(own.admit().unwrap());
         // They turn out to need 20 thousandths each: a second shown has taken 20 ms.
         for (count, share) in all.iter().enumerate() {
-            let number = share.start(&wish());
+            let number = share.start(&params());
             codecs.started(number, count as u32, socket());
             share.show(NEED_KNOWN_FROM);
         }
@@ -381,11 +381,11 @@ mod tests {
         let codecs = codecs(1);
         let own = codecs.of(SESSION, ENTRY);
         let share = own.admit().unwrap();
-        let number = share.start(&wish());
-        let asked = Ask::Start(number, wish().to_string());
+        let number = share.start(&params());
+        let asked = Ask::Start(number, params().to_string());
         assert_eq!((codecs.poll_ask(), codecs.poll_ask()), (Some(asked), None));
         codecs.started(number, 7, socket());
-        assert!(own.has_news() && matches!(own.poll(), Some(News::Started(..))));
+        assert!(own.has_events() && matches!(own.poll(), Some(CodecEvent::Started(..))));
         let taken = |ms| move |pid| (pid == 7).then(|| Duration::from_millis(ms));
         codecs.look(Nanos::from_millis(10), taken(3));
         codecs.look(Nanos::from_millis(20), taken(8));
@@ -395,9 +395,9 @@ mod tests {
         // What it took in all is known at its end.
         codecs.ended(number, String::new(), Nanos::from_millis(11));
         assert_eq!(codecs.take_uncharged(ENTRY), Nanos::from_millis(3));
-        assert!(matches!(own.poll(), Some(News::Ended(..))));
+        assert!(matches!(own.poll(), Some(CodecEvent::Ended(..))));
         // A stream that goes has its codecs ended, those that the daemon has not started, too.
-        let number = share.start(&wish());
+        let number = share.start(&params());
         drop(share);
         let last: Vec<Ask> = std::iter::from_fn(|| codecs.poll_ask()).collect();
         assert_eq!(last[1..], [Ask::Stop(number)]);
@@ -411,11 +411,11 @@ mod tests {
         let codecs = codecs(1);
         let own = codecs.of(SESSION, ENTRY);
         let share = own.admit().unwrap();
-        let (runs, waits) = (share.start(&wish()), share.start(&wish()));
+        let (runs, waits) = (share.start(&params()), share.start(&params()));
         codecs.started(runs, 7, socket());
         codecs.forget_asked();
-        assert!(matches!(own.poll(), Some(News::Started(number, _)) if number == runs));
-        assert!(matches!(own.poll(), Some(News::Ended(number, _)) if number == waits));
+        assert!(matches!(own.poll(), Some(CodecEvent::Started(number, _)) if number == runs));
+        assert!(matches!(own.poll(), Some(CodecEvent::Ended(number, _)) if number == waits));
         assert!(own.poll().is_none());
     }
 }

@@ -14,7 +14,7 @@ use super::number::CellNumber;
 use crate::completion::Completion;
 use crate::deploy::PROGRAM;
 use cell::protocol::{CodecFacts, ToCell};
-use mpeg2::Wish;
+use mpeg2::TranscodeParams;
 use rustix::net::sockopt::set_socket_send_buffer_size_force;
 use sandbox::process::Stranger;
 use std::collections::BTreeMap;
@@ -99,7 +99,7 @@ impl Codecs {
         &mut self,
         cell: CellNumber,
         number: u64,
-        wish: &str,
+        params: &str,
     ) -> Result<(), CodecWord> {
         let refused = |why: &str| CodecWord {
             cell,
@@ -110,13 +110,13 @@ impl Codecs {
         if self.running.len() >= CODECS_MAX || self.running.contains_key(&(cell, number)) {
             return Err(refused("there are too many codecs"));
         }
-        let wish = Wish::parse(wish.as_bytes());
-        let wish = wish.map_err(|_| refused("what it is to do means nothing"))?;
+        let params = TranscodeParams::parse(params.as_bytes());
+        let params = params.map_err(|_| refused("what it is to do means nothing"))?;
         self.running.insert((cell, number), None);
         let (core, news) = (self.guest_core, self.news.clone());
         let which = CodecNumber { cell, life: self.life, number };
         let run = move || {
-            let why = run(&program, core, &wish, |started| news.send((which, started)));
+            let why = run(&program, core, &params, |started| news.send((which, started)));
             let (why, took) = why.unwrap_or_else(|error| (error.to_string(), Duration::ZERO));
             news.send((which, CodecNews::Ended { why, took }));
         };
@@ -182,7 +182,7 @@ fn is_program(path: &PathBuf) -> bool {
 fn run(
     program: &Path,
     guest_core: usize,
-    wish: &Wish,
+    params: &TranscodeParams,
     started: impl FnOnce(CodecNews),
 ) -> io::Result<(String, Duration)> {
     let (ours, theirs) = UnixStream::pair()?;
@@ -192,7 +192,7 @@ fn run(
     let mut command = Command::new(PROGRAM);
     crate::deploy::away_from_terminal(&mut command).arg("codec").env_clear();
     command.args(["--guest-core", &guest_core.to_string()]).arg(program).arg("--");
-    command.args(wish.arguments());
+    command.args(params.arguments());
     let (input, output) = (OwnedFd::from(theirs.try_clone()?), OwnedFd::from(theirs));
     let mut child = command.stdin(input).stdout(output).stderr(Stdio::piped()).spawn()?;
     // Its end of the socket is this process's as long as the command is there.
@@ -257,8 +257,9 @@ mod tests {
 
     #[test]
     fn a_codec_that_cannot_be_is_refused_with_a_reason() {
-        let refused =
-            |codecs: &mut Codecs, wish: &str| why(codecs.handle_wish(CELL, 1, wish).unwrap_err());
+        let refused = |codecs: &mut Codecs, params: &str| {
+            why(codecs.handle_wish(CELL, 1, params).unwrap_err())
+        };
         assert_eq!(refused(&mut codecs(None), ""), "there is no ffmpeg");
         let mut without_room = codecs(Some("/bin/false"));
         without_room.running = (0..CODECS_MAX as u64).map(|it| ((CELL, it + 9), None)).collect();

@@ -1,11 +1,11 @@
-//! The metadata of a test's frame: Ethernet, VLAN tags, IPv4, IPv6 and its
-//! extension headers, as far as the metadata names them.
+//! Metadata of a test's frame: Ethernet, VLAN tags, IPv4, IPv6 and its extension headers, as far as
+//! the metadata describes them.
 
 use crate::layout::{
     MARK_LENGTH, META_FRAGMENT, META_LATER_FRAGMENT, META_LENGTH, OFFSET_NONE, offset,
 };
 
-/// The metadata that a node would write for `frame`, without its lengths.
+/// Returns the metadata that a node would write for `frame`, without its lengths.
 pub(super) fn meta(
     frame: &[u8],
     port: u16,
@@ -31,7 +31,7 @@ pub(super) fn meta(
     meta
 }
 
-/// Where the headers are.
+/// Offsets of the headers.
 #[derive(Default)]
 struct Found {
     l3: Option<usize>,

@@ -1,8 +1,8 @@
-//! A request, a response, what becomes of it, and by which section.
+//! Table of requests, responses, and decisions, with the section of the RFC.
 
 use super::*;
 
-/// Fields as text, one a line.
+/// Parses fields, one per line.
 fn fields(text: &str) -> Vec<(String, Vec<u8>)> {
     let field = |line: &str| {
         let at = line[1..].find(':').unwrap() + 1;
@@ -19,13 +19,13 @@ fn decision(request: &str, response: &str, is_last: bool) -> Decision {
 const GZIP: &str = "accept-encoding: gzip";
 const PAGE: &str = ":status: 200\ncontent-type: text/html\ncontent-length: 5000\netag: \"a\"";
 
-/// What is in a row: coding, a body, Vary, tag.
+/// Expected decision: coding, body, Vary, tag.
 type Row<'a> = (Option<Coding>, bool, bool, Option<&'a str>);
 
 const CODED: Row<'_> = (Some(Coding::Gzip), true, true, Some("W/\"a\""));
-/// Not for this client.
+/// Not coded for this client.
 const VARIES: Row<'_> = (None, false, true, None);
-/// For nobody.
+/// Not coded for any client.
 const LEFT: Row<'_> = (None, false, false, None);
 
 fn assert_row(request: &str, response: &str, is_last: bool, row: Row<'_>, source: &str) {
@@ -37,7 +37,7 @@ fn assert_row(request: &str, response: &str, is_last: bool, row: Row<'_>, source
 
 #[test]
 fn responses_are_coded_as_their_heads_allow() {
-    // Each line is added to PAGE; a field that is there again counts as its own.
+    // Each line is added to PAGE; a repeated field replaces the one in PAGE.
     let page = |line: &str| {
         let name = &line[..line[1..].find(':').unwrap() + 1];
         let kept: Vec<_> =

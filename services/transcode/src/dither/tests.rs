@@ -1,10 +1,10 @@
-//! Each palette and dithering against a slow and obvious one, which knows no tables and no rows.
+//! Tests of each palette and dithering against a slow, simple implementation without tables.
 
 use super::*;
 use crate::palette::Grid;
 use proptest::prelude::*;
 
-/// The matrix as it is printed in books (8 x 8, from 0 to 63).
+/// Matrix as printed in books (8 x 8, from 0 to 63).
 const PRINTED: [[u8; 8]; 8] = [
     [0, 32, 8, 40, 2, 34, 10, 42],
     [48, 16, 56, 24, 50, 18, 58, 26],
@@ -16,7 +16,7 @@ const PRINTED: [[u8; 8]; 8] = [
     [63, 31, 55, 23, 61, 29, 53, 21],
 ];
 
-/// A display of any kind: the colours of its values.
+/// Returns the colours of a display's values.
 pub(crate) fn shown(palette: &Palette) -> Vec<Vec<i32>> {
     if let Some(greys) = palette.greys() {
         let top = i32::from(greys) - 1;
@@ -39,8 +39,8 @@ pub(crate) fn shown(palette: &Palette) -> Vec<Vec<i32>> {
     colours
 }
 
-/// The value whose colour is nearest, the first of several; of colours in no order as a cube of 32
-/// sees them.
+/// Returns the value whose colour is nearest, the first of equal ones; for colours without order,
+/// as a cube of 32 sees them.
 fn nearest(palette: &Palette, display: &[Vec<i32>], pixel: &[i32]) -> usize {
     let is_cube = matches!(palette, Palette::Colours(_));
     let distance = |colour: &Vec<i32>| -> i32 {
@@ -53,7 +53,7 @@ fn nearest(palette: &Palette, display: &[Vec<i32>], pixel: &[i32]) -> usize {
     display.iter().enumerate().min_by_key(|(_, colour)| distance(colour)).unwrap().0
 }
 
-/// What a level is counted as: as a display of a grid does it, channel by channel.
+/// Returns the value by ordered dithering, channel by channel as on a display with a grid.
 fn ordered(palette: &Palette, display: &[Vec<i32>], pixel: &[i32], x: usize, y: usize) -> usize {
     let place = f64::from(PRINTED[y % 8][x % 8]);
     if let Palette::Colours(colours) = palette {
@@ -63,7 +63,7 @@ fn ordered(palette: &Palette, display: &[Vec<i32>], pixel: &[i32], x: usize, y: 
         return nearest(palette, display, &moved);
     }
     let level = |channel: i32, levels: i32| -> usize {
-        // Lighter channels by one, so that 255 is 256 of 256 parts.
+        // Lighter channels plus one, so that 255 is 256 of 256 parts.
         let part = f64::from(channel + i32::from(channel >= 128)) / 256.0;
         (part * f64::from(levels - 1) + (place + 0.5) / 64.0).floor() as usize
     };
@@ -76,7 +76,7 @@ fn ordered(palette: &Palette, display: &[Vec<i32>], pixel: &[i32], x: usize, y: 
     }
 }
 
-/// All values of a picture.
+/// Returns all values of a picture.
 pub(crate) fn slow(palette: &Palette, dither: Dither, width: usize, pixels: &[u8]) -> Vec<usize> {
     let display = shown(palette);
     let channels = display[0].len();
@@ -114,7 +114,7 @@ pub(crate) fn slow(palette: &Palette, dither: Dither, width: usize, pixels: &[u8
     values
 }
 
-/// A palette of each kind.
+/// Returns a palette of each kind.
 pub(crate) fn palettes() -> Vec<Palette> {
     let own = |count: usize| -> String {
         let colour = |at: usize| format!("{:06x}", (at * 0x9e3779 + 0x1234) & 0xff_ffff);
@@ -128,7 +128,7 @@ pub(crate) fn palettes() -> Vec<Palette> {
         .collect()
 }
 
-/// Bytes that are nothing in particular.
+/// Returns pseudo-random bytes.
 pub(crate) fn noise(seed: u32, length: usize) -> Vec<u8> {
     let next = |state: &u32| Some(state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
     let states = std::iter::successors(Some(seed), next).skip(1);
@@ -137,7 +137,7 @@ pub(crate) fn noise(seed: u32, length: usize) -> Vec<u8> {
 
 pub(crate) const DITHERS: [Dither; 3] = [Dither::None, Dither::Ordered, Dither::Floyd];
 
-/// The value of a pixel as the display's number: of a grid they are counted by its steps.
+/// Converts a pixel's value to the display's index: those of a grid are composed of its steps.
 fn counted(palette: &Palette, value: usize) -> usize {
     match palette.grid() {
         Some(Grid { levels, steps }) => {
@@ -206,13 +206,13 @@ proptest! {
         for palette in palettes() {
             let channels = shown(&palette)[0].len();
             let mut pixels = noise(seed, width * height * channels);
-            // Noise, dark, light, a slope.
+            // Noise, dark, light, and a gradient.
             for (at, pixel) in pixels.iter_mut().enumerate() {
                 *pixel = [*pixel, *pixel / 16, 255 - *pixel / 16, (at * 3) as u8][kind];
             }
             for dither in DITHERS {
                 let mut quantiser = Quantiser::new(&palette, dither);
-                // The second picture begins as the first one did.
+                // The second picture begins like the first one.
                 for _ in 0..2 {
                     quantiser.begin(width);
                     let mut all = Vec::new();

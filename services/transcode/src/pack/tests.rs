@@ -1,4 +1,4 @@
-//! Bytes of displays, pixel by pixel.
+//! Tests of the packed bytes, pixel by pixel.
 
 use super::*;
 use crate::dither::tests::{DITHERS, noise, palettes, slow};
@@ -6,13 +6,13 @@ use proptest::prelude::*;
 
 const LAYOUTS: [Layout; 3] = [Layout::Rows, Layout::RowsLsb, Layout::Pages];
 
-/// The value of a pixel of a packed picture, bit by bit.
+/// Returns the value of a pixel of a packed picture, bit by bit.
 fn value(packed: &[u8], size: Size, bits: usize, layout: Layout, x: usize, y: usize) -> usize {
     let width = usize::from(size.width);
     let row = (width * bits).div_ceil(8);
     let bit = |at: usize| match layout {
         Layout::Pages => packed[y / 8 * width + x] >> (y % 8) & 1,
-        // Bit `at` of the row, counted from its begin.
+        // Bit `at` of the row, from its beginning.
         Layout::Rows => packed[y * row + at / 8] >> (7 - at % 8) & 1,
         Layout::RowsLsb => packed[y * row + at / 8] >> (at % 8) & 1,
     };
@@ -97,7 +97,7 @@ proptest! {
                     packer.pack(size, pixels, &mut out);
                     prop_assert_eq!(out.len(), packed_length(size, palette.bits(), layout));
                     let expected = slow(&palette, dither, usize::from(width), pixels);
-                    // Of a grid of 332 and 565 the number of a colour is its value, too.
+                    // For the grids 332 and 565 a colour's index equals its value.
                     for (at, expected) in expected.iter().enumerate() {
                         let (x, y) = (at % usize::from(width), at / usize::from(width));
                         let found = value(&out, size, palette.bits(), layout, x, y);

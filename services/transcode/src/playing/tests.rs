@@ -1,4 +1,4 @@
-//! Pictures in, frames out, while the device changes its mind.
+//! Tests of pictures in and frames out, while the device changes its choice.
 
 use super::*;
 use crate::picture::written;
@@ -19,7 +19,7 @@ fn picture(pixels: Pixels, change: u16, time_ms: u32) -> Vec<u8> {
     written(&Picture { size, pixels, left_out, change, time_ms, bytes: &bytes })
 }
 
-/// The heads of frames: palette, change, left out, flags.
+/// Returns the heads of frames: palette, change, dropped, flags.
 fn heads(mut out: &[u8]) -> Vec<(u8, u16, u16, u8)> {
     let mut heads = Vec::new();
     while let Some((head, rest)) = out.split_first_chunk::<HEAD_LENGTH>() {
@@ -57,7 +57,7 @@ fn pictures_under_way_keep_the_old_choice_until_one_follows_the_change() {
     let argument = playing.plan(&rgb).unwrap().unwrap();
     assert!(argument.ends_with("pixels=rgb24"), "{argument}");
     assert_eq!(playing.change(rgb, true), 1);
-    // Behind it, a change that the node has no part in: it comes with it, not before.
+    // After it, a change without the node: it takes effect together with the first one, not before.
     let dithered = choice(&[("palette", "rgb332"), ("dither", "floyd")]);
     assert_eq!(playing.plan(&dithered), Ok(None));
     assert_eq!(playing.change(dithered, false), 2);

@@ -1,14 +1,14 @@
-//! A server that speaks to a device as a node with `transcode` does, without a node, without a
-//! video: the module's own code packs pictures that are made here.
+//! Server that behaves towards a device as a node with `transcode`, without a node and without a
+//! video: the module's own code packs generated pictures.
 //!
 //! ```text
 //!  GET /tamandua/viewer         the page
 //!  GET /bars.m2v, /scene.m2v    a stream: three bars of red, green and blue, or a landscape
-//!  GET /busy.m2v                the answer of a node that carries no stream more
+//!  GET /busy.m2v                the response of a node without capacity
 //!  POST /tamandua/control       a change
 //! ```
 //!
-//! Whatever else is asked for is the caller's.
+//! The caller handles all other requests.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Result, Write};
@@ -25,31 +25,31 @@ use transcode::request::{Asked, Place};
 /// Red, green and blue, each a third of 96 x 64; made with ffmpeg 5.1 (`hstack` of three `color`).
 const BARS: &[u8] = include_bytes!("bars.jpg");
 
-/// Whatever else is asked for: method, path and body; the answer's type and body.
+/// Handler of other requests: takes method, path and body; returns type and body of the response.
 pub type Others = dyn Fn(&str, &str, &str) -> Option<(&'static str, String)> + Send + Sync;
 
 type Streams = Arc<Mutex<HashMap<String, Arc<Mutex<Stream>>>>>;
 
-/// A stream, and what its codec would have been asked for.
+/// Stream, with the parameters that its codec would have.
 struct Stream {
     playing: Playing,
-    /// What pictures are of, and the node's change that they follow.
+    /// Choice that the pictures follow, with the number of the node's change.
     codec: (Choice, u16),
 }
 
-/// Answers until the process ends.
+/// Serves connections until the process ends.
 pub fn serve(listener: TcpListener, others: Arc<Others>) {
     let streams = Streams::default();
     for (number, socket) in listener.incoming().flatten().enumerate() {
         let (streams, others) = (Arc::clone(&streams), Arc::clone(&others));
         std::thread::spawn(move || {
-            // A browser that goes away is no error.
+            // A browser may close its connection at any time.
             let _ = answer(socket, number, &streams, others.as_ref());
         });
     }
 }
 
-/// One request of a connection.
+/// Handles one request of a connection.
 fn answer(socket: TcpStream, number: usize, streams: &Streams, others: &Others) -> Result<()> {
     socket.set_nodelay(true)?;
     let mut reader = BufReader::new(socket.try_clone()?);
@@ -151,7 +151,7 @@ fn play(mut socket: TcpStream, number: usize, path: &str, streams: &Streams) -> 
     }
 }
 
-/// As the module does it.
+/// Handles a control request like the module.
 fn control(path: &str, streams: &Streams) -> Answer {
     let asked = asked(path);
     let streams = streams.lock().unwrap();
@@ -174,7 +174,7 @@ fn control(path: &str, streams: &Streams) -> Answer {
     }
 }
 
-/// A picture as a node gives it (docs/guides/filters.md).
+/// Returns a picture in the node's format (docs/guides/filters.md).
 fn picture(choice: &Choice, change: u16, time: Duration, is_bars: bool) -> Vec<u8> {
     let Size { width, height } = choice.size;
     let pixel = |x: u16, y: u16| {
@@ -197,7 +197,8 @@ fn picture(choice: &Choice, change: u16, time: Duration, is_bars: bool) -> Vec<u
     bytes
 }
 
-/// Three bars; of eight rows the second is black, so that rows are told from each other.
+/// Returns a pixel of three bars; of eight rows the second is black, so that rows can be
+/// distinguished.
 fn bar(x: u16, y: u16, width: u16) -> [u8; 3] {
     if y % 8 == 1 {
         return [0, 0, 0];
@@ -211,7 +212,7 @@ fn lightness([red, green, blue]: [u8; 3]) -> u8 {
     (sum / 1_000) as u8
 }
 
-/// Hills that pass under a sun.
+/// Returns a pixel of hills that pass under a sun.
 fn landscape(size: Size, x: u16, y: u16, time: f64) -> [u8; 3] {
     let (across, down) =
         (f64::from(x) / f64::from(size.width), f64::from(y) / f64::from(size.height));

@@ -1,8 +1,9 @@
-//! HTTP between a client and a server in memory, with a module that looks at everything and
-//! changes nothing, or has all responses coded: for those who prove that nothing is lost on the way.
+//! Test harness: HTTP between a client and a server in memory, with a module that sees everything
+//! and changes nothing, or has all responses coded. For tests and fuzz targets that check that no
+//! bytes are lost.
 
 use crate::connection::{Addresses, Failure, Fate, Protocol, Side};
-use crate::desk::{Allowed, Asked, Desk, Order};
+use crate::foreign_calls::{Allowed, CodingOrder, ForeignCalls, Requested};
 use crate::http::Http;
 use crate::module::{Last, Module, Parts, Reply, Wants};
 use crate::report::Counters;
@@ -15,20 +16,20 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use units::Held;
 
-/// A module that lets everything go on, or has it coded.
+/// Fake module that lets everything go on, or has it coded.
 #[derive(Default)]
-struct Willing {
+struct PassThrough {
     streams: BTreeMap<u32, Box<Stream>>,
     last: u32,
     counters: Counters,
     wants: Wants,
-    desk: Desk,
+    foreign_calls: ForeignCalls,
     pool: Pool,
-    /// It has all responses coded so.
+    /// Coding of all responses, if any.
     coding: Option<Coding>,
 }
 
-impl Module for Willing {
+impl Module for PassThrough {
     fn wants(&self) -> Wants {
         self.wants
     }
@@ -53,16 +54,16 @@ impl Module for Willing {
         Reply::Answered(answer, Vec::new())
     }
 
-    fn take_asked(&mut self) -> Asked {
+    fn take_requested(&mut self) -> Requested {
         let order = self.coding.map(|coding| {
             let memory = Held::default();
-            Some(Order { coding, level: None, memory })
+            Some(CodingOrder { coding, level: None, memory })
         });
-        Asked { order, ..Asked::default() }
+        Requested { order, ..Requested::default() }
     }
 
-    fn desk(&self) -> &Desk {
-        &self.desk
+    fn foreign_calls(&self) -> &ForeignCalls {
+        &self.foreign_calls
     }
 
     fn pool(&self) -> &Pool {
@@ -98,66 +99,68 @@ impl Module for Willing {
     }
 }
 
-/// See above.
-pub struct Through {
+/// HTTP connection in memory with a fake module.
+pub struct Harness {
     http: Http,
-    module: Willing,
+    module: PassThrough,
     to_client: Vec<u8>,
     to_server: Vec<u8>,
 }
 
-impl Through {
-    /// A new connection; `looks`: the module has all callbacks, else none.
+impl Harness {
+    /// Creates a connection; `has_callbacks` is true if the module has all callbacks, otherwise it has
+    /// none.
     #[must_use]
-    pub fn new(looks: bool) -> Self {
+    pub fn new(has_callbacks: bool) -> Self {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let addresses = Addresses { client: any, server: any };
-        let all = Parts { headers: looks, body: looks, trailers: looks };
+        let all = Parts { headers: has_callbacks, body: has_callbacks, trailers: has_callbacks };
         let wants = Wants {
-            context: looks,
+            context: has_callbacks,
             request: all,
             response: all,
-            end: looks,
-            properties: looks,
+            end: has_callbacks,
+            properties: has_callbacks,
             ..Wants::default()
         };
         Self {
             http: Http::new(1, addresses, Rc::new(Cell::new(Failure::Closed))),
-            module: Willing { wants, ..Willing::default() },
+            module: PassThrough { wants, ..PassThrough::default() },
             to_client: Vec::new(),
             to_server: Vec::new(),
         }
     }
 
-    /// The same of a service that keeps connections to servers.
+    /// Creates a connection of a service that keeps server connections.
     #[must_use]
-    pub fn keeping(looks: bool) -> Self {
-        let mut through = Self::new(looks);
-        through.http.keep_server();
-        through
+    pub fn keeping(has_callbacks: bool) -> Self {
+        let mut harness = Self::new(has_callbacks);
+        harness.http.keep_server();
+        harness
     }
 
-    /// The same with a module that has all responses coded, and leaves their heads as they are.
+    /// Creates a connection with a module that has all responses coded, and does not edit their
+    /// heads.
     #[must_use]
     pub fn coding(coding: Coding) -> Self {
-        let mut through = Self::new(true);
-        through.module.coding = Some(coding);
-        through
+        let mut harness = Self::new(true);
+        harness.module.coding = Some(coding);
+        harness
     }
 
-    /// Whether another client may have the connection to the server now.
+    /// Returns true if another client may use the server connection now.
     #[must_use]
-    pub fn leaves_server(&self) -> bool {
-        self.http.leaves_server()
+    pub fn is_server_reusable(&self) -> bool {
+        self.http.is_server_reusable()
     }
 
-    /// The server has paused.
+    /// Handles a pause of the server.
     pub fn handle_pause(&mut self) {
         self.http.handle_pause(&mut self.module);
         self.send();
     }
 
-    /// Bytes come of a side, as far as they are wanted; whether all were.
+    /// Handles bytes of a side, as far as they are wanted; returns true if all were.
     pub fn handle_bytes(&mut self, side: Side, bytes: &[u8]) -> bool {
         let is_wanted = self.http.wants(side);
         if is_wanted {
@@ -167,7 +170,7 @@ impl Through {
         is_wanted
     }
 
-    /// Nothing more comes of a side.
+    /// Handles the end of a side's bytes.
     pub fn handle_end(&mut self, side: Side) {
         self.http.handle_end(side, &mut self.module);
         self.send();
@@ -195,7 +198,7 @@ impl Through {
         }
     }
 
-    /// All that has gone to a side.
+    /// Returns all bytes sent to a side.
     #[must_use]
     pub fn sent(&self, side: Side) -> &[u8] {
         match side {
@@ -204,19 +207,19 @@ impl Through {
         }
     }
 
-    /// Whether both connections end, or are another protocol's.
+    /// Returns true if both connections end, or have become a tunnel.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.http.fate() != Fate::Open
     }
 
-    /// Whether a message was broken off, so that both connections are reset.
+    /// Returns true if a message was truncated, so that both connections are reset.
     #[must_use]
     pub fn is_reset(&self) -> bool {
         self.http.fate() == Fate::Reset
     }
 
-    /// Contexts that have not ended.
+    /// Returns the number of contexts that have not ended.
     #[must_use]
     pub fn contexts(&self) -> usize {
         self.module.streams.len()

@@ -1,47 +1,47 @@
-//! Connections to servers whose client is gone: the next client of the same address that goes to
-//! the same server has one of them.
+//! Idle server connections whose client is gone, for the next client with the same address that
+//! connects to the same server.
 
 use crate::connection::Addresses;
-use crate::limits::{SPARE_MAX, SPARE_TIME};
+use crate::limits::{IDLE_SERVER_TIME, IDLE_SERVERS_MAX};
 use foldhash::HashMap;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use tcp_intercept::{Closed, End, Io, Received, State};
 use units::Nanos;
 
-/// Whom the server sees, and who it is.
-type Between = (IpAddr, SocketAddr);
+/// Client address, as the server sees it, and server address.
+type AddressPair = (IpAddr, SocketAddr);
 
-const fn between(addresses: Addresses) -> Between {
+const fn address_pair(addresses: Addresses) -> AddressPair {
     (addresses.client.ip(), addresses.server)
 }
 
 #[derive(Default)]
-pub(crate) struct Spares {
-    by: HashMap<Between, Vec<End>>,
-    /// Until when each is kept.
-    ends: HashMap<End, (Between, Nanos)>,
-    /// The same in order.
+pub(crate) struct IdleServers {
+    by: HashMap<AddressPair, Vec<End>>,
+    /// Time until which each is kept.
+    ends: HashMap<End, (AddressPair, Nanos)>,
+    /// Ends in the order of these times.
     due: BTreeSet<(Nanos, End)>,
 }
 
-impl Spares {
-    /// Keeps a connection on which nothing is under way.
+impl IdleServers {
+    /// Keeps a connection without outstanding requests.
     pub(crate) fn give(&mut self, io: &mut Io<'_>, addresses: Addresses, end: End) {
-        if self.ends.len() >= SPARE_MAX || !is_silent(io, end) {
+        if self.ends.len() >= IDLE_SERVERS_MAX || !is_silent(io, end) {
             return io.close(end, Closed::Ended);
         }
-        let (between, until) = (between(addresses), io.now() + SPARE_TIME);
-        self.by.entry(between).or_default().push(end);
-        self.ends.insert(end, (between, until));
+        let (address_pair, until) = (address_pair(addresses), io.now() + IDLE_SERVER_TIME);
+        self.by.entry(address_pair).or_default().push(end);
+        self.ends.insert(end, (address_pair, until));
         self.due.insert((until, end));
     }
 
-    /// The one that was used last.
+    /// Takes the connection that was used last.
     pub(crate) fn take(&mut self, io: &mut Io<'_>, addresses: Addresses) -> Option<End> {
         loop {
-            let end = *self.by.get(&between(addresses))?.last()?;
-            self.forget(end);
+            let end = *self.by.get(&address_pair(addresses))?.last()?;
+            self.remove(end);
             if is_silent(io, end) {
                 return Some(end);
             }
@@ -49,25 +49,25 @@ impl Spares {
         }
     }
 
-    fn forget(&mut self, end: End) {
-        let Some((between, until)) = self.ends.remove(&end) else { return };
+    fn remove(&mut self, end: End) {
+        let Some((address_pair, until)) = self.ends.remove(&end) else { return };
         self.due.remove(&(until, end));
-        if let Some(ends) = self.by.get_mut(&between) {
+        if let Some(ends) = self.by.get_mut(&address_pair) {
             ends.retain(|other| *other != end);
             if ends.is_empty() {
-                self.by.remove(&between);
+                self.by.remove(&address_pair);
             }
         }
     }
 
-    /// Something has happened to an end: whether it is one of these. A server says nothing on
-    /// them but that it ends them.
+    /// Handles events of an end; returns true if it is one of these. The only valid event is that
+    /// the server closes it.
     pub(crate) fn ready(&mut self, io: &mut Io<'_>, end: End) -> bool {
         if !self.ends.contains_key(&end) {
             return false;
         }
         if !is_silent(io, end) {
-            self.forget(end);
+            self.remove(end);
             io.close(end, Closed::Ended);
         }
         true
@@ -77,13 +77,13 @@ impl Spares {
         self.due.first().map(|(until, _)| *until)
     }
 
-    /// Closes those that nobody has come for.
+    /// Closes the connections that were not reused in time.
     pub(crate) fn handle_timeout(&mut self, io: &mut Io<'_>) {
         while let Some(&(until, end)) = self.due.first() {
             if until > io.now() {
                 return;
             }
-            self.forget(end);
+            self.remove(end);
             io.close(end, Closed::Ended);
         }
     }

@@ -1,18 +1,18 @@
-//! Queue of the connections and calls that wait for the VM of a service. Makes no call itself.
+//! Queue of connections and calls that wait for the VM of a service. Makes no calls itself.
 
 use crate::module::Last;
 use foldhash::{HashMap, HashMapExt as _};
 use proxy_wasm::{HttpResponse, QUEUE_ITEMS_MAX};
 use std::collections::VecDeque;
 
-/// An entry of the queue: it waits until the VM is free.
+/// Entry of the queue.
 pub(crate) enum Waiting {
-    /// A connection that wants to make a call.
+    /// Connection that wants to make a call.
     Connection(u64),
     Job(Job),
 }
 
-/// A call whose answer no connection waits for.
+/// Call whose result no connection needs.
 pub(crate) enum Job {
     Last(Last),
     Finish(u32),
@@ -22,15 +22,15 @@ pub(crate) enum Job {
 }
 
 /// Connections and calls that wait for the VM.
-pub(crate) struct Turns {
+pub(crate) struct WaitQueue {
     waiting: VecDeque<Waiting>,
-    /// Calls that wait, by the shared queue that each is for.
+    /// Waiting calls by shared queue.
     queues: HashMap<u32, usize>,
-    /// The connection whose turn it is, though others wait.
+    /// Connection whose turn it is, ahead of the queue.
     turn: Option<u64>,
 }
 
-impl Turns {
+impl WaitQueue {
     pub(crate) fn new() -> Self {
         Self { waiting: VecDeque::new(), queues: HashMap::new(), turn: None }
     }
@@ -43,7 +43,7 @@ impl Turns {
         self.waiting.is_empty()
     }
 
-    /// Returns true when nobody is in front of a connection.
+    /// Returns true if no other entry is before the connection.
     pub(crate) fn is_next(&self, connection: u64) -> bool {
         self.waiting.is_empty() || self.turn == Some(connection)
     }
@@ -52,24 +52,24 @@ impl Turns {
         self.waiting.push_back(waiting);
     }
 
-    /// Adds one call for each item, and no more than a queue can have items: who fills it as it is
-    /// emptied is told as often as that.
+    /// Adds one call per item, at most as many as a queue can have items, so that a module that
+    /// fills a queue while it is emptied is notified for each.
     pub(crate) fn push_queue(&mut self, queue: u32) {
-        let told = self.queues.entry(queue).or_default();
-        if *told < QUEUE_ITEMS_MAX {
-            *told += 1;
+        let waiting_calls = self.queues.entry(queue).or_default();
+        if *waiting_calls < QUEUE_ITEMS_MAX {
+            *waiting_calls += 1;
             self.waiting.push_back(Waiting::Job(Job::Queue(queue)));
         }
     }
 
-    /// Notes that a call for a queue is made.
-    pub(crate) fn note_queue_call(&mut self, queue: u32) {
-        if let Some(told) = self.queues.get_mut(&queue) {
-            *told -= 1;
+    /// Records that a call for a queue is made.
+    pub(crate) fn count_queue_call(&mut self, queue: u32) {
+        if let Some(waiting_calls) = self.queues.get_mut(&queue) {
+            *waiting_calls -= 1;
         }
     }
 
-    /// Takes who is next. A connection's turn lasts until [`Turns::end_turn`].
+    /// Pops the next entry. A connection's turn lasts until [`WaitQueue::end_turn`].
     pub(crate) fn pop(&mut self) -> Option<Waiting> {
         let next = self.waiting.pop_front()?;
         if let Waiting::Connection(number) = next {
@@ -78,18 +78,18 @@ impl Turns {
         Some(next)
     }
 
-    /// A connection has had its turn.
+    /// Ends a connection's turn.
     pub(crate) const fn end_turn(&mut self) {
         self.turn = None;
     }
 
-    /// Forgets the calls that were to be made; connections keep their places.
-    pub(crate) fn forget_jobs(&mut self) {
+    /// Drops the waiting calls; connections keep their places.
+    pub(crate) fn clear_jobs(&mut self) {
         self.queues.clear();
         self.waiting.retain(|waiting| matches!(waiting, Waiting::Connection(_)));
     }
 
-    /// Forgets everything that waits.
+    /// Drops all entries.
     pub(crate) fn clear(&mut self) {
         self.queues.clear();
         self.waiting.clear();

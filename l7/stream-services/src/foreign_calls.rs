@@ -1,20 +1,20 @@
-//! What a module asks of the node by functions beyond its ABI, while one of its calls runs.
+//! Foreign functions: requests of a module to the node beyond the ABI, during a call.
 //!
 //! ```text
-//!  connection ─ Allowed ─▶ Desk ◀─ function, arguments ─ module
-//!             ◀─── Asked ────┘ ── status ──────────────▶
+//!   connection ─ Allowed ──▶ ForeignCalls ◀─ function, arguments ─ module
+//!              ◀ Requested ──────┘ ── status ────────────────────▶
 //! ```
 //!
-//! The answer has to be right when it is given, so that what a connection allows is said before
-//! the call; the connection takes what was asked for when the call has ended.
+//! The status is returned during the call, so the connection states before the call what is
+//! allowed; after the call it takes what was requested.
 
 use crate::codecs::{Codecs, Refusal, Share};
 use crate::limits::TRANSCODING_MEMORY;
 use crate::report::Reports;
-use content_coding::{Coding, Level, Wish, memory_bytes};
+use content_coding::{Coding, CodingRequest, Level, memory_bytes};
 use engine::{Part, Room};
 use fanout::Key;
-use mpeg2::Wish as Picture;
+use mpeg2::TranscodeParams;
 use proxy_wasm::ForeignFunction;
 use proxy_wasm::abi::Status;
 use std::cell::RefCell;
@@ -23,68 +23,68 @@ use std::fmt;
 use std::rc::Rc;
 use units::{Account, Bytes, Held};
 
-/// The foreign function by which a module has a request answered by a stream that is shared.
+/// Foreign function by which a module has a request served by a shared stream.
 pub const REFLECT: &str = "tamandua_reflect";
 
-/// The foreign function by which a module has a response's body, which is video, come as pictures.
+/// Foreign function by which a module gets a response's video body as pictures.
 pub const TRANSCODE: &str = "tamandua_transcode";
 
-/// What may be asked for in a call.
+/// Requests that are allowed in a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Allowed {
-    /// The stream's response has not gone on, and can still be coded.
+    /// True if nothing of the stream's response has been sent, so that it can still be coded.
     pub codes: bool,
-    /// The stream's request is one that can be given away.
+    /// True if the stream's request can be handed over to a shared stream.
     pub reflects: bool,
-    /// The stream's response has a body, and nothing of it has come to be shown.
+    /// True if the stream's response has a body, of which the module has seen nothing.
     pub transcodes: bool,
-    /// The stream's response is shown, and has no body.
+    /// True if the call is for the stream's response, which has no body.
     pub is_bodiless: bool,
 }
 
-/// What was asked for in a call.
+/// Requests made in a call.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
-    /// Whether the response is to be coded, and how; nothing when nothing was said of it.
-    pub order: Option<Option<Order>>,
-    /// The stream that the request is to be answered by.
+pub(crate) struct Requested {
+    /// Order to code the response, or not; `None` if the module requested neither.
+    pub order: Option<Option<CodingOrder>>,
+    /// Shared stream that serves the request.
     pub key: Option<Key>,
-    /// The response's body is to come as pictures.
-    pub commission: Option<Commission>,
+    /// Order to transcode the response's body into pictures.
+    pub transcoding_order: Option<TranscodingOrder>,
 }
 
-/// A response's body is to come as pictures.
-pub(crate) struct Commission {
-    pub wish: Picture,
+/// Order to transcode a response's body into pictures.
+pub(crate) struct TranscodingOrder {
+    pub params: TranscodeParams,
     pub share: Rc<dyn Share>,
     pub memory: Held,
 }
 
-impl fmt::Debug for Commission {
+impl fmt::Debug for TranscodingOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Commission").field(&self.wish).finish()
+        f.debug_tuple("TranscodingOrder").field(&self.params).finish()
     }
 }
 
-/// What is wanted of a stream's pictures by a call that need not be its own.
+/// Order for a stream's pictures, from a call that may belong to another stream.
 #[derive(Debug)]
 pub(crate) enum PictureOrder {
-    /// They begin.
-    Begin(Commission),
-    /// They become others.
-    Change(Picture),
+    /// Begin to transcode.
+    Begin(TranscodingOrder),
+    /// Change the parameters.
+    Change(TranscodeParams),
 }
 
-/// A response's body is to be coded.
+/// Order to code a response's body.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct CodingOrder {
     pub coding: Coding,
-    /// Without one the node chooses.
+    /// Level; `None` leaves the choice to the node.
     pub level: Option<Level>,
     pub memory: Held,
 }
 
-/// What shared streams and idle codecs keep is state of the service's session.
+/// Account that charges the memory of shared streams and idle codecs to the session's state.
 struct State(Rc<dyn Room>);
 
 impl Account for State {
@@ -97,48 +97,48 @@ impl Account for State {
     }
 }
 
-/// The account of a session's state.
+/// Returns the account of a session's state.
 pub(crate) fn state_of(room: &Rc<dyn Room>) -> Rc<dyn Account> {
     Rc::new(State(Rc::clone(room)))
 }
 
-/// One call of a stream's context.
+/// Current call of a stream's context.
 #[derive(Debug, Default)]
-struct Turn {
+struct CurrentCall {
     context: u32,
     allowed: Allowed,
-    asked: Asked,
+    requested: Requested,
 }
 
-/// How far streams are with their pictures.
+/// Contexts of streams with pictures.
 #[derive(Debug, Default)]
 struct Pictures {
-    /// Their responses are held, and can still become pictures.
+    /// Contexts whose responses are held and can still be transcoded.
     held: BTreeSet<u32>,
-    /// They come as pictures.
+    /// Contexts whose responses are being transcoded.
     running: BTreeSet<u32>,
     orders: VecDeque<(u32, PictureOrder)>,
 }
 
-/// Where modules ask. Clones are of the same one.
+/// Requests of the module in the current call. Clones share their state.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Desk(Rc<RefCell<Turn>>, Rc<RefCell<Pictures>>);
+pub(crate) struct ForeignCalls(Rc<RefCell<CurrentCall>>, Rc<RefCell<Pictures>>);
 
-impl Desk {
-    /// A call begins: what was asked for in the one before and nobody took is forgotten.
+impl ForeignCalls {
+    /// Begins a call; unclaimed requests of the previous one are dropped.
     pub(crate) fn begin(&self, context: u32, allowed: Allowed) {
-        *self.0.borrow_mut() = Turn { context, allowed, asked: Asked::default() };
+        *self.0.borrow_mut() = CurrentCall { context, allowed, requested: Requested::default() };
     }
 
-    /// What was asked for in the call that has ended.
-    pub(crate) fn take(&self) -> Asked {
-        std::mem::take(&mut *self.0.borrow_mut()).asked
+    /// Takes the requests of the call that has ended.
+    pub(crate) fn take(&self) -> Requested {
+        std::mem::take(&mut *self.0.borrow_mut()).requested
     }
 
-    /// What is allowed to that context in this call.
+    /// Returns what is allowed to a context in this call.
     fn allowed(&self, context: u32) -> Allowed {
-        let turn = self.0.borrow();
-        if turn.context == context { turn.allowed } else { Allowed::default() }
+        let call = self.0.borrow();
+        if call.context == context { call.allowed } else { Allowed::default() }
     }
 
     fn code(
@@ -147,19 +147,19 @@ impl Desk {
         arguments: &[u8],
         room: Option<&Rc<dyn Account>>,
     ) -> Result<(), Status> {
-        let wish = Wish::parse(arguments).map_err(|_| Status::BadArgument)?;
+        let request = CodingRequest::parse(arguments).map_err(|_| Status::BadArgument)?;
         if !self.allowed(context).codes {
             return Err(Status::BadArgument);
         }
-        let order = match wish {
-            Wish::Identity => None,
-            Wish::Code { coding, level } => {
+        let order = match request {
+            CodingRequest::Identity => None,
+            CodingRequest::Code { coding, level } => {
                 let bytes = memory_bytes(coding, level.unwrap_or(Level::DEFAULT));
                 let memory = Held::take(room.cloned(), bytes).ok_or(Status::InternalFailure)?;
-                Some(Order { coding, level, memory })
+                Some(CodingOrder { coding, level, memory })
             }
         };
-        self.0.borrow_mut().asked.order = Some(order);
+        self.0.borrow_mut().requested.order = Some(order);
         Ok(())
     }
 
@@ -168,40 +168,40 @@ impl Desk {
         if !self.allowed(context).reflects {
             return Err(Status::BadArgument);
         }
-        self.0.borrow_mut().asked.key = Some(key);
+        self.0.borrow_mut().requested.key = Some(key);
         Ok(())
     }
 
-    /// A stream's response is held, and may still become pictures.
+    /// Records that a stream's response is held, and can still be transcoded.
     pub(crate) fn hold(&self, context: u32) {
         self.1.borrow_mut().held.insert(context);
     }
 
-    /// It may not any more.
-    pub(crate) fn let_go(&self, context: u32) {
+    /// Records that a stream's response can no longer be transcoded.
+    pub(crate) fn release_hold(&self, context: u32) {
         self.1.borrow_mut().held.remove(&context);
     }
 
-    /// Its pictures can be changed from now on.
+    /// Records that a stream's pictures have begun and their parameters can be changed.
     pub(crate) fn begin_pictures(&self, context: u32) {
         let mut pictures = self.1.borrow_mut();
         pictures.held.remove(&context);
         pictures.running.insert(context);
     }
 
-    /// They cannot any more.
+    /// Records that a stream's pictures have ended.
     pub(crate) fn end_pictures(&self, context: u32) {
         let mut pictures = self.1.borrow_mut();
         pictures.held.remove(&context);
         pictures.running.remove(&context);
     }
 
-    /// There are no contexts any more.
-    pub(crate) fn forget_pictures(&self) {
+    /// Drops all contexts.
+    pub(crate) fn clear_pictures(&self) {
         *self.1.borrow_mut() = Pictures::default();
     }
 
-    /// What is wanted of other streams than that of the call, or later.
+    /// Takes an order for a stream other than that of the call.
     pub(crate) fn take_order(&self) -> Option<(u32, PictureOrder)> {
         self.1.borrow_mut().orders.pop_front()
     }
@@ -213,20 +213,20 @@ impl Desk {
         codecs: &Rc<dyn Codecs>,
         room: Option<&Rc<dyn Account>>,
     ) -> Result<String, Status> {
-        let wish = Picture::parse(arguments).map_err(|_| Status::BadArgument)?;
+        let params = TranscodeParams::parse(arguments).map_err(|_| Status::BadArgument)?;
         let (changed, started) = ("changed".to_owned(), "started".to_owned());
         let mut pictures = self.1.borrow_mut();
-        let mut turn = self.0.borrow_mut();
-        let is_own = turn.context == context;
-        let has_asked = is_own && turn.asked.commission.is_some();
+        let mut call = self.0.borrow_mut();
+        let is_own = call.context == context;
+        let has_requested = is_own && call.requested.transcoding_order.is_some();
         let has_ordered = pictures.orders.iter().any(|(of, _)| *of == context);
-        if has_asked || has_ordered || pictures.running.contains(&context) {
-            pictures.orders.push_back((context, PictureOrder::Change(wish)));
+        if has_requested || has_ordered || pictures.running.contains(&context) {
+            pictures.orders.push_back((context, PictureOrder::Change(params)));
             return Ok(changed);
         }
-        let begins = is_own && turn.allowed.transcodes;
+        let begins = is_own && call.allowed.transcodes;
         if !begins && !pictures.held.contains(&context) {
-            let is_bodiless = is_own && turn.allowed.is_bodiless;
+            let is_bodiless = is_own && call.allowed.is_bodiless;
             let none = "not-video the response has no body";
             return if is_bodiless {
                 Ok(format!("refused {none}"))
@@ -242,25 +242,25 @@ impl Desk {
             let why = "its session has not the memory that a codec may need";
             return Ok(format!("refused {}", Refusal::Limit(why.to_owned())));
         };
-        let commission = Commission { wish, share, memory };
+        let transcoding_order = TranscodingOrder { params, share, memory };
         if begins {
-            turn.asked.commission = Some(commission);
+            call.requested.transcoding_order = Some(transcoding_order);
         } else {
-            pictures.orders.push_back((context, PictureOrder::Begin(commission)));
+            pictures.orders.push_back((context, PictureOrder::Begin(transcoding_order)));
         }
         Ok(started)
     }
 
-    /// [`TRANSCODE`], with these codecs and on that account.
+    /// Returns the foreign function [`TRANSCODE`], with these codecs and this account.
     pub(crate) fn transcoder(
         &self,
         codecs: Rc<dyn Codecs>,
         room: Option<Rc<dyn Account>>,
         reports: Reports,
     ) -> ForeignFunction {
-        let desk = self.clone();
+        let foreign_calls = self.clone();
         Rc::new(move |context, arguments| {
-            let answer = desk.transcode(context, arguments, &codecs, room.as_ref());
+            let answer = foreign_calls.transcode(context, arguments, &codecs, room.as_ref());
             if answer.as_ref().is_ok_and(|answer| answer.starts_with("refused")) || answer.is_err()
             {
                 reports.count(|it| it.transcodings_refused += 1);
@@ -269,11 +269,11 @@ impl Desk {
         })
     }
 
-    /// [`content_coding::FUNCTION`], on that account.
+    /// Returns the foreign function [`content_coding::FUNCTION`], with this account.
     pub(crate) fn coder(&self, room: Option<Rc<dyn Account>>, reports: Reports) -> ForeignFunction {
-        let desk = self.clone();
+        let foreign_calls = self.clone();
         Rc::new(move |context, arguments| {
-            let answer = desk.code(context, arguments, room.as_ref());
+            let answer = foreign_calls.code(context, arguments, room.as_ref());
             if answer.is_err() {
                 reports.count(|it| it.codings_refused += 1);
             }
@@ -281,11 +281,11 @@ impl Desk {
         })
     }
 
-    /// [`REFLECT`].
+    /// Returns the foreign function [`REFLECT`].
     pub(crate) fn reflector(&self, reports: Reports) -> ForeignFunction {
-        let desk = self.clone();
+        let foreign_calls = self.clone();
         Rc::new(move |context, arguments| {
-            let answer = desk.reflect(context, arguments);
+            let answer = foreign_calls.reflect(context, arguments);
             if answer.is_err() {
                 reports.count(|it| it.reflections_refused += 1);
             }

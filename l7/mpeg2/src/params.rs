@@ -1,28 +1,28 @@
-//! What a device wants to have, and how a codec is told.
+//! Transcode parameters of a device, and the codec's command line for them.
 
 use crate::limits::{HEIGHT_MAX, RATE_MAX, RATE_MIN, SIDE_MIN, WIDTH_MAX};
 use std::fmt;
 use units::Nanos;
 
-/// Thousandths of a picture a second.
+/// Picture rate in thousandths of a picture per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(u32);
 
 impl Rate {
-    /// One within the limits.
+    /// Creates a rate within the limits.
     #[must_use]
     pub fn new(thousandths: u32) -> Option<Self> {
         (RATE_MIN..=RATE_MAX).contains(&thousandths).then_some(Self(thousandths))
     }
 
-    /// When a picture is shown, counted from the first one.
+    /// Returns the presentation time of picture number `count`, from the first one.
     #[must_use]
     pub fn time_of(self, count: u64) -> Nanos {
         let time = u128::from(count) * 1_000_000_000_000 / u128::from(self.0);
         Nanos(u64::try_from(time).unwrap_or(u64::MAX))
     }
 
-    /// Digits, with at most three behind a point.
+    /// Parses digits, with at most three after a decimal point.
     fn parse(text: &str) -> Option<Self> {
         let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
         let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
@@ -42,89 +42,89 @@ impl fmt::Display for Rate {
     }
 }
 
-/// What a picture is made of.
+/// Pixel format of pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pixels {
-    /// A byte of brightness each.
+    /// One byte of luminance per pixel.
     Gray8,
-    /// Three bytes each: red, green, blue.
+    /// Three bytes per pixel: red, green, blue.
     Rgb24,
-    /// One JPEG, of this quality on ffmpeg's scale: 2 is the best, 31 the smallest.
+    /// JPEG with this quality on ffmpeg's scale: 2 is the best, 31 the smallest.
     Mjpeg(u8),
 }
 
-/// What a device wants to have.
+/// Transcode parameters: size, rate and format of the pictures that a device gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct TranscodeParams {
     /// Pixels of a row.
     pub width: u16,
-    /// Rows.
+    /// Number of rows.
     pub height: u16,
-    /// Pictures a second.
+    /// Pictures per second.
     pub rate: Rate,
-    /// What they are made of.
+    /// Pixel format.
     pub pixels: Pixels,
 }
 
-/// Why a text is no wish. The module's fault.
+/// The text is no valid set of parameters: a fault of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WishError {
-    /// It is no list of `key=value`, or a key is there twice.
-    #[error("it is no list of key=value with single spaces in between, each key once")]
+pub enum ParamsError {
+    /// The text is no list of `key=value`, or has a key twice.
+    #[error("the text is not a list of key=value separated by single spaces, each key once")]
     Form,
-    /// A key that means nothing here.
-    #[error("it has a key that means nothing: width, height, rate, pixels and quality do")]
+    /// A key is unknown.
+    #[error("a key is unknown: the keys are width, height, rate, pixels and quality")]
     Key,
     /// A key is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// A value is none, or is beyond the limits.
+    /// A value is invalid, or exceeds its limits.
     #[error("{0} is not within its limits")]
     Value(&'static str),
 }
 
 const KEYS: [&str; 5] = ["width", "height", "rate", "pixels", "quality"];
 
-impl Wish {
-    /// Reads `width=160 height=120 rate=10 pixels=rgb24`, in any order; with `pixels=mjpeg` also
+impl TranscodeParams {
+    /// Parses `width=160 height=120 rate=10 pixels=rgb24`, in any order; with `pixels=mjpeg` also
     /// `quality=2..31`.
     ///
     /// # Errors
-    /// See [`WishError`].
-    pub fn parse(text: &[u8]) -> Result<Self, WishError> {
-        let text = std::str::from_utf8(text).map_err(|_| WishError::Form)?;
+    /// The text is not valid, as the variants of [`ParamsError`] say.
+    pub fn parse(text: &[u8]) -> Result<Self, ParamsError> {
+        let text = std::str::from_utf8(text).map_err(|_| ParamsError::Form)?;
         let mut values: [Option<&str>; KEYS.len()] = [None; KEYS.len()];
         for pair in text.split(' ') {
-            let (key, value) = pair.split_once('=').ok_or(WishError::Form)?;
-            let place = KEYS.iter().position(|it| *it == key).ok_or(WishError::Key)?;
-            if values[place].replace(value).is_some() {
-                return Err(WishError::Form);
+            let (key, value) = pair.split_once('=').ok_or(ParamsError::Form)?;
+            let offset = KEYS.iter().position(|it| *it == key).ok_or(ParamsError::Key)?;
+            if values[offset].replace(value).is_some() {
+                return Err(ParamsError::Form);
             }
         }
         let [width, height, rate, pixels, quality] = values;
         let number = |value: Option<&str>, name, range: std::ops::RangeInclusive<u16>| {
-            let value = value.ok_or(WishError::Missing(name))?;
+            let value = value.ok_or(ParamsError::Missing(name))?;
             let is_digits = value.bytes().all(|it| it.is_ascii_digit());
             let number = value.parse().ok().filter(|number| is_digits && range.contains(number));
-            number.ok_or(WishError::Value(name))
+            number.ok_or(ParamsError::Value(name))
         };
         let width = number(width, "width", SIDE_MIN..=WIDTH_MAX)?;
         let height = number(height, "height", SIDE_MIN..=HEIGHT_MAX)?;
-        let rate = rate.ok_or(WishError::Missing("rate"))?;
-        let rate = Rate::parse(rate).ok_or(WishError::Value("rate"))?;
-        let pixels = match pixels.ok_or(WishError::Missing("pixels"))? {
+        let rate = rate.ok_or(ParamsError::Missing("rate"))?;
+        let rate = Rate::parse(rate).ok_or(ParamsError::Value("rate"))?;
+        let pixels = match pixels.ok_or(ParamsError::Missing("pixels"))? {
             "gray8" => Pixels::Gray8,
             "rgb24" => Pixels::Rgb24,
             "mjpeg" => Pixels::Mjpeg(number(quality, "quality", 2..=31)? as u8),
-            _ => return Err(WishError::Value("pixels")),
+            _ => return Err(ParamsError::Value("pixels")),
         };
         if quality.is_some() && !matches!(pixels, Pixels::Mjpeg(_)) {
-            return Err(WishError::Value("quality"));
+            return Err(ParamsError::Value("quality"));
         }
         Ok(Self { width, height, rate, pixels })
     }
 
-    /// Bytes of a picture, if all have as many.
+    /// Returns the bytes of a picture, if all pictures have the same length.
     #[must_use]
     pub fn picture_length(&self) -> Option<usize> {
         let count = usize::from(self.width) * usize::from(self.height);
@@ -135,13 +135,13 @@ impl Wish {
         }
     }
 
-    /// What ffmpeg is told, from version 5.1 on: an elementary stream on standard input, pictures on
-    /// standard output.
+    /// Returns the arguments of ffmpeg, version 5.1 or later: an elementary stream on standard
+    /// input, pictures on standard output.
     ///
-    /// It begins with the first picture whatever time that has, asks for no more than a sequence
-    /// header before it decodes, and takes pictures out before it scales what is left. Options that
-    /// are said to lower delay are left out: `nobuffer` loses the pictures that it was opened with,
-    /// and `low_delay` gives pictures in the order in which they are coded.
+    /// Output begins with the first picture, whatever its time; ffmpeg reads no more than a
+    /// sequence header before it decodes, and drops pictures before it scales the rest. Two options
+    /// that promise a lower delay are not used: `nobuffer` loses the pictures read during probing,
+    /// and `low_delay` outputs pictures in coding order.
     #[must_use]
     pub fn arguments(&self) -> Vec<String> {
         let Self { width, height, rate, pixels } = self;
@@ -192,7 +192,7 @@ impl Wish {
     }
 }
 
-impl fmt::Display for Wish {
+impl fmt::Display for TranscodeParams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { width, height, rate, pixels } = self;
         write!(f, "width={width} height={height} rate={rate} pixels=")?;
@@ -209,23 +209,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wishes_are_read_and_written() {
+    fn params_are_parsed_and_formatted() {
         for text in [
             "width=160 height=120 rate=10 pixels=rgb24",
             "width=16 height=1080 rate=12.500 pixels=gray8",
             "width=1920 height=17 rate=60 pixels=mjpeg quality=2",
         ] {
-            assert_eq!(Wish::parse(text.as_bytes()).unwrap().to_string(), text);
+            assert_eq!(TranscodeParams::parse(text.as_bytes()).unwrap().to_string(), text);
         }
         let any_order = b"pixels=mjpeg rate=1.5 quality=31 height=16 width=16";
-        let wish = Wish::parse(any_order).unwrap();
-        assert_eq!((wish.pixels, wish.rate), (Pixels::Mjpeg(31), Rate(1_500)));
-        assert_eq!(wish.picture_length(), None);
+        let params = TranscodeParams::parse(any_order).unwrap();
+        assert_eq!((params.pixels, params.rate), (Pixels::Mjpeg(31), Rate(1_500)));
+        assert_eq!(params.picture_length(), None);
     }
 
     #[test]
-    fn what_is_no_wish_is_refused_with_its_reason() {
-        use WishError::{Form, Key, Missing, Value};
+    fn invalid_params_are_refused_with_their_reason() {
+        use ParamsError::{Form, Key, Missing, Value};
         let cases = [
             ("", Form),
             ("width=160  height=120 rate=10 pixels=rgb24", Form),
@@ -250,9 +250,9 @@ mod tests {
             ("width=160 height=120 rate=10 pixels=rgb24 quality=5", Value("quality")),
         ];
         for (text, error) in cases {
-            assert_eq!(Wish::parse(text.as_bytes()), Err(error), "{text}");
+            assert_eq!(TranscodeParams::parse(text.as_bytes()), Err(error), "{text}");
         }
-        assert_eq!(Wish::parse(b"width=\xff"), Err(Form));
+        assert_eq!(TranscodeParams::parse(b"width=\xff"), Err(Form));
     }
 
     #[test]
@@ -263,12 +263,13 @@ mod tests {
     }
 
     #[test]
-    fn a_codec_is_told_size_rate_and_pixels() {
-        let wish = Wish::parse(b"width=17 height=33 rate=7.5 pixels=gray8").unwrap();
-        let line = wish.arguments().join(" ");
+    fn the_arguments_have_size_rate_and_pixels() {
+        let params = TranscodeParams::parse(b"width=17 height=33 rate=7.5 pixels=gray8").unwrap();
+        let line = params.arguments().join(" ");
         assert!(line.contains("fps=7.500,scale=17:33:"), "{line}");
         assert!(line.ends_with("-pix_fmt gray -f rawvideo pipe:1"), "{line}");
-        let wish = Wish::parse(b"width=17 height=33 rate=7 pixels=mjpeg quality=9").unwrap();
-        assert!(wish.arguments().join(" ").ends_with("-q:v 9 -f image2pipe pipe:1"));
+        let params =
+            TranscodeParams::parse(b"width=17 height=33 rate=7 pixels=mjpeg quality=9").unwrap();
+        assert!(params.arguments().join(" ").ends_with("-q:v 9 -f image2pipe pipe:1"));
     }
 }

@@ -1,53 +1,54 @@
-//! Messages whose module fell through no fault of theirs: the next VM is shown them again.
+//! Recovery of messages whose module trapped without their fault: they are passed to the next VM
+//! again.
 //!
 //! ```text
-//!  Made ── another stream's trap ──▶ Lost ── something is to be shown ──▶ Create
-//!                                      │                                   │
-//!              a part of a body that   │         heads that have gone on: shown again, and
-//!              the module has changed  ▼         what the module says of them changes nothing
-//!                                  the policy
+//!   Made ── another stream's trap ──▶ Lost ── data for the module ──▶ Create
+//!                                       │                              │
+//!               a part of a body that   │    heads already sent: passed again, and
+//!               the module has changed  ▼    decisions about them change nothing
+//!                                   the policy
 //! ```
 //!
-//! What has not gone on is shown as if it had just come. A message is shown again only when there is
-//! something to show: a trap costs nothing for those that are silent.
+//! Data that has not gone on is passed as if just received. A message is recovered only when there
+//! is data for the module: a trap costs nothing for idle messages.
 
 use super::forward;
-use super::message::{Context, Own};
+use super::message::{Context, LocalAnswer};
 use super::relay::Relay;
 use crate::connection::Failure;
 use crate::module::{Fault, Module};
 use proxy_wasm::Stream;
 use std::collections::BTreeMap;
 
-/// A module's fall, as one connection sees it.
+/// Trap of the module, from the view of one connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fall {
-    /// Culprit of the fall.
+pub(super) struct Trap {
+    /// Cause of the trap.
     pub(super) fault: Fault,
-    /// Number of the message in whose call the module fell, if it is one of this connection.
-    pub(super) fell_in: Option<u64>,
-    /// Policy for messages that no other VM can go on with.
+    /// Number of the message in whose call the module trapped, if it belongs to this connection.
+    pub(super) trapped_in: Option<u64>,
+    /// Policy for messages that another VM cannot continue.
     pub(super) policy: Failure,
 }
 
-/// Does with one message what its module's fall means for it.
-pub(super) fn fall(
+/// Applies a trap of the module to one message.
+pub(super) fn on_trap(
     relay: &mut Relay,
     index: usize,
-    fall: Fall,
+    trap: Trap,
     streams: &mut BTreeMap<u32, Box<Stream>>,
     module: &mut dyn Module,
 ) {
-    let Fall { fault, fell_in, policy } = fall;
+    let Trap { fault, trapped_in, policy } = trap;
     let Some(message) = relay.message_mut(index) else { return };
-    let is_own = fell_in == Some(message.number())
-        || matches!((message.context(), fault), (Context::Made(own), Fault::Stream(whose)) if own == whose);
+    let is_own = trapped_in == Some(message.number())
+        || matches!((message.context(), fault), (Context::Made(own), Fault::Stream(culprit)) if own == culprit);
     let is_innocent = fault != Fault::Module && !is_own;
     let stream = match message.context() {
         Context::Unfiltered => return,
-        // It waits for its turn with the next VM.
+        // Waits for its turn with the next VM.
         Context::Unmade | Context::Lost if is_innocent => return,
-        // It fell while its context was made.
+        // The module trapped while this message's context was created.
         Context::Unmade | Context::Lost if is_own => streams.remove(&0),
         Context::Unmade => None,
         Context::Lost => message.take_lost(),
@@ -66,7 +67,7 @@ pub(super) fn fall(
     fail(relay, index, stream, policy, module);
 }
 
-/// Has a message go on or end by the policy.
+/// Continues or ends a message by the policy.
 pub(super) fn fail(
     relay: &mut Relay,
     index: usize,
@@ -76,7 +77,7 @@ pub(super) fn fail(
 ) {
     let Some(message) = relay.message_mut(index) else { return };
     match policy {
-        // Pictures are nothing without their module, and the stream is half used.
+        // Without the module there are no pictures, and the stream is partly consumed.
         Failure::Open if !message.is_pictures() => forward::unfilter(relay, index, stream, module),
         _ => {
             message.set_context(Context::Unfiltered);
@@ -85,7 +86,7 @@ pub(super) fn fail(
     }
 }
 
-/// Has a request go on or end by the policy for which there is no VM.
+/// Continues or ends a request by the policy, if there is no VM for it.
 pub(super) fn fail_new(relay: &mut Relay, index: usize, policy: Failure, module: &mut dyn Module) {
     match policy {
         Failure::Open => module.count(|it| it.unfiltered += 1),
@@ -95,11 +96,11 @@ pub(super) fn fail_new(relay: &mut Relay, index: usize, policy: Failure, module:
 
 fn close(relay: &mut Relay, index: usize, module: &mut dyn Module) {
     module.count(|it| it.failed_closed += 1);
-    relay.answer(index, Own::text(503, "the service's filter has failed"), module);
+    relay.answer(index, LocalAnswer::text(503, "the service's filter has failed"), module);
 }
 
-/// Returns true when a message whose context is lost may be read on: only to its end, which has
-/// come already. What else comes is to be shown, and needs a context.
+/// Returns true if a message whose context is lost may be read on: only to its end, if that was
+/// received. Any other data has to be passed to the module, which needs a context.
 pub(super) fn may_read_lost(relay: &mut Relay, is_request: bool, input: &[u8]) -> bool {
     if !input.is_empty()
         && let Some(index) = relay.current(is_request)

@@ -1,4 +1,4 @@
-//! Modules that fall at one stream: what that costs the others.
+//! Tests of modules that trap in one stream, and of the effect on other streams.
 
 use super::lab::{Peer, vm_spec};
 use super::{Event, Failure, Kind, Lab, module};
@@ -7,42 +7,43 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 const GOOD: &str = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
-/// It has a field more than a module below can bear.
+/// Request with one field more than the module below tolerates.
 const BAD: &str = "GET /a HTTP/1.1\r\nHost: a\r\nX-Name: Andr\u{e9}\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// Falls at a head of more than four fields, `:method`, `:path`, `:scheme` and `:authority`.
-const FALLS_AT_BAD: &str = "(if (i32.gt_u (local.get 1) (i32.const 4)) (then (unreachable)))";
+/// Callback that traps at a head of more than four fields, `:method`, `:path`, `:scheme` and
+/// `:authority`.
+const TRAPS_AT_BAD: &str = "(if (i32.gt_u (local.get 1) (i32.const 4)) (then (unreachable)))";
 
 fn log(address: u32, length: u32) -> String {
     format!("(drop (call $proxy_log (i32.const 2) (i32.const {address}) (i32.const {length})))")
 }
 
 fn answer(lab: &mut Lab, client: &mut Peer, server: &mut Peer) {
-    lab.until_came(server, client, 1);
+    lab.until_received(server, client, 1);
     server.send(OK);
-    lab.until_came(client, server, OK.len());
+    lab.until_received(client, server, OK.len());
     assert_eq!(client.text(), OK);
 }
 
-/// A client's request that a module falls at, and its answer.
-fn falls(lab: &mut Lab, request: &str) {
+/// Sends a request at which the module traps, and expects its response.
+fn traps(lab: &mut Lab, request: &str) {
     let before = lab.reports.counters().traps;
     let mut client = lab.client();
     client.send(request);
-    lab.until(&mut [&mut client], |peers| !peers[0].came.is_empty());
+    lab.until(&mut [&mut client], |peers| !peers[0].received_bytes.is_empty());
     assert!(client.text().starts_with("HTTP/1.1 503 "), "{}", client.text());
     assert_eq!(lab.reports.counters().traps, before + 1);
 }
 
 #[test]
-fn who_makes_a_module_fall_again_and_again_takes_it_from_nobody_else() {
-    let callback = format!("{FALLS_AT_BAD} (i32.const 0)");
+fn repeated_traps_of_one_client_do_not_affect_others() {
+    let callback = format!("{TRAPS_AT_BAD} (i32.const 0)");
     let wasm = module(&[("proxy_on_request_headers", &callback)], &[]);
     let mut lab = Lab::new(&wasm, Kind::Http, Failure::Closed);
     for _ in 0..20 {
-        falls(&mut lab, BAD);
-        // The time stands still: no VM waits for it.
+        traps(&mut lab, BAD);
+        // The simulated time is constant: no VM waits for it.
         let mut client = lab.client();
         client.send(GOOD);
         let mut server = lab.server();
@@ -53,8 +54,8 @@ fn who_makes_a_module_fall_again_and_again_takes_it_from_nobody_else() {
 }
 
 #[test]
-fn a_response_under_way_goes_on_through_another_vm_which_has_seen_its_heads() {
-    let request = format!("{} {FALLS_AT_BAD} (i32.const 0)", log(0x100, 7));
+fn a_response_continues_through_another_vm_that_has_seen_its_heads() {
+    let request = format!("{} {TRAPS_AT_BAD} (i32.const 0)", log(0x100, 7));
     let response = format!("{} (i32.const 0)", log(0x110, 8));
     let body = format!("{} (i32.const 0)", log(0x120, 4));
     let callbacks = [
@@ -67,29 +68,29 @@ fn a_response_under_way_goes_on_through_another_vm_which_has_seen_its_heads() {
     let mut client = lab.client();
     client.send(GOOD);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GOOD.len());
+    lab.until_received(&mut server, &mut client, GOOD.len());
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
     lab.until_ends(&mut client, "half");
-    falls(&mut lab, BAD);
+    traps(&mut lab, BAD);
     lab.rest(&mut [&mut client, &mut server]);
     let silent = lab.log();
     assert_eq!(silent, ["request", "response", "body", "request"], "nothing is shown meanwhile");
     server.send("full");
     lab.until_ends(&mut client, "halffull");
     assert_eq!(lab.log()[silent.len()..], ["request", "response", "body"]);
-    // The connection is as good as before.
-    client.came.clear();
-    server.came.clear();
+    // The connection is still usable.
+    client.received_bytes.clear();
+    server.received_bytes.clear();
     client.send(GOOD);
     answer(&mut lab, &mut client, &mut server);
     assert_eq!(lab.reports.counters().shown_again, 1);
 }
 
 #[test]
-fn a_request_that_is_held_is_shown_again_as_it_came() {
-    // It adds a field, and holds the head: two fields would be one too many.
+fn a_held_request_is_passed_again_as_received() {
+    // Adds a field, and holds the head: two fields would be one too many.
     let held = format!(
-        "{FALLS_AT_BAD} (drop (call $proxy_add_header_map_value (i32.const 0)
+        "{TRAPS_AT_BAD} (drop (call $proxy_add_header_map_value (i32.const 0)
             (i32.const 0x100) (i32.const 3) (i32.const 0x100) (i32.const 3))) {} (i32.const 1)",
         log(0x100, 3)
     );
@@ -101,15 +102,15 @@ fn a_request_that_is_held_is_shown_again_as_it_came() {
     lab.rest(&mut [&mut client]);
     for shown in 1..4 {
         assert_eq!(lab.log().len(), shown, "{:?}", lab.events);
-        falls(&mut lab, BAD);
+        traps(&mut lab, BAD);
         lab.rest(&mut [&mut client]);
     }
-    assert!(!client.is_over() && client.came.is_empty() && lab.is_alone());
+    assert!(!client.is_over() && client.received_bytes.is_empty() && lab.is_alone());
 }
 
 #[test]
-fn a_body_of_which_a_module_has_changed_a_part_ends_with_that_module() {
-    let request = format!("{FALLS_AT_BAD} (i32.const 0)");
+fn a_body_edited_by_a_trapped_module_ends_with_it() {
+    let request = format!("{TRAPS_AT_BAD} (i32.const 0)");
     let edits = "(drop (call $proxy_set_buffer_bytes (i32.const 1) (i32.const 0) (i32.const 1)
             (i32.const 0x100) (i32.const 1))) (i32.const 0)";
     let callbacks = [("proxy_on_request_headers", &*request), ("proxy_on_response_body", edits)];
@@ -117,20 +118,20 @@ fn a_body_of_which_a_module_has_changed_a_part_ends_with_that_module() {
     let mut client = lab.client();
     client.send(GOOD);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GOOD.len());
+    lab.until_received(&mut server, &mut client, GOOD.len());
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
     lab.until_ends(&mut client, "Xalf");
-    falls(&mut lab, BAD);
+    traps(&mut lab, BAD);
     lab.until(&mut [&mut client, &mut server], |peers| peers.iter().all(|it| it.is_over()));
     assert!(client.was_reset, "nobody knows what the next VM would make of the rest");
 }
 
 #[test]
-fn a_tcp_connection_goes_on_through_another_vm_while_the_one_at_fault_is_reset() {
-    let falls = "(if (i32.eq (local.get 1) (i32.const 7)) (then (unreachable))) (i32.const 0)";
+fn a_tcp_connection_continues_through_another_vm_while_the_one_at_fault_is_reset() {
+    let trap = "(if (i32.eq (local.get 1) (i32.const 7)) (then (unreachable))) (i32.const 0)";
     let callbacks = [
         ("proxy_on_new_connection", "(i32.const 0)"),
-        ("proxy_on_downstream_data", falls),
+        ("proxy_on_downstream_data", trap),
         ("proxy_on_upstream_data", "(i32.const 0)"),
     ];
     let mut lab = Lab::new(&module(&callbacks, &[]), Kind::Tcp, Failure::Closed);
@@ -146,8 +147,8 @@ fn a_tcp_connection_goes_on_through_another_vm_while_the_one_at_fault_is_reset()
         lab.until_ends(&mut server, "two");
         server.send("back");
         lab.until_ends(&mut client, "back");
-        server.came.clear();
-        client.came.clear();
+        server.received_bytes.clear();
+        client.received_bytes.clear();
     }
     client.finish();
     server.finish();
@@ -155,7 +156,8 @@ fn a_tcp_connection_goes_on_through_another_vm_while_the_one_at_fault_is_reset()
     assert!(!client.was_reset && !server.was_reset);
 }
 
-/// A map as modules serialise it: how many, the lengths, then names and values with a zero behind.
+/// Serialises a map in the format of modules: count, lengths, then names and values, each with a
+/// zero byte.
 fn serialised(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut bytes = (fields.len() as u32).to_le_bytes().to_vec();
     for (name, value) in fields {
@@ -170,7 +172,7 @@ fn serialised(fields: &[(&str, &str)]) -> Vec<u8> {
 }
 
 #[test]
-fn an_answer_that_a_module_falls_at_costs_the_stream_that_asked() {
+fn a_trap_at_an_http_call_response_affects_the_calling_stream_only() {
     let head = serialised(&[(":method", "GET"), (":path", "/"), (":authority", "a")]);
     let calls = format!(
         "(if (i32.gt_u (local.get 1) (i32.const 4)) (then
@@ -195,14 +197,14 @@ fn an_answer_that_a_module_falls_at_costs_the_stream_that_asked() {
     let mut authority = lab.accepted(&listener, &mut [&mut bad]);
     lab.until_ends(&mut authority, "\r\n\r\n");
     authority.send(OK);
-    lab.until(&mut [&mut bad, &mut authority], |peers| !peers[0].came.is_empty());
+    lab.until(&mut [&mut bad, &mut authority], |peers| !peers[0].received_bytes.is_empty());
     assert!(bad.text().starts_with("HTTP/1.1 503 "), "{}", bad.text());
     answer(&mut lab, &mut good, &mut server);
     assert_eq!(lab.reports.counters().traps, 1);
 }
 
 #[test]
-fn a_module_that_falls_by_its_own_timer_is_kept_away_for_a_while() {
+fn a_module_that_traps_in_its_timer_is_down_for_a_while() {
     let start = "(drop (call $proxy_set_tick_period_milliseconds (i32.const 10))) (i32.const 1)";
     let callbacks = [
         ("proxy_on_vm_start", start),
@@ -223,6 +225,6 @@ fn a_module_that_falls_by_its_own_timer_is_kept_away_for_a_while() {
     assert_eq!(waits, [21 + 100]);
     let mut client = lab.client();
     client.send(GOOD);
-    lab.until(&mut [&mut client], |peers| !peers[0].came.is_empty());
+    lab.until(&mut [&mut client], |peers| !peers[0].received_bytes.is_empty());
     assert!(client.text().starts_with("HTTP/1.1 503 "), "{}", client.text());
 }

@@ -1,4 +1,4 @@
-//! Connections to servers that stay for the next client of the same address.
+//! Tests of server connections that are kept for the next client of the same address.
 
 use super::lab::{Peer, passing, vm_spec};
 use super::{Kind, Lab, module};
@@ -20,29 +20,31 @@ fn lab_of(wasm: &[u8]) -> Lab {
     Lab::granted(wasm, vm_spec(), capabilities)
 }
 
-/// A client asks, and this server hears it as a request of its own; what was heard of it.
+/// Sends a client's request, and expects it at this server; returns the received text.
 fn ask(lab: &mut Lab, server: &mut Peer, request: &str) -> (Peer, String) {
-    let before = server.came.len();
+    let before = server.received_bytes.len();
     let mut client = lab.client();
     client.send(request);
-    lab.until(&mut [server, &mut client], |peers| peers[0].came[before..].ends_with(b"\r\n\r\n"));
-    let heard = String::from_utf8_lossy(&server.came[before..]).into_owned();
-    (client, heard)
+    lab.until(&mut [server, &mut client], |peers| {
+        peers[0].received_bytes[before..].ends_with(b"\r\n\r\n")
+    });
+    let received = String::from_utf8_lossy(&server.received_bytes[before..]).into_owned();
+    (client, received)
 }
 
-/// The server answers, and the client has that and the end.
+/// Sends the server's response, and expects it and the end at the client.
 fn answer(lab: &mut Lab, server: &mut Peer, client: &mut Peer, answer: &str, expected: &str) {
     server.send(answer);
     lab.until(&mut [client, server], |peers| peers[0].is_over());
     assert_eq!((client.text().as_str(), client.was_reset), (expected, false));
 }
 
-/// A client has come and gone; the connection to its server.
+/// Returns a server connection whose client has come and gone.
 fn used(lab: &mut Lab) -> Peer {
     let mut client = lab.client();
     client.send(LAST_GET);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GET.len());
+    lab.until_received(&mut server, &mut client, GET.len());
     assert_eq!(server.text(), GET, "the server is not told that the client ends");
     answer(lab, &mut server, &mut client, OK, LAST_OK);
     drop(client);
@@ -52,19 +54,19 @@ fn used(lab: &mut Lab) -> Peer {
 }
 
 #[test]
-fn the_next_client_of_the_same_address_has_the_same_connection_to_the_server() {
+fn the_next_client_of_the_same_address_reuses_the_server_connection() {
     for wasm in [passing(Kind::Http), module(&[], &[])] {
         let mut lab = lab_of(&wasm);
         let mut server = used(&mut lab);
         for _ in 0..3 {
-            let (mut client, heard) = ask(&mut lab, &mut server, LAST_GET);
-            assert_eq!(heard, GET);
+            let (mut client, received) = ask(&mut lab, &mut server, LAST_GET);
+            assert_eq!(received, GET);
             answer(&mut lab, &mut server, &mut client, OK, LAST_OK);
         }
-        // One that keeps its connection, and leaves.
+        // A client that keeps its connection, and leaves.
         let (mut client, _) = ask(&mut lab, &mut server, GET);
         server.send(OK);
-        lab.until_came(&mut client, &mut server, OK.len());
+        lab.until_received(&mut client, &mut server, OK.len());
         assert_eq!(client.text(), OK);
         client.finish();
         lab.until(&mut [&mut client, &mut server], |peers| peers[0].is_over());
@@ -76,19 +78,19 @@ fn the_next_client_of_the_same_address_has_the_same_connection_to_the_server() {
 }
 
 #[test]
-fn clients_of_other_addresses_and_at_the_same_time_have_connections_of_their_own() {
+fn concurrent_clients_and_other_addresses_have_their_own_connections() {
     let mut lab = lab();
     let mut first = used(&mut lab);
     let mut other = lab.client_of(Ipv4Addr::new(127, 0, 0, 2));
     other.send(GET);
     let mut second = lab.server();
-    lab.until_came(&mut second, &mut other, GET.len());
-    // Two of the first one's.
+    lab.until_received(&mut second, &mut other, GET.len());
+    // Two connections of the first client.
     ask(&mut lab, &mut first, GET);
     let mut client = lab.client();
     client.send(GET);
     let mut third = lab.server();
-    lab.until_came(&mut third, &mut client, GET.len());
+    lab.until_received(&mut third, &mut client, GET.len());
     assert_eq!(lab.reports.counters().servers_shared, 1);
 }
 
@@ -101,7 +103,7 @@ fn a_connection_is_kept_for_four_seconds_unless_its_server_ends_it() {
     assert!(!server.is_over());
     lab.skip(Duration::from_millis(200));
     lab.until(&mut [&mut server], |peers| peers[0].has_ended);
-    // The server ends it, or says something that nobody has asked for.
+    // The server closes it, or sends unsolicited bytes.
     for surplus in ["", OK] {
         let mut server = used(&mut lab);
         server.send(surplus);
@@ -115,7 +117,7 @@ fn a_connection_is_kept_for_four_seconds_unless_its_server_ends_it() {
 }
 
 #[test]
-fn a_request_by_a_connection_that_its_server_has_just_ended_is_asked_again() {
+fn a_request_on_a_connection_that_its_server_has_just_closed_is_repeated() {
     let mut lab = lab();
     for resets in [false, true] {
         let mut server = used(&mut lab);
@@ -126,15 +128,15 @@ fn a_request_by_a_connection_that_its_server_has_just_ended_is_asked_again() {
             drop(server);
         }
         let mut next = lab.server();
-        lab.until_came(&mut next, &mut client, GET.len());
+        lab.until_received(&mut next, &mut client, GET.len());
         assert_eq!(next.text(), GET);
         answer(&mut lab, &mut next, &mut client, OK, LAST_OK);
         lab.skip(Duration::from_secs(5));
-        // By a connection of its own a request is asked once.
+        // A request on a connection of its own is sent once.
         let mut client = lab.client();
         client.send(GET);
         let mut server = lab.server();
-        lab.until_came(&mut server, &mut client, GET.len());
+        lab.until_received(&mut server, &mut client, GET.len());
         drop(server);
         lab.until(&mut [&mut client], |peers| peers[0].is_over());
         assert!(lab.is_alone(), "resets: {resets}");
@@ -142,7 +144,7 @@ fn a_request_by_a_connection_that_its_server_has_just_ended_is_asked_again() {
 }
 
 #[test]
-fn a_request_that_must_not_be_sent_twice_has_a_connection_of_its_own() {
+fn a_request_that_must_not_be_repeated_has_a_connection_of_its_own() {
     let mut lab = lab();
     let _first = used(&mut lab);
     for request in [
@@ -154,14 +156,14 @@ fn a_request_that_must_not_be_sent_twice_has_a_connection_of_its_own() {
         let mut client = lab.client();
         client.send(request);
         let mut server = lab.server();
-        lab.until_came(&mut server, &mut client, request.len());
+        lab.until_received(&mut server, &mut client, request.len());
         assert_eq!(server.text(), request);
     }
     assert_eq!(lab.reports.counters().servers_shared, 0);
 }
 
 #[test]
-fn a_connection_whose_exchange_is_not_over_or_somebodys_own_is_not_kept() {
+fn connections_with_unfinished_exchanges_or_authentication_are_not_kept() {
     let get = |more: &str| format!("GET /a HTTP/1.1\r\nHost: example\r\n{more}\r\n");
     let post =
         "POST /a HTTP/1.1\r\nHost: example\r\nContent-Length: 9\r\nConnection: close\r\n\r\nx";
@@ -169,13 +171,14 @@ fn a_connection_whose_exchange_is_not_over_or_somebodys_own_is_not_kept() {
     let until_close = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nok";
     let two = format!("{OK}{OK}");
     let rows = [
-        // The client leaves before its answer, or says who it is for the whole connection.
+        // The client leaves before its response, or authenticates the whole connection.
         (get(""), ""),
         (get("Authorization: Negotiate YII\r\nConnection: close\r\n"), OK),
-        // It is asked who it is; has not sent its request's body when it has its answer.
+        // The server asks for authentication; the client has not sent the body when it has its
+        // response.
         (get("Connection: close\r\n"), asks),
         (post.to_owned(), OK),
-        // The server ends it, or has said more than was asked.
+        // The server closes the connection, or has sent unsolicited bytes.
         (get("Connection: close\r\n"), LAST_OK),
         (get("Connection: close\r\n"), until_close),
         (get("Connection: close\r\n"), &two),
@@ -185,7 +188,7 @@ fn a_connection_whose_exchange_is_not_over_or_somebodys_own_is_not_kept() {
         let mut client = lab.client();
         client.send(&request);
         let mut server = lab.server();
-        lab.until_came(&mut server, &mut client, 10);
+        lab.until_received(&mut server, &mut client, 10);
         server.send(response);
         if response == until_close {
             server.finish();
@@ -204,8 +207,8 @@ fn a_connection_whose_exchange_is_not_over_or_somebodys_own_is_not_kept() {
 }
 
 #[test]
-fn what_the_module_answers_leaves_no_connection_whose_answer_is_outstanding() {
-    // It answers itself when the server does.
+fn a_connection_with_an_outstanding_response_is_not_kept() {
+    // The module answers by itself at the same time as the server.
     let wasm = module(
         &[(
             "proxy_on_response_headers",
@@ -219,7 +222,7 @@ fn what_the_module_answers_leaves_no_connection_whose_answer_is_outstanding() {
     let mut client = lab.client();
     client.send(LAST_GET);
     let mut server = lab.server();
-    lab.until_came(&mut server, &mut client, GET.len());
+    lab.until_received(&mut server, &mut client, GET.len());
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no");
     lab.until(&mut [&mut client, &mut server], |peers| peers.iter().all(|peer| peer.is_over()));
     assert!(client.text().starts_with("HTTP/1.1 403"), "{}", client.text());
