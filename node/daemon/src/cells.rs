@@ -28,13 +28,24 @@ use codecs::{CodecWord, Codecs};
 use reports::Reports;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::task::{Context, Poll};
 use units::EntryId;
 pub(crate) use watch::ENDED_AFTER as SILENT_MAX;
 use watch::Look;
 
+/// Function that starts the process of a cell with this number of port queues; the next daemon finds
+/// it in this directory.
+pub(crate) type Spawn = Box<dyn Fn(&Path, u32) -> Result<CellLink> + Send>;
+
+/// Returns the function that starts cells as processes that run modules on this core.
+pub(crate) fn spawn_on(guest_core: usize) -> Spawn {
+    Box::new(move |directory, queues| CellLink::spawn(directory, queues, guest_core))
+}
+
 /// Running cells and their last reports.
 pub(crate) struct Cells {
+    spawn: Spawn,
     running: BTreeMap<CellNumber, Cell>,
     reports: Reports,
     /// Control messages whose answers are pending, oldest first.
@@ -61,13 +72,26 @@ pub(crate) enum Silence {
 impl Cells {
     /// Creates the owner of a node's cells, with none running. `news` receives what becomes
     /// of codecs.
-    pub(crate) fn new(guest_core: usize, news: Completion<(CodecNumber, CodecNews)>) -> Self {
+    pub(crate) fn new(
+        guest_core: usize,
+        spawn: Spawn,
+        news: Completion<(CodecNumber, CodecNews)>,
+    ) -> Self {
         Self {
+            spawn,
             running: BTreeMap::new(),
             reports: Reports::default(),
             messages: VecDeque::new(),
             codecs: Codecs::find(guest_core, news),
         }
+    }
+
+    /// Starts the process of a cell; it is to be added ([`Cells::insert`]) when it has what it needs.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(crate) fn spawn(&self, directory: &Path, queues: u32) -> Result<CellLink> {
+        (self.spawn)(directory, queues)
     }
 
     /// Returns the available codecs, for a cell that starts.

@@ -154,7 +154,7 @@ impl Daemon {
                 meters: self.runtime.usage.billing.meters(),
                 has_packet_ports: self.runtime.plane.front().packets().is_some(),
             };
-            record.write(&self.identity.file.name)
+            record.write(self.recorder.path())
         });
         if let Err(error) = written {
             let error = format!("{error:#}");
