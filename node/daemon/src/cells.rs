@@ -20,6 +20,7 @@ pub(crate) use link::{CellLink, end, find};
 pub(crate) use number::CellNumber;
 pub(crate) use reports::AfterReport;
 
+use crate::answer::failed;
 use crate::completion::Completion;
 use crate::reply::Reply;
 use anyhow::{Context as _, Result};
@@ -221,13 +222,23 @@ impl Cells {
         self.running.insert(number, Cell { link, binding: 0 });
     }
 
-    /// Ends a cell and drops the control messages that it has not answered. Returns how its process
+    /// Ends a cell and refuses the control messages that it has not answered. Returns how its process
     /// ended, in words.
     pub(crate) fn remove(&mut self, number: CellNumber) -> Option<String> {
         let cell = self.running.remove(&number)?;
-        // Their senders hear that nobody answers any more.
-        self.messages.retain(|(entry, _)| Self::cell_of(*entry) != number);
+        self.refuse_messages(|entry| Self::cell_of(entry) == number, "the cell ended");
         Some(cell.link.end())
+    }
+
+    /// Refuses the pending control messages of services, because of something that happened.
+    fn refuse_messages(&mut self, is_of: impl Fn(EntryId) -> bool, why: &str) {
+        let pending = std::mem::take(&mut self.messages);
+        let (refused, kept) = pending.into_iter().partition(|(entry, _)| is_of(*entry));
+        self.messages = kept;
+        let refused: VecDeque<(EntryId, Reply<api::MessageAnswers>)> = refused;
+        for (_, reply) in refused {
+            reply.refuse(failed(format!("{why} before the message was answered")));
+        }
     }
 
     /// Forgets the reports of a lost cell; whatever waits for the next one goes on.
@@ -235,9 +246,11 @@ impl Cells {
         self.reports.handle_lost(cell);
     }
 
-    /// Removes the report on a service that has ended.
+    /// Removes the report on a service that has ended, and refuses the control messages that it has
+    /// not answered: another service may have its entry next.
     pub(crate) fn forget_service(&mut self, entry: EntryId) {
         self.reports.forget_service(entry);
+        self.refuse_messages(|of| of == entry, "the service ended");
     }
 
     /// Sends a cell a port queue, which it has yet to bind.
