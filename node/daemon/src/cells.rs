@@ -10,6 +10,8 @@
 //! the cell or the service that it is about.
 
 mod codecs;
+#[cfg(test)]
+pub(crate) mod fake;
 mod link;
 mod number;
 mod reports;

@@ -275,3 +275,6 @@ pub(crate) fn find(directory: &Path, pid: u32) -> Option<(Stranger, OwnedFd)> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
