@@ -82,6 +82,11 @@ pub(crate) fn holder_in(session: &str) -> Caller {
     Caller::Holder(Gate::new(vec![key(1).public()], false).holder(&held).unwrap())
 }
 
+/// Returns the token of [`holder`] as it is shown, the key that it is for, and the administrator's.
+pub(crate) fn token() -> (&'static str, SecretKey, SecretKey) {
+    (&TOKEN.0, key(2), key(1))
+}
+
 /// Returns the ID of the token of [`holder`], by which it is revoked.
 pub(crate) fn token_id() -> &'static str {
     &TOKEN.1
