@@ -388,3 +388,6 @@ const fn refusal_name(refusal: Refusal) -> &'static str {
         Refusal::Forged => "forged",
     }
 }
+
+#[cfg(test)]
+mod tests;

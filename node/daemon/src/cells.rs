@@ -10,6 +10,8 @@
 //! the cell or the service that it is about.
 
 mod codecs;
+#[cfg(test)]
+pub(crate) mod fake;
 mod link;
 mod number;
 mod reports;
@@ -20,6 +22,7 @@ pub(crate) use link::{CellLink, end, find};
 pub(crate) use number::CellNumber;
 pub(crate) use reports::AfterReport;
 
+use crate::answer::failed;
 use crate::completion::Completion;
 use crate::reply::Reply;
 use anyhow::{Context as _, Result};
@@ -28,13 +31,24 @@ use codecs::{CodecWord, Codecs};
 use reports::Reports;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::task::{Context, Poll};
 use units::EntryId;
 pub(crate) use watch::ENDED_AFTER as SILENT_MAX;
 use watch::Look;
 
+/// Function that starts the process of a cell with this number of port queues; the next daemon finds
+/// it in this directory.
+pub(crate) type Spawn = Box<dyn Fn(&Path, u32) -> Result<CellLink> + Send>;
+
+/// Returns the function that starts cells as processes that run modules on this core.
+pub(crate) fn spawn_on(guest_core: usize) -> Spawn {
+    Box::new(move |directory, queues| CellLink::spawn(directory, queues, guest_core))
+}
+
 /// Running cells and their last reports.
 pub(crate) struct Cells {
+    spawn: Spawn,
     running: BTreeMap<CellNumber, Cell>,
     reports: Reports,
     /// Control messages whose answers are pending, oldest first.
@@ -61,13 +75,26 @@ pub(crate) enum Silence {
 impl Cells {
     /// Creates the owner of a node's cells, with none running. `news` receives what becomes
     /// of codecs.
-    pub(crate) fn new(guest_core: usize, news: Completion<(CodecNumber, CodecNews)>) -> Self {
+    pub(crate) fn new(
+        guest_core: usize,
+        spawn: Spawn,
+        news: Completion<(CodecNumber, CodecNews)>,
+    ) -> Self {
         Self {
+            spawn,
             running: BTreeMap::new(),
             reports: Reports::default(),
             messages: VecDeque::new(),
             codecs: Codecs::find(guest_core, news),
         }
+    }
+
+    /// Starts the process of a cell; it is to be added ([`Cells::insert`]) when it has what it needs.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(crate) fn spawn(&self, directory: &Path, queues: u32) -> Result<CellLink> {
+        (self.spawn)(directory, queues)
     }
 
     /// Returns the available codecs, for a cell that starts.
@@ -197,13 +224,23 @@ impl Cells {
         self.running.insert(number, Cell { link, binding: 0 });
     }
 
-    /// Ends a cell and drops the control messages that it has not answered. Returns how its process
+    /// Ends a cell and refuses the control messages that it has not answered. Returns how its process
     /// ended, in words.
     pub(crate) fn remove(&mut self, number: CellNumber) -> Option<String> {
         let cell = self.running.remove(&number)?;
-        // Their senders hear that nobody answers any more.
-        self.messages.retain(|(entry, _)| Self::cell_of(*entry) != number);
+        self.refuse_messages(|entry| Self::cell_of(entry) == number, "the cell ended");
         Some(cell.link.end())
+    }
+
+    /// Refuses the pending control messages of services, because of something that happened.
+    fn refuse_messages(&mut self, is_of: impl Fn(EntryId) -> bool, why: &str) {
+        let pending = std::mem::take(&mut self.messages);
+        let (refused, kept) = pending.into_iter().partition(|(entry, _)| is_of(*entry));
+        self.messages = kept;
+        let refused: VecDeque<(EntryId, Reply<api::MessageAnswers>)> = refused;
+        for (_, reply) in refused {
+            reply.refuse(failed(format!("{why} before the message was answered")));
+        }
     }
 
     /// Forgets the reports of a lost cell; whatever waits for the next one goes on.
@@ -211,9 +248,11 @@ impl Cells {
         self.reports.handle_lost(cell);
     }
 
-    /// Removes the report on a service that has ended.
+    /// Removes the report on a service that has ended, and refuses the control messages that it has
+    /// not answered: another service may have its entry next.
     pub(crate) fn forget_service(&mut self, entry: EntryId) {
         self.reports.forget_service(entry);
+        self.refuse_messages(|of| of == entry, "the service ended");
     }
 
     /// Sends a cell a port queue, which it has yet to bind.

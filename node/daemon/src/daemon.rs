@@ -5,6 +5,8 @@ pub(crate) mod adopt;
 mod join;
 mod requests;
 mod start;
+#[cfg(test)]
+pub(crate) mod testbed;
 
 pub(crate) use join::Start;
 pub(crate) use start::{Found, adopt_or_start};
@@ -154,7 +156,7 @@ impl Daemon {
                 meters: self.runtime.usage.billing.meters(),
                 has_packet_ports: self.runtime.plane.front().packets().is_some(),
             };
-            record.write(&self.identity.file.name)
+            record.write(self.recorder.path())
         });
         if let Err(error) = written {
             let error = format!("{error:#}");
@@ -479,3 +481,6 @@ async fn until(at: Option<tokio::time::Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

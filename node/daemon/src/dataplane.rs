@@ -19,7 +19,7 @@ pub(crate) mod closing;
 pub(crate) mod devices;
 pub(crate) mod door;
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;
 pub(crate) mod instances;
 pub(crate) mod interceptions;
 pub(crate) mod kernel_settings;

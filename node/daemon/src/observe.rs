@@ -232,3 +232,6 @@ fn note_of(view: &View<'_>, place: Place, count: u64) -> Note {
     }
     note
 }
+
+#[cfg(test)]
+mod tests;

@@ -94,7 +94,12 @@ pub(crate) struct Record {
 }
 
 fn path(node: &Name) -> PathBuf {
-    crate::run_directory(node).join("running.json")
+    path_in(&crate::run_directory(node))
+}
+
+/// Returns the path of the record in a node's run directory.
+pub(crate) fn path_in(directory: &Path) -> PathBuf {
+    directory.join("running.json")
 }
 
 /// The file that is written: the one before the last.
@@ -146,10 +151,9 @@ pub(crate) fn namespace() -> u64 {
 
 impl RecordView<'_> {
     /// Replaces what was written before.
-    pub(crate) fn write(&self, node: &Name) -> Result<()> {
-        let path = path(node);
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let bytes = serde_json::to_vec(self)?;
-        replace(&path, &bytes).with_context(|| format!("writing {}", path.display()))
+        replace(path, &bytes).with_context(|| format!("writing {}", path.display()))
     }
 }
 

@@ -15,7 +15,7 @@ mod placing;
 mod plane;
 mod start;
 
-use crate::cells::{AfterReport, CellLink, CellNumber, Cells, SILENT_MAX, Silence};
+use crate::cells::{AfterReport, CellNumber, Cells, SILENT_MAX, Silence};
 use crate::clock::Clock;
 use crate::compilers::{Compilers, Completed};
 use crate::control::Control;
@@ -36,6 +36,7 @@ use cell::CallQuestion;
 use cell::protocol::{FromCell, Tapped, ToCell};
 use node::{Effect, Event};
 use std::collections::{BTreeSet, VecDeque};
+use std::path::PathBuf;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Duration;
 use units::{EntryId, Name, RuleId};
@@ -71,8 +72,8 @@ pub(crate) struct Lost {
 
 /// Execution of the services of a node.
 pub(crate) struct Runtime {
-    /// Name of the node.
-    name: Name,
+    /// Run directory of the node.
+    directory: PathBuf,
     /// Core that runs modules.
     guest_core: usize,
     clock: Clock,
@@ -90,10 +91,10 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// Creates the execution of services of a node, without a cell. `node` has its name, the core
-    /// that runs modules, and its clock.
+    /// Creates the execution of services of a node, without a cell. The first argument has its run
+    /// directory, the core that runs modules, and its clock.
     pub(crate) fn new(
-        (name, guest_core, clock): (Name, usize, Clock),
+        (directory, guest_core, clock): (PathBuf, usize, Clock),
         plane: DataPlane,
         cells: Cells,
         compilers: Compilers,
@@ -101,7 +102,7 @@ impl Runtime {
         done: UnboundedSender<Done>,
     ) -> Self {
         Self {
-            name,
+            directory,
             guest_core,
             clock,
             plane,
@@ -298,8 +299,7 @@ impl Runtime {
 
     fn try_start_cell(&mut self, control: &mut Control, number: CellNumber) -> Result<()> {
         let queues = self.plane.ports().iter().map(|p| p.queues()).sum();
-        let directory = crate::run_directory(&self.name);
-        let cell = CellLink::spawn(&directory, queues, self.guest_core)?;
+        let cell = self.cells.spawn(&self.directory, queues)?;
         for (message, fds) in self.plane.device_messages() {
             cell.send(&message, &fds)?;
         }

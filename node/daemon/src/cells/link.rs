@@ -9,6 +9,7 @@ use sandbox::fd_passing::{self, Received};
 use sandbox::process::Stranger;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -37,17 +38,44 @@ const LOG_VARIABLE: &str = "TAM_LOG";
 /// A process that was told to end at once has ended within this, on a busy machine.
 const END_WITHIN: Duration = Duration::from_secs(10);
 
-#[derive(Debug)]
-enum Process {
-    Child(Child),
-    /// Of a daemon before.
-    Left(Stranger),
+/// Process at the other end of a link.
+pub(super) trait Process: fmt::Debug + Send {
+    /// Returns its process ID.
+    fn pid(&self) -> u32;
+
+    /// Kills it, if it still runs. Returns how it ended, in words.
+    ///
+    /// # Errors
+    /// When it cannot be killed, or does not end.
+    fn end(self: Box<Self>) -> io::Result<String>;
+}
+
+impl Process for Child {
+    fn pid(&self) -> u32 {
+        self.id()
+    }
+
+    fn end(mut self: Box<Self>) -> io::Result<String> {
+        let _ = self.kill();
+        self.wait().map(|status| status.to_string())
+    }
+}
+
+/// Process that a previous daemon started.
+impl Process for Stranger {
+    fn pid(&self) -> u32 {
+        Self::pid(self)
+    }
+
+    fn end(self: Box<Self>) -> io::Result<String> {
+        end(&self).map(|()| "it was a daemon's before".to_owned())
+    }
 }
 
 /// A running cell.
 #[derive(Debug)]
 pub(crate) struct CellLink {
-    process: Process,
+    process: Box<dyn Process>,
     /// Where the next daemon finds it.
     known_at: PathBuf,
     /// Called a stream; it keeps messages apart.
@@ -90,16 +118,21 @@ impl CellLink {
             .spawn()
             .context("starting the cell")?;
         let known_at = cell::socket_in(directory, child.id());
-        Self::join(Process::Child(child), known_at, ours)
+        Self::join(Box::new(child), known_at, ours)
     }
 
     /// Takes over the process of a daemon before, whose end of the connection is `socket`.
     pub(crate) fn take_over(left: Stranger, directory: &Path, socket: OwnedFd) -> Result<Self> {
         let known_at = cell::socket_in(directory, left.pid());
-        Self::join(Process::Left(left), known_at, socket)
+        Self::join(Box::new(left), known_at, socket)
     }
 
-    fn join(process: Process, known_at: PathBuf, socket: OwnedFd) -> Result<Self> {
+    /// Joins a process, the path where the next daemon finds it, and this end of the connection.
+    pub(super) fn join(
+        process: Box<dyn Process>,
+        known_at: PathBuf,
+        socket: OwnedFd,
+    ) -> Result<Self> {
         // Both ends wait for the other's answers only: none needs a thread to hear.
         let socket = UnixStream::from(socket);
         socket.set_nonblocking(true).context("preparing the cell's socket")?;
@@ -196,13 +229,7 @@ impl CellLink {
 
     /// How the process ended, in words; kills it when it still runs.
     pub(crate) fn end(self) -> String {
-        let ended = match self.process {
-            Process::Child(mut child) => {
-                let _ = child.kill();
-                child.wait().map(|status| status.to_string())
-            }
-            Process::Left(left) => end(&left).map(|()| "it was a daemon's before".to_owned()),
-        };
+        let ended = self.process.end();
         // It may not have come so far as to make it.
         let _ = std::fs::remove_file(&self.known_at);
         match ended {
@@ -213,10 +240,7 @@ impl CellLink {
 
     /// The cell's process number.
     pub(crate) fn pid(&self) -> u32 {
-        match &self.process {
-            Process::Child(child) => child.id(),
-            Process::Left(left) => left.pid(),
-        }
+        self.process.pid()
     }
 }
 
@@ -251,3 +275,6 @@ pub(crate) fn find(directory: &Path, pid: u32) -> Option<(Stranger, OwnedFd)> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,7 @@ use module_store::{Digest, Store};
 use node::{Effect, Event, Node};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, LazyLock};
-use trust::{Grant, SecretKey, Seed, Token};
+use trust::{Extent, Grant, SecretKey, Seed, Token};
 use units::{EntryId, Name, Nanos};
 
 const FILE: &str = r#"
@@ -38,7 +38,7 @@ unsigned = "accept"
 "#;
 
 /// Modules of all tests: two versions for each set of levels.
-pub(super) static MODULES: LazyLock<Vec<Module>> = LazyLock::new(|| {
+pub(crate) static MODULES: LazyLock<Vec<Module>> = LazyLock::new(|| {
     let levels = [r#"\"user\""#, r#"\"nic\", \"user\""#, r#"\"kernel\", \"nic\", \"user\""#];
     let of = |(number, levels): (usize, &str)| {
         [1, 2].map(|version| {
@@ -68,27 +68,42 @@ fn key(number: u8) -> SecretKey {
 }
 
 /// Returns a client with a capability for everything, of which no time has been used.
-pub(super) fn holder() -> Caller {
+pub(crate) fn holder() -> Caller {
     Caller::Holder(Gate::new(vec![key(1).public()], false).holder(&TOKEN.0).unwrap())
 }
 
-/// Returns the ID of that client's token, by which it is revoked.
-pub(super) fn token_id() -> &'static str {
+/// Returns another client, with a capability for things of one session.
+pub(crate) fn holder_in(session: &str) -> Caller {
+    let sessions = Extent::Only(BTreeSet::from([session.to_owned()]));
+    let grant = Grant { sessions, ..Grant::all() };
+    let owner = SecretKey::from_seed(&Seed::new([session.as_bytes()[0]; 32])).public();
+    let token = Token::mint(&key(1), owner, &grant, &Seed::new([8; 32])).unwrap();
+    let held = token.held().unwrap().to_string();
+    Caller::Holder(Gate::new(vec![key(1).public()], false).holder(&held).unwrap())
+}
+
+/// Returns the token of [`holder`] as it is shown, the key that it is for, and the administrator's.
+pub(crate) fn token() -> (&'static str, SecretKey, SecretKey) {
+    (&TOKEN.0, key(2), key(1))
+}
+
+/// Returns the ID of the token of [`holder`], by which it is revoked.
+pub(crate) fn token_id() -> &'static str {
     &TOKEN.1
 }
 
 /// Returns a module's digest.
-pub(super) fn digest(module: &Module) -> Digest {
+pub(crate) fn digest(module: &Module) -> Digest {
     Digest::of(&module.wasm)
 }
 
 /// Returns a name.
-pub(super) fn name(text: &str) -> Name {
+pub(crate) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
 /// Creates the control plane of a node with nothing on it; all of [`MODULES`] are in memory.
-pub(super) fn control(store: Store) -> Control {
+pub(crate) fn control(store: Store) -> Control {
     let file = Arc::new(NodeFile::parse(FILE, "node.toml").unwrap());
     let mut node = Node::new(file.name.clone(), file.ports.clone()).unwrap();
     node.handle_timeout(Nanos::ZERO);
@@ -109,7 +124,7 @@ pub(super) fn control(store: Store) -> Control {
 }
 
 /// Control plane with a cell, and everything that it has asked for.
-pub(super) struct Bed {
+pub(crate) struct Bed {
     pub(super) control: Control,
     pub(super) effects: Vec<Effect>,
     pub(super) notes: Vec<Note>,
@@ -276,7 +291,7 @@ impl Bed {
 }
 
 /// Returns the request for a service of the module of a number.
-pub(super) fn deploy(service: &str, module: usize) -> DeployRequest {
+pub(crate) fn deploy(service: &str, module: usize) -> DeployRequest {
     DeployRequest {
         module: digest(&MODULES[module]).to_string(),
         name: Some(service.to_owned()),

@@ -109,6 +109,8 @@ pub(super) fn adopt(
         node,
         store: store.clone(),
         plane: DataPlane::adopt(file, dataplane::Parts { front, netlink, ports, devices })?,
+        directory: run_directory(&file.name),
+        spawn: cells::spawn_on(start.guest_core),
     };
     let mut daemon = super::join::join(start.clone(), parts, done.clone())?;
     let usage = &mut daemon.runtime.usage;

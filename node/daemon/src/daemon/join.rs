@@ -1,7 +1,7 @@
 //! Parts of a daemon, joined.
 
 use super::{Daemon, Handover, Identity};
-use crate::cells::Cells;
+use crate::cells::{Cells, Spawn};
 use crate::clock::Clock;
 use crate::compilers::Compilers;
 use crate::completion::Completion;
@@ -48,6 +48,10 @@ pub(crate) struct Parts {
     pub(crate) node: Node,
     pub(crate) store: Store,
     pub(crate) plane: DataPlane,
+    /// Run directory of the node.
+    pub(crate) directory: PathBuf,
+    /// Start of the processes of cells.
+    pub(crate) spawn: Spawn,
 }
 
 /// Creates a daemon without a cell.
@@ -96,8 +100,9 @@ pub(super) fn join(
     });
     let clock = Clock::since(parts.started);
     let compilers = Compilers::open(&start.file.state, &start.key, compiled);
-    let cells = Cells::new(start.guest_core, codec_news);
-    let node = (start.file.name.clone(), start.guest_core, clock);
+    let cells = Cells::new(start.guest_core, parts.spawn, codec_news);
+    let record = record::path_in(&parts.directory);
+    let node = (parts.directory, start.guest_core, clock);
     let usage = Usage::new(billing);
     Ok(Daemon {
         demand: Demand::begin(&start.file, &start.config, fetched, stored)?,
@@ -106,7 +111,7 @@ pub(super) fn join(
         identity: Identity { file: start.file, node_key: start.key, clock },
         neighbours: None,
         observe: Observe::new(),
-        recorder: Recorder::new(record::fingerprint()?, Instant::now()),
+        recorder: Recorder::new(record::fingerprint()?, record, Instant::now()),
         handover: Handover::default(),
         done,
     })

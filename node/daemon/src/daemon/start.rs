@@ -3,10 +3,12 @@
 use super::Daemon;
 use super::join::{Parts, Start, join};
 use crate::barrier::Barrier;
+use crate::cells::spawn_on;
 use crate::control::desired::Desired;
 use crate::dataplane::DataPlane;
 use crate::done::Done;
 use crate::events::Note;
+use crate::run_directory;
 use anyhow::Result;
 use api::EventKind;
 use module_store::Store;
@@ -84,7 +86,8 @@ fn start_anew(
     let plane = DataPlane::start(file, &node, desired.state())?;
     node.handle_timeout(Nanos::ZERO);
     let started = Instant::now();
-    let parts = Parts { started, desired, node, store, plane };
+    let (directory, spawn) = (run_directory(&file.name), spawn_on(start.guest_core));
+    let parts = Parts { started, desired, node, store, plane, directory, spawn };
     let mut daemon = join(start, parts, done)?;
     daemon.runtime.renew_capacity(&mut daemon.control);
     daemon.runtime.with_plane(&mut daemon.control, |plane, around| {

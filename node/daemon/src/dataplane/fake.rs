@@ -1,10 +1,15 @@
-//! Devices and ports for unit tests: nothing of them is in the kernel.
+//! Devices, ports and data planes for unit tests: nothing of them is in the kernel.
 
+use super::DataPlane;
+use super::cell_devices::CellDevices;
 use super::door::Door;
 use super::live_port::LivePort;
+use super::mode::Mode;
+use super::ports::Ports;
+use crate::config::NodeFile;
 use bpf_maps::PortConfig;
-use netlink::{DeviceSettings, Link, LinkStats};
-use node::{Port, PortKind, PortMode, PortSpec};
+use netlink::{DeviceSettings, Link, LinkStats, Netlink};
+use node::{Node, Port, PortKind, PortMode, PortSpec};
 use units::PortId;
 
 /// Address of every device here.
@@ -56,4 +61,31 @@ pub(super) fn absent(number: u16) -> LivePort {
 pub(super) fn served(number: u16) -> LivePort {
     let config = PortConfig { ifindex: number.into(), mac: MAC, mtu: 1500, ..Default::default() };
     absent(number).served(config)
+}
+
+/// Returns a data plane without XDP with these ports.
+pub(super) fn plane_of(file: &NodeFile, ports: Vec<LivePort>) -> DataPlane {
+    let netlink = Netlink::open().unwrap();
+    DataPlane::of(file, door(), netlink, Ports::new(ports), CellDevices::fake())
+}
+
+/// Returns the data plane of a node whose ports are away: a cell gets no queue.
+pub(crate) fn plane(file: &NodeFile, node: &Node) -> DataPlane {
+    let away = |port: &Port| LivePort::absent(port.clone(), None, "no device yet".to_owned());
+    plane_of(file, node.ports().iter().map(away).collect())
+}
+
+/// Makes all ports packet ports that are served, each with an address of its own, which ends with
+/// the port's number.
+pub(crate) fn serve_packets(plane: &mut DataPlane) {
+    for port in plane.ports.all_mut() {
+        let (id, described) = (port.id(), port.described());
+        let mut mac = MAC;
+        mac[5] = id.0.to_be_bytes()[1];
+        // No machine has so many devices.
+        let ifindex = 1_000_000 + u32::from(id.0);
+        let config = PortConfig { ifindex, mac, mtu: 1500, ..PortConfig::default() };
+        let served = LivePort::absent(described, None, String::new()).served(config);
+        port.come_back(served.in_mode(Mode::Packet));
+    }
 }

@@ -10,9 +10,7 @@ fn node() -> Node {
 
 fn plane(ports: Vec<LivePort>) -> DataPlane {
     let file = NodeFile::parse("name = \"edge\"\n", "node.toml").unwrap();
-    let netlink = Netlink::open().unwrap();
-    let devices = CellDevices::fake();
-    DataPlane::of(&file, fake::door(), netlink, Ports::new(ports), devices)
+    fake::plane_of(&file, ports)
 }
 
 /// Calls the data plane of a node without services.

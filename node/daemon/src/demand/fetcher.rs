@@ -105,6 +105,12 @@ impl Fetcher {
         Ok(Some(Self { jobs }))
     }
 
+    /// Returns a fetcher whose jobs somebody else does.
+    #[cfg(test)]
+    pub(super) const fn of(jobs: UnboundedSender<Job>) -> Self {
+        Self { jobs }
+    }
+
     /// Fetches a module; the completion gets it.
     pub(crate) fn fetch(&self, job: Job) {
         // The thread ends after this does.

@@ -4,6 +4,7 @@
 //! writing takes long, it has a twentieth of the daemon's time: whoever asked for the change hears
 //! nothing before its end, and the next daemon stops what it does not know.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Part of the daemon's time that writing a large record may take.
@@ -15,21 +16,27 @@ const RECORD_QUICK: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct Recorder {
     fingerprint: String,
+    path: PathBuf,
     is_dirty: bool,
     /// End of the last write, and its duration.
     last: (Instant, Duration),
 }
 
 impl Recorder {
-    /// Creates the schedule of a record that has yet to be written. `fingerprint` is of what the
-    /// next daemon has to share ([`super::fingerprint`]).
-    pub(crate) const fn new(fingerprint: String, now: Instant) -> Self {
-        Self { fingerprint, is_dirty: true, last: (now, Duration::ZERO) }
+    /// Creates the schedule of a record that has yet to be written, at this path. `fingerprint` is of
+    /// what the next daemon has to share ([`super::fingerprint`]).
+    pub(crate) const fn new(fingerprint: String, path: PathBuf, now: Instant) -> Self {
+        Self { fingerprint, path, is_dirty: true, last: (now, Duration::ZERO) }
     }
 
     /// Returns what the next daemon has to share with this one.
     pub(crate) fn fingerprint(&self) -> &str {
         &self.fingerprint
+    }
+
+    /// Returns the path of the record.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Returns when a change is to be written at the latest; `None` when nothing has changed.
@@ -65,7 +72,7 @@ mod tests {
     fn a_small_record_is_written_at_once_and_a_large_one_has_a_part_of_the_time() {
         let zero = Instant::now();
         let at = |ms: u64| zero + Duration::from_millis(ms);
-        let mut recorder = Recorder::new("0a".to_owned(), zero);
+        let mut recorder = Recorder::new("0a".to_owned(), "running.json".into(), zero);
         assert_eq!(recorder.due(false), Some(zero), "nothing has been written yet");
         assert!(recorder.take_dirty() && !recorder.take_dirty());
         recorder.handle_written(at(0), at(1));

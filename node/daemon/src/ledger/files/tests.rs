@@ -118,6 +118,39 @@ fn a_damaged_ledger_is_refused_with_its_place_and_left_as_it_is() {
     assert_eq!(std::fs::read(&path).unwrap(), bytes);
 }
 
+#[test]
+fn a_file_that_ends_anywhere_has_the_batches_that_were_written_as_a_whole_and_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole");
+    let mut ends = vec![(0, (0, 0))];
+    for count in 1..=3 {
+        let readings = [reading(3, count * 10), reading(4, count)];
+        open(&whole).unwrap().append(UnixTime(count), &readings).unwrap();
+        let length = std::fs::metadata(path_of(&whole, 1)).unwrap().len() as usize;
+        ends.push((length, used(&whole)));
+    }
+    assert_eq!(ends.last().unwrap().1, (33, 6));
+    let bytes = std::fs::read(path_of(&whole, 1)).unwrap();
+    let directory = folder.path().join("cut");
+    std::fs::create_dir(&directory).unwrap();
+    let path = path_of(&directory, 1);
+    for length in 0..=bytes.len() {
+        std::fs::write(&path, &bytes[..length]).unwrap();
+        let (end, whole) = ends.iter().rev().find(|(end, _)| *end <= length).unwrap();
+        drop(open(&directory).unwrap());
+        let left = std::fs::metadata(&path).map_or(0, |file| file.len() as usize);
+        assert_eq!(left, *end, "the rest of {length} bytes is cut off");
+        assert_eq!(used(&directory), *whole, "{length} of {} bytes", bytes.len());
+        // At the edges of frames: the meters are billed from there.
+        if length % FRAME_LENGTH < 2 {
+            let readings = [reading(3, 30), reading(4, 3)];
+            open(&directory).unwrap().append(UnixTime(9), &readings).unwrap();
+            assert_eq!(used(&directory).0, 33, "{length} bytes");
+        }
+        let _ = std::fs::remove_file(&path);
+    }
+}
+
 /// Name of the test that starts itself again as the process that it kills.
 const KILLED: &str = "ledger::files::tests::\
     nothing_is_lost_or_doubled_when_the_writer_is_killed_at_any_point";

@@ -1,0 +1,265 @@
+//! Daemon without a kernel, a cell's process or a socket to the outside, for tests: its data plane
+//! has tables only, its cell is the other end of a socket ([`FakeCell`]), and time passes when the
+//! test says so.
+
+use super::join::{Parts, Start, join};
+use super::{Daemon, Done, actions, requests};
+use crate::access::Caller;
+use crate::answer::Answer;
+use crate::cells::AfterReport;
+use crate::cells::fake::FakeCell;
+use crate::clock::skipped;
+use crate::config::NodeFile;
+use crate::control::change::Change;
+use crate::control::desired::Desired;
+use crate::control::testbed::{MODULES, deploy, digest, name};
+use crate::dataplane::fake;
+use crate::journal::Journal;
+use crate::record::Record;
+use crate::reply::{Awaited, Reply};
+use crate::request::{Incoming, Request};
+use abi::Level;
+use api::{ErrorInfo, Event, EventKind};
+use cell::Compiled;
+use cell::protocol::{FromCell, ToCell};
+use module_store::Store;
+use node::{Node, ServiceState};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use trust::{SecretKey, Seed};
+use units::{EntryId, Nanos, PortId};
+
+/// Time after which a test has failed that waits for something.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Daemon with a cell that runs and two ports, `left` and `right`, which are away.
+pub(crate) struct Bed {
+    pub(crate) daemon: Daemon,
+    pub(crate) cell: FakeCell,
+    done: UnboundedReceiver<Done>,
+    folder: tempfile::TempDir,
+}
+
+impl Bed {
+    /// Creates a node that has started, with a cell, and nothing on it.
+    pub(crate) async fn new() -> Self {
+        let mut bed = Self::begin();
+        bed.until(|bed| bed.cell.count(|it| matches!(it, ToCell::Rules(_))) > 0).await;
+        bed
+    }
+
+    /// Makes both ports packet ports that are served. The next cell would want their sockets, which
+    /// a test has not.
+    pub(crate) fn serve(&mut self) {
+        fake::serve_packets(&mut self.daemon.runtime.plane);
+    }
+
+    /// Has the counters billed, and the ledger written or not.
+    pub(crate) async fn bill(&mut self) {
+        self.daemon.bill();
+        self.until(|bed| bed.daemon.runtime.usage.billing.is_writing()).await;
+        self.until(|bed| !bed.daemon.runtime.usage.billing.is_writing()).await;
+    }
+
+    /// Has all drop counters compared.
+    pub(crate) async fn count_drops(&mut self) {
+        assert!(self.daemon.observe.start_drops(), "none is under way");
+        self.daemon.runtime.after_report(AfterReport::CountDrops);
+        // Answered behind it.
+        self.get(Request::Stats).await;
+    }
+
+    /// Has sessions' usage looked at.
+    pub(crate) async fn look_at_use(&mut self) {
+        self.daemon.runtime.look_at_use();
+        self.get(Request::Stats).await;
+    }
+
+    /// Returns the part of the record that is of the node.
+    pub(crate) fn recorded_node(&self) -> serde_json::Value {
+        let bytes = std::fs::read(self.path("run/running.json")).unwrap();
+        let record: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        record["node"].clone()
+    }
+
+    /// Returns what the next daemon would find.
+    pub(crate) fn record(&self) -> Record {
+        serde_json::from_slice(&std::fs::read(self.path("run/running.json")).unwrap()).unwrap()
+    }
+
+    /// Creates a node that starts: nothing of it has been done.
+    pub(crate) fn begin() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for directory in ["state", "run"] {
+            std::fs::create_dir(path(directory)).unwrap();
+        }
+        let text = format!(
+            "name = \"bed\"\nstore = {:?}\nstate = {:?}\n[[port]]\nname = \"left\"\ndevice = \"eth1\"\nmode = \"packet\"\n[[port]]\nname = \"right\"\ndevice = \"eth2\"\nmode = \"packet\"\n[trust]\nunsigned = \"accept\"\n",
+            path("store"),
+            path("state")
+        );
+        let file = Arc::new(NodeFile::parse(&text, "node.toml").unwrap());
+        let mut node = Node::new(file.name.clone(), file.ports.clone()).unwrap();
+        node.handle_timeout(Nanos::ZERO);
+        let cell = FakeCell::default();
+        let parts = Parts {
+            started: Instant::now(),
+            desired: Desired::new(Journal::in_memory(&file.name), None),
+            plane: fake::plane(&file, &node),
+            node,
+            store: Store::open(&file.store).unwrap(),
+            directory: path("run"),
+            spawn: cell.spawn(),
+        };
+        let (sender, done) = unbounded_channel();
+        let key = Arc::new(SecretKey::from_seed(&Seed::new([7; 32])));
+        let start = Start { file, config: path("node.toml"), key, guest_core: 0 };
+        let mut daemon = join(start, parts, sender).unwrap();
+        // No image, no programs.
+        let compiled = Arc::new(Compiled::from_bytes(&[2, 0, 0, 0, 0, 0, 1]).unwrap());
+        let modules = daemon.control.state_mut().modules_mut();
+        for module in &*MODULES {
+            modules.insert(digest(module), module.clone());
+            modules.set_code(&digest(module), false, &compiled);
+        }
+        daemon.resume();
+        Self { daemon, cell, done, folder }
+    }
+
+    /// Returns the path of a file of the node.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Does everything that is pending, in the daemon and in the cell.
+    pub(crate) fn settle(&mut self) {
+        actions::settle(&mut self.daemon);
+        requests::hand_over_settled(&mut self.daemon);
+        self.cell.turn();
+    }
+
+    /// Goes on until something is true.
+    pub(crate) async fn until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.settle();
+            if is_so(self) {
+                return;
+            }
+            let Self { daemon, done, .. } = self;
+            tokio::select! {
+                biased;
+                (cell, message) = daemon.runtime.cells.receive() => {
+                    daemon.runtime.handle_messages(&mut daemon.control, cell, message);
+                }
+                Some(done) = done.recv() => daemon.finish(done),
+                () = tokio::time::sleep_until(deadline.into()) => panic!("it did not happen"),
+            }
+        }
+    }
+
+    /// Goes on until a request is answered.
+    pub(crate) async fn answer<T>(&mut self, mut awaited: Awaited<T>) -> Answer<T> {
+        let mut answer = None;
+        self.until(|_| {
+            answer = answer.take().or_else(|| awaited.try_answer());
+            answer.is_some()
+        })
+        .await;
+        answer.expect("it is there")
+    }
+
+    /// Lets time pass, in milliseconds, and does what is due.
+    pub(crate) fn wait(&mut self, ms: u64) {
+        skipped::skip(Nanos::from_millis(ms));
+        self.daemon.control.set_now(self.daemon.now());
+        self.daemon.control.handle_timeout();
+        self.settle();
+    }
+
+    /// Has a client ask for something.
+    pub(crate) fn ask_as<T>(
+        &mut self,
+        caller: Caller,
+        request: impl FnOnce(Reply<T>) -> Request,
+    ) -> Awaited<T> {
+        let (reply, awaited) = Reply::pair();
+        let incoming = Incoming { caller, request: request(reply) };
+        requests::handle(&mut self.daemon, incoming, BTreeSet::new());
+        self.settle();
+        awaited
+    }
+
+    /// Has the operator ask for something.
+    pub(crate) fn ask<T>(&mut self, request: impl FnOnce(Reply<T>) -> Request) -> Awaited<T> {
+        self.ask_as(Caller::Operator, request)
+    }
+
+    /// Returns what the operator gets for a request.
+    pub(crate) async fn get<T>(&mut self, request: impl FnOnce(Reply<T>) -> Request) -> T {
+        let awaited = self.ask(request);
+        self.answer(awaited).await.map_err(|refusal| refusal.message).unwrap()
+    }
+
+    /// Returns the refusal that the operator gets for a request.
+    pub(crate) async fn refused<T>(
+        &mut self,
+        request: impl FnOnce(Reply<T>) -> Request,
+    ) -> ErrorInfo {
+        let awaited = self.ask(request);
+        self.answer(awaited).await.err().expect("it is refused")
+    }
+
+    /// Has the operator make a change, and returns its answer.
+    pub(crate) async fn change<T>(&mut self, change: impl FnOnce(Reply<T>) -> Change) -> T {
+        self.get(|reply| Request::Change(change(reply))).await
+    }
+
+    /// Has a service run that has rules of its own.
+    pub(crate) async fn run(&mut self, service: &str, rules: &[&str]) -> EntryId {
+        let rules = rules.iter().map(|rule| (*rule).to_owned()).collect();
+        let request = Box::new(api::DeployRequest { rules, ..deploy(service, 0) });
+        let deployed = self.change(|reply| Change::Deploy(request, reply)).await;
+        assert_eq!(deployed.service.name, service);
+        self.entry(service)
+    }
+
+    /// Returns the numbers of the ports, in the order of the node file.
+    pub(crate) fn port_ids(&self) -> Vec<PortId> {
+        self.daemon.runtime.plane.ports().iter().map(|port| port.id()).collect()
+    }
+
+    /// Returns true while a cell runs.
+    pub(crate) fn has_cell(&self) -> bool {
+        self.daemon.runtime.cells.is_any()
+    }
+
+    /// Returns a service's entry.
+    pub(crate) fn entry(&self, service: &str) -> EntryId {
+        self.daemon.control.node().service(&name(service)).expect("it is there").entry
+    }
+
+    /// Returns true when a service runs.
+    pub(crate) fn runs(&self, service: &str) -> bool {
+        let found = self.daemon.control.node().service(&name(service));
+        found.is_some_and(|it| it.state == ServiceState::Running && it.level == Level::User)
+    }
+
+    /// Returns the events of a kind so far.
+    pub(crate) async fn events(&mut self, kind: EventKind) -> Vec<Event> {
+        let list = self.get(|reply| Request::Events(0, 0, reply)).await;
+        list.events.into_iter().filter(|event| event.kind == kind).collect()
+    }
+
+    /// Has the cell say something, and the daemon handle it.
+    pub(crate) async fn hear(&mut self, message: FromCell) {
+        self.cell.say(&message);
+        // A question whose answer is behind it.
+        let stats = self.get(Request::Stats).await;
+        assert_eq!(stats.node, "bed");
+    }
+}
