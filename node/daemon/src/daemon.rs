@@ -5,6 +5,7 @@ pub(crate) mod adopt;
 mod join;
 mod requests;
 mod start;
+mod timers;
 
 pub(crate) use join::Start;
 pub(crate) use start::{Found, adopt_or_start};
@@ -16,41 +17,30 @@ use crate::compilers;
 use crate::completion::Completion;
 use crate::config::NodeFile;
 use crate::control::Control;
-use crate::dataplane::{budgets, kernel_settings};
 use crate::demand::Demand;
 use crate::deploy;
 pub(crate) use crate::done::Done;
 use crate::events::Note;
-use crate::observe::documents::sessions::usage;
+use crate::observe::Observe;
 use crate::observe::explain::Explaining;
 use crate::observe::question::Asked;
 use crate::observe::view::View;
-use crate::observe::{Observe, capture, drops};
 use crate::record::{self, Record, RecordView, Recorder};
 use crate::reply::Reply;
 use crate::request::Incoming;
 use crate::runtime::Runtime;
-use crate::sessions;
 use anyhow::{Context, Result};
 use api::{ExplainRequest, Explanation};
 use cell::protocol::ToCell;
 use netlink::Monitor;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use timers::{Timers, Wanted};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::{Duration, MissedTickBehavior, interval};
+use tokio::time::Duration;
 use trust::SecretKey;
 use units::Nanos;
-
-/// Period in which the front door is told that this daemon listens; the lease is ten times as long
-/// on the fastest clock.
-const HEARTBEAT: Duration = Duration::from_millis(100);
-/// Period of polling lanes that move.
-const LANES_EVERY: Duration = Duration::from_millis(1);
-/// Period of checks on which nothing depends at once: ports that are away, rights, demand.
-const TIDY: Duration = Duration::from_secs(1);
 
 /// Root of the daemon: routes events to owners, and their actions to other owners.
 pub(crate) struct Daemon {
@@ -85,7 +75,7 @@ struct Handover {
     /// True once it has been answered: the daemon ends without taking anything down.
     is_done: bool,
     /// Request that waits for new versions to settle, and its deadline.
-    waiting: Option<(Instant, Reply<api::HandedOver>)>,
+    waiting: Option<(Nanos, Reply<api::HandedOver>)>,
 }
 
 impl Daemon {
@@ -123,7 +113,7 @@ impl Daemon {
     /// services it takes a tenth of a second. Nobody has been told, and the daemon after this one
     /// stops what it does not know.
     fn remember_soon(&mut self) {
-        if self.recorder.due(self.control.is_changing()).is_some_and(|due| due <= Instant::now()) {
+        if self.recorder.due(self.control.is_changing()).is_some_and(|due| due <= self.now()) {
             self.remember();
         }
     }
@@ -136,7 +126,7 @@ impl Daemon {
         if !self.recorder.take_dirty() {
             return;
         }
-        let begin = Instant::now();
+        let begin = self.now();
         let written = self.control.node().with_snapshot(|node| {
             let record = RecordView {
                 fingerprint: self.recorder.fingerprint(),
@@ -160,7 +150,7 @@ impl Daemon {
             let error = format!("{error:#}");
             tracing::error!(error, "should this daemon die, the next one begins with older news");
         }
-        self.recorder.handle_written(begin, Instant::now());
+        self.recorder.handle_written(begin, self.now());
     }
 
     /// Bills what was used since the last time, once cells have told what they did.
@@ -172,7 +162,7 @@ impl Daemon {
 
     /// Has the last bill made: the node is about to end.
     fn end_billing(&mut self) {
-        if self.runtime.usage.billing.begin_end(tokio::time::Instant::now()) {
+        if self.runtime.usage.billing.begin_end(self.now()) {
             self.runtime.after_report(AfterReport::LastBill);
         }
     }
@@ -217,17 +207,8 @@ impl Daemon {
             // The daemon is gone when nobody receives: nothing is left to do.
             let _ = measured.send(Done::SpeedMeasured(speed));
         }));
-        // No other event restarts them; ticks that were missed come as one.
-        let every = |period| {
-            let mut ticks = interval(period);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-            ticks
-        };
-        let (mut heartbeat, mut look) = (every(HEARTBEAT), every(kernel_settings::LOOK));
-        let (mut tidy, mut drops) = (every(TIDY), every(drops::LOOK_EVERY));
-        let (mut budgets, mut uses) = (every(budgets::LOOK_EVERY), every(sessions::LOOK_EVERY));
-        let mut bills = every(Duration::from_secs(self.identity.file.ledger_every.0));
-        let (mut moves, mut captures) = (every(LANES_EVERY), every(capture::LOOK_EVERY));
+        let bills_every = Duration::from_secs(self.identity.file.ledger_every.0);
+        let mut timers = Timers::start(bills_every);
         loop {
             actions::settle(self);
             requests::hand_over_settled(self);
@@ -235,14 +216,17 @@ impl Daemon {
                 return Ok(());
             }
             let now = self.now();
-            let resumes_in = self.control.resumes_at().map(|at| at.saturating_sub(now));
-            let confirmed_until = self.control.confirmed_until().map(Into::into);
-            let record_due = self.recorder.due(self.control.is_changing()).map(Into::into);
-            let timeout = self.control.poll_timeout().map(|at| at.saturating_sub(now));
+            let sleep_until = |at: Option<Nanos>| after(at.map(|at| at.saturating_sub(now)));
+            let resumption = sleep_until(self.control.resumes_at());
+            let not_confirmed = sleep_until(self.control.confirmed_until());
+            let record_due = sleep_until(self.recorder.due(self.control.is_changing()));
+            let timeout = sleep_until(self.control.poll_timeout());
+            let end = sleep_until(self.runtime.usage.billing.ends_at());
+            let wanted = Wanted::of(self);
             tokio::select! {
                 _ = interrupt.recv() => self.end_billing(),
                 _ = terminate.recv() => self.end_billing(),
-                () = until(self.runtime.usage.billing.ends_at()) => return Ok(()),
+                () = end => return Ok(()),
                 change = monitor.next() => {
                     let change = change.context("listening for changes")?;
                     self.control.set_now(self.now());
@@ -259,67 +243,24 @@ impl Daemon {
                 }
                 Some(incoming) = requests.recv() => requests::handle(self, incoming, BTreeSet::new()),
                 Some(done) = done.recv() => self.finish(done),
-                _ = heartbeat.tick() => {
-                    self.runtime.plane.heartbeat()?;
-                    let now = self.now();
-                    self.observe.handle_heartbeat(now);
-                }
-                _ = drops.tick() => {
-                    if self.observe.start_drops() {
-                        self.runtime.after_report(AfterReport::CountDrops);
-                    }
-                }
-                _ = look.tick() => {
-                    self.control.set_now(self.now());
-                    self.runtime.with_plane(&mut self.control, |plane, around| plane.handle_look(around))?;
-                }
-                _ = tidy.tick() => self.tidy()?,
-                _ = uses.tick() => self.runtime.look_at_use(),
-                _ = bills.tick() => {
-                    self.bill();
-                    self.runtime.after_report(AfterReport::EndIdleCalls);
-                }
-                _ = budgets.tick(), if self.runtime.plane.has_budgets(self.control.node()) => {
-                    let now = self.now();
-                    self.runtime.plane.services().look_at_budgets(self.control.node(), now);
-                }
-                _ = moves.tick(), if self.runtime.is_moving() => {
-                    self.runtime.place(&mut self.control, |it, around| it.handle_tick(around));
-                }
-                _ = captures.tick(), if self.observe.is_capturing() => {
-                    let (observe, view) = self.observe();
-                    observe.handle_capture_tick(&view);
-                    self.tell_taps();
-                }
-                () = after(resumes_in) => {
+                tick = timers.next(wanted) => timers::handle(self, tick)?,
+                () = resumption => {
                     self.control.set_now(self.now());
                     if self.control.handle_resumption() {
                         self.resume();
                     }
                 }
-                () = until(confirmed_until) => {
+                () = not_confirmed => {
                     self.control.set_now(self.now());
                     self.control.handle_not_confirmed();
                 }
-                () = after(timeout) => {
+                () = timeout => {
                     self.control.set_now(self.now());
                     self.control.handle_timeout();
                 }
-                () = until(record_due) => {}
+                () = record_due => {}
             }
         }
-    }
-
-    /// Does the checks on which nothing depends at once. Called once a second.
-    fn tidy(&mut self) -> Result<()> {
-        self.control.set_now(self.now());
-        self.runtime.with_plane(&mut self.control, |plane, around| plane.handle_second(around))?;
-        self.runtime.watch_cells(&mut self.control);
-        self.runtime.place(&mut self.control, |it, around| it.handle_second(around));
-        self.control.handle_second();
-        self.check_associations();
-        self.demand.handle_second();
-        Ok(())
     }
 
     /// Ends associations whose capability counts no more.
@@ -354,7 +295,6 @@ impl Daemon {
             }
             Done::LaneUnused(entry) => self.runtime.lane_unused(&mut self.control, entry),
             Done::InterceptionsLeft => self.runtime.plane.end_interceptions(),
-            Done::Happened(event) => self.control.handle_late_event(event),
             Done::SpareReady(number) => self.runtime.spare_ready(&mut self.control, number),
             Done::ReportOverdue(number) => {
                 self.runtime.cells.handle_report_overdue(number);
@@ -375,7 +315,6 @@ impl Daemon {
             Done::Fetched(fetched) => {
                 let Self { demand, control, runtime, .. } = self;
                 demand.handle_fetched(control, &mut runtime.usage.billing, *fetched);
-                requests::release_fetched(self);
             }
             Done::Codec(number, news) => self.runtime.cells.handle_codec_news(number, news),
         }
@@ -385,17 +324,6 @@ impl Daemon {
     fn note(&mut self, note: Note) {
         let note = note.completed(self.control.node());
         self.observe.note(self.now(), note);
-    }
-
-    /// Takes note of what sessions have used, as cells have told.
-    fn note_use(&mut self) {
-        let (now, begin) = (self.now(), Instant::now());
-        let usage = usage(&self.view());
-        match usage {
-            Ok(usage) => self.runtime.usage.sessions.handle_usage(now, usage),
-            Err(error) => tracing::debug!(error = error.message, "sessions cannot be looked at"),
-        }
-        self.runtime.usage.sessions.rest(now, begin.elapsed());
     }
 
     /// Tells cells what captures want of them, if that has changed.
@@ -455,12 +383,9 @@ fn view_of<'a>(
         plane: &runtime.plane,
         cells: &runtime.cells,
         neighbours,
-        billing: &runtime.usage.billing,
         demand,
         compilers: &runtime.compilers,
-        sessions: &runtime.usage.sessions,
-        closed: runtime.usage.counted(),
-        fuel_closed: runtime.usage.fuel(),
+        usage: &runtime.usage,
     }
 }
 
@@ -468,14 +393,6 @@ fn view_of<'a>(
 async fn after(wait: Option<Nanos>) {
     match wait {
         Some(wait) => tokio::time::sleep(Duration::from_nanos(wait.0)).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Sleeps until then; for ever when there is no such time.
-async fn until(at: Option<tokio::time::Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
 }

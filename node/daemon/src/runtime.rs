@@ -38,7 +38,7 @@ use node::{Effect, Event};
 use std::collections::{BTreeSet, VecDeque};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Duration;
-use units::{EntryId, Name, RuleId};
+use units::{Bytes, EntryId, Name, Packets, RuleId};
 
 /// Time within which a cell reports; later it is shown as it was.
 const REPORT_WITHIN: Duration = Duration::from_secs(2);
@@ -57,8 +57,6 @@ pub(crate) enum Action {
     Calls(CallQuestion),
     /// A cell has seen a packet that a capture wants.
     Tapped(Box<Tapped>),
-    /// Cells have told what sessions have used.
-    SessionsReported,
 }
 
 /// Rest of a cell that is lost.
@@ -144,7 +142,7 @@ impl Runtime {
 
     /// Handles the completion of a compiler's job.
     pub(crate) fn handle_compiler(&mut self, control: &mut Control, completed: Completed) {
-        self.compilers.handle(control, &mut self.usage.billing, completed);
+        self.compilers.handle(control.state(), completed);
         start::do_compiled(self, control);
     }
 
@@ -317,12 +315,6 @@ impl Runtime {
         Ok(())
     }
 
-    /// Sends an event in which cells have no part, for after the command that causes it: whoever gave
-    /// that waits for an answer by then.
-    fn event_later(&self, event: Event) {
-        let _ = self.done.send(Done::Happened(event));
-    }
-
     /// Ends what a service had of streams, if it had some.
     fn end_streams(&mut self, control: &mut Control, entry: EntryId) {
         let service = control.node().service_of(entry);
@@ -446,10 +438,10 @@ impl Runtime {
 
     /// Asks cells what sessions have used; the look follows when they have told. One that has not
     /// answered for a second is not waited for.
-    pub(crate) fn look_at_use(&mut self) {
+    pub(crate) fn look_at_use(&mut self, control: &Control) {
         let Some(is_overdue) = self.usage.sessions.start_look(self.clock.now()) else { return };
         if is_overdue || !self.cells.is_any() {
-            self.actions.push_back(Action::SessionsReported);
+            self.note_use(control);
         }
         self.cells.tell_all(&ToCell::ReportSessions, &[]);
     }
@@ -469,7 +461,7 @@ impl Runtime {
         for (rule, session) in rules {
             if let Ok(stats) = self.plane.front().rule_stats(rule) {
                 self.is_dirty = true;
-                self.usage.add_counted(session, (stats.packets, stats.bytes));
+                self.usage.add_counted(session, (Packets(stats.packets), Bytes(stats.bytes)));
             }
         }
     }
@@ -515,10 +507,12 @@ impl Runtime {
         self.actions.push_back(Action::CellLost(cell, why));
     }
 
-    /// Queues the note of what sessions have used, if cells were asked for it.
-    fn note_use(&mut self) {
-        if self.usage.sessions.handle_told() {
-            self.actions.push_back(Action::SessionsReported);
+    /// Takes note of what sessions have used, as cells have told.
+    fn note_use(&mut self, control: &Control) {
+        let now = self.clock.now();
+        if let Err(error) = self.usage.note(now, control.node(), &self.plane) {
+            tracing::debug!(error = error.message, "sessions cannot be looked at");
         }
+        self.usage.sessions.rest(now, self.clock.now().saturating_sub(now));
     }
 }

@@ -19,8 +19,8 @@ use units::SessionId;
 /// Time within which a cell says what memory is in use; later the change is decided by what is known.
 const SAID_WITHIN: Duration = Duration::from_secs(2);
 
-/// Handles all pending actions, and begins the changes that wait for them, until nothing is left;
-/// then writes down what runs, or has that done soon.
+/// Handles all pending actions, begins the changes that wait for them, and handles the requests whose
+/// modules have been fetched, until nothing is left; then writes down what runs, or has that done soon.
 ///
 /// Replies that are given here are read by tasks of this thread, and so not before this returns:
 /// nobody hears of a change that the next daemon would not know.
@@ -29,7 +29,7 @@ pub(super) fn settle(daemon: &mut Daemon) {
     loop {
         do_actions(daemon);
         daemon.control.set_reusable(daemon.runtime.plane.instances().reusable());
-        if !daemon.control.advance() {
+        if !daemon.control.advance() && !super::requests::handle_released(daemon) {
             break;
         }
     }
@@ -103,7 +103,6 @@ fn do_runtime_action(daemon: &mut Daemon, action: runtime::Action) {
             let (observe, view) = daemon.observe();
             observe.handle_tapped(&view, &tapped);
         }
-        Action::SessionsReported => daemon.note_use(),
     }
 }
 
@@ -145,13 +144,13 @@ fn do_action(daemon: &mut Daemon, action: Action) {
         Action::ClearReusable => daemon.runtime.plane.services().clear_spares(),
         Action::AskMemory(number, session) => ask_memory(daemon, number, session),
         Action::AnswerDeployed(answer) => {
-            let DeployedAnswer { service, took_ms, shadowed, lacks, replaced, reply } = *answer;
+            let DeployedAnswer { service, took, shadowed, lacks, replaced, reply } = *answer;
             let schema_version = SCHEMA_VERSION;
             let service = find_service(&daemon.view(), service.as_str());
             reply.answer(service.map(|service| Deployed {
                 schema_version,
                 service,
-                took_ms,
+                took_ms: took.as_millis(),
                 shadowed,
                 lacks,
                 replaced,
@@ -160,10 +159,7 @@ fn do_action(daemon: &mut Daemon, action: Action) {
         Action::AnswerCall(question, answer) => {
             daemon.runtime.cells.tell_all(&ToCell::Called(question, answer), &[]);
         }
-        Action::FetchMissing => {
-            daemon.demand.want_missing(&mut daemon.control);
-            super::requests::release_fetched(daemon);
-        }
+        Action::FetchMissing => daemon.demand.want_missing(&mut daemon.control),
         Action::BillFetched(modules) => {
             let account = daemon.control.state().account(None, None);
             modules
@@ -178,7 +174,6 @@ fn do_action(daemon: &mut Daemon, action: Action) {
         Action::Bill => daemon.bill(),
         Action::FetchCalled(wanted) => {
             daemon.demand.want_for_packets(&mut daemon.control, *wanted);
-            super::requests::release_fetched(daemon);
         }
     }
 }

@@ -106,7 +106,7 @@ pub(super) fn join(
         identity: Identity { file: start.file, node_key: start.key, clock },
         neighbours: None,
         observe: Observe::new(),
-        recorder: Recorder::new(record::fingerprint()?, Instant::now()),
+        recorder: Recorder::new(record::fingerprint()?, clock.now()),
         handover: Handover::default(),
         done,
     })

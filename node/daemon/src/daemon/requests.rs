@@ -22,10 +22,10 @@ use api::{DesiredInfo, ErrorCode, ModuleList, ModuleStored, SCHEMA_VERSION};
 use module_store::Digest;
 use node::ServiceState;
 use std::sync::PoisonError;
-use std::time::{Duration, Instant};
+use units::{Bytes, Nanos};
 
 /// Longest wait of a handover for changes to end: a new version is watched for half a second.
-const SETTLED_WITHIN: Duration = Duration::from_secs(3);
+const SETTLED_WITHIN: Nanos = Nanos::from_millis(3_000);
 
 /// Handles a request. Modules that it names are fetched first, but those of `tried`, which were
 /// fetched, or were not to be had.
@@ -34,14 +34,13 @@ pub(super) fn handle(daemon: &mut Daemon, incoming: Incoming, tried: Tried) {
     if let Some(incoming) = daemon.demand.fetch_first(&mut daemon.control, incoming, tried) {
         handle_fetched(daemon, incoming);
     }
-    release_fetched(daemon);
 }
 
-/// Handles the requests whose modules have been fetched.
-pub(super) fn release_fetched(daemon: &mut Daemon) {
-    while let Some((incoming, tried)) = daemon.demand.poll_released() {
-        handle(daemon, incoming, tried);
-    }
+/// Handles the next request whose modules have been fetched. Returns false when there is none.
+pub(super) fn handle_released(daemon: &mut Daemon) -> bool {
+    let Some((incoming, tried)) = daemon.demand.poll_released() else { return false };
+    handle(daemon, incoming, tried);
+    true
 }
 
 /// Handles a request for which the modules that it names have been looked for.
@@ -113,7 +112,6 @@ fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
         Request::MayPull(_, reply) => reply.ok(()),
         Request::WantPull(digest, hops, reply) => {
             daemon.demand.want_for_pull(&mut daemon.control, caller, digest, hops, reply);
-            release_fetched(daemon);
         }
         Request::AddSignatures(wanted, request, reply) => {
             add_signatures(daemon, &wanted, &request.file, reply);
@@ -142,7 +140,7 @@ fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
             daemon.runtime.after_report(AfterReport::Session(sight, wanted, reply));
         }
         Request::HandOver(reply) => {
-            daemon.handover.waiting = Some((Instant::now() + SETTLED_WITHIN, reply));
+            daemon.handover.waiting = Some((daemon.now() + SETTLED_WITHIN, reply));
             hand_over_settled(daemon);
         }
     }
@@ -155,7 +153,8 @@ fn sight(daemon: &mut Daemon, caller: &Caller) -> Sight {
 
 /// Answers a question about the desired state, with the generations of the journal.
 fn desired_info(daemon: &Daemon, reply: Reply<DesiredInfo>) {
-    let mut info = shown_desired(&daemon.identity.file, daemon.control.state().desired());
+    let mut info =
+        shown_desired(&daemon.identity.file, daemon.control.state().desired(), daemon.now());
     let journal = daemon.control.state().desired().journal();
     // Beside the loop: the journal may be waiting for the disk.
     tokio::task::spawn_blocking(move || {
@@ -181,7 +180,7 @@ fn put_module(daemon: &mut Daemon, wasm: Vec<u8>, early: bool, reply: Reply<Modu
     let (store, done) = (daemon.control.state().modules().store().clone(), daemon.done.clone());
     let (wasm, manifest) = (module.wasm.clone(), module.checked.manifest.clone());
     let account = daemon.control.state().account(None, None);
-    daemon.runtime.usage.billing.add_fetched(&account, wasm.len() as u64);
+    daemon.runtime.usage.billing.add_fetched(&account, Bytes(wasm.len() as u64));
     let answer = ModuleStored {
         schema_version: SCHEMA_VERSION,
         digest: digest.to_string(),
@@ -259,8 +258,8 @@ fn add_signatures(
 /// when that takes too long. Nobody hears then what became of a change, and the next daemon goes
 /// on with what a snapshot has, which is the version before.
 pub(super) fn hand_over_settled(daemon: &mut Daemon) {
-    let is_settled = daemon.control.is_settled();
-    let is_due = |(until, _): &mut (Instant, _)| is_settled || *until <= Instant::now();
+    let (is_settled, now) = (daemon.control.is_settled(), daemon.now());
+    let is_due = |(until, _): &mut (Nanos, _)| is_settled || *until <= now;
     let Some((_, reply)) = daemon.handover.waiting.take_if(is_due) else { return };
     daemon.handover.is_done = true;
     let (node, pid) = (daemon.identity.file.name.to_string(), std::process::id());
