@@ -3,23 +3,35 @@
 
 use crate::answer::{Answer, failed};
 use crate::dataplane::DataPlane;
-use crate::ledger::Billing;
+use crate::ledger::{Billing, Meters};
 use crate::sessions::{Counts, Look, Sessions};
 use ::node::{Node, Session};
 use ::session::below::Speed;
 use api::SessionCounts;
 use bpf_maps::Line;
 use std::collections::BTreeMap;
-use units::{Bytes, Name, Nanos, Packets};
+use units::{Bytes, Name, Nanos, Packets, SessionId};
 
 /// Usage of a node.
 pub(crate) struct Usage {
-    pub(crate) billing: Billing,
-    pub(crate) sessions: Sessions,
+    billing: Billing,
+    sessions: Sessions,
     /// Packets and bytes that removed rules had counted, by session.
     closed: BTreeMap<Name, (Packets, Bytes)>,
     /// Fuel that removed services had used, by session.
     fuel_closed: BTreeMap<Name, u64>,
+}
+
+/// Counts of a previous daemon.
+pub(crate) struct Before {
+    /// Packets and bytes that removed rules had counted, by session.
+    pub(crate) closed: BTreeMap<Name, (Packets, Bytes)>,
+    /// Fuel that removed services had used, by session.
+    pub(crate) fuel_closed: BTreeMap<Name, u64>,
+    /// Usage of sessions in cells that are gone.
+    pub(crate) sessions: BTreeMap<SessionId, SessionCounts>,
+    /// Meters of what is billed.
+    pub(crate) meters: Meters,
 }
 
 impl Usage {
@@ -33,13 +45,32 @@ impl Usage {
         }
     }
 
-    /// Takes over what a previous daemon counted of things that are gone.
-    pub(crate) fn adopt(
-        &mut self,
-        closed: BTreeMap<Name, (Packets, Bytes)>,
-        fuel_closed: BTreeMap<Name, u64>,
-    ) {
+    /// Takes over what a previous daemon counted.
+    pub(crate) fn adopt(&mut self, before: Before) {
+        let Before { closed, fuel_closed, sessions, meters } = before;
         (self.closed, self.fuel_closed) = (closed, fuel_closed);
+        self.sessions.adopt(sessions);
+        self.billing.adopt(meters);
+    }
+
+    /// Returns what is billed.
+    pub(crate) const fn billing(&self) -> &Billing {
+        &self.billing
+    }
+
+    /// Returns what is billed, to be changed.
+    pub(crate) const fn billing_mut(&mut self) -> &mut Billing {
+        &mut self.billing
+    }
+
+    /// Returns what sessions use, as cells report it.
+    pub(crate) const fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Returns what sessions use, to be changed.
+    pub(crate) const fn sessions_mut(&mut self) -> &mut Sessions {
+        &mut self.sessions
     }
 
     /// Returns the packets and bytes that removed rules had counted, by session.

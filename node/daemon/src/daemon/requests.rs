@@ -16,9 +16,13 @@ use crate::observe::documents::backup::BackupRead;
 use crate::observe::documents::node::node_info;
 use crate::observe::documents::rules::rule_list;
 use crate::observe::documents::trust::revocations;
+use crate::observe::explain::Explaining;
+use crate::observe::question::Asked;
 use crate::reply::Reply;
 use crate::request::{Incoming, Request};
-use api::{DesiredInfo, ErrorCode, ModuleList, ModuleStored, SCHEMA_VERSION};
+use api::{
+    DesiredInfo, ErrorCode, ExplainRequest, Explanation, ModuleList, ModuleStored, SCHEMA_VERSION,
+};
 use module_store::Digest;
 use node::ServiceState;
 use std::sync::PoisonError;
@@ -106,7 +110,7 @@ fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
             let sight = sight(daemon, &caller);
             reply.ok(daemon.observe.why_list(&daemon.view(), &sight));
         }
-        Request::Explain(request, reply) => daemon.explain(&request, reply),
+        Request::Explain(request, reply) => explain(daemon, &request, reply),
         Request::Modules(reply) => reply.answer(module_list(daemon, &caller)),
         Request::PutModule(wasm, early, reply) => put_module(daemon, wasm, early, reply),
         Request::MayPull(_, reply) => reply.ok(()),
@@ -129,7 +133,7 @@ fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
         }
         Request::Desired(reply) => desired_info(daemon, reply),
         Request::Ledger(question) => {
-            ledger::answer(&daemon.runtime.usage.billing, &daemon.identity.node_key, question)
+            ledger::answer(daemon.runtime.usage().billing(), &daemon.identity.node_key, question)
         }
         Request::Sessions(reply) => {
             let sight = sight(daemon, &caller);
@@ -143,6 +147,23 @@ fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
             daemon.handover.waiting = Some((daemon.now() + SETTLED_WITHIN, reply));
             hand_over_settled(daemon);
         }
+    }
+}
+
+/// Answers `POST /v1/why`, now or when the kernel has run a copy of the front door.
+fn explain(daemon: &Daemon, request: &ExplainRequest, reply: Reply<Explanation>) {
+    match daemon.observe.explain(&daemon.view(), request) {
+        Ok(Explaining::Done(explanation)) => reply.ok(*explanation),
+        Ok(Explaining::Run(run)) => {
+            let done = daemon.done.clone();
+            tokio::task::spawn_blocking(move || {
+                let (question, explained) = run.run();
+                let asked = Box::new(Asked { question, reply });
+                // The daemon is gone when nobody receives: nothing is left to do.
+                let _ = done.send(Done::Explained(asked, explained));
+            });
+        }
+        Err(refusal) => reply.refuse(refusal),
     }
 }
 
@@ -180,7 +201,7 @@ fn put_module(daemon: &mut Daemon, wasm: Vec<u8>, early: bool, reply: Reply<Modu
     let (store, done) = (daemon.control.state().modules().store().clone(), daemon.done.clone());
     let (wasm, manifest) = (module.wasm.clone(), module.checked.manifest.clone());
     let account = daemon.control.state().account(None, None);
-    daemon.runtime.usage.billing.add_fetched(&account, Bytes(wasm.len() as u64));
+    daemon.runtime.billing().add_fetched(&account, Bytes(wasm.len() as u64));
     let answer = ModuleStored {
         schema_version: SCHEMA_VERSION,
         digest: digest.to_string(),
@@ -209,14 +230,10 @@ fn put_module(daemon: &mut Daemon, wasm: Vec<u8>, early: bool, reply: Reply<Modu
     // One at a time: a whole repository may be on its way to this store. What may not run is
     // not compiled, either.
     if !is_compiled
-        && daemon.runtime.compilers.is_idle()
+        && daemon.runtime.compilers().is_idle()
         && daemon.control.state_mut().modules_mut().permit(&digest).is_ok()
     {
-        daemon.runtime.compilers.compile(
-            daemon.control.state(),
-            digest,
-            daemon.control.node().bpf(),
-        );
+        daemon.runtime.compile(&daemon.control, digest, daemon.control.node().bpf());
     }
 }
 
@@ -281,7 +298,7 @@ fn message(
     });
     match checked {
         Ok((entry, bytes)) => {
-            daemon.runtime.cells.deliver(entry, bytes, reply);
+            daemon.runtime.deliver(entry, bytes, reply);
         }
         Err(refusal) => reply.refuse(refusal),
     }

@@ -60,7 +60,7 @@ impl Wanted {
     /// Returns what a daemon has to do at present.
     pub(super) fn of(daemon: &Daemon) -> Self {
         Self {
-            budgets: daemon.runtime.plane.has_budgets(daemon.control.node()),
+            budgets: daemon.runtime.plane().has_budgets(daemon.control.node()),
             lanes: daemon.runtime.is_moving(),
             captures: daemon.observe.is_capturing(),
         }
@@ -114,7 +114,7 @@ pub(super) fn handle(daemon: &mut Daemon, tick: Tick) -> Result<()> {
     let Daemon { control, runtime, observe, .. } = daemon;
     match tick {
         Tick::Heartbeat => {
-            runtime.plane.heartbeat()?;
+            runtime.plane().heartbeat()?;
             observe.handle_heartbeat(now);
         }
         Tick::Drops => {
@@ -131,7 +131,9 @@ pub(super) fn handle(daemon: &mut Daemon, tick: Tick) -> Result<()> {
             daemon.bill();
             daemon.runtime.after_report(AfterReport::EndIdleCalls);
         }
-        Tick::Budgets => runtime.plane.services().look_at_budgets(control.node(), now),
+        Tick::Budgets => runtime.with_plane(control, |plane, around| {
+            plane.services().look_at_budgets(around.node, now);
+        }),
         Tick::Lanes => runtime.place(control, |it, around| it.handle_tick(around)),
         Tick::Captures => {
             let (observe, view) = daemon.observe();

@@ -145,7 +145,7 @@ pub(super) fn service_stats(view: &View<'_>, service: &Service) -> ServiceStats 
 fn session_stats(view: &View<'_>) -> Answer<BTreeMap<String, SessionStats>> {
     let stats = |(name, counts): (Name, api::SessionCounts)| {
         let api::SessionCounts { packets, bytes, fuel, .. } = counts;
-        let memory = view.usage.sessions.memory_of(view.node.session(&name).map(|it| it.id));
+        let memory = view.usage.sessions().memory_of(view.node.session(&name).map(|it| it.id));
         let (memory_bytes, memory_refused) =
             memory.map_or((0, 0), |account| (account.used.0, account.refused));
         let stats = SessionStats { packets, bytes, fuel, memory_bytes, memory_refused };

@@ -49,7 +49,7 @@ pub(super) fn do_effect(runtime: &mut Runtime, control: &mut Control, effect: Ef
         }
         Effect::RemoveSession { session } => {
             // Cells may give the number's part to others.
-            runtime.usage.sessions.forget(session);
+            runtime.usage.sessions_mut().forget(session);
             if let Ok(front) = runtime.plane.front_door() {
                 front.accounts().clear_account(session.0);
             }

@@ -108,10 +108,10 @@ pub(super) fn handle(
         FromCell::Service(entry, report) => {
             runtime.cells.handle_service_report(cell, entry, *report)
         }
-        FromCell::Sessions(reports) => runtime.usage.sessions.handle_reports(reports),
+        FromCell::Sessions(reports) => runtime.usage.sessions_mut().handle_reports(reports),
         FromCell::SessionsReported => sessions_reported(runtime, control),
         FromCell::MemoryOf(rest, session) => {
-            control.handle_memory(Some(runtime.usage.sessions.handle_memory(rest, session)));
+            control.handle_memory(Some(runtime.usage.sessions_mut().handle_memory(rest, session)));
         }
         FromCell::Associated(id) => runtime.actions.push_back(Action::Associated(id)),
         FromCell::Calls(question) => runtime.actions.push_back(Action::Calls(question)),
@@ -119,7 +119,8 @@ pub(super) fn handle(
             runtime.actions.push_back(Action::Tapped(tapped));
         }
         FromCell::Reported(report) => {
-            control.set_memory_used(runtime.usage.sessions.handle_reported(report.memory_rest));
+            control
+                .set_memory_used(runtime.usage.sessions_mut().handle_reported(report.memory_rest));
             sessions_reported(runtime, control);
             runtime.cells.handle_reported(cell, *report);
         }
@@ -143,7 +144,7 @@ fn handle_start_failed(
 
 /// Handles the end of a cell's reports on sessions.
 fn sessions_reported(runtime: &mut Runtime, control: &Control) {
-    if runtime.usage.sessions.handle_told() {
+    if runtime.usage.sessions_mut().handle_told() {
         runtime.note_use(control);
     }
 }

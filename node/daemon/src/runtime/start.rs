@@ -96,10 +96,10 @@ pub(super) fn do_compiled(runtime: &mut Runtime, control: &mut Control) {
     while let Some(action) = runtime.compilers.poll_action() {
         match action {
             compilers::Action::Wanted(module, entry) => {
-                runtime.usage.billing.note_compiled(control.state(), module, entry);
+                runtime.usage.billing_mut().note_compiled(control.state(), module, entry);
             }
             compilers::Action::Bill(module, took) => {
-                runtime.usage.billing.add_compilation(control.state(), module, took);
+                runtime.usage.billing_mut().add_compilation(control.state(), module, took);
             }
             compilers::Action::Compiled(module, bpf, result) => {
                 if let Ok(code) = &result {
@@ -168,7 +168,7 @@ fn begin_streams(
     compiled: &Arc<Compiled>,
 ) {
     let entry = facts.entry;
-    runtime.usage.billing.begin_service(control.state(), runtime.clock.now(), entry);
+    runtime.usage.billing_mut().begin_service(control.state(), runtime.clock.now(), entry);
     match try_start_streams(runtime, control, facts, compiled) {
         Ok(Some(port)) => {
             runtime.event(control, Event::ServiceListens { entry, port });
@@ -250,7 +250,7 @@ fn try_start_in_cell(
     }
     // Before the cell has answered, and packets come below.
     runtime.plane.promises().mark_unsettled();
-    runtime.usage.billing.begin_service(control.state(), runtime.clock.now(), entry);
+    runtime.usage.billing_mut().begin_service(control.state(), runtime.clock.now(), entry);
     facts.kept.code = compiled.code_length();
     let make = make_for(runtime, control, &facts, compiled);
     facts.shared = runtime

@@ -52,7 +52,8 @@ pub(crate) fn session_details(
     let found = found.ok_or_else(|| no_session(view.node, sight, wanted))?;
     let mut things = things_by_session(view, sight);
     let mut details = shown_session(view, found, &counts, &mut things);
-    details.used.history = view.usage.sessions.history_of(&found.name, (view.now, wall_clock_ms()));
+    details.used.history =
+        view.usage.sessions().history_of(&found.name, (view.now, wall_clock_ms()));
     Ok(details)
 }
 
@@ -103,15 +104,15 @@ fn session_use(
     counts: &Counts,
 ) -> SessionUse {
     let total = counts.get(&session.name).copied().unwrap_or_default();
-    let (since, window) = view.usage.sessions.window(view.now, &session.name, total);
+    let (since, window) = view.usage.sessions().window(view.now, &session.name, total);
     SessionUse {
         memory_bytes,
-        memory: view.usage.sessions.memory_of(Some(session.id)).map(memory_use),
-        queue_bytes: view.usage.sessions.waiting(session.id).map(|bytes| bytes.0),
+        memory: view.usage.sessions().memory_of(Some(session.id)).map(memory_use),
+        queue_bytes: view.usage.sessions().waiting(session.id).map(|bytes| bytes.0),
         window_ms: since.as_millis(),
         window,
         total,
-        kept: view.usage.sessions.kept(session.id),
+        kept: view.usage.sessions().kept(session.id),
         send: sends_in_window(view, session),
         // Only of one that is looked at by itself.
         history: None,
@@ -121,7 +122,7 @@ fn session_use(
 fn sends_in_window(view: &View<'_>, session: &Session) -> Vec<SendUse> {
     let lines = view.plane.lines_of(view.node, session).into_iter();
     let sends = lines.map(|(port, line)| {
-        let before = view.usage.sessions.sent_before(view.now, &session.name, port);
+        let before = view.usage.sessions().sent_before(view.now, &session.name, port);
         send_use(port, line, before.unwrap_or_default())
     });
     sends.collect()
