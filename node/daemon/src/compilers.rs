@@ -12,10 +12,8 @@
 
 use crate::code_cache::CodeCache;
 use crate::completion::Completion;
-use crate::control::Control;
 use crate::control::state::NodeState;
 use crate::deploy;
-use crate::ledger::Billing;
 use crate::pending::Pending;
 use cell::Compiled;
 use cell::protocol::StateWay;
@@ -66,6 +64,13 @@ pub(crate) enum Completed {
 
 /// Action that follows from a completion.
 pub(crate) enum Action {
+    /// Note of the service for which a module is compiled: its account pays.
+    Wanted(Digest, EntryId),
+    /// Bill for a compilation, which took this much processor time.
+    Bill(Digest, Duration),
+    /// End of a module's compilation, for the levels below user too if `true`: its code, or the
+    /// reason for there being none. It comes before the starts that follow from it.
+    Compiled(Digest, bool, Result<Arc<Compiled>, String>),
     /// Start of a service, or of a version of one, whose module is compiled.
     Begin(Box<Pending>, Arc<Compiled>),
     /// Failure of such a start.
@@ -211,56 +216,47 @@ impl Compilers {
         });
     }
 
-    /// Handles the completion of a job. What it took is billed.
-    pub(crate) fn handle(
-        &mut self,
-        control: &mut Control,
-        billing: &mut Billing,
-        completed: Completed,
-    ) {
+    /// Handles the completion of a job.
+    pub(crate) fn handle(&mut self, state: &NodeState, completed: Completed) {
         match completed {
             Completed::Compiled(module, bpf, result) => {
-                self.handle_compiled(control, billing, (module, bpf), &result);
+                self.handle_compiled(state, (module, bpf), result);
             }
             Completed::Read(module, bpf, code) => {
                 self.reads.end();
                 match code {
                     Some(code) => {
                         self.counts.1 += 1;
-                        self.handle_compiled(control, billing, (module, bpf), &Ok(code));
+                        self.handle_compiled(state, (module, bpf), Ok(code));
                     }
                     None => self.compilations.waiting.push_back(Job { module, bpf }),
                 }
             }
             Completed::Ended(module, took) => {
                 self.compilations.end();
-                billing.add_compilation(control.state(), module, took);
+                self.actions.push_back(Action::Bill(module, took));
             }
         }
-        self.begin_jobs(control.state());
+        self.begin_jobs(state);
     }
 
     /// Handles the code of a module, or the reason for there being none. Services that wait for it
     /// begin, or have it compiled anew if the levels below user were switched meanwhile.
     fn handle_compiled(
         &mut self,
-        control: &mut Control,
-        billing: &mut Billing,
+        state: &NodeState,
         (module, bpf): (Digest, bool),
-        result: &Result<Arc<Compiled>, String>,
+        result: Result<Arc<Compiled>, String>,
     ) {
         let waiting = self.pending.remove(&module).unwrap_or_default();
         if let Some(first) = waiting.first() {
-            billing.note_compiled(control.state(), module, first.facts.entry());
+            self.actions.push_back(Action::Wanted(module, first.facts.entry()));
         }
-        control.handle_compiled(&module, result.as_ref().err());
-        if let Ok(compiled) = result {
-            control.state_mut().modules_mut().set_code(&module, bpf, compiled);
-        }
-        let is_for_now = bpf == control.state().bpf_now();
+        self.actions.push_back(Action::Compiled(module, bpf, result.clone()));
+        let is_for_now = bpf == state.bpf_now();
         for pending in waiting {
-            match result {
-                _ if !is_for_now => self.begin(control.state(), module, pending),
+            match &result {
+                _ if !is_for_now => self.begin(state, module, pending),
                 Ok(compiled) => {
                     let begin = Action::Begin(Box::new(pending), Arc::clone(compiled));
                     self.actions.push_back(begin);
@@ -276,17 +272,12 @@ impl Compilers {
 
     /// Removes a service from those that begin when their module is compiled. Whoever wanted a module
     /// pays for it. Returns true when that was all there is of the service.
-    pub(crate) fn forget(
-        &mut self,
-        state: &NodeState,
-        billing: &mut Billing,
-        entry: EntryId,
-    ) -> bool {
+    pub(crate) fn forget(&mut self, entry: EntryId) -> bool {
         let is_its = |pending: &Pending| pending.facts.entry() == entry;
         let mut was_to_start = false;
         for (digest, waiting) in &mut self.pending {
             if waiting.iter().any(is_its) {
-                billing.note_compiled(state, *digest, entry);
+                self.actions.push_back(Action::Wanted(*digest, entry));
                 was_to_start |= waiting.iter().any(|it| is_its(it) && it.replaces.is_none());
                 waiting.retain(|pending| !is_its(pending));
             }

@@ -50,7 +50,6 @@ use called::{Called, Calls};
 use cell::Compiled;
 use change::{Change, Queued};
 use deployments::Deployments;
-use desired::Ahead as AheadState;
 use edit::Edit;
 use memory::{MemoryQuestion, MemoryWanted, Next};
 use module_store::Digest;
@@ -64,7 +63,6 @@ use session::admission::{Capacity, MemoryUsed};
 use state::NodeState;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
 use units::{EntryId, Name, Nanos};
 
 /// Control plane of a node.
@@ -177,29 +175,15 @@ impl Control {
         self.state.event(event, is_short);
     }
 
-    /// Handles an event in which cells have no part, some time after its cause.
-    pub(crate) fn handle_late_event(&mut self, event: Event) {
-        if let Event::ServiceStopped { entry } = event {
-            // A cell may have been lost meanwhile, and the entry be another service's.
-            let state = self.state.node.service_of(entry).map(|service| &service.state);
-            if !matches!(state, Some(ServiceState::Stopping | ServiceState::Bypassed { .. })) {
-                return;
-            }
-        }
-        self.state.event(event, false);
+    /// Handles a port that has come, at which no service can be at kernel level: those that are
+    /// there go to user level.
+    pub(crate) fn handle_no_kernel_level(&mut self) {
+        switch::leave_kernel(&mut self.state);
     }
 
     /// Queues an event for the operator and whoever it belongs to.
     pub(crate) fn note(&mut self, note: Note) {
         self.state.note(note);
-    }
-
-    /// Gives the node a command that no request asked for.
-    ///
-    /// # Errors
-    /// The node's refusal.
-    pub(crate) fn command(&mut self, command: Command) -> Answer<Outcome> {
-        self.state.command(command)
     }
 
     /// Makes the front door bring what comes for associations to cells.
@@ -240,6 +224,11 @@ impl Control {
         self.state.write_next();
     }
 
+    /// Keeps the code of a module, for the levels below user too if `bpf`.
+    pub(crate) fn handle_code(&mut self, digest: &Digest, bpf: bool, code: &Arc<Compiled>) {
+        self.state.modules.set_code(digest, bpf, code);
+    }
+
     /// Handles the end of a compilation that work may wait for.
     pub(crate) fn handle_compiled(&mut self, digest: &Digest, failure: Option<&String>) {
         let Some(mut work) = self.work.take() else { return };
@@ -256,9 +245,9 @@ impl Control {
         }
     }
 
-    /// Handles the time for which packets waited for a new version, in microseconds.
-    pub(crate) fn handle_paused(&mut self, service: &Name, paused_us: u64) {
-        self.deployments.handle_paused(service, paused_us);
+    /// Handles the time for which packets waited for a new version.
+    pub(crate) fn handle_paused(&mut self, service: &Name, paused: Nanos) {
+        self.deployments.handle_paused(service, paused);
     }
 
     /// Refuses all requests to move a service.
@@ -351,7 +340,7 @@ impl Control {
     }
 
     /// Returns the time by which a state must be confirmed, unless work is under way.
-    pub(crate) fn confirmed_until(&self) -> Option<Instant> {
+    pub(crate) fn confirmed_until(&self) -> Option<Nanos> {
         let unconfirmed = self.state.desired.unconfirmed().filter(|_| self.work.is_none());
         unconfirmed.map(|unconfirmed| unconfirmed.until)
     }
@@ -465,7 +454,7 @@ impl Control {
     /// Refuses a change while a state waits for its confirmation.
     fn check_confirmed(&self) -> Answer<()> {
         let Some(unconfirmed) = self.state.desired.unconfirmed() else { return Ok(()) };
-        let left = unconfirmed.until.saturating_duration_since(Instant::now()).as_secs();
+        let left = unconfirmed.until.saturating_sub(self.state.now()).as_millis() / 1000;
         let message = format!(
             "what was applied last waits for its confirmation, {left} s more; it would take this change back with it"
         );
@@ -611,16 +600,13 @@ impl Control {
         if let Err(refusal) = trial.handle_command(self.state.now(), ahead.command.clone()) {
             return self.answer_ahead(ahead.purpose, Err(refused(&refusal)));
         }
-        self.state.desired.set_ahead(AheadState::Queued);
         self.state.record(Facts::of(cause), edit, Recorded::Then(Box::new(ahead)));
     }
 
     fn go_ahead(&mut self, ahead: Ahead, written: Answer<()>) {
         if let Err(refusal) = written {
-            self.state.desired.set_ahead(AheadState::None);
             return self.answer_ahead(ahead.purpose, Err(refusal));
         }
-        self.state.desired.set_ahead(AheadState::Recorded);
         let entry = match &ahead.command {
             Command::Remove { service, .. } => self.drainable(service),
             _ => None,
@@ -642,20 +628,15 @@ impl Control {
         is_at_rest.then_some(found.entry)
     }
 
-    /// Gives the node a command that has been recorded.
+    /// Gives the node a command that has been recorded. It may be refused yet: what the node has and
+    /// what runs may have changed while the change was written, or a service drained.
     fn do_ahead(&mut self, Ahead { command, purpose }: Ahead) {
         let removed = match &command {
             Command::Remove { service, .. } => Some(service.clone()),
             _ => None,
         };
-        let undo = sessions::undo_of(&self.state, &purpose);
         let outcome = self.state.command(command);
-        self.state.desired.set_ahead(AheadState::None);
-        if let (Err(_), Some(undo)) = (&outcome, undo) {
-            // What the node has to give became less while the change was written.
-            let facts = Facts::of("a change that was recorded, and refused then");
-            self.state.record(facts, undo, Recorded::Noted(sessions::NOT_UNDONE));
-        }
+        self.state.desired.end_ahead(outcome.is_ok());
         self.answer_ahead(purpose, outcome);
         self.state.write_next();
         let found = removed.and_then(|service| self.state.node.service(&service));

@@ -2,57 +2,45 @@
 
 mod actions;
 pub(crate) mod adopt;
+mod completions;
 mod join;
+mod remember;
 mod requests;
 mod start;
 #[cfg(test)]
 pub(crate) mod testbed;
+mod timers;
 
 pub(crate) use join::Start;
 pub(crate) use start::{Found, adopt_or_start};
 
 use crate::associations::Neighbours;
-use crate::cells::{AfterReport, CellNumber};
+use crate::cells::AfterReport;
 use crate::clock::Clock;
 use crate::compilers;
 use crate::completion::Completion;
 use crate::config::NodeFile;
 use crate::control::Control;
-use crate::dataplane::{budgets, kernel_settings};
 use crate::demand::Demand;
 use crate::deploy;
 pub(crate) use crate::done::Done;
 use crate::events::Note;
-use crate::observe::documents::sessions::usage;
-use crate::observe::explain::Explaining;
-use crate::observe::question::Asked;
+use crate::observe::Observe;
 use crate::observe::view::View;
-use crate::observe::{Observe, capture, drops};
-use crate::record::{self, Record, RecordView, Recorder};
+use crate::record::{Record, Recorder};
 use crate::reply::Reply;
 use crate::request::Incoming;
 use crate::runtime::Runtime;
-use crate::sessions;
 use anyhow::{Context, Result};
-use api::{ExplainRequest, Explanation};
-use cell::protocol::ToCell;
 use netlink::Monitor;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use timers::{Timers, Wanted};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::{Duration, MissedTickBehavior, interval};
+use tokio::time::Duration;
 use trust::SecretKey;
 use units::Nanos;
-
-/// Period in which the front door is told that this daemon listens; the lease is ten times as long
-/// on the fastest clock.
-const HEARTBEAT: Duration = Duration::from_millis(100);
-/// Period of polling lanes that move.
-const LANES_EVERY: Duration = Duration::from_millis(1);
-/// Period of checks on which nothing depends at once: ports that are away, rights, demand.
-const TIDY: Duration = Duration::from_secs(1);
 
 /// Root of the daemon: routes events to owners, and their actions to other owners.
 pub(crate) struct Daemon {
@@ -87,7 +75,7 @@ struct Handover {
     /// True once it has been answered: the daemon ends without taking anything down.
     is_done: bool,
     /// Request that waits for new versions to settle, and its deadline.
-    waiting: Option<(Instant, Reply<api::HandedOver>)>,
+    waiting: Option<(Nanos, Reply<api::HandedOver>)>,
 }
 
 impl Daemon {
@@ -117,72 +105,29 @@ impl Daemon {
     /// Ends all associations: the next daemon has not their keys.
     pub(crate) fn end_associations(&mut self) {
         if let Some(neighbours) = &mut self.neighbours {
-            neighbours.end_all(&mut self.control, &self.runtime.cells);
+            neighbours.end_all(&mut self.control, self.runtime.cells());
         }
-    }
-
-    /// Writes down what runs, or does so later with what else happens until then: of thousands of
-    /// services it takes a tenth of a second. Nobody has been told, and the daemon after this one
-    /// stops what it does not know.
-    fn remember_soon(&mut self) {
-        if self.recorder.due(self.control.is_changing()).is_some_and(|due| due <= Instant::now()) {
-            self.remember();
-        }
-    }
-
-    /// Writes down what runs, if that has changed.
-    fn remember(&mut self) {
-        if self.runtime.take_dirty() {
-            self.recorder.mark();
-        }
-        if !self.recorder.take_dirty() {
-            return;
-        }
-        let begin = Instant::now();
-        let written = self.control.node().with_snapshot(|node| {
-            let record = RecordView {
-                fingerprint: self.recorder.fingerprint(),
-                namespace: record::namespace(),
-                followed: self.control.state().desired().followed(),
-                clock_zero_ns: record::on_machine_clock(self.identity.clock.started()),
-                ports: &self.identity.file.ports,
-                cell: self.runtime.cells.pid(CellNumber::FIRST),
-                node,
-                closed: self.runtime.usage.counted(),
-                fuel_closed: self.runtime.usage.fuel(),
-                lost_with_cells: self.runtime.plane.lost_with_cells(),
-                sessions_before: self.runtime.usage.sessions.before(),
-                speed: self.runtime.plane.measured_speed(),
-                meters: self.runtime.usage.billing.meters(),
-                has_packet_ports: self.runtime.plane.front().packets().is_some(),
-            };
-            record.write(self.recorder.path())
-        });
-        if let Err(error) = written {
-            let error = format!("{error:#}");
-            tracing::error!(error, "should this daemon die, the next one begins with older news");
-        }
-        self.recorder.handle_written(begin, Instant::now());
     }
 
     /// Bills what was used since the last time, once cells have told what they did.
     fn bill(&mut self) {
-        if !self.runtime.usage.billing.is_writing() {
+        if !self.runtime.usage().billing().is_writing() {
             self.runtime.after_report(AfterReport::Bill);
         }
     }
 
     /// Has the last bill made: the node is about to end.
     fn end_billing(&mut self) {
-        if self.runtime.usage.billing.begin_end(tokio::time::Instant::now()) {
+        let now = self.now();
+        if self.runtime.billing().begin_end(now) {
             self.runtime.after_report(AfterReport::LastBill);
         }
     }
 
     /// Sends the ledger what meters show, once that is in the record of what runs.
     fn write_bill(&mut self) {
-        self.remember();
-        self.runtime.usage.billing.write();
+        remember::at_once(self);
+        self.runtime.billing().write();
     }
 
     /// Returns the time since the node started.
@@ -215,119 +160,70 @@ impl Daemon {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let measured = self.done.clone();
-        self.runtime.plane.measure_speed(Completion::new(move |speed| {
+        self.runtime.plane().measure_speed(Completion::new(move |speed| {
             // The daemon is gone when nobody receives: nothing is left to do.
             let _ = measured.send(Done::SpeedMeasured(speed));
         }));
-        // No other event restarts them; ticks that were missed come as one.
-        let every = |period| {
-            let mut ticks = interval(period);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-            ticks
-        };
-        let (mut heartbeat, mut look) = (every(HEARTBEAT), every(kernel_settings::LOOK));
-        let (mut tidy, mut drops) = (every(TIDY), every(drops::LOOK_EVERY));
-        let (mut budgets, mut uses) = (every(budgets::LOOK_EVERY), every(sessions::LOOK_EVERY));
-        let mut bills = every(Duration::from_secs(self.identity.file.ledger_every.0));
-        let (mut moves, mut captures) = (every(LANES_EVERY), every(capture::LOOK_EVERY));
+        let bills_every = Duration::from_secs(self.identity.file.ledger_every.0);
+        let mut timers = Timers::start(bills_every);
         loop {
             actions::settle(self);
             requests::hand_over_settled(self);
-            if self.runtime.usage.billing.has_ended() || self.handover.is_done {
+            if self.runtime.usage().billing().has_ended() || self.handover.is_done {
                 return Ok(());
             }
             let now = self.now();
-            let resumes_in = self.control.resumes_at().map(|at| at.saturating_sub(now));
-            let confirmed_until = self.control.confirmed_until().map(Into::into);
-            let record_due = self.recorder.due(self.control.is_changing()).map(Into::into);
-            let timeout = self.control.poll_timeout().map(|at| at.saturating_sub(now));
+            let sleep_until = |at: Option<Nanos>| after(at.map(|at| at.saturating_sub(now)));
+            let resumption = sleep_until(self.control.resumes_at());
+            let not_confirmed = sleep_until(self.control.confirmed_until());
+            let record_due = sleep_until(self.recorder.due(self.control.is_changing()));
+            let timeout = sleep_until(self.control.poll_timeout());
+            let end = sleep_until(self.runtime.usage().billing().ends_at());
+            let wanted = Wanted::of(self);
             tokio::select! {
                 _ = interrupt.recv() => self.end_billing(),
                 _ = terminate.recv() => self.end_billing(),
-                () = until(self.runtime.usage.billing.ends_at()) => return Ok(()),
+                () = end => return Ok(()),
                 change = monitor.next() => {
                     let change = change.context("listening for changes")?;
                     self.control.set_now(self.now());
                     self.runtime.with_plane(&mut self.control, |plane, around| plane.handle_change(around, change))?;
                 }
-                (cell, message) = self.runtime.cells.receive() => {
+                (cell, message) = self.runtime.receive() => {
                     self.runtime.handle_messages(&mut self.control, cell, message);
                 }
                 news = Neighbours::news(&mut self.neighbours) => {
                     self.control.set_now(self.now());
                     if let Some(neighbours) = &mut self.neighbours {
-                        neighbours.handle_news(&mut self.control, &self.runtime.cells, news);
+                        neighbours.handle_news(&mut self.control, self.runtime.cells(), news);
                     }
                 }
                 Some(incoming) = requests.recv() => requests::handle(self, incoming, BTreeSet::new()),
-                Some(done) = done.recv() => self.finish(done),
-                _ = heartbeat.tick() => {
-                    self.runtime.plane.heartbeat()?;
-                    let now = self.now();
-                    self.observe.handle_heartbeat(now);
-                }
-                _ = drops.tick() => {
-                    if self.observe.start_drops() {
-                        self.runtime.after_report(AfterReport::CountDrops);
-                    }
-                }
-                _ = look.tick() => {
-                    self.control.set_now(self.now());
-                    self.runtime.with_plane(&mut self.control, |plane, around| plane.handle_look(around))?;
-                }
-                _ = tidy.tick() => self.tidy()?,
-                _ = uses.tick() => self.runtime.look_at_use(),
-                _ = bills.tick() => {
-                    self.bill();
-                    self.runtime.after_report(AfterReport::EndIdleCalls);
-                }
-                _ = budgets.tick(), if self.runtime.plane.has_budgets(self.control.node()) => {
-                    let now = self.now();
-                    self.runtime.plane.services().look_at_budgets(self.control.node(), now);
-                }
-                _ = moves.tick(), if self.runtime.is_moving() => {
-                    self.runtime.place(&mut self.control, |it, around| it.handle_tick(around));
-                }
-                _ = captures.tick(), if self.observe.is_capturing() => {
-                    let (observe, view) = self.observe();
-                    observe.handle_capture_tick(&view);
-                    self.tell_taps();
-                }
-                () = after(resumes_in) => {
+                Some(done) = done.recv() => completions::handle(self, done),
+                tick = timers.next(wanted) => timers::handle(self, tick)?,
+                () = resumption => {
                     self.control.set_now(self.now());
                     if self.control.handle_resumption() {
                         self.resume();
                     }
                 }
-                () = until(confirmed_until) => {
+                () = not_confirmed => {
                     self.control.set_now(self.now());
                     self.control.handle_not_confirmed();
                 }
-                () = after(timeout) => {
+                () = timeout => {
                     self.control.set_now(self.now());
                     self.control.handle_timeout();
                 }
-                () = until(record_due) => {}
+                () = record_due => {}
             }
         }
-    }
-
-    /// Does the checks on which nothing depends at once. Called once a second.
-    fn tidy(&mut self) -> Result<()> {
-        self.control.set_now(self.now());
-        self.runtime.with_plane(&mut self.control, |plane, around| plane.handle_second(around))?;
-        self.runtime.watch_cells(&mut self.control);
-        self.runtime.place(&mut self.control, |it, around| it.handle_second(around));
-        self.control.handle_second();
-        self.check_associations();
-        self.demand.handle_second();
-        Ok(())
     }
 
     /// Ends associations whose capability counts no more.
     fn check_associations(&mut self) {
         if let Some(neighbours) = &mut self.neighbours {
-            neighbours.end_without_right(&mut self.control, &self.runtime.cells);
+            neighbours.end_without_right(&mut self.control, self.runtime.cells());
         }
     }
 
@@ -337,106 +233,28 @@ impl Daemon {
         self.control.resume();
     }
 
-    /// Handles the completion of work that was done beside the loop.
-    fn finish(&mut self, done: Done) {
-        self.control.set_now(self.now());
-        match done {
-            Done::Compiled(completed) => {
-                self.runtime.handle_compiler(&mut self.control, completed);
-            }
-            Done::Stored(digest, stored, reply) => requests::stored(self, digest, stored, reply),
-            Done::Loaded(loaded) => self.runtime.loaded(&mut self.control, *loaded),
-            Done::Landed(entry) => self.runtime.cells.tell(entry, &ToCell::Settle(entry)),
-            Done::SpeedMeasured(speed) => {
-                let is_known =
-                    self.runtime.plane.promises().handle_speed(self.control.node(), speed);
-                if is_known {
-                    self.recorder.mark();
-                }
-            }
-            Done::LaneUnused(entry) => self.runtime.lane_unused(&mut self.control, entry),
-            Done::InterceptionsLeft => self.runtime.plane.end_interceptions(),
-            Done::Happened(event) => self.control.handle_late_event(event),
-            Done::SpareReady(number) => self.runtime.spare_ready(&mut self.control, number),
-            Done::ReportOverdue(number) => {
-                self.runtime.cells.handle_report_overdue(number);
-            }
-            Done::MemoryOverdue(number) => self.control.handle_memory_overdue(number),
-            Done::Explained(asked, explained) => {
-                let Asked { question, reply } = *asked;
-                reply.answer(self.observe.explained(&self.view(), &question, explained));
-            }
-            Done::Recorded(written) => self.control.handle_recorded(written),
-            Done::Billed(billed) => {
-                let billing = &mut self.runtime.usage.billing;
-                let note = billing.handle_billed(billed);
-                let problem = billing.problem().map(str::to_owned);
-                self.control.set_ledger_problem(problem);
-                note.into_iter().for_each(|note| self.control.note(note));
-            }
-            Done::Fetched(fetched) => {
-                let Self { demand, control, runtime, .. } = self;
-                demand.handle_fetched(control, &mut runtime.usage.billing, *fetched);
-                requests::release_fetched(self);
-            }
-            Done::Codec(number, news) => self.runtime.cells.handle_codec_news(number, news),
-        }
-    }
-
     /// Writes down an event.
     fn note(&mut self, note: Note) {
         let note = note.completed(self.control.node());
         self.observe.note(self.now(), note);
     }
 
-    /// Takes note of what sessions have used, as cells have told.
-    fn note_use(&mut self) {
-        let (now, begin) = (self.now(), Instant::now());
-        let usage = usage(&self.view());
-        match usage {
-            Ok(usage) => self.runtime.usage.sessions.handle_usage(now, usage),
-            Err(error) => tracing::debug!(error = error.message, "sessions cannot be looked at"),
-        }
-        self.runtime.usage.sessions.rest(now, begin.elapsed());
-    }
-
     /// Tells cells what captures want of them, if that has changed.
     fn tell_taps(&mut self) {
         if let Some(tap) = self.observe.poll_tap() {
-            self.runtime.cells.tell_all(&tap, &[]);
-        }
-    }
-
-    /// Answers `POST /v1/why`, now or when the kernel has run a copy of the front door.
-    fn explain(&self, request: &ExplainRequest, reply: Reply<Explanation>) {
-        match self.observe.explain(&self.view(), request) {
-            Ok(Explaining::Done(explanation)) => reply.ok(*explanation),
-            Ok(Explaining::Run(run)) => {
-                let done = self.done.clone();
-                tokio::task::spawn_blocking(move || {
-                    let (question, explained) = run.run();
-                    let asked = Box::new(Asked { question, reply });
-                    // The daemon is gone when nobody receives: nothing is left to do.
-                    let _ = done.send(Done::Explained(asked, explained));
-                });
-            }
-            Err(refusal) => reply.refuse(refusal),
+            self.runtime.cells().tell_all(&tap, &[]);
         }
     }
 
     /// Takes everything down: the node ends.
     pub(crate) fn stop(&mut self) {
         deploy::end_spare();
-        self.runtime.cells.end_codecs();
         tracing::info!(node = %self.identity.file.name, "the node stops");
         Record::remove(&self.identity.file.name);
         if let Err(error) = bpf::front_door::remove(&self.identity.file.name) {
             tracing::error!(%error, "the pins were not removed");
         }
-        // Before the cell: without it a frame that was taken would be lost.
-        self.runtime.plane.detach();
-        self.runtime.cells.remove(CellNumber::FIRST);
-        self.runtime.plane.restore();
+        self.runtime.stop();
     }
 }
 
@@ -454,15 +272,12 @@ fn view_of<'a>(
         node_key: &identity.node_key,
         node: control.node(),
         state: control.state(),
-        plane: &runtime.plane,
-        cells: &runtime.cells,
+        plane: runtime.plane(),
+        cells: runtime.cells(),
         neighbours,
-        billing: &runtime.usage.billing,
         demand,
-        compilers: &runtime.compilers,
-        sessions: &runtime.usage.sessions,
-        closed: runtime.usage.counted(),
-        fuel_closed: runtime.usage.fuel(),
+        compilers: runtime.compilers(),
+        usage: runtime.usage(),
     }
 }
 
@@ -470,14 +285,6 @@ fn view_of<'a>(
 async fn after(wait: Option<Nanos>) {
     match wait {
         Some(wait) => tokio::time::sleep(Duration::from_nanos(wait.0)).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Sleeps until then; for ever when there is no such time.
-async fn until(at: Option<tokio::time::Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
 }

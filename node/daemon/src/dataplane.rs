@@ -42,6 +42,7 @@ pub(crate) mod way_back;
 
 pub(crate) use action::Action;
 
+use crate::clock::Clock;
 use crate::completion::Completion;
 use crate::config::{FastPath, NodeFile};
 use crate::control::placement::Placement;
@@ -78,11 +79,11 @@ use session::in_kernel::Speed;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use units::{EntryId, Name, PortId, SessionId};
+use std::time::Duration;
+use units::{EntryId, Name, Nanos, PortId, SessionId};
 
 /// Time within which the cell has read rules, or it is busy with something else.
-const RULES_READ_WITHIN: Duration = Duration::from_millis(100);
+const RULES_READ_WITHIN: Nanos = Nanos::from_millis(100);
 
 /// Kernel objects of a node.
 pub(crate) struct DataPlane {
@@ -429,8 +430,7 @@ impl DataPlane {
         let port = &self.ports.all()[index];
         port.fallback().into_iter().for_each(|note| self.actions.note(note));
         if port.not_at_kernel().is_some() {
-            let there = around.node.services().filter(|it| it.level == abi::Level::Kernel);
-            there.for_each(|it| self.actions.push(Action::LeaveKernel(it.name.clone())));
+            self.actions.push(Action::NoKernelLevel);
         }
         self.settle_gro(around.node, around.placement, None);
         self.promises().mark_shared();
@@ -602,12 +602,13 @@ impl DataPlane {
         }
     }
 
-    /// Waits until the cell uses the rules that it was told of.
-    pub(crate) fn await_rules(&self) {
+    /// Waits until the cell uses the rules that it was told of. Blocks the daemon's task, so that
+    /// nobody reads an answer before.
+    pub(crate) fn await_rules(&self, clock: Clock) {
         let Some(packets) = self.front.packets() else { return };
-        let asked = Instant::now();
+        let until = clock.now() + RULES_READ_WITHIN;
         while packets.counts().rules() != packets.number() {
-            if asked.elapsed() > RULES_READ_WITHIN {
+            if clock.now() > until {
                 return tracing::warn!("the cell is busy: it uses the rules a little later");
             }
             std::thread::sleep(Duration::from_micros(100));

@@ -40,6 +40,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::Duration;
 use trust::{Operation, PublicKey};
+use units::Bytes;
 
 /// Module that is on the disk, or could not be written.
 pub(crate) type Stored = (Digest, Answer<api::ModuleStored>);
@@ -215,8 +216,8 @@ impl Demand {
         let waited: Vec<(Waits, Account)> = ended.waited.into_iter().filter_map(take).collect();
         match came {
             Ok(come) => {
-                let bytes = come.pulled.wasm.len() as u64;
-                billing.add_fetched(&ended.payer, bytes);
+                let size = Bytes(come.pulled.wasm.len() as u64);
+                billing.add_fetched(&ended.payer, size);
                 self.take_over(control, fetch, come, waited, took);
             }
             Err(failure) => self.missed(control, fetch, failure.miss, &failure.text, waited),

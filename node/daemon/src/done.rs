@@ -9,7 +9,6 @@ use crate::ledger::Billed;
 use crate::observe::question::Asked;
 use crate::reply::Reply;
 use module_store::Digest;
-use node::Event;
 use units::EntryId;
 
 /// Completion of work, with its result.
@@ -28,8 +27,6 @@ pub(crate) enum Done {
     LaneUnused(EntryId),
     /// Arrival of all packets in programs of a service that is gone; the number of their arena.
     SpareReady(u32),
-    /// Event of a service in which the cell has no part.
-    Happened(Event),
     /// Time after which the tables of interceptions that ended are gone.
     InterceptionsLeft,
     /// End of the time for a report of cells.

@@ -39,10 +39,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use trust::{SecretKey, UnixTime};
-use units::{EntryId, Nanos};
+use units::{Bytes, EntryId, Nanos};
 
 /// Time for which a node that ends waits for the last bill: for the cell's report, and the disk.
-const LAST_BILL_WITHIN: Duration = Duration::from_secs(5);
+const LAST_BILL_WITHIN: Nanos = Nanos::from_millis(5_000);
 
 /// Bill that the ledger has.
 pub(crate) struct Billed {
@@ -79,7 +79,7 @@ pub(crate) struct Billing {
     /// Accounts that have modules compiled.
     compiled_for: BTreeMap<Digest, Account>,
     /// Time at which the node ends at the latest; `None` unless it is about to.
-    ends_at: Option<tokio::time::Instant>,
+    ends_at: Option<Nanos>,
     /// True when the last bill is on its way.
     has_last: bool,
 }
@@ -237,9 +237,9 @@ impl Billing {
         self.is_changed = true;
     }
 
-    /// Bills an account for a module that came for it, by its bytes.
-    pub(crate) fn add_fetched(&mut self, account: &Account, bytes: u64) {
-        let used = [(Field::Fetches, 1), (Field::FetchedBytes, bytes)];
+    /// Bills an account for a module that came for it, by its size.
+    pub(crate) fn add_fetched(&mut self, account: &Account, size: Bytes) {
+        let used = [(Field::Fetches, 1), (Field::FetchedBytes, size.0)];
         self.meters.add(&mut self.ids, account, &used);
         self.is_changed = true;
     }
@@ -297,7 +297,7 @@ impl Billing {
 
     /// Begins the end of the node: there is one more bill, or none if this is the second time.
     /// Returns true when the bill is to be made.
-    pub(crate) fn begin_end(&mut self, now: tokio::time::Instant) -> bool {
+    pub(crate) fn begin_end(&mut self, now: Nanos) -> bool {
         let is_first = self.ends_at.is_none();
         self.ends_at = Some(if is_first { now + LAST_BILL_WITHIN } else { now });
         is_first
@@ -319,7 +319,7 @@ impl Billing {
     }
 
     /// Returns the time at which the node ends without its last bill.
-    pub(crate) const fn ends_at(&self) -> Option<tokio::time::Instant> {
+    pub(crate) const fn ends_at(&self) -> Option<Nanos> {
         self.ends_at
     }
 

@@ -32,7 +32,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tokio::time::Duration;
-use units::{Name, SessionId};
+use units::{Bytes, Name, Packets, SessionId};
 
 /// Of this document. To be raised when fields change their meaning.
 const VERSION: u32 = 1;
@@ -47,7 +47,7 @@ pub(crate) struct RecordView<'a> {
     pub(crate) ports: &'a [PortSpec],
     pub(crate) cell: Option<u32>,
     pub(crate) node: &'a SnapshotView<'a>,
-    pub(crate) closed: &'a BTreeMap<Name, (u64, u64)>,
+    pub(crate) closed: &'a BTreeMap<Name, (Packets, Bytes)>,
     pub(crate) fuel_closed: &'a BTreeMap<Name, u64>,
     pub(crate) lost_with_cells: u64,
     pub(crate) sessions_before: &'a BTreeMap<SessionId, SessionCounts>,
@@ -74,7 +74,7 @@ pub(crate) struct Record {
     pub(crate) cell: Option<u32>,
     pub(crate) node: Snapshot,
     /// Packets and bytes of rules that are gone, by session.
-    pub(crate) closed: BTreeMap<Name, (u64, u64)>,
+    pub(crate) closed: BTreeMap<Name, (Packets, Bytes)>,
     /// Fuel of services that are gone, by session.
     pub(crate) fuel_closed: BTreeMap<Name, u64>,
     /// Packets that cells which died left in their rings.
@@ -242,7 +242,7 @@ mod tests {
                 ports: &[],
                 cell: Some(7),
                 node,
-                closed: &BTreeMap::from([(name.clone(), (1, 2))]),
+                closed: &BTreeMap::from([(name.clone(), (Packets(1), Bytes(2)))]),
                 fuel_closed: &BTreeMap::from([(name.clone(), 3)]),
                 lost_with_cells: 4,
                 sessions_before: &BTreeMap::from([(SessionId(5), counts)]),
@@ -260,7 +260,7 @@ mod tests {
         let read = written(Instant::now());
         assert_eq!((read.cell, read.lost_with_cells, read.has_packet_ports), (Some(7), 4, true));
         let (closed, fuel) = (read.closed.values().next(), read.fuel_closed.values().next());
-        assert_eq!((closed, fuel), (Some(&(1, 2)), Some(&3)));
+        assert_eq!((closed, fuel), (Some(&(Packets(1), Bytes(2))), Some(&3)));
         assert!(read.sessions_before.contains_key(&SessionId(5)) && read.speed.is_some());
         assert!(matches!(read.node.cell(), node::state::CellState::Starting));
     }

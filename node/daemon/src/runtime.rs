@@ -15,7 +15,9 @@ mod placing;
 mod plane;
 mod start;
 
-use crate::cells::{AfterReport, CellNumber, Cells, SILENT_MAX, Silence};
+use crate::cells::{
+    AfterReport, CellLink, CellNumber, Cells, CodecNews, CodecNumber, SILENT_MAX, Silence,
+};
 use crate::clock::Clock;
 use crate::compilers::{Compilers, Completed};
 use crate::control::Control;
@@ -25,8 +27,9 @@ use crate::dataplane::{self, DataPlane};
 use crate::done::Done;
 use crate::events::Note;
 use crate::ledger::{Billing, Counters};
+use crate::reply::Reply;
 use crate::sessions::capacity::capacity_of;
-use crate::usage::Usage;
+use crate::usage::{self, Usage};
 use abi::Level;
 use abi::check::Kind;
 use anyhow::{Context, Result};
@@ -34,12 +37,14 @@ use api::EventKind;
 use association::AssociationId;
 use cell::CallQuestion;
 use cell::protocol::{FromCell, Tapped, ToCell};
+use module_store::Digest;
 use node::{Effect, Event};
+use session::in_kernel::Speed;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Duration;
-use units::{EntryId, Name, RuleId};
+use units::{Bytes, EntryId, Name, Packets, RuleId};
 
 /// Time within which a cell reports; later it is shown as it was.
 const REPORT_WITHIN: Duration = Duration::from_secs(2);
@@ -58,8 +63,6 @@ pub(crate) enum Action {
     Calls(CallQuestion),
     /// A cell has seen a packet that a capture wants.
     Tapped(Box<Tapped>),
-    /// Cells have told what sessions have used.
-    SessionsReported,
 }
 
 /// Rest of a cell that is lost.
@@ -77,11 +80,11 @@ pub(crate) struct Runtime {
     /// Core that runs modules.
     guest_core: usize,
     clock: Clock,
-    pub(crate) plane: DataPlane,
-    pub(crate) cells: Cells,
+    plane: DataPlane,
+    cells: Cells,
     placement: Placement,
-    pub(crate) compilers: Compilers,
-    pub(crate) usage: Usage,
+    compilers: Compilers,
+    usage: Usage,
     /// True when `core/node` changed since its effects were done.
     node_changed: bool,
     /// True when something changed that the record of what runs has.
@@ -117,6 +120,44 @@ impl Runtime {
         }
     }
 
+    /// Returns the data plane.
+    pub(crate) const fn plane(&self) -> &DataPlane {
+        &self.plane
+    }
+
+    /// Returns the cells.
+    pub(crate) const fn cells(&self) -> &Cells {
+        &self.cells
+    }
+
+    /// Returns the compilers.
+    pub(crate) const fn compilers(&self) -> &Compilers {
+        &self.compilers
+    }
+
+    /// Returns what is used.
+    pub(crate) const fn usage(&self) -> &Usage {
+        &self.usage
+    }
+
+    /// Returns what is billed, to be changed.
+    pub(crate) const fn billing(&mut self) -> &mut Billing {
+        self.usage.billing_mut()
+    }
+
+    /// Takes over what a previous daemon counted, the packets that were lost with its cells, and the
+    /// speed that it measured.
+    pub(crate) fn adopt(&mut self, before: usage::Before, lost: u64, speed: Option<Speed>) {
+        self.usage.adopt(before);
+        self.plane.resume(lost, speed);
+    }
+
+    /// Takes over the cell that a previous daemon started.
+    pub(crate) fn adopt_cell(&mut self, control: &Control, link: CellLink) {
+        self.cells.insert(CellNumber::FIRST, link);
+        self.tell_memory(control);
+    }
+
     /// Applies an effect of `core/node`.
     pub(crate) fn do_effect(&mut self, control: &mut Control, effect: Effect) {
         effects::do_effect(self, control, effect);
@@ -127,10 +168,21 @@ impl Runtime {
         self.actions.pop_front()
     }
 
+    /// Returns the next action whose reports of cells are complete.
+    pub(crate) fn poll_reported(&mut self) -> Option<AfterReport> {
+        self.cells.poll_reported()
+    }
+
+    /// Returns the next message of any cell; `None` when that cell is gone. Dropping this future
+    /// loses nothing.
+    pub(crate) async fn receive(&mut self) -> (CellNumber, Result<Option<FromCell>>) {
+        self.cells.receive().await
+    }
+
     /// Returns whether something changed, since this was last asked, that the record of what runs
     /// has.
     pub(crate) fn take_dirty(&mut self) -> bool {
-        std::mem::take(&mut self.is_dirty) | self.usage.billing.take_changed()
+        std::mem::take(&mut self.is_dirty) | self.usage.billing_mut().take_changed()
     }
 
     /// Notes whether `core/node` changed since its effects were done.
@@ -143,9 +195,19 @@ impl Runtime {
         self.placement.is_moving()
     }
 
+    /// Compiles a module, for the levels below user too if `below`, unless that is under way.
+    pub(crate) fn compile(&mut self, control: &Control, digest: Digest, below: bool) {
+        self.compilers.compile(control.state(), digest, below);
+    }
+
+    /// Compiles the modules of all services that have no code.
+    pub(crate) fn compile_running(&mut self, control: &Control) {
+        self.compilers.compile_running(control.state());
+    }
+
     /// Handles the completion of a compiler's job.
     pub(crate) fn handle_compiler(&mut self, control: &mut Control, completed: Completed) {
-        self.compilers.handle(control, &mut self.usage.billing, completed);
+        self.compilers.handle(control.state(), completed);
         start::do_compiled(self, control);
     }
 
@@ -168,7 +230,7 @@ impl Runtime {
         let (billing, counters) = self.counters(control);
         billing.end_services(&counters);
         self.cells.forget_reports(cell);
-        self.usage.sessions.cell_lost();
+        self.usage.sessions_mut().cell_lost();
         self.placement.handle_cells_lost();
         self.plane.services().forget_versions();
         Lost { reason, shared }
@@ -317,12 +379,6 @@ impl Runtime {
         Ok(())
     }
 
-    /// Sends an event in which cells have no part, for after the command that causes it: whoever gave
-    /// that waits for an answer by then.
-    fn event_later(&self, event: Event) {
-        let _ = self.done.send(Done::Happened(event));
-    }
-
     /// Ends what a service had of streams, if it had some.
     fn end_streams(&mut self, control: &mut Control, entry: EntryId) {
         let service = control.node().service_of(entry);
@@ -356,6 +412,26 @@ impl Runtime {
                 let _ = done.send(Done::ReportOverdue(number));
             });
         }
+    }
+
+    /// Handles the end of the time for a report of cells.
+    pub(crate) fn handle_report_overdue(&mut self, number: u64) {
+        self.cells.handle_report_overdue(number);
+    }
+
+    /// Handles what a codec tells.
+    pub(crate) fn handle_codec_news(&mut self, codec: CodecNumber, news: CodecNews) {
+        self.cells.handle_codec_news(codec, news);
+    }
+
+    /// Sends a control message to a service; `reply` gets the answer.
+    pub(crate) fn deliver(
+        &mut self,
+        entry: EntryId,
+        message: Vec<u8>,
+        reply: Reply<api::MessageAnswers>,
+    ) {
+        self.cells.deliver(entry, message, reply);
     }
 
     /// Calls the data plane, and handles the actions that follow.
@@ -446,10 +522,12 @@ impl Runtime {
 
     /// Asks cells what sessions have used; the look follows when they have told. One that has not
     /// answered for a second is not waited for.
-    pub(crate) fn look_at_use(&mut self) {
-        let Some(is_overdue) = self.usage.sessions.start_look(self.clock.now()) else { return };
+    pub(crate) fn look_at_use(&mut self, control: &Control) {
+        let Some(is_overdue) = self.usage.sessions_mut().start_look(self.clock.now()) else {
+            return;
+        };
         if is_overdue || !self.cells.is_any() {
-            self.actions.push_back(Action::SessionsReported);
+            self.note_use(control);
         }
         self.cells.tell_all(&ToCell::ReportSessions, &[]);
     }
@@ -461,7 +539,7 @@ impl Runtime {
     ) -> (&'a mut Billing, Counters<'a>) {
         let now = self.clock.now();
         let (node, cells, plane) = (control.node(), &self.cells, &self.plane);
-        (&mut self.usage.billing, Counters { now, node, cells, plane })
+        (self.usage.billing_mut(), Counters { now, node, cells, plane })
     }
 
     /// Adds what rules counted that are gone to what their sessions have used.
@@ -469,7 +547,7 @@ impl Runtime {
         for (rule, session) in rules {
             if let Ok(stats) = self.plane.front().rule_stats(rule) {
                 self.is_dirty = true;
-                self.usage.add_counted(session, (stats.packets, stats.bytes));
+                self.usage.add_counted(session, (Packets(stats.packets), Bytes(stats.bytes)));
             }
         }
     }
@@ -484,7 +562,7 @@ impl Runtime {
         let now = self.clock.now();
         let state = control.state();
         let (node, cells, plane) = (state.node(), &self.cells, &self.plane);
-        self.usage.billing.handle_running(state, &Counters { now, node, cells, plane }, runs);
+        self.usage.billing_mut().handle_running(state, &Counters { now, node, cells, plane }, runs);
     }
 
     /// Lets go of what is kept for services that no longer run.
@@ -511,14 +589,30 @@ impl Runtime {
         self.plane.services().adopt_instance(service, wasm)
     }
 
+    /// Releases what a session had used that is gone.
+    pub(crate) fn forget_session(&mut self, session: &Name) {
+        self.usage.forget(session);
+    }
+
+    /// Takes everything down: the node ends.
+    pub(crate) fn stop(&mut self) {
+        self.cells.end_codecs();
+        // Before the cell: without it a frame that was taken would be lost.
+        self.plane.detach();
+        self.cells.remove(CellNumber::FIRST);
+        self.plane.restore();
+    }
+
     fn lose(&mut self, cell: CellNumber, why: String) {
         self.actions.push_back(Action::CellLost(cell, why));
     }
 
-    /// Queues the note of what sessions have used, if cells were asked for it.
-    fn note_use(&mut self) {
-        if self.usage.sessions.handle_told() {
-            self.actions.push_back(Action::SessionsReported);
+    /// Takes note of what sessions have used, as cells have told.
+    fn note_use(&mut self, control: &Control) {
+        let now = self.clock.now();
+        if let Err(error) = self.usage.note(now, control.node(), &self.plane) {
+            tracing::debug!(error = error.message, "sessions cannot be looked at");
         }
+        self.usage.sessions_mut().rest(now, self.clock.now().saturating_sub(now));
     }
 }

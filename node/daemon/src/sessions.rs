@@ -5,4 +5,4 @@ mod history;
 mod usage;
 
 pub(crate) use history::LOOK_EVERY;
-pub(crate) use usage::{Sessions, Usage};
+pub(crate) use usage::{Counts, Look, Sessions};

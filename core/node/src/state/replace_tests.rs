@@ -1,6 +1,6 @@
 //! New versions of services that run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use abi::Level;
 use abi::check::MemoryImage;
@@ -107,6 +107,33 @@ fn rules_change_with_the_version_and_back() {
     assert_eq!(matches(&node), ["proto udp", "proto tcp"]);
     assert_eq!(digest(&node), "new");
     assert_eq!(node.service(&name("monitor")).unwrap().state, ServiceState::Running);
+}
+
+#[test]
+fn a_node_that_is_adopted_while_a_version_is_tried_starts_the_one_before_anew() {
+    for is_watched in [false, true] {
+        let mut node = running();
+        node.handle_command(NOW, deploy(version("new"), &["proto tcp"])).unwrap();
+        if is_watched {
+            node.handle_event(NOW, replaced());
+        }
+        let written = node.with_snapshot(|it| serde_json::to_string(it).unwrap());
+        let snapshot: Snapshot = serde_json::from_str(&written).unwrap();
+        assert_eq!(snapshot.running().count(), 0, "the cell is to end both");
+        let ports = node.ports().iter().map(|port| port.spec.clone()).collect();
+        let mut node = Node::restore(node.name().clone(), ports, snapshot).unwrap();
+        node.resume(NOW, Ok(&BTreeSet::new()), &DesiredState::default());
+        let starts = |effect: &Effect| match effect {
+            Effect::StartService { start, .. } => Some(start.digest.clone()),
+            _ => None,
+        };
+        let started: Vec<_> = effects(&mut node).iter().filter_map(starts).collect();
+        assert_eq!(
+            (started, matches(&node)),
+            (vec!["sha256:00".to_owned()], vec!["proto udp".into()])
+        );
+        assert!(!node.is_replacing(), "nobody is answered");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use module_store::Digest;
 use node::Effect;
 use std::collections::BTreeSet;
 use tokio::sync::oneshot;
-use units::{EntryId, Name, RuleId, SessionId};
+use units::{Bytes, EntryId, Name, Nanos, RuleId, SessionId};
 
 /// Action that the daemon does, in the order in which control gives them.
 pub(crate) enum Action {
@@ -46,8 +46,8 @@ pub(crate) enum Action {
     AnswerCall(CallQuestion, CallAnswer),
     /// Fetch of modules that are desired and not there.
     FetchMissing,
-    /// Bill for modules of the node that were fetched, by their bytes.
-    BillFetched(Vec<u64>),
+    /// Bill for modules of the node that were fetched, by their sizes.
+    BillFetched(Vec<Bytes>),
     /// End of associations whose capability counts no more.
     CheckAssociations,
     /// Release of what is kept of a session that is gone.
@@ -79,7 +79,8 @@ pub(crate) enum Keep {
 /// Answer to a deployment, but for the service's own document.
 pub(crate) struct DeployedAnswer {
     pub(crate) service: Name,
-    pub(crate) took_ms: u64,
+    /// Time until it ran.
+    pub(crate) took: Nanos,
     pub(crate) shadowed: Vec<(u32, u32)>,
     pub(crate) lacks: Vec<String>,
     pub(crate) replaced: Option<Replaced>,

@@ -18,7 +18,6 @@ use text::Found;
 pub(crate) use text::{Named, fingerprint, resolve};
 pub(crate) use work::{Goal, Progress, Purpose, Work, present};
 
-use super::desired::Ahead;
 use super::edit::Edit;
 use super::lacks;
 use super::recorded::{Recorded, Unconfirmed};
@@ -35,8 +34,7 @@ use node::desired::{DesiredState, differences, losses};
 use node::{ModuleInfo, RefusalClass};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use units::Name;
+use units::{Name, Nanos};
 
 /// Longest time to confirm within: a day.
 pub(crate) const CONFIRM_SECONDS_MAX: u64 = 86_400;
@@ -45,7 +43,7 @@ pub(crate) const CONFIRM_SECONDS_MAX: u64 = 86_400;
 struct Target {
     state: DesiredState,
     facts: Facts,
-    confirm: Option<Duration>,
+    confirm: Option<Nanos>,
     /// Rules that no packet can reach, in words.
     shadowed: Vec<String>,
     /// Functions that its services of streams lack, in words.
@@ -63,7 +61,7 @@ pub(super) fn handle_apply(
     request: &ApplyRequest,
     reply: Reply<Applied>,
 ) -> Option<Goal> {
-    let since = Instant::now();
+    let since = state.now();
     let target = match target(state, request) {
         Ok(target) if request.dry_run => {
             reply.ok(applied(state, &target, since, true));
@@ -92,7 +90,7 @@ fn check_billing(state: &mut NodeState, wanted: &DesiredState) -> Answer<()> {
 fn begin(
     state: &mut NodeState,
     target: Target,
-    since: Instant,
+    since: Nanos,
     reply: Reply<Applied>,
 ) -> Option<Goal> {
     let mut answer = applied(state, &target, since, false);
@@ -127,7 +125,7 @@ fn target(state: &mut NodeState, request: &ApplyRequest) -> Answer<Target> {
                 "a state is confirmed within 1 to {CONFIRM_SECONDS_MAX} s, not {seconds}"
             )));
         }
-        seconds => seconds.map(Duration::from_secs),
+        seconds => seconds.map(|seconds| Nanos::from_millis(seconds * 1000)),
     };
     let wanted = state.file.parse_wanted(&request.text, &request.file).map_err(wrong)?;
     let given = &request.modules;
@@ -183,7 +181,7 @@ fn check_versions(state: &mut NodeState, wanted: &DesiredState) -> Answer<()> {
     Ok(())
 }
 
-fn applied(state: &NodeState, target: &Target, since: Instant, dry_run: bool) -> Applied {
+fn applied(state: &NodeState, target: &Target, since: Nanos, dry_run: bool) -> Applied {
     let changes = differences(state.desired.state(), &target.state);
     Applied {
         schema_version: SCHEMA_VERSION,
@@ -192,8 +190,8 @@ fn applied(state: &NodeState, target: &Target, since: Instant, dry_run: bool) ->
         changes: changes.iter().map(|it| show::shown_change(it, &target.losses)).collect(),
         shadowed: target.shadowed.clone(),
         lacks: target.lacks.clone(),
-        confirm_within_s: target.confirm.map(|within| within.as_secs()),
-        took_ms: millis(since),
+        confirm_within_s: target.confirm.map(|within| within.as_millis() / 1000),
+        took_ms: state.now().saturating_sub(since).as_millis(),
     }
 }
 
@@ -205,8 +203,7 @@ pub(super) fn handle_confirm(state: &mut NodeState, reply: Reply<Confirmed>) {
         return reply.refuse(refusal);
     };
     let facts = Facts { same_generation: true, ..Facts::of(unconfirmed.cause.clone()) };
-    // What changes before it is recorded would be taken back if it cannot be.
-    state.desired.set_ahead(Ahead::Queued);
+    // Nothing changes before it is recorded: that would be taken back if it cannot be.
     state.record(facts, Edit::Nothing, Recorded::Confirmed { unconfirmed, reply });
 }
 
@@ -217,7 +214,6 @@ pub(super) fn handle_confirmed(
     reply: Reply<Confirmed>,
     written: Answer<()>,
 ) {
-    state.desired.set_ahead(Ahead::None);
     if written.is_err() {
         state.desired.set_unconfirmed(Some(unconfirmed));
     }
@@ -232,7 +228,7 @@ pub(super) fn handle_rollback(
     request: &api::RollbackRequest,
     reply: Reply<Applied>,
 ) -> Option<Goal> {
-    let since = Instant::now();
+    let since = state.now();
     match rollback_target(state, request) {
         Ok(target) if request.dry_run => {
             reply.ok(applied(state, &target, since, true));
@@ -327,11 +323,6 @@ fn found(module: Option<&ApplyModule>) -> Result<Found, String> {
         granted: HostFunctions::ALL,
     };
     Ok(Found { digest, unstored: Some(module) })
-}
-
-/// Returns the milliseconds since a moment.
-pub(crate) fn millis(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -625,8 +616,10 @@ mod tests {
         bed.event(Event::CellLost { reason: "killed".to_owned() });
         bed.wait(10_000);
         // It fails while another state is applied.
-        let _removed =
-            bed.control.command(node::Command::Remove { service: name("monitor"), cascade: true });
+        let _removed = bed
+            .control
+            .state
+            .command(node::Command::Remove { service: name("monitor"), cascade: true });
         bed.settle();
         bed.stops("monitor");
         bed.control.resume();

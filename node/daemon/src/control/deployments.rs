@@ -19,8 +19,7 @@ use node::budget::{Budget, OverBudget};
 use node::desired::DesiredService;
 use node::{Action as RuleAction, Command, Outcome, RuleSpec};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
-use units::{Name, RuleId};
+use units::{Name, Nanos, RuleId};
 
 /// Deployment that has begun.
 pub(super) struct Begun {
@@ -56,21 +55,21 @@ impl Deployments {
         request: &DeployRequest,
         reply: Reply<Deployed>,
     ) {
-        let since = Instant::now();
+        let since = state.now();
         let begun = match self.begin(state, is_called, caller, request) {
             Ok(begun) => begun,
             Err(refusal) => return reply.refuse(refusal),
         };
         let Begun { service, shadowed, replaces } = begun;
         let level = request.level.as_deref().and_then(|text| level(text).ok());
-        let (took_ms, paused_us) = (0, 0);
+        let (took, paused) = (Nanos::ZERO, Nanos::ZERO);
         let waiting = Waiting {
             reply,
             since,
             shadowed,
             replaces,
-            paused_us,
-            took_ms,
+            paused,
+            took,
             service: service.clone(),
             level,
             failure: None,
@@ -161,17 +160,17 @@ impl Deployments {
         Ok(Begun { service, shadowed: pairs(&shadowed), replaces })
     }
 
-    /// Notes the microseconds for which packets waited for a new version.
-    pub(super) fn handle_paused(&mut self, service: &Name, paused_us: u64) {
+    /// Notes the time for which packets waited for a new version.
+    pub(super) fn handle_paused(&mut self, service: &Name, paused: Nanos) {
         if let Some(waiting) = self.waiting.get_mut(service) {
-            waiting.paused_us = paused_us;
+            waiting.paused = paused;
         }
     }
 
     /// Handles a service that runs as it was deployed: it is recorded, and answered then.
     pub(super) fn handle_running(&mut self, state: &mut NodeState, service: &Name) {
         let Some(mut waiting) = self.waiting.remove(service) else { return };
-        waiting.took_ms = super::apply::millis(waiting.since);
+        waiting.took = state.now().saturating_sub(waiting.since);
         self.record(state, service, waiting);
     }
 
@@ -223,7 +222,7 @@ impl Deployments {
 /// Answers a deployment that is recorded; a new service that could not be recorded is removed
 /// again.
 fn answer(state: &mut NodeState, waiting: Waiting, written: Answer<()>) {
-    let Waiting { reply, took_ms, shadowed, service, replaces, paused_us, failure, .. } = waiting;
+    let Waiting { reply, took, shadowed, service, replaces, paused, failure, .. } = waiting;
     let is = if failure.is_some() { "is tried again" } else { "runs" };
     let problem = match (written, failure) {
         (Ok(()), Some(failure)) => return reply.refuse(failure),
@@ -235,8 +234,9 @@ fn answer(state: &mut NodeState, waiting: Waiting, written: Answer<()>) {
             let lacks = lacks::of_service(&state.modules, present);
             let digest = present.module.digest.parse();
             signatures::mark_versions(state, digest);
+            let paused_us = paused.0 / 1000;
             let replaced = replaces.map(|replaced| Replaced { paused_us, ..replaced });
-            let answer = DeployedAnswer { service, took_ms, shadowed, lacks, replaced, reply };
+            let answer = DeployedAnswer { service, took, shadowed, lacks, replaced, reply };
             return state.push(Action::AnswerDeployed(Box::new(answer)));
         }
         (Err(problem), _) => problem,
@@ -356,7 +356,7 @@ mod tests {
         let entry = bed.entry("monitor");
         bed.event(Event::ServiceReplaced { entry });
         assert!(!bed.is_writing(), "it is watched first");
-        bed.control.handle_paused(&Name::new("monitor").unwrap(), 7);
+        bed.control.handle_paused(&Name::new("monitor").unwrap(), Nanos(7_000));
         bed.event(Event::ServiceKept { entry });
         bed.fail_write();
         let refusal = awaited.try_answer().unwrap().unwrap_err();

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use trust::{ModulePattern, UnixTime, Versions};
-use units::{Name, Nanos};
+use units::{Bytes, Name, Nanos};
 
 /// Desired state, its journal, and what of it is not there at present.
 pub(crate) struct Desired {
@@ -35,22 +35,24 @@ pub(crate) struct Desired {
     /// State that waits for a confirmation.
     unconfirmed: Option<Unconfirmed>,
     shortfall: Shortfall,
-    /// Bytes of each module that was fetched before there was a daemon.
-    fetched: Vec<u64>,
+    /// Sizes of modules that were fetched before there was a daemon.
+    fetched: Vec<Bytes>,
     /// Capabilities as the journal has them, once some were written.
     capabilities: Option<Arc<Capabilities>>,
 }
 
-/// State of a command that is recorded before it is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ahead {
+/// Message where a change that was refused after it was recorded stays in the journal.
+const NOT_UNDONE: &str = "a change was refused after it was recorded, and stays so: see `tam diff`";
+
+/// State of a change that is recorded before anything else may change.
+enum Ahead {
     /// There is none.
     None,
-    /// Its change waits to be written, or is.
+    /// It waits to be written, or is.
     Queued,
-    /// Its change is in the journal. No other one is written before it is done: what that says of
-    /// the node would be of before.
-    Recorded,
+    /// It is in the journal, which had this state before, and its command has yet to be done. No
+    /// other change is written meanwhile: what that says of the node would be of before.
+    Recorded(Arc<DesiredState>),
 }
 
 /// Parts of the desired state that are not there, each with the reason.
@@ -159,31 +161,39 @@ impl Desired {
         &mut self.shortfall
     }
 
-    /// Notes the bytes of modules that were fetched before there was a daemon.
-    pub(crate) fn set_fetched(&mut self, bytes: Vec<u64>) {
-        self.fetched = bytes;
+    /// Notes the sizes of modules that were fetched before there was a daemon.
+    pub(crate) fn set_fetched(&mut self, sizes: Vec<Bytes>) {
+        self.fetched = sizes;
     }
 
-    /// Removes and returns the bytes of each module that was fetched before there was a daemon.
-    pub(crate) fn take_fetched(&mut self) -> Vec<u64> {
+    /// Removes and returns the sizes of modules that were fetched before there was a daemon.
+    pub(crate) fn take_fetched(&mut self) -> Vec<Bytes> {
         std::mem::take(&mut self.fetched)
     }
 
-    /// Returns true while a command is recorded before it is done.
-    pub(crate) fn is_ahead(&self) -> bool {
-        self.ahead != Ahead::None
+    /// Returns true while a change is recorded before anything else may change.
+    pub(crate) const fn is_ahead(&self) -> bool {
+        !matches!(self.ahead, Ahead::None)
     }
 
-    /// Notes how far a command is that is recorded before it is done.
-    pub(crate) fn set_ahead(&mut self, ahead: Ahead) {
-        self.ahead = ahead;
+    /// Handles the end of a command that was recorded before it was done. One that the node refused
+    /// is taken out of the journal again, in front of what was queued meanwhile.
+    pub(crate) fn end_ahead(&mut self, is_done: bool) {
+        let Ahead::Recorded(before) = std::mem::replace(&mut self.ahead, Ahead::None) else {
+            return;
+        };
+        if !is_done && before != *self.recording.state() {
+            let facts = Facts::of("a change that was recorded, and refused then");
+            let undo = Edit::Become(Box::new(Arc::unwrap_or_clone(before)));
+            self.recording.push_first(undo, facts, Recorded::Noted(NOT_UNDONE));
+        }
     }
 
     /// Returns the change that is next, to be brought up to date; `None` while one is being written,
     /// or a recorded command has yet to be done.
     pub(crate) fn next_mut(&mut self) -> Option<&mut Edit> {
         match self.ahead {
-            Ahead::Recorded => None,
+            Ahead::Recorded(_) => None,
             Ahead::None | Ahead::Queued => self.recording.next_mut(),
         }
     }
@@ -195,6 +205,9 @@ impl Desired {
 
     /// Queues a change for the journal, with its continuation.
     pub(crate) fn push(&mut self, edit: Edit, facts: Facts, then: Recorded) {
+        if matches!(then, Recorded::Then(_) | Recorded::Confirmed { .. }) {
+            self.ahead = Ahead::Queued;
+        }
         self.recording.push(edit, facts, then);
     }
 
@@ -215,7 +228,14 @@ impl Desired {
 
     /// Handles the end of a write. Returns the continuation of its change.
     pub(crate) fn handle_written(&mut self, is_written: bool) -> Option<Recorded> {
-        self.recording.handle_written(is_written)
+        let before = Arc::clone(self.recording.state());
+        let then = self.recording.handle_written(is_written)?;
+        match &then {
+            Recorded::Then(_) if is_written => self.ahead = Ahead::Recorded(before),
+            Recorded::Then(_) | Recorded::Confirmed { .. } => self.ahead = Ahead::None,
+            _ => {}
+        }
+        Some(then)
     }
 
     /// Writes at once, while nobody else does: when the node starts.

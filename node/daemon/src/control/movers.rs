@@ -10,13 +10,12 @@ use abi::Level;
 use api::{ErrorCode, Moved, SCHEMA_VERSION};
 use node::Command;
 use std::collections::BTreeMap;
-use std::time::Instant;
-use units::Name;
+use units::{Name, Nanos};
 
 /// Pending request to move a service.
 struct Mover {
     reply: Reply<Moved>,
-    since: Instant,
+    since: Nanos,
     from: Level,
     to: Level,
 }
@@ -42,7 +41,7 @@ impl Movers {
         request: &api::MoveRequest,
         reply: Reply<Moved>,
     ) {
-        let since = Instant::now();
+        let since = state.now();
         let asked = name(wanted).and_then(|service| {
             let to = level(&request.level)?;
             let from = state.find(wanted)?.level;
@@ -72,13 +71,14 @@ impl Movers {
         let movers = self.take(service, |_| true);
         let Some(from) = movers.first().map(|mover| mover.from) else { return };
         let service = service.clone();
+        let now = state.now();
         let answer = |mover: Mover| {
             let answer = Moved {
                 schema_version: SCHEMA_VERSION,
                 service: service.to_string(),
                 from: mover.from.name().to_owned(),
                 level: level.name().to_owned(),
-                took_us: u64::try_from(mover.since.elapsed().as_micros()).unwrap_or(u64::MAX),
+                took_us: now.saturating_sub(mover.since).0 / 1000,
             };
             (mover.reply, answer)
         };
@@ -147,7 +147,7 @@ mod tests {
         let mut movers = Movers::default();
         let mover = |to| {
             let (reply, _) = Reply::pair();
-            Mover { reply, since: Instant::now(), from: Level::User, to }
+            Mover { reply, since: Nanos::ZERO, from: Level::User, to }
         };
         movers.push(a.clone(), mover(Level::Nic));
         movers.push(a.clone(), mover(Level::Kernel));

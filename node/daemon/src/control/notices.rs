@@ -193,14 +193,4 @@ mod tests {
             assert_eq!(refusal.message, "the service 'monitor' did not start: no room");
         }
     }
-
-    #[test]
-    fn a_service_that_stopped_late_and_was_made_anew_meanwhile_goes_on() {
-        let mut bed = Bed::new();
-        bed.run("monitor");
-        let entry = bed.entry("monitor");
-        bed.control.handle_late_event(Event::ServiceStopped { entry });
-        bed.settle();
-        assert!(bed.control.node().services().count() == 1);
-    }
 }

@@ -78,8 +78,8 @@ pub(crate) enum Action {
     Spare(u32),
     /// Refuse the pending requests to move a service.
     RefuseMovers(Name, String),
-    /// Record how many microseconds packets of a service waited for its new version.
-    Paused(Name, u64),
+    /// Record the time for which packets of a service waited for its new version.
+    Paused(Name, Nanos),
     /// Call [`Placement::handle_begin`], when all before is done.
     Begin(EntryId),
     /// Call [`Placement::handle_resume`], when all before is done.
@@ -357,7 +357,7 @@ impl Placement {
         &mut self,
         around: &mut Around<'_>,
         entry: EntryId,
-        paused_us: u64,
+        paused: Nanos,
     ) {
         let transit = self.transit(entry);
         let Some(candidates) = transit.replaces.take() else { return self.settle(entry) };
@@ -373,7 +373,7 @@ impl Placement {
         self.act(Action::VersionKnown(entry));
         let message = format!("the service '{service}' was replaced");
         self.act(Action::RefuseMovers(service.clone(), message));
-        self.act(Action::Paused(service, paused_us));
+        self.act(Action::Paused(service, paused));
         self.event(Event::ServiceReplaced { entry });
         if has_lane && !had_lane {
             // What came by no lane is not counted: the lane waits until that is gone.

@@ -15,8 +15,7 @@ use api::{
 use api::{SessionPromised, SessionRemoved};
 use node::Command;
 use session::Reservation;
-use std::time::Instant;
-use units::{Name, RuleId};
+use units::{Name, Nanos, RuleId};
 
 /// Continuation of a change that is being recorded.
 pub(crate) enum Recorded {
@@ -46,14 +45,14 @@ pub(crate) enum Recorded {
 /// Deployment whose service does not run yet, or is being recorded.
 pub(crate) struct Waiting {
     pub(super) reply: Reply<Deployed>,
-    pub(super) since: Instant,
+    pub(super) since: Nanos,
     pub(super) shadowed: Vec<(u32, u32)>,
     /// Version whose place it takes.
     pub(super) replaces: Option<Replaced>,
-    /// Microseconds for which packets waited for that.
-    pub(super) paused_us: u64,
-    /// Milliseconds until it ran.
-    pub(super) took_ms: u64,
+    /// Time for which packets waited for that.
+    pub(super) paused: Nanos,
+    /// Time until it ran.
+    pub(super) took: Nanos,
     pub(super) service: Name,
     /// Level as it was asked for.
     pub(super) level: Option<Level>,
@@ -64,7 +63,8 @@ pub(crate) struct Waiting {
 /// State that is taken back unless somebody confirms it.
 #[derive(Clone, Debug)]
 pub(crate) struct Unconfirmed {
-    pub(crate) until: Instant,
+    /// Time by which it is to be confirmed.
+    pub(crate) until: Nanos,
     /// Generation to go back to.
     pub(crate) back_to: u64,
     /// Cause of the change.

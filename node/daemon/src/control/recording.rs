@@ -88,6 +88,11 @@ impl<T> Recording<T> {
         self.queue.push_back((edit, facts, then));
     }
 
+    /// Queues a change in front of those that wait.
+    pub(crate) fn push_first(&mut self, edit: Edit, facts: Facts, then: T) {
+        self.queue.push_front((edit, facts, then));
+    }
+
     /// Returns the change that is next, to be brought up to date, unless one is being written.
     pub(crate) fn next_mut(&mut self) -> Option<&mut Edit> {
         match self.writing {

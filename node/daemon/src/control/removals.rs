@@ -149,8 +149,9 @@ fn removed(service: &Name, rules: &[RuleId]) -> Removed {
 mod tests {
     use super::super::action::Action;
     use super::super::change::Change;
-    use super::super::testbed::Bed;
+    use super::super::testbed::{Bed, deploy};
     use super::*;
+    use node::Event;
 
     fn names(of: &[&str]) -> BTreeSet<Name> {
         of.iter().map(|it| Name::new(*it).unwrap()).collect()
@@ -196,11 +197,40 @@ mod tests {
     }
 
     #[test]
+    fn a_removal_that_is_refused_after_it_was_recorded_is_taken_back() {
+        let mut bed = Bed::new();
+        bed.run("cache");
+        let then = vec!["cache".to_owned()];
+        let request = api::DeployRequest { then, ..deploy("monitor", 4) };
+        let _first = bed.ask(|reply| Change::Deploy(Box::new(request), reply));
+        bed.starts("monitor");
+        bed.write_all();
+        let before = bed.control.state().desired().state().clone();
+        let _second = bed.ask(|reply| Change::Deploy(Box::new(deploy("monitor", 5)), reply));
+        let entry = bed.entry("monitor");
+        bed.event(Event::ServiceReplaced { entry });
+        let mut removed = bed.ask(|reply| Change::Remove("cache".to_owned(), false, reply));
+        bed.write();
+        assert!(!bed.is_desired("cache"));
+        // The version before comes back, and with it what leads to the service.
+        bed.event(Event::ServicePutBack { entry, reason: "unreachable".to_owned() });
+        let cache = bed.entry("cache");
+        bed.control.handle_drained(cache);
+        bed.settle();
+        assert!(matches!(bed.actions.last(), Some(Action::CancelDrain(it)) if *it == cache));
+        let refusal = removed.try_answer().unwrap().unwrap_err();
+        assert!(refusal.message.contains("comes after"), "{}", refusal.message);
+        bed.write_all();
+        assert_eq!(bed.control.state().desired().state(), &before, "with its edges");
+        assert!(bed.control.is_idle());
+    }
+
+    #[test]
     fn a_desired_service_that_does_not_run_is_missing_until_its_removal_is_recorded() {
         let mut bed = Bed::new();
         bed.run("monitor");
         let gone = Command::Remove { service: Name::new("monitor").unwrap(), cascade: true };
-        bed.control.command(gone).unwrap();
+        bed.control.state.command(gone).unwrap();
         bed.settle();
         bed.stops("monitor");
         let monitor = Name::new("monitor").unwrap();
@@ -209,7 +239,7 @@ mod tests {
         bed.control.resume();
         bed.settle();
         let (entry, reason) = (bed.entry("monitor"), "no room".to_owned());
-        bed.event(node::Event::ServiceFailed { entry, reason });
+        bed.event(Event::ServiceFailed { entry, reason });
         assert!(missing(&bed));
         let mut failed = remove(&mut bed, "monitor");
         bed.fail_write();

@@ -202,6 +202,41 @@ mod tests {
     }
 
     #[test]
+    fn a_removal_that_is_refused_after_it_was_recorded_is_taken_back_before_what_came_meanwhile() {
+        for (is_recorded, rule_left) in [(true, "dst 11.0.0.0/8"), (false, "dst 10.0.0.0/8")] {
+            let mut bed = Bed::new();
+            let with = |module, rule: &str| DeployRequest {
+                rules: vec![rule.to_owned()],
+                ..deploy("monitor", module)
+            };
+            let first = with(4, "dst 10.0.0.0/8");
+            let _first = bed.ask(|reply| Change::Deploy(Box::new(first), reply));
+            bed.starts("monitor");
+            bed.write();
+            let (entry, rule) = (bed.entry("monitor"), present(&bed)[0]);
+            let second = with(5, "dst 11.0.0.0/8");
+            let _second = bed.ask(|reply| Change::Deploy(Box::new(second), reply));
+            let mut removed = bed.ask(|reply| Change::RemoveRule(rule, reply));
+            bed.event(Event::ServiceReplaced { entry });
+            bed.event(Event::ServiceKept { entry });
+            bed.write();
+            let refusal = removed.try_answer().unwrap().unwrap_err();
+            assert_eq!((refusal.code, bed.desired_rules()), (ErrorCode::NotFound, 0));
+            bed.write();
+            assert_eq!(bed.desired_rules(), 1, "as it was refused");
+            if is_recorded {
+                bed.write()
+            } else {
+                bed.fail_write()
+            }
+            let rules = &bed.control.state().desired().state().rules;
+            let matches: Vec<_> = rules.iter().map(|it| it.spec.r#match.to_string()).collect();
+            assert_eq!(matches, [rule_left]);
+            assert!(bed.control.is_idle());
+        }
+    }
+
+    #[test]
     fn rules_belong_to_whoever_adds_them() {
         let mut bed = Bed::new();
         let rules = request(&[("dst 10.0.0.0/8", "drop")]);

@@ -157,27 +157,6 @@ pub(super) fn removed(
     }
 }
 
-/// Message where a change that was refused after it was recorded stays in the journal.
-pub(super) const NOT_UNDONE: &str =
-    "a change of a session was refused after it was recorded, and stays so: see `tam diff`";
-
-/// Returns the change that takes a recorded command on a session out of the desired state again;
-/// `None` for other commands.
-pub(super) fn undo_of(state: &NodeState, purpose: &Purpose) -> Option<Edit> {
-    match purpose {
-        Purpose::SessionCreated { session, .. } => Some(Edit::RemoveSession(session.clone())),
-        Purpose::SessionSet { session, .. } => {
-            let present = state.node.session(session)?;
-            Some(Edit::SetReservation(session.clone(), present.reservation.clone()))
-        }
-        Purpose::SessionRemoved { session, .. } => {
-            let present = state.node.session(session)?;
-            Some(Edit::SetSession(session.clone(), present.into()))
-        }
-        Purpose::ServiceRemoved { .. } | Purpose::RuleRemoved { .. } => None,
-    }
-}
-
 /// Ends a session whose capability counts no more. With things of others in it, it becomes the
 /// operator's, and is promised nothing any more.
 pub(super) fn end(state: &mut NodeState, session: &Name, why: &str) {

@@ -330,7 +330,7 @@ impl World {
             }),
             Told::Replace(entry) => {
                 self.kernel.lanes.entry(entry).or_default().target = Some(Level::User);
-                self.place(|it, around| it.handle_replaced(around, entry, 7));
+                self.place(|it, around| it.handle_replaced(around, entry, Nanos(7_000)));
                 self.watched.insert(entry);
                 self.cell.push_back(Told::Watched(entry));
             }
@@ -460,7 +460,7 @@ impl World {
             Action::RefuseMovers(service, message) => {
                 self.control.refuse_movers(&service, &message);
             }
-            Action::Paused(service, paused_us) => self.control.handle_paused(&service, paused_us),
+            Action::Paused(service, paused) => self.control.handle_paused(&service, paused),
             Action::VersionKnown(_) | Action::ClearLane(_) | Action::Spare(_) => {}
         }
     }

@@ -8,6 +8,7 @@ use super::state::NodeState;
 use crate::answer::{Answer, failed};
 use crate::events::Note;
 use crate::reply::Reply;
+use abi::Level;
 use api::{BpfSet, EventKind, SCHEMA_VERSION};
 use node::{Command, Outcome};
 use units::Name;
@@ -53,6 +54,16 @@ pub(super) fn set_bpf(state: &mut NodeState, enabled: bool) -> Answer<Vec<Name>>
     Ok(moving)
 }
 
+/// Moves all services at kernel level to user level: not every port has that level any more.
+pub(super) fn leave_kernel(state: &mut NodeState) {
+    let there = state.node.services().filter(|service| service.level == Level::Kernel);
+    for service in there.map(|service| service.name.clone()).collect::<Vec<_>>() {
+        if let Err(refusal) = state.command(Command::Move { service, level: Level::User }) {
+            tracing::error!(reason = refusal.message, "a service stays at kernel level");
+        }
+    }
+}
+
 fn check(state: &NodeState, enabled: bool) -> Answer<()> {
     match state.below().unsupported.as_ref().filter(|_| enabled) {
         Some(reason) => Err(failed(reason)),
@@ -65,6 +76,7 @@ mod tests {
     use super::super::change::Change;
     use super::super::testbed::Bed;
     use super::*;
+    use node::{Effect, Event};
 
     fn set(bed: &mut Bed, enabled: bool) -> crate::reply::Awaited<BpfSet> {
         bed.ask(|reply| Change::Bpf(api::BpfRequest { enabled }, reply))
@@ -83,6 +95,23 @@ mod tests {
         assert!(!awaited.try_answer().unwrap().unwrap().enabled);
         assert!(!bed.control.node().bpf() && !bed.control.state().desired().state().bpf);
         assert!(bed.actions.iter().any(|action| matches!(action, Action::ClearReusable)));
+    }
+
+    #[test]
+    fn a_port_without_kernel_level_takes_those_that_are_there_to_user_level_and_no_others() {
+        let mut bed = Bed::new();
+        for (service, level) in [("monitor", Level::Kernel), ("mark", Level::Nic)] {
+            bed.run(service);
+            let (entry, reason) = (bed.entry(service), String::new());
+            bed.event(Event::ServicePlaced { entry, level, reason, movable: true });
+        }
+        bed.effects.clear();
+        bed.control.handle_no_kernel_level();
+        bed.settle();
+        let entry = bed.entry("monitor");
+        let is_move = |it: &&Effect| matches!(it, Effect::MoveService { .. });
+        let moves: Vec<_> = bed.effects.iter().filter(is_move).collect();
+        assert_eq!(moves, [&Effect::MoveService { entry, level: Level::User }]);
     }
 
     #[test]

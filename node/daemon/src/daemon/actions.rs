@@ -1,5 +1,6 @@
 //! Actions of control and effects of `core/node`, done in their order.
 
+use super::remember;
 use crate::cells::{AfterReport, CellNumber};
 use crate::control::action::{Action, DeployedAnswer, Keep};
 use crate::control::calls::Wanted;
@@ -19,8 +20,8 @@ use units::SessionId;
 /// Time within which a cell says what memory is in use; later the change is decided by what is known.
 const SAID_WITHIN: Duration = Duration::from_secs(2);
 
-/// Handles all pending actions, and begins the changes that wait for them, until nothing is left;
-/// then writes down what runs, or has that done soon.
+/// Handles all pending actions, begins the changes that wait for them, and handles the requests whose
+/// modules have been fetched, until nothing is left; then writes down what runs, or has that done soon.
 ///
 /// Replies that are given here are read by tasks of this thread, and so not before this returns:
 /// nobody hears of a change that the next daemon would not know.
@@ -28,8 +29,8 @@ pub(super) fn settle(daemon: &mut Daemon) {
     daemon.control.set_now(daemon.now());
     loop {
         do_actions(daemon);
-        daemon.control.set_reusable(daemon.runtime.plane.instances().reusable());
-        if !daemon.control.advance() {
+        daemon.control.set_reusable(daemon.runtime.plane().instances().reusable());
+        if !daemon.control.advance() && !super::requests::handle_released(daemon) {
             break;
         }
     }
@@ -42,8 +43,8 @@ fn end_actions(daemon: &mut Daemon) {
     daemon.runtime.settle_promises(&mut daemon.control);
     daemon.runtime.set_node_changed(false);
     match daemon.control.take_urgent() {
-        true => daemon.remember(),
-        false => daemon.remember_soon(),
+        true => remember::at_once(daemon),
+        false => remember::soon(daemon),
     }
 }
 
@@ -57,7 +58,7 @@ fn do_actions(daemon: &mut Daemon) {
         mark_touched(daemon);
         if let Some(action) = daemon.runtime.poll_action() {
             do_runtime_action(daemon, action);
-        } else if let Some(then) = daemon.runtime.cells.poll_reported() {
+        } else if let Some(then) = daemon.runtime.poll_reported() {
             do_reported(daemon, then);
         } else if let Some(action) = daemon.control.poll_action() {
             do_action(daemon, action);
@@ -84,7 +85,7 @@ fn do_runtime_action(daemon: &mut Daemon, action: runtime::Action) {
     match action {
         Action::CellStarted(number) => {
             if let Some(tap) = daemon.observe.first_tap() {
-                daemon.runtime.cells.tell_cell(number, &tap, &[]);
+                daemon.runtime.cells().tell_cell(number, &tap, &[]);
             }
         }
         Action::CellLost(cell, why) => cell_lost(daemon, cell, why),
@@ -103,7 +104,6 @@ fn do_runtime_action(daemon: &mut Daemon, action: runtime::Action) {
             let (observe, view) = daemon.observe();
             observe.handle_tapped(&view, &tapped);
         }
-        Action::SessionsReported => daemon.note_use(),
     }
 }
 
@@ -114,7 +114,7 @@ fn do_action(daemon: &mut Daemon, action: Action) {
             if matches!(effect, Effect::ReplaceService { .. } | Effect::SetSession { .. }) {
                 // The next daemon must not take a new version for the old one, and cells keep
                 // nothing that it would not know of.
-                daemon.remember();
+                remember::at_once(daemon);
             }
             daemon.runtime.do_effect(&mut daemon.control, effect);
         }
@@ -128,13 +128,15 @@ fn do_action(daemon: &mut Daemon, action: Action) {
         }
         Action::Keep(keep) => keep_in_journal(daemon, keep),
         Action::Compile(digest, below) => {
-            daemon.runtime.compilers.compile(daemon.control.state(), digest, below);
+            daemon.runtime.compile(&daemon.control, digest, below);
         }
         Action::CloseRules(rules) => daemon.runtime.close_rules(rules),
         Action::SettleAccounts => {
-            daemon.runtime.plane.promises().settle_accounts(daemon.control.node());
+            daemon.runtime.with_plane(&mut daemon.control, |plane, around| {
+                plane.promises().settle_accounts(around.node);
+            });
         }
-        Action::ExpectService => daemon.runtime.cells.tell_all(&ToCell::Expect, &[]),
+        Action::ExpectService => daemon.runtime.cells().tell_all(&ToCell::Expect, &[]),
         Action::Stay(entry, level) => {
             daemon.runtime.stay_at(&mut daemon.control, entry, level);
         }
@@ -142,43 +144,39 @@ fn do_action(daemon: &mut Daemon, action: Action) {
         Action::CancelDrain(entry) => {
             daemon.runtime.cancel_drain(&mut daemon.control, entry);
         }
-        Action::ClearReusable => daemon.runtime.plane.services().clear_spares(),
+        Action::ClearReusable => daemon
+            .runtime
+            .with_plane(&mut daemon.control, |plane, _| plane.services().clear_spares()),
         Action::AskMemory(number, session) => ask_memory(daemon, number, session),
         Action::AnswerDeployed(answer) => {
-            let DeployedAnswer { service, took_ms, shadowed, lacks, replaced, reply } = *answer;
+            let DeployedAnswer { service, took, shadowed, lacks, replaced, reply } = *answer;
             let schema_version = SCHEMA_VERSION;
             let service = find_service(&daemon.view(), service.as_str());
             reply.answer(service.map(|service| Deployed {
                 schema_version,
                 service,
-                took_ms,
+                took_ms: took.as_millis(),
                 shadowed,
                 lacks,
                 replaced,
             }));
         }
         Action::AnswerCall(question, answer) => {
-            daemon.runtime.cells.tell_all(&ToCell::Called(question, answer), &[]);
+            daemon.runtime.cells().tell_all(&ToCell::Called(question, answer), &[]);
         }
-        Action::FetchMissing => {
-            daemon.demand.want_missing(&mut daemon.control);
-            super::requests::release_fetched(daemon);
-        }
+        Action::FetchMissing => daemon.demand.want_missing(&mut daemon.control),
         Action::BillFetched(modules) => {
             let account = daemon.control.state().account(None, None);
-            modules
-                .iter()
-                .for_each(|bytes| daemon.runtime.usage.billing.add_fetched(&account, *bytes));
+            modules.iter().for_each(|bytes| daemon.runtime.billing().add_fetched(&account, *bytes));
         }
         Action::CheckAssociations => daemon.check_associations(),
-        Action::ForgetSession(session) => daemon.runtime.usage.forget(&session),
+        Action::ForgetSession(session) => daemon.runtime.forget_session(&session),
         Action::ClosePorts => daemon
             .runtime
             .with_plane(&mut daemon.control, |plane, around| plane.close_ports(around)),
         Action::Bill => daemon.bill(),
         Action::FetchCalled(wanted) => {
             daemon.demand.want_for_packets(&mut daemon.control, *wanted);
-            super::requests::release_fetched(daemon);
         }
     }
 }
@@ -187,7 +185,7 @@ fn do_action(daemon: &mut Daemon, action: Action) {
 fn cell_lost(daemon: &mut Daemon, cell: CellNumber, why: String) {
     let lost = daemon.runtime.handle_cell_lost(&mut daemon.control, cell);
     // Once, however many services there were: the next daemon needs all of them or none.
-    daemon.remember();
+    remember::at_once(daemon);
     daemon.end_associations();
     daemon.control.handle_memory(None);
     let reasons = [why.as_str(), &lost.reason].into_iter().filter(|it| !it.is_empty());
@@ -225,7 +223,7 @@ fn do_reported(daemon: &mut Daemon, then: AfterReport) {
         }
         AfterReport::EndIdleCalls => {
             let packets_of =
-                |entry| daemon.runtime.cells.report_of(entry).map_or(0, |report| report.packets);
+                |entry| daemon.runtime.cells().report_of(entry).map_or(0, |report| report.packets);
             daemon.control.calls().end_idle(&packets_of);
         }
         AfterReport::Bill => {
@@ -287,10 +285,10 @@ fn keep_in_journal(daemon: &Daemon, keep: Keep) {
 
 /// Asks cells for the memory in use.
 fn ask_memory(daemon: &mut Daemon, number: u64, session: Option<SessionId>) {
-    if !daemon.runtime.cells.is_any() {
+    if !daemon.runtime.cells().is_any() {
         return daemon.control.handle_memory(None);
     }
-    daemon.runtime.cells.tell_all(&ToCell::MemoryOf(session), &[]);
+    daemon.runtime.cells().tell_all(&ToCell::MemoryOf(session), &[]);
     let done = daemon.done.clone();
     tokio::spawn(async move {
         tokio::time::sleep(SAID_WITHIN).await;

@@ -11,7 +11,7 @@
 //! done is brought to one of its two ends: see `node::state`'s `resume`.
 
 use super::join::Parts;
-use crate::cells::{self, CellLink, CellNumber};
+use crate::cells::{self, CellLink};
 use crate::config::NodeFile;
 use crate::control::apply::check_wanted;
 use crate::control::desired::Desired;
@@ -22,6 +22,7 @@ use crate::dataplane::live_port::LivePort;
 use crate::dataplane::{self, DataPlane, requirements, undo, way_back};
 use crate::record::{self, Record};
 use crate::run_directory;
+use crate::usage::Before;
 use anyhow::{Context, Result, bail, ensure};
 use bpf::FrontDoor;
 use cell::protocol::{Adopted, Given};
@@ -113,11 +114,13 @@ pub(super) fn adopt(
         spawn: cells::spawn_on(start.guest_core),
     };
     let mut daemon = super::join::join(start.clone(), parts, done.clone())?;
-    let usage = &mut daemon.runtime.usage;
-    usage.adopt(record.closed, record.fuel_closed);
-    usage.sessions.adopt(record.sessions_before);
-    usage.billing.adopt(record.meters);
-    daemon.runtime.plane.resume(record.lost_with_cells, record.speed);
+    let before = Before {
+        closed: record.closed,
+        fuel_closed: record.fuel_closed,
+        sessions: record.sessions_before,
+        meters: record.meters,
+    };
+    daemon.runtime.adopt(before, record.lost_with_cells, record.speed);
     daemon.runtime.renew_capacity(&mut daemon.control);
     daemon.runtime.with_plane(&mut daemon.control, |plane, around| {
         plane.promises().settle_shares(around.node);
@@ -146,8 +149,7 @@ fn take_up(daemon: &mut Daemon, cell: Result<Serves, String>) -> Result<()> {
                 services = runs.len(),
                 "adopted what a daemon before left: nothing was stopped"
             );
-            daemon.runtime.cells.insert(CellNumber::FIRST, link);
-            daemon.runtime.tell_memory(&daemon.control);
+            daemon.runtime.adopt_cell(&daemon.control, link);
             daemon.runtime.try_with_plane(&mut daemon.control, |plane, around| {
                 plane.adopt_queues(around, sockets)
             })?;
@@ -170,7 +172,7 @@ fn take_up(daemon: &mut Daemon, cell: Result<Serves, String>) -> Result<()> {
             daemon.runtime.with_plane(&mut daemon.control, |plane, _| plane.sweep_interceptions());
         }
     }
-    daemon.runtime.compilers.compile_running(daemon.control.state());
+    daemon.runtime.compile_running(&daemon.control);
     daemon
         .runtime
         .with_plane(&mut daemon.control, |plane, around| plane.handle_change(around, Change::Lost))

@@ -111,7 +111,7 @@ pub(super) fn join(
         identity: Identity { file: start.file, node_key: start.key, clock },
         neighbours: None,
         observe: Observe::new(),
-        recorder: Recorder::new(record::fingerprint()?, record, Instant::now()),
+        recorder: Recorder::new(record::fingerprint()?, record, clock.now()),
         handover: Handover::default(),
         done,
     })

@@ -16,16 +16,20 @@ use crate::observe::documents::backup::BackupRead;
 use crate::observe::documents::node::node_info;
 use crate::observe::documents::rules::rule_list;
 use crate::observe::documents::trust::revocations;
+use crate::observe::explain::Explaining;
+use crate::observe::question::Asked;
 use crate::reply::Reply;
 use crate::request::{Incoming, Request};
-use api::{DesiredInfo, ErrorCode, ModuleList, ModuleStored, SCHEMA_VERSION};
+use api::{
+    DesiredInfo, ErrorCode, ExplainRequest, Explanation, ModuleList, ModuleStored, SCHEMA_VERSION,
+};
 use module_store::Digest;
 use node::ServiceState;
 use std::sync::PoisonError;
-use std::time::{Duration, Instant};
+use units::{Bytes, Nanos};
 
 /// Longest wait of a handover for changes to end: a new version is watched for half a second.
-const SETTLED_WITHIN: Duration = Duration::from_secs(3);
+const SETTLED_WITHIN: Nanos = Nanos::from_millis(3_000);
 
 /// Handles a request. Modules that it names are fetched first, but those of `tried`, which were
 /// fetched, or were not to be had.
@@ -34,14 +38,13 @@ pub(super) fn handle(daemon: &mut Daemon, incoming: Incoming, tried: Tried) {
     if let Some(incoming) = daemon.demand.fetch_first(&mut daemon.control, incoming, tried) {
         handle_fetched(daemon, incoming);
     }
-    release_fetched(daemon);
 }
 
-/// Handles the requests whose modules have been fetched.
-pub(super) fn release_fetched(daemon: &mut Daemon) {
-    while let Some((incoming, tried)) = daemon.demand.poll_released() {
-        handle(daemon, incoming, tried);
-    }
+/// Handles the next request whose modules have been fetched. Returns false when there is none.
+pub(super) fn handle_released(daemon: &mut Daemon) -> bool {
+    let Some((incoming, tried)) = daemon.demand.poll_released() else { return false };
+    handle(daemon, incoming, tried);
+    true
 }
 
 /// Handles a request for which the modules that it names have been looked for.
@@ -107,13 +110,12 @@ fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
             let sight = sight(daemon, &caller);
             reply.ok(daemon.observe.why_list(&daemon.view(), &sight));
         }
-        Request::Explain(request, reply) => daemon.explain(&request, reply),
+        Request::Explain(request, reply) => explain(daemon, &request, reply),
         Request::Modules(reply) => reply.answer(module_list(daemon, &caller)),
         Request::PutModule(wasm, early, reply) => put_module(daemon, wasm, early, reply),
         Request::MayPull(_, reply) => reply.ok(()),
         Request::WantPull(digest, hops, reply) => {
             daemon.demand.want_for_pull(&mut daemon.control, caller, digest, hops, reply);
-            release_fetched(daemon);
         }
         Request::AddSignatures(wanted, request, reply) => {
             add_signatures(daemon, &wanted, &request.file, reply);
@@ -131,7 +133,7 @@ fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
         }
         Request::Desired(reply) => desired_info(daemon, reply),
         Request::Ledger(question) => {
-            ledger::answer(&daemon.runtime.usage.billing, &daemon.identity.node_key, question)
+            ledger::answer(daemon.runtime.usage().billing(), &daemon.identity.node_key, question)
         }
         Request::Sessions(reply) => {
             let sight = sight(daemon, &caller);
@@ -142,9 +144,26 @@ fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
             daemon.runtime.after_report(AfterReport::Session(sight, wanted, reply));
         }
         Request::HandOver(reply) => {
-            daemon.handover.waiting = Some((Instant::now() + SETTLED_WITHIN, reply));
+            daemon.handover.waiting = Some((daemon.now() + SETTLED_WITHIN, reply));
             hand_over_settled(daemon);
         }
+    }
+}
+
+/// Answers `POST /v1/why`, now or when the kernel has run a copy of the front door.
+fn explain(daemon: &Daemon, request: &ExplainRequest, reply: Reply<Explanation>) {
+    match daemon.observe.explain(&daemon.view(), request) {
+        Ok(Explaining::Done(explanation)) => reply.ok(*explanation),
+        Ok(Explaining::Run(run)) => {
+            let done = daemon.done.clone();
+            tokio::task::spawn_blocking(move || {
+                let (question, explained) = run.run();
+                let asked = Box::new(Asked { question, reply });
+                // The daemon is gone when nobody receives: nothing is left to do.
+                let _ = done.send(Done::Explained(asked, explained));
+            });
+        }
+        Err(refusal) => reply.refuse(refusal),
     }
 }
 
@@ -155,7 +174,8 @@ fn sight(daemon: &mut Daemon, caller: &Caller) -> Sight {
 
 /// Answers a question about the desired state, with the generations of the journal.
 fn desired_info(daemon: &Daemon, reply: Reply<DesiredInfo>) {
-    let mut info = shown_desired(&daemon.identity.file, daemon.control.state().desired());
+    let mut info =
+        shown_desired(&daemon.identity.file, daemon.control.state().desired(), daemon.now());
     let journal = daemon.control.state().desired().journal();
     // Beside the loop: the journal may be waiting for the disk.
     tokio::task::spawn_blocking(move || {
@@ -181,7 +201,7 @@ fn put_module(daemon: &mut Daemon, wasm: Vec<u8>, early: bool, reply: Reply<Modu
     let (store, done) = (daemon.control.state().modules().store().clone(), daemon.done.clone());
     let (wasm, manifest) = (module.wasm.clone(), module.checked.manifest.clone());
     let account = daemon.control.state().account(None, None);
-    daemon.runtime.usage.billing.add_fetched(&account, wasm.len() as u64);
+    daemon.runtime.billing().add_fetched(&account, Bytes(wasm.len() as u64));
     let answer = ModuleStored {
         schema_version: SCHEMA_VERSION,
         digest: digest.to_string(),
@@ -210,14 +230,10 @@ fn put_module(daemon: &mut Daemon, wasm: Vec<u8>, early: bool, reply: Reply<Modu
     // One at a time: a whole repository may be on its way to this store. What may not run is
     // not compiled, either.
     if !is_compiled
-        && daemon.runtime.compilers.is_idle()
+        && daemon.runtime.compilers().is_idle()
         && daemon.control.state_mut().modules_mut().permit(&digest).is_ok()
     {
-        daemon.runtime.compilers.compile(
-            daemon.control.state(),
-            digest,
-            daemon.control.node().bpf(),
-        );
+        daemon.runtime.compile(&daemon.control, digest, daemon.control.node().bpf());
     }
 }
 
@@ -259,8 +275,8 @@ fn add_signatures(
 /// when that takes too long. Nobody hears then what became of a change, and the next daemon goes
 /// on with what a snapshot has, which is the version before.
 pub(super) fn hand_over_settled(daemon: &mut Daemon) {
-    let is_settled = daemon.control.is_settled();
-    let is_due = |(until, _): &mut (Instant, _)| is_settled || *until <= Instant::now();
+    let (is_settled, now) = (daemon.control.is_settled(), daemon.now());
+    let is_due = |(until, _): &mut (Nanos, _)| is_settled || *until <= now;
     let Some((_, reply)) = daemon.handover.waiting.take_if(is_due) else { return };
     daemon.handover.is_done = true;
     let (node, pid) = (daemon.identity.file.name.to_string(), std::process::id());
@@ -282,7 +298,7 @@ fn message(
     });
     match checked {
         Ok((entry, bytes)) => {
-            daemon.runtime.cells.deliver(entry, bytes, reply);
+            daemon.runtime.deliver(entry, bytes, reply);
         }
         Err(refusal) => reply.refuse(refusal),
     }

@@ -44,7 +44,7 @@ pub(crate) fn adopt_or_start(
         Ok(Some(mut daemon)) => {
             let (observe, view) = daemon.observe();
             observe.begin_drops(&view);
-            let (name, ports) = (&daemon.identity.file.name, daemon.runtime.plane.ports().len());
+            let (name, ports) = (&daemon.identity.file.name, daemon.runtime.plane().ports().len());
             let text = format!("the node '{name}' goes on with {ports} ports: adopted");
             // Behind what the ports have said.
             daemon.control.note(Note::new(EventKind::NodeStarted, text));
@@ -98,7 +98,7 @@ fn start_anew(
     let text = format!(
         "the node '{}' runs with {} ports",
         daemon.identity.file.name,
-        daemon.runtime.plane.ports().len()
+        daemon.runtime.plane().ports().len()
     );
     // Behind what the ports have said.
     daemon.control.note(Note::new(EventKind::NodeStarted, text));

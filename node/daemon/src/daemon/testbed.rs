@@ -3,7 +3,7 @@
 //! test says so.
 
 use super::join::{Parts, Start, join};
-use super::{Daemon, Done, actions, requests};
+use super::{Daemon, Done, actions, completions, requests, timers};
 use crate::access::Caller;
 use crate::answer::Answer;
 use crate::cells::AfterReport;
@@ -54,14 +54,15 @@ impl Bed {
     /// Makes both ports packet ports that are served. The next cell would want their sockets, which
     /// a test has not.
     pub(crate) fn serve(&mut self) {
-        fake::serve_packets(&mut self.daemon.runtime.plane);
+        let Daemon { control, runtime, .. } = &mut self.daemon;
+        runtime.with_plane(control, |plane, _| fake::serve_packets(plane));
     }
 
     /// Has the counters billed, and the ledger written or not.
     pub(crate) async fn bill(&mut self) {
         self.daemon.bill();
-        self.until(|bed| bed.daemon.runtime.usage.billing.is_writing()).await;
-        self.until(|bed| !bed.daemon.runtime.usage.billing.is_writing()).await;
+        self.until(|bed| bed.daemon.runtime.usage().billing().is_writing()).await;
+        self.until(|bed| !bed.daemon.runtime.usage().billing().is_writing()).await;
     }
 
     /// Has all drop counters compared.
@@ -72,9 +73,15 @@ impl Bed {
         self.get(Request::Stats).await;
     }
 
+    /// Does the checks of each second.
+    pub(crate) fn check(&mut self) {
+        timers::handle(&mut self.daemon, timers::Tick::Checks).unwrap();
+    }
+
     /// Has sessions' usage looked at.
     pub(crate) async fn look_at_use(&mut self) {
-        self.daemon.runtime.look_at_use();
+        let Daemon { control, runtime, .. } = &mut self.daemon;
+        runtime.look_at_use(control);
         self.get(Request::Stats).await;
     }
 
@@ -153,10 +160,10 @@ impl Bed {
             let Self { daemon, done, .. } = self;
             tokio::select! {
                 biased;
-                (cell, message) = daemon.runtime.cells.receive() => {
+                (cell, message) = daemon.runtime.receive() => {
                     daemon.runtime.handle_messages(&mut daemon.control, cell, message);
                 }
-                Some(done) = done.recv() => daemon.finish(done),
+                Some(done) = done.recv() => completions::handle(daemon, done),
                 () = tokio::time::sleep_until(deadline.into()) => panic!("it did not happen"),
             }
         }
@@ -230,12 +237,12 @@ impl Bed {
 
     /// Returns the numbers of the ports, in the order of the node file.
     pub(crate) fn port_ids(&self) -> Vec<PortId> {
-        self.daemon.runtime.plane.ports().iter().map(|port| port.id()).collect()
+        self.daemon.runtime.plane().ports().iter().map(|port| port.id()).collect()
     }
 
     /// Returns true while a cell runs.
     pub(crate) fn has_cell(&self) -> bool {
-        self.daemon.runtime.cells.is_any()
+        self.daemon.runtime.cells().is_any()
     }
 
     /// Returns a service's entry.

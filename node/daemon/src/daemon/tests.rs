@@ -9,8 +9,8 @@ use crate::request::{LedgerQuestion, Request};
 use api::{
     DeployRequest, ErrorCode, EventKind, LedgerRecord, MessageRequest, RulesRequest, SessionRequest,
 };
-use cell::protocol::{CellReport, Failure, FromCell, Given, ServiceReport, SessionReport};
-use units::EntryId;
+use cell::protocol::{CellReport, Failure, FromCell, Given, ServiceReport, SessionReport, ToCell};
+use units::{Bytes, EntryId, Packets};
 
 fn message(data_hex: &str) -> MessageRequest {
     MessageRequest { data_hex: data_hex.to_owned() }
@@ -80,7 +80,7 @@ async fn everything_that_ran_runs_again_after_a_cell_that_has_died() {
     bed.cell.die();
     bed.until(|bed| !bed.has_cell()).await;
     assert!(!bed.runs("one"));
-    assert!(bed.daemon.runtime.cells.report_of(entries[0]).is_none(), "its report went with it");
+    assert!(bed.daemon.runtime.cells().report_of(entries[0]).is_none(), "its report went with it");
     bed.wait(100);
     bed.until(|bed| ["one", "two", "three"].iter().all(|service| bed.runs(service))).await;
     assert_eq!(["one", "two", "three"].map(|service| bed.entry(service)), entries);
@@ -113,14 +113,14 @@ async fn a_cell_that_says_nothing_is_told_of_and_ended() {
     bed.cell.be_quiet(true);
     let is_question = |it: &ToCell| matches!(it, ToCell::MemoryOf(None));
     for _ in 0..SILENT_MAX - 1 {
-        bed.daemon.tidy().unwrap();
+        bed.check();
         bed.settle();
     }
     assert_eq!(bed.cell.count(is_question), 1, "one question waits for its answer");
     let silent = bed.events(EventKind::CellSilent).await;
     assert_eq!(silent.len(), 1);
     assert!(silent[0].text.contains("process 1001"), "{}", silent[0].text);
-    bed.daemon.tidy().unwrap();
+    bed.check();
     bed.settle();
     assert!(!bed.has_cell());
     let lost = bed.events(EventKind::CellLost).await;
@@ -133,14 +133,14 @@ async fn a_cell_that_answers_late_goes_on() {
     let mut bed = Bed::new().await;
     bed.cell.be_quiet(true);
     for _ in 0..SILENT_MAX - 1 {
-        bed.daemon.tidy().unwrap();
+        bed.check();
         bed.settle();
     }
     bed.cell.be_quiet(false);
     bed.hear(FromCell::SessionsReported).await;
     assert_eq!(bed.events(EventKind::CellSilent).await.len(), 2, "it answers again");
     for _ in 0..SILENT_MAX {
-        bed.daemon.tidy().unwrap();
+        bed.check();
         bed.get(Request::Stats).await;
     }
     assert_eq!(bed.cell.starts(), 1);
@@ -286,7 +286,7 @@ async fn the_next_daemon_begins_with_the_version_before_until_the_new_one_was_wa
             Ok(deployed) => assert!(is_kept && deployed.replaced.is_some()),
             Err(refusal) => assert!(!is_kept && refusal.message.contains("it trapped")),
         }
-        bed.daemon.remember();
+        remember::at_once(&mut bed.daemon);
         assert_eq!(recorded(&bed).contains(&after), is_kept);
         assert_eq!(bed.events(EventKind::ServicePutBack).await.len(), usize::from(!is_kept));
         assert_eq!(bed.entry("monitor"), entry);
@@ -384,10 +384,12 @@ async fn a_node_that_ends_bills_the_rest_also_when_its_cell_does_not_report() {
         bed.daemon.end_billing();
         bed.settle();
         if is_quiet {
-            assert!(!bed.daemon.runtime.usage.billing.is_writing(), "the report is waited for");
-            (0..9).for_each(|number| bed.daemon.finish(Done::ReportOverdue(number)));
+            assert!(!bed.daemon.runtime.usage().billing().is_writing(), "the report is waited for");
+            (0..9).for_each(|number| {
+                completions::handle(&mut bed.daemon, Done::ReportOverdue(number))
+            });
         }
-        bed.until(|bed| bed.daemon.runtime.usage.billing.has_ended()).await;
+        bed.until(|bed| bed.daemon.runtime.usage().billing().has_ended()).await;
         let records = records(&mut bed).await;
         let billed = records.iter().map(|it| it.used.packets_in).sum::<u64>();
         assert_eq!(billed, if is_quiet { 4 } else { 6 });
@@ -472,7 +474,11 @@ async fn what_removed_rules_had_counted_stays_with_their_session() {
     let added = bed.change(|reply| Change::AddRules(RulesRequest { rules }, reply)).await;
     let rule = units::RuleId(added.rules[0]);
     bed.change(|reply| Change::RemoveRule(rule, reply)).await;
-    let kept = bed.daemon.runtime.usage.counted();
-    assert_eq!(kept.values().copied().collect::<Vec<_>>(), [(0, 0)], "it was read before it went");
+    let kept = bed.daemon.runtime.usage().counted();
+    assert_eq!(
+        kept.values().copied().collect::<Vec<_>>(),
+        [(Packets(0), Bytes(0))],
+        "it was read before it went"
+    );
     assert!(bed.daemon.control.node().rules().is_empty());
 }

@@ -23,8 +23,8 @@ pub(crate) enum Action {
     /// Send all cells the rules of this number, in sealed memory, and wait until they are used
     /// ([`super::DataPlane::await_rules`]).
     UseRules(u64, OwnedFd),
-    /// Move a service from kernel level to user level: it cannot run there any more.
-    LeaveKernel(Name),
+    /// Report a port that has come, at which no service can be at kernel level.
+    NoKernelLevel,
     /// Call [`super::DataPlane::end_interceptions`] after this time.
     SweepAfter(Duration),
 }

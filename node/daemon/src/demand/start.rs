@@ -7,10 +7,11 @@ use anyhow::{Context, Result};
 use module_store::{Digest, Store};
 use node::wanted::{Fetch, Hops};
 use std::path::Path;
+use units::Bytes;
 
-/// Fetches what a node file names into the store. Returns the bytes of each module that had to be
-/// fetched.
-pub(crate) fn fetch_for_start(file: &NodeFile, config: &Path, store: &Store) -> Result<Vec<u64>> {
+/// Fetches what a node file names into the store. Returns the sizes of those that had to
+/// be fetched.
+pub(crate) fn fetch_for_start(file: &NodeFile, config: &Path, store: &Store) -> Result<Vec<Bytes>> {
     let mut fetched = Vec::new();
     if file.repositories.is_empty() {
         return Ok(fetched);
@@ -35,7 +36,7 @@ pub(crate) fn fetch_for_start(file: &NodeFile, config: &Path, store: &Store) -> 
             )).into());
         }
         pulled.store_keeping_names(store).context("keeping a module that was fetched")?;
-        fetched.push(pulled.wasm.len() as u64);
+        fetched.push(Bytes(pulled.wasm.len() as u64));
     }
     Ok(fetched)
 }

@@ -5,7 +5,6 @@ use crate::cells::CellNumber;
 use crate::control::authority::Sight;
 use crate::dataplane::instances::BelowReport;
 use crate::dataplane::live_port::LivePort;
-use crate::observe::documents::sessions::session_counts;
 use crate::observe::reasons::STACK;
 use crate::observe::view::View;
 use api::{
@@ -146,13 +145,13 @@ pub(super) fn service_stats(view: &View<'_>, service: &Service) -> ServiceStats 
 fn session_stats(view: &View<'_>) -> Answer<BTreeMap<String, SessionStats>> {
     let stats = |(name, counts): (Name, api::SessionCounts)| {
         let api::SessionCounts { packets, bytes, fuel, .. } = counts;
-        let memory = view.sessions.memory_of(view.node.session(&name).map(|it| it.id));
+        let memory = view.usage.sessions().memory_of(view.node.session(&name).map(|it| it.id));
         let (memory_bytes, memory_refused) =
             memory.map_or((0, 0), |account| (account.used.0, account.refused));
         let stats = SessionStats { packets, bytes, fuel, memory_bytes, memory_refused };
         (name.to_string(), stats)
     };
-    Ok(session_counts(view)?.into_iter().map(stats).collect())
+    Ok(view.usage.counts(view.node, view.plane)?.into_iter().map(stats).collect())
 }
 
 /// Returns the processor time of a process with one thread (Documentation/scheduler/sched-stats, schedstat).

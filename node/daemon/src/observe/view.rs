@@ -7,12 +7,10 @@ use crate::config::NodeFile;
 use crate::control::state::NodeState;
 use crate::dataplane::DataPlane;
 use crate::demand::Demand;
-use crate::ledger::Billing;
-use crate::sessions::Sessions;
+use crate::usage::Usage;
 use node::Node;
-use std::collections::BTreeMap;
 use trust::SecretKey;
-use units::{Name, Nanos};
+use units::Nanos;
 
 /// State of a node at one moment, for reading.
 #[derive(Clone, Copy)]
@@ -28,13 +26,8 @@ pub(crate) struct View<'a> {
     pub(crate) cells: &'a Cells,
     /// Associations, where the node has any.
     pub(crate) neighbours: Option<&'a Neighbours>,
-    pub(crate) billing: &'a Billing,
     pub(crate) demand: &'a Demand,
     pub(crate) compilers: &'a Compilers,
-    /// Usage of sessions, as cells report it.
-    pub(crate) sessions: &'a Sessions,
-    /// Packets and bytes that removed rules had counted, by session.
-    pub(crate) closed: &'a BTreeMap<Name, (u64, u64)>,
-    /// Fuel that removed services had used, by session.
-    pub(crate) fuel_closed: &'a BTreeMap<Name, u64>,
+    /// Usage of sessions and of things that are gone, and what is billed.
+    pub(crate) usage: &'a Usage,
 }

@@ -5,12 +5,12 @@
 //! nothing before its end, and the next daemon stops what it does not know.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use units::Nanos;
 
 /// Part of the daemon's time that writing a large record may take.
-const RECORD_PART: u32 = 20;
+const RECORD_PART: u64 = 20;
 /// Duration below which a record is written at once: of some hundred services.
-const RECORD_QUICK: Duration = Duration::from_millis(5);
+const RECORD_QUICK: Nanos = Nanos::from_millis(5);
 
 /// Dirty flag of the record, and how long writing it took last.
 #[derive(Debug)]
@@ -19,14 +19,14 @@ pub(crate) struct Recorder {
     path: PathBuf,
     is_dirty: bool,
     /// End of the last write, and its duration.
-    last: (Instant, Duration),
+    last: (Nanos, Nanos),
 }
 
 impl Recorder {
     /// Creates the schedule of a record that has yet to be written, at this path. `fingerprint` is of
     /// what the next daemon has to share ([`super::fingerprint`]).
-    pub(crate) const fn new(fingerprint: String, path: PathBuf, now: Instant) -> Self {
-        Self { fingerprint, path, is_dirty: true, last: (now, Duration::ZERO) }
+    pub(crate) const fn new(fingerprint: String, path: PathBuf, now: Nanos) -> Self {
+        Self { fingerprint, path, is_dirty: true, last: (now, Nanos::ZERO) }
     }
 
     /// Returns what the next daemon has to share with this one.
@@ -41,16 +41,16 @@ impl Recorder {
 
     /// Returns when a change is to be written at the latest; `None` when nothing has changed.
     /// `is_busy` is true while one change of several steps goes on.
-    pub(crate) fn due(&self, is_busy: bool) -> Option<Instant> {
+    pub(crate) fn due(&self, is_busy: bool) -> Option<Nanos> {
         let (at, took) = self.last;
         let is_quick = !is_busy && took < RECORD_QUICK;
-        let rest = if is_quick { Duration::ZERO } else { took * RECORD_PART };
+        let rest = if is_quick { Nanos::ZERO } else { Nanos(took.0.saturating_mul(RECORD_PART)) };
         self.is_dirty.then(|| at + rest)
     }
 
     /// Takes note of a write that began and ended at these times.
-    pub(crate) fn handle_written(&mut self, began: Instant, ended: Instant) {
-        self.last = (ended, ended.saturating_duration_since(began));
+    pub(crate) fn handle_written(&mut self, began: Nanos, ended: Nanos) {
+        self.last = (ended, ended.saturating_sub(began));
     }
 
     /// Marks the record as older than what runs.
@@ -70,10 +70,9 @@ mod tests {
 
     #[test]
     fn a_small_record_is_written_at_once_and_a_large_one_has_a_part_of_the_time() {
-        let zero = Instant::now();
-        let at = |ms: u64| zero + Duration::from_millis(ms);
-        let mut recorder = Recorder::new("0a".to_owned(), "running.json".into(), zero);
-        assert_eq!(recorder.due(false), Some(zero), "nothing has been written yet");
+        let at = Nanos::from_millis;
+        let mut recorder = Recorder::new("0a".to_owned(), "running.json".into(), at(0));
+        assert_eq!(recorder.due(false), Some(at(0)), "nothing has been written yet");
         assert!(recorder.take_dirty() && !recorder.take_dirty());
         recorder.handle_written(at(0), at(1));
         assert_eq!(recorder.due(false), None, "nothing has changed");

@@ -8,9 +8,10 @@ use units::EntryId;
 
 /// Tells the cell to stop a service; one that waits for its compiler never begins there.
 pub(super) fn stop_service(runtime: &mut Runtime, control: &mut Control, entry: EntryId) {
-    let was_to_start = runtime.compilers.forget(control.state(), &mut runtime.usage.billing, entry);
+    let was_to_start = runtime.compilers.forget(entry);
+    super::start::do_compiled(runtime, control);
     match was_to_start {
-        true => runtime.event_later(Event::ServiceStopped { entry }),
+        true => runtime.event(control, Event::ServiceStopped { entry }),
         false => runtime.cells.tell(entry, &ToCell::Stop(entry)),
     }
 }
@@ -48,7 +49,7 @@ pub(super) fn do_effect(runtime: &mut Runtime, control: &mut Control, effect: Ef
         }
         Effect::RemoveSession { session } => {
             // Cells may give the number's part to others.
-            runtime.usage.sessions.forget(session);
+            runtime.usage.sessions_mut().forget(session);
             if let Ok(front) = runtime.plane.front_door() {
                 front.accounts().clear_account(session.0);
             }

@@ -3,7 +3,6 @@
 use super::{Action, Runtime};
 use crate::cells::CellNumber;
 use crate::control::Control;
-use crate::control::memory::used_by;
 use crate::dataplane::interceptions::make_sockets;
 use crate::done::Done;
 use crate::events::Note;
@@ -11,9 +10,8 @@ use anyhow::Result;
 use api::EventKind;
 use cell::protocol::{Failure, FromCell};
 use node::Event;
-use session::admission::MemoryUsed;
 use std::os::fd::AsFd;
-use units::{EntryId, PortId};
+use units::{EntryId, Nanos, PortId};
 
 /// Handles a message of a cell; `None` when its connection is closed.
 pub(super) fn handle(
@@ -56,7 +54,8 @@ pub(super) fn handle(
         }
         FromCell::CodecUnwanted(number) => runtime.cells.handle_codec_unwanted(cell, number),
         FromCell::Replaced(entry, paused_us) => {
-            runtime.place(control, |it, around| it.handle_replaced(around, entry, paused_us));
+            let paused = Nanos(paused_us.saturating_mul(1000));
+            runtime.place(control, |it, around| it.handle_replaced(around, entry, paused));
         }
         FromCell::ReplaceFailed(entry, failure) => {
             let Failure { reason, is_short } = failure;
@@ -109,13 +108,10 @@ pub(super) fn handle(
         FromCell::Service(entry, report) => {
             runtime.cells.handle_service_report(cell, entry, *report)
         }
-        FromCell::Sessions(reports) => runtime.usage.sessions.handle_reports(reports),
-        FromCell::SessionsReported => runtime.note_use(),
+        FromCell::Sessions(reports) => runtime.usage.sessions_mut().handle_reports(reports),
+        FromCell::SessionsReported => sessions_reported(runtime, control),
         FromCell::MemoryOf(rest, session) => {
-            let mut used = control.node().memory_used();
-            used.unreserved = rest;
-            used.by.extend(session.map(|(id, account)| (id, used_by(&account))));
-            control.handle_memory(Some(used));
+            control.handle_memory(Some(runtime.usage.sessions_mut().handle_memory(rest, session)));
         }
         FromCell::Associated(id) => runtime.actions.push_back(Action::Associated(id)),
         FromCell::Calls(question) => runtime.actions.push_back(Action::Calls(question)),
@@ -123,9 +119,9 @@ pub(super) fn handle(
             runtime.actions.push_back(Action::Tapped(tapped));
         }
         FromCell::Reported(report) => {
-            let (rest, by) = (report.memory_rest, runtime.usage.sessions.memory_used());
-            control.set_memory_used(MemoryUsed { unreserved: rest, by });
-            runtime.note_use();
+            control
+                .set_memory_used(runtime.usage.sessions_mut().handle_reported(report.memory_rest));
+            sessions_reported(runtime, control);
             runtime.cells.handle_reported(cell, *report);
         }
         FromCell::Adopted(_) | FromCell::Given(_) => {
@@ -144,6 +140,13 @@ fn handle_start_failed(
     runtime.end_below(control, entry);
     let Failure { reason, is_short } = failure;
     runtime.refuse(control, Event::ServiceFailed { entry, reason }, is_short);
+}
+
+/// Handles the end of a cell's reports on sessions.
+fn sessions_reported(runtime: &mut Runtime, control: &Control) {
+    if runtime.usage.sessions_mut().handle_told() {
+        runtime.note_use(control);
+    }
 }
 
 fn name_of(control: &Control, entry: EntryId) -> String {

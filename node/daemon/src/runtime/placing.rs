@@ -40,8 +40,8 @@ pub(super) fn do_placement(runtime: &mut Runtime, control: &mut Control, action:
         Action::RefuseMovers(service, message) => {
             control.refuse_movers(&service, &message);
         }
-        Action::Paused(service, paused_us) => {
-            control.handle_paused(&service, paused_us);
+        Action::Paused(service, paused) => {
+            control.handle_paused(&service, paused);
         }
         Action::Begin(entry) => runtime.place(control, |it, around| it.handle_begin(around, entry)),
         Action::Resume { entry, had_lane } => {

@@ -7,7 +7,6 @@ use crate::dataplane::{self, DataPlane};
 use crate::done::Done;
 use anyhow::Result;
 use cell::protocol::ToCell;
-use node::Command;
 use std::os::fd::AsFd;
 
 /// Calls the data plane, and leaves the actions that follow.
@@ -64,19 +63,14 @@ fn do_plane_action(
         }
         Action::UseRules(number, memory) => {
             match runtime.cells.send_all(&ToCell::Rules(number), &[memory.as_fd()]) {
-                Ok(()) => runtime.plane.await_rules(),
+                Ok(()) => runtime.plane.await_rules(runtime.clock),
                 Err(error) => {
                     let error = format!("{error:#}");
                     tracing::error!(error, "the cell does not know the rules");
                 }
             }
         }
-        Action::LeaveKernel(service) => {
-            let level = abi::Level::User;
-            if let Err(refusal) = control.command(Command::Move { service, level }) {
-                tracing::error!(reason = refusal.message, "a service stays at kernel level");
-            }
-        }
+        Action::NoKernelLevel => control.handle_no_kernel_level(),
         Action::SweepAfter(after) => {
             let done = runtime.done.clone();
             tokio::spawn(async move {

@@ -33,7 +33,7 @@ fn replace_in_cell(
         }
         Err(error) => {
             runtime.plane.services().forget_next(entry);
-            runtime.event_later(Event::ReplaceFailed { entry, reason: format!("{error:#}") });
+            runtime.event(control, Event::ReplaceFailed { entry, reason: format!("{error:#}") });
         }
     }
 }
@@ -69,12 +69,12 @@ pub(super) fn start_service(
         digest.parse().ok().and_then(|d: Digest| Some((d, control.state().modules().get(&d)?)));
     let Some((digest, module)) = module else {
         let reason = format!("the module {digest} is no longer held");
-        return not_begun(runtime, *entry, replaces, reason);
+        return not_begun(runtime, control, *entry, replaces, reason);
     };
     // Whoever compiled it, and for whom: each who is to run it is asked.
     let imports = module.checked.imports.iter().copied().collect();
     if let Err(refused) = start.functions.permit(imports) {
-        return not_begun(runtime, *entry, replaces, refused.to_string());
+        return not_begun(runtime, control, *entry, replaces, refused.to_string());
     }
     let pending = match module.checked.kind {
         Kind::Streams => Pending {
@@ -95,22 +95,41 @@ pub(super) fn start_service(
 pub(super) fn do_compiled(runtime: &mut Runtime, control: &mut Control) {
     while let Some(action) = runtime.compilers.poll_action() {
         match action {
+            compilers::Action::Wanted(module, entry) => {
+                runtime.usage.billing_mut().note_compiled(control.state(), module, entry);
+            }
+            compilers::Action::Bill(module, took) => {
+                runtime.usage.billing_mut().add_compilation(control.state(), module, took);
+            }
+            compilers::Action::Compiled(module, bpf, result) => {
+                if let Ok(code) = &result {
+                    control.handle_code(&module, bpf, code);
+                }
+                control.handle_compiled(&module, result.as_ref().err());
+            }
             compilers::Action::Begin(pending, compiled) => {
                 begin_in_cell(runtime, control, *pending, &compiled);
             }
             compilers::Action::Fail { entry, replaces, reason } => {
-                not_begun(runtime, entry, replaces, reason);
+                not_begun(runtime, control, entry, replaces, reason);
             }
         }
     }
 }
 
 /// Reports that a service, or a version of one, does not begin.
-fn not_begun(runtime: &Runtime, entry: EntryId, replaces: Option<StateWay>, reason: String) {
-    runtime.event_later(match replaces {
+fn not_begun(
+    runtime: &mut Runtime,
+    control: &mut Control,
+    entry: EntryId,
+    replaces: Option<StateWay>,
+    reason: String,
+) {
+    let event = match replaces {
         Some(_) => Event::ReplaceFailed { entry, reason },
         None => Event::ServiceFailed { entry, reason },
-    });
+    };
+    runtime.event(control, event);
 }
 
 fn begin_in_cell(
@@ -133,7 +152,7 @@ fn begin_in_cell(
     let entry = facts.entry;
     if let Err(error) = try_start_in_cell(runtime, control, facts, compiled) {
         runtime.end_below(control, entry);
-        return not_begun(runtime, entry, None, format!("{error:#}"));
+        return not_begun(runtime, control, entry, None, format!("{error:#}"));
     }
     let candidates = Candidates { levels, unfit: compiled.refused() };
     runtime.place(control, |it, around| it.handle_given(around, entry, candidates));
@@ -149,7 +168,7 @@ fn begin_streams(
     compiled: &Arc<Compiled>,
 ) {
     let entry = facts.entry;
-    runtime.usage.billing.begin_service(control.state(), runtime.clock.now(), entry);
+    runtime.usage.billing_mut().begin_service(control.state(), runtime.clock.now(), entry);
     match try_start_streams(runtime, control, facts, compiled) {
         Ok(Some(port)) => {
             runtime.event(control, Event::ServiceListens { entry, port });
@@ -157,7 +176,7 @@ fn begin_streams(
         }
         // Its loss has been told; another one starts the service anew.
         Ok(None) => {}
-        Err(error) => not_begun(runtime, entry, None, format!("{error:#}")),
+        Err(error) => not_begun(runtime, control, entry, None, format!("{error:#}")),
     }
 }
 
@@ -180,7 +199,7 @@ fn replace_streams(
         }),
         Err(error) => {
             runtime.plane.services().forget_next(entry);
-            runtime.event_later(Event::ReplaceFailed { entry, reason: format!("{error:#}") })
+            runtime.event(control, Event::ReplaceFailed { entry, reason: format!("{error:#}") })
         }
     }
 }
@@ -231,7 +250,7 @@ fn try_start_in_cell(
     }
     // Before the cell has answered, and packets come below.
     runtime.plane.promises().mark_unsettled();
-    runtime.usage.billing.begin_service(control.state(), runtime.clock.now(), entry);
+    runtime.usage.billing_mut().begin_service(control.state(), runtime.clock.now(), entry);
     facts.kept.code = compiled.code_length();
     let make = make_for(runtime, control, &facts, compiled);
     facts.shared = runtime

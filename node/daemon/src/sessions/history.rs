@@ -12,7 +12,7 @@
 use api::{SessionCounts, SessionHistory, SessionStep};
 use std::collections::BTreeMap;
 use tokio::time::Duration;
-use units::{Name, Nanos};
+use units::{Bytes, Name, Nanos};
 
 /// Period of looks: the shorter of the two steps.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -21,7 +21,7 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 const STEPS: usize = 60;
 /// Looks have one part of so many of the daemon's time: with thousands of sessions there are fewer,
 /// and what was used between two is spread over the seconds in between.
-const LOOK_PART: u32 = 100;
+const LOOK_PART: u64 = 100;
 const SECOND: u64 = 1_000_000_000;
 /// Memory is counted in these, so that a number of 32 bits has room for 16 TiB.
 const PAGE: u64 = 4096;
@@ -188,15 +188,15 @@ impl History {
         self.looked.is_none_or(|looked| now.0 / SECOND > looked) && now >= self.rests_until
     }
 
-    /// Takes note of counters, and of bytes of memory, as they are now.
+    /// Takes note of counters, and of memory in use, as they are now.
     pub(super) fn look<'a>(
         &mut self,
         now: Nanos,
-        all: impl Iterator<Item = (&'a Name, &'a SessionCounts, u64)>,
+        all: impl Iterator<Item = (&'a Name, &'a SessionCounts, Bytes)>,
     ) {
         let second = now.0 / SECOND;
         let looked = self.looked.replace(second);
-        for (name, counts, memory_bytes) in all {
+        for (name, counts, memory) in all {
             let (counted, nothing) = (Used::of(counts), Used::default());
             let Some(kept) = self.sessions.get_mut(name) else {
                 if counted == nothing {
@@ -205,19 +205,19 @@ impl History {
                 // What it had used when this daemon came, it did not use in this second.
                 let before = if looked.is_none() { counted } else { nothing };
                 self.sessions.insert(name.clone(), Kept { before, rings: None });
-                self.note(name, looked, second, counted, memory_bytes);
+                self.note(name, looked, second, counted, memory);
                 continue;
             };
-            let memory_pages = pages(memory_bytes);
+            let memory_pages = pages(memory);
             let is_idle = counted.less(kept.before) == nothing
                 && kept.rings.as_ref().is_none_or(|rings| rings.memory_pages == memory_pages);
             if !is_idle {
-                self.note(name, looked, second, counted, memory_bytes);
+                self.note(name, looked, second, counted, memory);
             }
         }
     }
 
-    fn note(&mut self, name: &Name, looked: Option<u64>, now: u64, counted: Used, memory: u64) {
+    fn note(&mut self, name: &Name, looked: Option<u64>, now: u64, counted: Used, memory: Bytes) {
         let Some(kept) = self.sessions.get_mut(name) else { return };
         let used = counted.less(std::mem::replace(&mut kept.before, counted));
         if let Some(looked) = looked {
@@ -226,10 +226,9 @@ impl History {
         }
     }
 
-    /// The look took so long.
-    pub(super) fn rest(&mut self, now: Nanos, took: Duration) {
-        let rest = u64::try_from((took * LOOK_PART).as_nanos()).unwrap_or(u64::MAX);
-        self.rests_until = now + Nanos(rest);
+    /// Puts the next look off by a multiple of the time that one took.
+    pub(super) fn rest(&mut self, now: Nanos, took: Nanos) {
+        self.rests_until = now + Nanos(took.0.saturating_mul(LOOK_PART));
     }
 
     /// Another session may have the name.
@@ -259,8 +258,8 @@ impl History {
     }
 }
 
-fn pages(bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(PAGE)).unwrap_or(u32::MAX)
+fn pages(memory: Bytes) -> u32 {
+    u32::try_from(memory.0.div_ceil(PAGE)).unwrap_or(u32::MAX)
 }
 
 fn shown(at_ms: u64, seconds: u64, step: &Step) -> SessionStep {
@@ -294,7 +293,7 @@ mod tests {
     fn look(history: &mut History, second: u64, counts: &SessionCounts, memory: u64) {
         let now = Nanos(second * SECOND + 1000);
         assert!(history.is_due(now));
-        history.look(now, [(&name(), counts, memory)].into_iter());
+        history.look(now, [(&name(), counts, Bytes(memory))].into_iter());
     }
 
     fn shown(history: &History, second: u64) -> Option<SessionHistory> {
@@ -351,7 +350,7 @@ mod tests {
         let steps = shown(&history, 14).unwrap().seconds;
         assert_eq!(cpu_ms(&steps), [250; 4]);
         assert_eq!(steps.iter().map(|step| step.bytes).collect::<Vec<_>>(), [2, 2, 2, 4]);
-        history.rest(Nanos(14 * SECOND), Duration::from_millis(30));
+        history.rest(Nanos(14 * SECOND), Nanos::from_millis(30));
         assert!(!history.is_due(Nanos(16 * SECOND)) && history.is_due(Nanos(17 * SECOND)));
     }
 

@@ -10,13 +10,12 @@
 
 use super::history::History;
 use crate::control::memory::used_by;
-use ::session::admission::UsedBy;
+use ::session::admission::MemoryUsed;
 use ::session::memory::Account;
 use api::{PeriodsKept, SessionCounts, SessionHistory};
 use cell::protocol::{DEVIATION_BOUNDS, SessionReport};
 use std::collections::{BTreeMap, VecDeque};
-use tokio::time::Duration;
-use units::{Name, Nanos, SessionId};
+use units::{Bytes, Name, Nanos, SessionId};
 
 /// Shortest window: in less time a few packets would look like a rate.
 const WINDOW_MIN: Nanos = Nanos::from_millis(1_000);
@@ -27,6 +26,9 @@ const LOOKS_MAX: usize = 3;
 
 const _: () = assert!(LOOK_MIN.0 * (LOOKS_MAX as u64 - 1) >= WINDOW_MIN.0, "one is old enough");
 
+/// Counters of all sessions since the node started.
+pub(crate) type Counts = BTreeMap<Name, SessionCounts>;
+
 /// Usage of all sessions, as cells report it and over time.
 #[derive(Default)]
 pub(crate) struct Sessions {
@@ -34,7 +36,9 @@ pub(crate) struct Sessions {
     reports: BTreeMap<SessionId, SessionReport>,
     /// Usage in cells that are gone.
     before: BTreeMap<SessionId, SessionCounts>,
-    looks: VecDeque<Look>,
+    /// Memory in use, as cells said last.
+    memory: MemoryUsed,
+    windows: VecDeque<Window>,
     /// Usage over time.
     history: History,
     /// True while a look waits for the answer of cells.
@@ -42,22 +46,21 @@ pub(crate) struct Sessions {
 }
 
 /// Usage of all sessions at one moment.
-pub(crate) struct Usage {
-    /// Counters since the node started.
-    pub(crate) counts: BTreeMap<Name, SessionCounts>,
-    /// Bytes of memory, in the order of the counters.
-    pub(crate) memory: Vec<u64>,
+pub(crate) struct Look {
+    pub(crate) counts: Counts,
+    /// Memory in use, in the order of the counters.
+    pub(crate) memory: Vec<Bytes>,
     /// Bytes that sessions sent by ports of which they have a share, if that begins a window
     /// ([`Sessions::is_due`]).
-    pub(crate) sent: Option<BTreeMap<(Name, String), u64>>,
+    pub(crate) sent: Option<BTreeMap<(Name, Name), Bytes>>,
 }
 
-/// Usage at an earlier moment.
-struct Look {
+/// Beginning of a window: usage at an earlier moment.
+struct Window {
     at: Nanos,
-    counts: BTreeMap<Name, SessionCounts>,
+    counts: Counts,
     /// Bytes that sessions sent by ports of which they have a share.
-    sent: BTreeMap<(Name, String), u64>,
+    sent: BTreeMap<(Name, Name), Bytes>,
 }
 
 impl Sessions {
@@ -82,12 +85,14 @@ impl Sessions {
             let before = self.before.entry(session).or_default();
             *before = plus(*before, &report);
         }
+        self.memory = MemoryUsed::default();
     }
 
     /// Forgets a session's number, which may become another one's.
     pub(crate) fn forget(&mut self, session: SessionId) {
         self.reports.remove(&session);
         self.before.remove(&session);
+        self.memory.by.remove(&session);
     }
 
     /// Releases the history of a session that is gone: another one of its name begins from zero.
@@ -95,9 +100,24 @@ impl Sessions {
         self.history.forget(session);
     }
 
-    /// Returns the memory that each session uses, for admission.
-    pub(crate) fn memory_used(&self) -> BTreeMap<SessionId, UsedBy> {
-        self.reports.iter().map(|(id, report)| (*id, used_by(&report.memory))).collect()
+    /// Handles the memory in use as a cell said it: of all that reserved none, together, and of one
+    /// session where it was asked for. Returns what is known now, for admission.
+    pub(crate) fn handle_memory(
+        &mut self,
+        rest: Bytes,
+        of: Option<(SessionId, Box<Account>)>,
+    ) -> MemoryUsed {
+        self.memory.unreserved = rest;
+        self.memory.by.extend(of.map(|(session, account)| (session, used_by(&account))));
+        self.memory.clone()
+    }
+
+    /// Handles the end of a cell's reports: `rest` is the memory of all that reserved none. Returns
+    /// the memory in use, for admission.
+    pub(crate) fn handle_reported(&mut self, rest: Bytes) -> MemoryUsed {
+        let by = self.reports.iter().map(|(id, report)| (*id, used_by(&report.memory))).collect();
+        self.memory = MemoryUsed { unreserved: rest, by };
+        self.memory.clone()
     }
 
     /// Returns the counters of a session in all cells that there were.
@@ -123,8 +143,8 @@ impl Sessions {
     }
 
     /// Returns the bytes of packets that wait in the queue of a session.
-    pub(crate) fn waiting(&self, session: SessionId) -> Option<u64> {
-        self.reports.get(&session).map(|report| report.queue.0)
+    pub(crate) fn waiting(&self, session: SessionId) -> Option<Bytes> {
+        self.reports.get(&session).map(|report| report.queue)
     }
 
     /// Begins a look at what sessions use, which follows when cells have told. Returns true when the
@@ -139,17 +159,17 @@ impl Sessions {
     }
 
     /// Takes note of what sessions used since the look before.
-    pub(crate) fn handle_usage(&mut self, now: Nanos, usage: Usage) {
-        let Usage { counts, memory, sent } = usage;
+    pub(crate) fn handle_look(&mut self, now: Nanos, look: Look) {
+        let Look { counts, memory, sent } = look;
         let all = counts.iter().zip(memory);
         self.history.look(now, all.map(|((name, counts), memory)| (name, counts, memory)));
         if let Some(sent) = sent {
-            self.look(now, counts, sent);
+            self.begin_window(now, counts, sent);
         }
     }
 
     /// Puts the next look off by a multiple of the time that one took.
-    pub(crate) fn rest(&mut self, now: Nanos, took: Duration) {
+    pub(crate) fn rest(&mut self, now: Nanos, took: Nanos) {
         self.history.rest(now, took);
     }
 
@@ -159,47 +179,42 @@ impl Sessions {
         self.history.shown(name, at)
     }
 
-    /// Takes note of how much was used until now.
-    fn look(
-        &mut self,
-        at: Nanos,
-        counts: BTreeMap<Name, SessionCounts>,
-        sent: BTreeMap<(Name, String), u64>,
-    ) {
-        self.looks.push_back(Look { at, counts, sent });
-        if self.looks.len() > LOOKS_MAX {
-            self.looks.pop_front();
+    /// Begins a window: takes note of how much was used until now.
+    fn begin_window(&mut self, at: Nanos, counts: Counts, sent: BTreeMap<(Name, Name), Bytes>) {
+        self.windows.push_back(Window { at, counts, sent });
+        if self.windows.len() > LOOKS_MAX {
+            self.windows.pop_front();
         }
     }
 
     /// Returns true when the last look was so long ago that another one is a beginning, too.
     pub(crate) fn is_due(&self, at: Nanos) -> bool {
-        self.looks.back().is_none_or(|look| at.saturating_sub(look.at) >= LOOK_MIN)
+        self.windows.back().is_none_or(|last| at.saturating_sub(last.at) >= LOOK_MIN)
     }
 
     /// Returns the last look that is so old that a window since then says something.
-    fn look_before(&self, now: Nanos) -> Option<&Look> {
-        let is_old = |look: &&Look| now.saturating_sub(look.at) >= WINDOW_MIN;
-        self.looks.iter().rev().find(is_old)
+    fn window_before(&self, now: Nanos) -> Option<&Window> {
+        let is_old = |look: &&Window| now.saturating_sub(look.at) >= WINDOW_MIN;
+        self.windows.iter().rev().find(is_old)
     }
 
     /// Returns the bytes that a session had sent by a port at the look before this one.
-    pub(crate) fn sent_before(&self, now: Nanos, name: &Name, port: &str) -> Option<u64> {
-        self.look_before(now)?.sent.get(&(name.clone(), port.to_owned())).copied()
+    pub(crate) fn sent_before(&self, now: Nanos, name: &Name, port: &Name) -> Option<Bytes> {
+        self.window_before(now)?.sent.get(&(name.clone(), port.clone())).copied()
     }
 
-    /// Returns the milliseconds since the look before this one, and what was used since.
+    /// Returns the time since the look before this one, and what was used since.
     pub(crate) fn window(
         &self,
         now: Nanos,
         name: &Name,
         total: SessionCounts,
-    ) -> (u64, SessionCounts) {
-        let Some(look) = self.look_before(now) else {
-            return (0, SessionCounts::default());
+    ) -> (Nanos, SessionCounts) {
+        let Some(look) = self.window_before(now) else {
+            return (Nanos::ZERO, SessionCounts::default());
         };
         let before = look.counts.get(name).copied().unwrap_or_default();
-        (now.saturating_sub(look.at).as_millis(), less(total, before))
+        (now.saturating_sub(look.at), less(total, before))
     }
 }
 
@@ -232,7 +247,7 @@ fn less(total: SessionCounts, before: SessionCounts) -> SessionCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use units::Bytes;
+    use ::session::admission::UsedBy;
 
     fn report(cpu: u64) -> SessionReport {
         let (session, queue, sent) = (SessionId(2), Bytes(1500), Bytes(9));
@@ -249,15 +264,42 @@ mod tests {
         sessions.handle_reports(vec![report(7)]);
         let counted = sessions.counted(SessionId(2));
         assert_eq!((counted.cpu_ns, counted.queue_dropped), (Some(157), Some(2)));
-        assert_eq!(sessions.waiting(SessionId(2)), Some(1500));
+        assert_eq!(sessions.waiting(SessionId(2)), Some(Bytes(1500)));
         sessions.forget(SessionId(2));
         assert_eq!(sessions.counted(SessionId(2)), SessionCounts::default());
     }
 
     #[test]
+    fn memory_is_what_cells_said_last_of_all_sessions_or_of_one() {
+        let account = |used: u64| {
+            let mut account = Account::default();
+            account.used = Bytes(used);
+            account
+        };
+        let used = |memory: &MemoryUsed| -> Vec<(u16, UsedBy)> {
+            memory.by.iter().map(|(session, used)| (session.0, *used)).collect()
+        };
+        let mut sessions = Sessions::default();
+        sessions.handle_reports(vec![SessionReport { memory: account(5), ..report(1) }]);
+        let all = sessions.handle_reported(Bytes(7));
+        assert_eq!((all.unreserved, used(&all)), (Bytes(7), vec![(2, used_by(&account(5)))]));
+        let one = sessions.handle_memory(Bytes(8), Some((SessionId(3), Box::new(account(6)))));
+        let both = vec![(2, used_by(&account(5))), (3, used_by(&account(6)))];
+        assert_eq!(
+            (one.unreserved, used(&one)),
+            (Bytes(8), both),
+            "what the others use is as before"
+        );
+        sessions.forget(SessionId(2));
+        assert_eq!(used(&sessions.handle_memory(Bytes(8), None)), [(3, used_by(&account(6)))]);
+        sessions.cell_lost();
+        assert_eq!(sessions.handle_memory(Bytes(9), None).by.len(), 0, "it went with the cell");
+    }
+
+    #[test]
     fn a_window_is_a_second_or_longer_and_ends_now() {
         let mut sessions = Sessions::default();
-        let name: Name = "gold".parse().unwrap();
+        let [name, right] = ["gold", "right"].map(|name| Name::new(name).unwrap());
         let at = |ms: u64| Nanos::from_millis(ms);
         let counts = |packets: u64| {
             let counts = SessionCounts { packets, ..SessionCounts::default() };
@@ -265,14 +307,14 @@ mod tests {
         };
         let mut look = |ms: u64, packets: u64| {
             if sessions.is_due(at(ms)) {
-                let sent = BTreeMap::from([((name.clone(), "right".to_owned()), packets)]);
-                sessions.look(at(ms), counts(packets), sent);
+                let sent = BTreeMap::from([((name.clone(), right.clone()), Bytes(packets))]);
+                sessions.begin_window(at(ms), counts(packets), sent);
             }
             let total = counts(packets)[&name];
             let (window, used) = sessions.window(at(ms), &name, total);
-            let before = sessions.sent_before(at(ms), &name, "right").unwrap_or(packets);
+            let before = sessions.sent_before(at(ms), &name, &right).map_or(packets, |it| it.0);
             assert_eq!(packets - before, used.packets, "the same window for what was sent");
-            (window, used.packets)
+            (window.as_millis(), used.packets)
         };
         assert_eq!(look(0, 5), (0, 0), "there was no look before");
         assert_eq!(look(400, 7), (0, 0));
@@ -292,9 +334,14 @@ mod tests {
             let (now, cpu_ns) = (Nanos::from_millis(ms), Some(ms * 1_500_000));
             let total = SessionCounts { cpu_ns, ..SessionCounts::default() };
             if ms % 1_000 == ms / 1_000 % 7 && sessions.is_due(now) {
-                sessions.look(now, BTreeMap::from([(name.clone(), total)]), BTreeMap::new());
+                sessions.begin_window(
+                    now,
+                    BTreeMap::from([(name.clone(), total)]),
+                    BTreeMap::new(),
+                );
             }
             let (window, used) = sessions.window(now, &name, total);
+            let window = window.as_millis();
             if ms > 1_006 {
                 assert!((1_000..2_010).contains(&window), "{window} ms at {ms}");
                 assert_eq!(used.cpu_ns, Some(window * 1_500_000));

@@ -1,13 +1,12 @@
 //! End of a change of the desired state that took several steps: answers, events, confirmation.
 
-use super::millis;
 use crate::answer::Answer;
 use crate::control::recorded::Unconfirmed;
 use crate::control::signatures;
 use crate::control::state::NodeState;
 use crate::reply::Reply;
 use api::{Applied, EventKind};
-use std::time::{Duration, Instant};
+use units::Nanos;
 
 /// Recipient of the result of a change.
 pub(crate) enum Finish {
@@ -23,13 +22,13 @@ pub(crate) enum Finish {
 pub(crate) struct Answered {
     pub(crate) answer: Applied,
     pub(crate) cause: String,
-    pub(crate) since: Instant,
+    pub(crate) since: Nanos,
     pub(crate) reply: Reply<Applied>,
 }
 
 /// Confirmation that a client asked for.
 pub(crate) struct Confirm {
-    pub(crate) within: Duration,
+    pub(crate) within: Nanos,
     /// Generation to go back to without it.
     pub(crate) back_to: u64,
 }
@@ -42,7 +41,7 @@ pub(crate) fn finish(state: &mut NodeState, finish: Finish, done: Answer<()>) {
             let cause = answered.cause.clone();
             answer(state, EventKind::StateApplied, answered);
             let wait = confirm.map(|Confirm { within, back_to }| Unconfirmed {
-                until: Instant::now() + within,
+                until: state.now() + within,
                 back_to,
                 cause,
             });
@@ -72,6 +71,6 @@ fn answer(state: &mut NodeState, kind: EventKind, answered: Answered) {
     signatures::mark_versions(state, digests);
     state.note_state(kind, &cause);
     answer.generation = state.desired.generation();
-    answer.took_ms = millis(since);
+    answer.took_ms = state.now().saturating_sub(since).as_millis();
     reply.ok(answer);
 }

@@ -6,8 +6,7 @@ use crate::journal::Head;
 use api::{DesiredChange, DesiredInfo, FieldInfo, GenerationInfo, SCHEMA_VERSION, WaitingInfo};
 use node::desired::{DesiredRule, Difference, FieldChange, Manner};
 use std::collections::BTreeMap;
-use std::time::Instant;
-use units::Name;
+use units::{Name, Nanos};
 
 /// Returns a difference between two states in the API's words.
 pub(super) fn shown_change(
@@ -77,10 +76,8 @@ pub(super) fn shown_change(
 }
 
 /// Returns the desired state in the API's words, without its earlier generations.
-pub(crate) fn shown_desired(file: &NodeFile, desired: &Desired) -> DesiredInfo {
-    let left = desired
-        .unconfirmed()
-        .map(|unconfirmed| unconfirmed.until.saturating_duration_since(Instant::now()).as_secs());
+pub(crate) fn shown_desired(file: &NodeFile, desired: &Desired, now: Nanos) -> DesiredInfo {
+    let left = desired.unconfirmed().map(|it| it.until.saturating_sub(now).as_millis() / 1000);
     let short = desired.shortfall().sessions.iter().map(|(session, reason)| WaitingInfo {
         what: format!("what session {session} shall be promised"),
         reason: reason.clone(),

@@ -204,7 +204,7 @@ impl World {
             }),
             Told::Replace(entry) => {
                 self.come_up(entry);
-                self.place(|it, around| it.handle_replaced(around, entry, 7));
+                self.place(|it, around| it.handle_replaced(around, entry, Nanos(7_000)));
                 self.watched.insert(entry);
                 self.cell.push_back(Told::Watched(entry));
             }

@@ -32,7 +32,7 @@ pub(crate) fn node_info(view: &View<'_>, sight: &Sight) -> NodeInfo {
             None if view.node.bpf() => "on".to_owned(),
             None => "off: it was switched off".to_owned(),
         },
-        ledger: view.billing.state(),
+        ledger: view.usage.billing().state(),
         below_fuel_per_ms: view.plane.speed().map(Speed::per_ms),
         period_min_ms: period_min(view).as_millis(),
         ports: view.plane.ports().iter().map(|port| port_info(port, view.plane.ports())).collect(),
