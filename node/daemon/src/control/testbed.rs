@@ -63,8 +63,21 @@ static TOKEN: LazyLock<(String, String)> = LazyLock::new(|| {
     (held, holder.ids[0].to_string())
 });
 
-fn key(number: u8) -> SecretKey {
+/// Returns the key of a number: 1 is the administrator's.
+pub(super) fn key(number: u8) -> SecretKey {
     SecretKey::from_seed(&Seed::new([number; 32]))
+}
+
+/// Returns a client whose token the administrator has signed for the principal of a number, and
+/// whoever had it has narrowed to each of these in turn.
+pub(super) fn client(principal: u8, grant: &Grant, narrowed: &[Grant]) -> Caller {
+    let token = Token::mint(&key(1), key(principal).public(), grant, &Seed::new([9; 32]));
+    let mut held = token.unwrap().held().unwrap();
+    for to in narrowed {
+        held = held.narrow(to, &Seed::new([8; 32])).unwrap();
+    }
+    let gate = Gate::new(vec![key(1).public()], false);
+    Caller::Holder(gate.holder(&held.to_string()).unwrap())
 }
 
 /// Returns a client with a capability for everything, of which no time has been used.
