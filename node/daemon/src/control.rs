@@ -37,7 +37,7 @@ mod simulation;
 pub(crate) mod state;
 mod switch;
 #[cfg(test)]
-mod testbed;
+pub(crate) mod testbed;
 
 use crate::access::Caller;
 use crate::answer::{Answer, error, refused};

@@ -527,3 +527,6 @@ impl Reason {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -105,6 +105,13 @@ impl Fetcher {
         Ok(Some(Self { jobs }))
     }
 
+    /// Creates one without a thread: the test takes its jobs.
+    #[cfg(test)]
+    pub(super) fn pair() -> (Self, UnboundedReceiver<Job>) {
+        let (jobs, to_do) = unbounded_channel();
+        (Self { jobs }, to_do)
+    }
+
     /// Fetches a module; the completion gets it.
     pub(crate) fn fetch(&self, job: Job) {
         // The thread ends after this does.
