@@ -80,12 +80,7 @@ pub fn restore(contents: &Contents, places: &Places) -> Result<(), RestoreError>
         }
     }
     let unready = targets.map(|path| unready(path));
-    let made = make(contents, &unready[0], &unready[1]).and_then(|()| {
-        unready.iter().zip(targets).try_for_each(|(from, to)| {
-            // An empty directory gives way to one with something in it.
-            fs::rename(from, to).map_err(io_error("make", to))
-        })
-    });
+    let made = make(contents, &unready[0], &unready[1]).and_then(|()| put(&unready, targets));
     if made.is_err() {
         for path in &unready {
             // What was not made is not there.
@@ -93,6 +88,24 @@ pub fn restore(contents: &Contents, places: &Places) -> Result<(), RestoreError>
         }
     }
     made
+}
+
+/// Puts directories in their places; on an error what was before is there again.
+fn put(unready: &[PathBuf; 2], targets: [&PathBuf; 2]) -> Result<(), RestoreError> {
+    let was_there = targets.map(|path| path.exists());
+    for (at, (from, to)) in unready.iter().zip(targets).enumerate() {
+        // An empty directory gives way to one with something in it.
+        let Err(error) = fs::rename(from, to) else { continue };
+        for (before, path) in targets.into_iter().enumerate().take(at) {
+            // It was put there a moment ago. What fails now is found by whoever restores again.
+            let _ = fs::rename(path, &unready[before]);
+            if was_there[before] {
+                let _ = fs::create_dir(path);
+            }
+        }
+        return Err(io_error("make", to)(error));
+    }
+    Ok(())
 }
 
 fn unready(path: &Path) -> PathBuf {

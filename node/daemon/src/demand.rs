@@ -530,4 +530,6 @@ impl Reason {
 }
 
 #[cfg(test)]
+mod request_tests;
+#[cfg(test)]
 mod tests;

@@ -26,8 +26,10 @@ use trust::UnixTime;
 /// Largest request body: a module.
 pub(crate) const BODY_LENGTH_MAX: usize = abi::layout::MODULE_LENGTH_MAX + 1;
 
+/// Endpoint of rules.
+pub(crate) const RULES_PATH: &str = "/v1/rules";
 /// Largest request for rules: a million flows, as long as IPv6 has them.
-const RULES_LENGTH_MAX: usize = 128 << 20;
+pub(crate) const RULES_LENGTH_MAX: usize = 128 << 20;
 
 /// Who asks, and the way to the daemon.
 struct Daemon {
@@ -59,7 +61,7 @@ pub(crate) fn router(requests: mpsc::Sender<Incoming>) -> Router {
         .route("/v1/bpf", post(set_bpf))
         .merge(sessions::routes())
         .route(
-            "/v1/rules",
+            RULES_PATH,
             get(rules).post(add_rules).layer(DefaultBodyLimit::max(RULES_LENGTH_MAX)),
         )
         .route("/v1/rules/{id}", delete(remove_rule))
@@ -492,5 +494,162 @@ mod tests {
         let request = http::Request::builder().uri("/v1/other").body(Body::empty()).unwrap();
         let response = router(requests).oneshot(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::NOT_FOUND);
+    }
+
+    /// Sends a request; what comes to the daemon is refused with its client and its own words.
+    async fn send(
+        router: fn(mpsc::Sender<Incoming>) -> Router,
+        request: http::Request<Body>,
+    ) -> (u16, ErrorInfo) {
+        let (requests, mut incoming) = mpsc::channel(1);
+        let daemon = async move {
+            if let Some(Incoming { caller, request }) = incoming.recv().await {
+                let words = format!("{caller:?}: {}", words(&request));
+                request.refuse(error(ErrorCode::Limit, words, None));
+            }
+        };
+        let served = router(requests).oneshot(request);
+        let (served, ()) = tokio::join!(served, daemon);
+        let served = served.unwrap();
+        let status = served.status().as_u16();
+        let bytes = axum::body::to_bytes(served.into_body(), BODY_LENGTH_MAX).await.unwrap();
+        (status, serde_json::from_slice::<ErrorDocument>(&bytes).unwrap().error)
+    }
+
+    /// Returns what a request asks for.
+    fn words(request: &Request) -> String {
+        match request {
+            Request::Change(Change::Remove(name, cascade, _)) => {
+                format!("remove {name:?} {cascade}")
+            }
+            Request::Change(Change::RemoveSession(name, cascade, _)) => {
+                format!("remove session {name:?} {cascade}")
+            }
+            Request::Change(Change::RemoveRule(rule, _)) => format!("remove rule {rule}"),
+            Request::Service(name, _) => format!("service {name:?}"),
+            Request::PutModule(wasm, early, _) => format!("module of {} bytes {early}", wasm.len()),
+            Request::Events(since, wait, _) => format!("events {since} {wait}"),
+            Request::Captured(id, wait, _) => format!("captured {id} {wait}"),
+            Request::EndCapture(id, _) => format!("end capture {id}"),
+            Request::Ledger(LedgerQuestion::Records(since, _)) => format!("ledger {since}"),
+            Request::Ledger(LedgerQuestion::Totals(period, _)) => {
+                format!("totals {} {}", period.since.0, period.until.0)
+            }
+            Request::Metrics(_) => "metrics".to_owned(),
+            _ => "something else".to_owned(),
+        }
+    }
+
+    fn request(method: &str, uri: &str, kind: Option<&str>, body: &str) -> http::Request<Body> {
+        let builder = http::Request::builder().method(method).uri(uri);
+        let builder = match kind {
+            Some(kind) => builder.header("content-type", kind),
+            None => builder,
+        };
+        builder.body(Body::from(body.to_owned())).unwrap()
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_a_path_and_its_question_say_comes_to_the_daemon() {
+        for (method, uri, says) in [
+            ("GET", "/v1/services/a%2Fb", "service \"a/b\""),
+            ("DELETE", "/v1/services/a", "remove \"a\" false"),
+            ("DELETE", "/v1/services/a?cascade=true", "remove \"a\" true"),
+            ("DELETE", "/v1/sessions/a?cascade=true", "remove session \"a\" true"),
+            ("DELETE", "/v1/rules/4294967295", "remove rule 4294967295"),
+            ("POST", "/v1/modules", "module of 2 bytes false"),
+            ("POST", "/v1/modules?early=true", "module of 2 bytes true"),
+            ("GET", "/v1/events", "events 0 0"),
+            (
+                "GET",
+                "/v1/events?since=18446744073709551615&wait_seconds=7",
+                "events 18446744073709551615 7",
+            ),
+            ("GET", "/v1/captures/7?wait_seconds=1", "captured 7 1"),
+            ("DELETE", "/v1/captures/7", "end capture 7"),
+            ("GET", "/v1/ledger?since=7", "ledger 7"),
+            ("GET", "/v1/ledger/totals?since=7", "totals 7 18446744073709551615"),
+            ("GET", "/v1/ledger/totals?until=9", "totals 0 9"),
+            ("GET", "/metrics?x=y", "metrics"),
+        ] {
+            let (status, refusal) = send(router, request(method, uri, None, "{}")).await;
+            // Nobody has asked the gate.
+            assert_eq!(
+                (status, refusal.message),
+                (429, format!("Anyone: {says}")),
+                "{method} {uri}"
+            );
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_is_no_request_is_told_so_and_does_not_come_to_the_daemon() {
+        let json = Some("application/json");
+        for (method, uri, kind, body, says) in [
+            ("DELETE", "/v1/services/a?cascade=perhaps", None, "", "cascade"),
+            ("DELETE", "/v1/rules/-1", None, "", "'-1' is no rule number"),
+            ("DELETE", "/v1/rules/4294967296", None, "", "'4294967296' is no rule number"),
+            ("GET", "/v1/captures/x", None, "", "'x' is no number of a capture"),
+            ("DELETE", "/v1/captures/%1b", None, "", "'\\u{1b}' is no number of a capture"),
+            ("GET", "/v1/captures/7?wait_seconds=-1", None, "", "wait_seconds"),
+            ("GET", "/v1/events?since=a", None, "", "since"),
+            ("GET", "/v1/ledger?since=", None, "", "since"),
+            ("GET", "/v1/ledger/receipt", None, "", "principal"),
+            ("GET", "/v1/ledger/receipt?principal=me", None, "", "'me' is no public key"),
+            ("POST", "/v1/modules?early=1", None, "", "early"),
+            ("POST", "/v1/services", None, "{}", "Content-Type: application/json"),
+            ("POST", "/v1/services", json, "", "EOF"),
+            ("POST", "/v1/services", json, "{\"module\":", "EOF"),
+            ("POST", "/v1/services", json, "{}", "missing field `module`"),
+            ("POST", "/v1/services", json, "{\"module\":7}", "module: invalid type: integer `7`"),
+            (
+                "POST",
+                "/v1/services",
+                json,
+                "{\"module\":\"a\",\"module\":\"b\"}",
+                "duplicate field",
+            ),
+            ("POST", "/v1/services/a/move", json, "[]", "expected struct MoveRequest"),
+            ("POST", "/v1/sessions", json, "{\"name\":\"a\",\"weight\":-1}", "weight"),
+            ("POST", "/v1/sessions/a", json, "7", "invalid type"),
+            ("POST", "/v1/rules", json, "{\"rules\":{}}", "rules: invalid type"),
+            ("POST", "/v1/desired", json, "\u{0}", "expected value"),
+        ] {
+            let (status, refusal) = send(router, request(method, uri, kind, body)).await;
+            assert_eq!((status, refusal.code), (400, ErrorCode::Usage), "{uri}: {refusal:?}");
+            assert!(refusal.message.contains(says), "{uri}: {}", refusal.message);
+            let is_body = kind.is_some() || body == "{}";
+            let help = is_body.then_some("GET /v1/openapi.json has the request's form");
+            assert_eq!(refusal.help.as_deref(), help, "{uri}");
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn other_methods_and_paths_are_no_endpoints_and_only_counters_are_for_everybody() {
+        for (method, uri) in [
+            ("GET", "/"),
+            ("GET", "/v1"),
+            ("GET", "/v1/services/"),
+            ("GET", "/v1/services/a/b"),
+            ("GET", "/V1/services"),
+            ("PUT", "/v1/services"),
+            ("DELETE", "/v1/node"),
+            ("OPTIONS", "/v1/node"),
+        ] {
+            let (status, refusal) = send(router, request(method, uri, None, "")).await;
+            assert_eq!((status, refusal.code), (404, ErrorCode::NotFound), "{method} {uri}");
+            assert_eq!(refusal.help.unwrap(), "GET /v1/openapi.json lists every endpoint");
+        }
+        let (_, refusal) = send(metrics_router, request("GET", "/metrics", None, "")).await;
+        assert_eq!(refusal.message, "Operator: metrics", "the operator has said so");
+        for uri in ["/v1/node", "/v1/services", "/metrics/"] {
+            let (status, refusal) = send(metrics_router, request("GET", uri, None, "")).await;
+            assert_eq!(status, 404);
+            assert!(refusal.help.unwrap().starts_with("GET /metrics is all that there is here"));
+        }
+        // Nobody receives.
+        let (requests, _) = mpsc::channel(1);
+        let gone = router(requests).oneshot(request("GET", "/v1/node", None, "")).await.unwrap();
+        assert_eq!(gone.status().as_u16(), ErrorCode::Unreachable.http_status());
     }
 }

@@ -232,12 +232,14 @@ impl Journal {
     /// When it is not there, cannot be read or is damaged.
     pub fn read(&self, generation: u64) -> Result<Record, JournalError> {
         let found = read_record(self.opened()?, generation);
-        let (head, state) = found
-            .map_err(of_redb("read", &self.path))?
-            .ok_or(JournalError::NoGeneration { wanted: generation })?;
         let damaged = |reason: String| JournalError::Damaged {
             path: self.path.clone(),
             reason: format!("generation {generation}: {reason}"),
+        };
+        let (head, state) = match found.map_err(of_redb("read", &self.path))? {
+            (Some(head), Some(state)) => (head, state),
+            (None, None) => return Err(JournalError::NoGeneration { wanted: generation }),
+            _ => return Err(damaged("half of it is missing".to_owned())),
         };
         let head = serde_json::from_slice(&head).map_err(|e| damaged(e.to_string()))?;
         let Some((digest, json)) = state.split_at_checked(DIGEST_LENGTH) else {
@@ -482,7 +484,8 @@ fn dropped(kept: &[(u64, u64)], record: &Record, bytes: u64) -> Vec<u64> {
     for &(generation, bytes) in kept.iter().rev() {
         let replaced = generation >= record.generation;
         if replaced
-            || (!needed(generation) && (count >= GENERATIONS_MAX || sum + bytes > BYTES_MAX))
+            || (!needed(generation)
+                && (count >= GENERATIONS_MAX || sum.saturating_add(bytes) > BYTES_MAX))
         {
             gone.push(generation);
         } else {
@@ -513,11 +516,15 @@ fn read_newest(database: &Database) -> Result<Option<u64>, redb::Error> {
 
 type Bytes = Vec<u8>;
 
-fn read_record(database: &Database, number: u64) -> Result<Option<(Bytes, Bytes)>, redb::Error> {
+/// Reads head and state of a generation.
+fn read_record(
+    database: &Database,
+    number: u64,
+) -> Result<(Option<Bytes>, Option<Bytes>), redb::Error> {
     let transaction = database.begin_read()?;
     let head = transaction.open_table(HEADS)?.get(number)?.map(|head| head.value().to_vec());
     let state = transaction.open_table(STATES)?.get(number)?.map(|state| state.value().to_vec());
-    Ok(head.zip(state))
+    Ok((head, state))
 }
 
 fn read_heads(database: &Database) -> Result<Vec<(u64, Bytes)>, redb::Error> {

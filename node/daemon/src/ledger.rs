@@ -378,3 +378,6 @@ fn write(
     let (id, frames, chain) = (ledger.id(), ledger.frames(), ledger.chain());
     Ok(Billed { ended: bill.ended, refused: faults, known: Known { id, frames, chain } })
 }
+
+#[cfg(test)]
+mod tests;

@@ -204,3 +204,150 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, ro
     }
     drop(room);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::pki_types::ServerName;
+    use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+    use trust::Seed;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn what_one_customer_has_counts_as_one_address() {
+        for (one, of) in [
+            ("192.0.2.1", "192.0.2.1"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+            ("2001:db8:1:2::", "2001:db8:1:2::"),
+            ("2001:db8:1:3::1", "2001:db8:1:3::"),
+            ("fe80::1", "fe80::"),
+            ("::1", "::"),
+        ] {
+            assert_eq!(network_of(address(one)), address(of), "{one}");
+        }
+    }
+
+    #[test]
+    fn one_address_has_a_part_of_the_connections_and_gives_back_what_it_had() {
+        let free = Arc::new(Semaphore::new(LIMITS.connections));
+        let counts = Counts::default();
+        let take = |text: &str| Room::take(&free, &counts, address(text));
+        let mut held: Vec<Room> = (0..CONNECTIONS_OF_ONE_MAX)
+            .map(|host| take(&format!("2001:db8::{host}")).unwrap())
+            .collect();
+        assert!(take("2001:db8::ffff").is_none(), "of the same network");
+        let left = LIMITS.connections - CONNECTIONS_OF_ONE_MAX;
+        assert_eq!(free.available_permits(), left, "who was refused holds nothing");
+        held.pop();
+        held.push(take("2001:db8::ffff").unwrap());
+        held.extend((0..left).map(|host| take(&format!("192.0.2.{host}")).unwrap()));
+        assert!(take("198.51.100.1").is_none(), "there is no more for anybody");
+        assert_eq!(counts.lock().unwrap().len(), 1 + left);
+        held.clear();
+        assert!(counts.lock().unwrap().is_empty(), "nothing is remembered of who is gone");
+        assert_eq!(free.available_permits(), LIMITS.connections);
+    }
+
+    type Versions = [&'static rustls::SupportedProtocolVersion];
+
+    /// Returns a client that believes one certificate.
+    fn client(pem: &str, versions: &Versions) -> tokio_rustls::TlsConnector {
+        let mut roots = rustls::RootCertStore::empty();
+        let certificate = rustls::pki_types::CertificateDer::from_pem_slice(pem.as_bytes());
+        roots.add(certificate.unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        tokio_rustls::TlsConnector::from(Arc::new(config))
+    }
+
+    /// Has a client shake hands with the node; returns the version.
+    async fn shake_hands(
+        server: &Arc<ServerConfig>,
+        pem: &str,
+        name: &str,
+        versions: &Versions,
+    ) -> std::io::Result<Option<rustls::ProtocolVersion>> {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let acceptor = TlsAcceptor::from(Arc::clone(server));
+        let connecting = client(pem, versions).connect(name, near);
+        let (client, _server) = tokio::join!(connecting, acceptor.accept(far));
+        Ok(client?.get_ref().1.protocol_version())
+    }
+
+    const HELLO: &[u8] = b"GET /hello HTTP/1.1\r\nhost: r1\r\nconnection: close\r\n\r\n";
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn one_address_cannot_take_all_connections_and_whoever_speaks_no_tls_hears_nothing() {
+        let key = SecretKey::from_seed(&Seed::new([7; 32]));
+        let (tls, pem) = tls_of(&key, &Name::new("r1").unwrap(), address("127.0.0.1")).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let router = Router::new().route("/hello", axum::routing::get(|| async { "hello" }));
+        let (end, ended) = watch::channel(false);
+        let serving = tokio::spawn(serve(listener, TlsAcceptor::from(tls), router, ended));
+        let client = client(&pem, &[&rustls::version::TLS13]);
+        let connect = async || {
+            let stream = TcpStream::connect(at).await?;
+            client.connect(ServerName::try_from("r1").unwrap(), stream).await
+        };
+        let read = async |stream: &mut (dyn AsyncRead + Unpin + Send)| {
+            let mut said = Vec::new();
+            // One that is closed with something unread is reset.
+            let _ = stream.read_to_end(&mut said).await;
+            String::from_utf8_lossy(&said).into_owned()
+        };
+        let mut plain = TcpStream::connect(at).await.unwrap();
+        plain.write_all(HELLO).await.unwrap();
+        let said = read(&mut plain).await;
+        assert!(!said.contains("HTTP"), "{said}");
+        let mut held = Vec::new();
+        for _ in 0..CONNECTIONS_OF_ONE_MAX {
+            held.push(connect().await.unwrap());
+        }
+        assert!(connect().await.is_err(), "it is closed before the handshake");
+        let mut one = held.pop().unwrap();
+        one.write_all(HELLO).await.unwrap();
+        let said = read(&mut one).await;
+        assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("hello"), "{said}");
+        // It has ended; the node sees that a moment later.
+        let mut next = None;
+        while next.is_none() {
+            next = connect().await.ok();
+        }
+        end.send_replace(true);
+        serving.await.unwrap();
+        assert!(TcpStream::connect(at).await.is_err(), "it listens no more");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn the_nodes_key_proves_its_name_and_its_address_with_tls_1_3_alone() {
+        let key = |number| SecretKey::from_seed(&Seed::new([number; 32]));
+        let node = Name::new("r1").unwrap();
+        let (server, pem) = tls_of(&key(7), &node, address("192.0.2.1")).unwrap();
+        let new = &[&rustls::version::TLS13][..];
+        for name in ["r1", "localhost", "192.0.2.1"] {
+            let version = shake_hands(&server, &pem, name, new).await.unwrap();
+            assert_eq!(version, Some(rustls::ProtocolVersion::TLSv1_3), "{name}");
+        }
+        for name in ["r2", "192.0.2.2"] {
+            assert!(shake_hands(&server, &pem, name, new).await.is_err(), "{name}");
+        }
+        let (_, another) = tls_of(&key(8), &node, address("192.0.2.1")).unwrap();
+        assert!(shake_hands(&server, &another, "r1", new).await.is_err(), "another node's");
+        let old = &[&rustls::version::TLS12][..];
+        assert!(shake_hands(&server, &pem, "r1", old).await.is_err());
+        // One that listens everywhere has no address to prove.
+        let (anywhere, pem) = tls_of(&key(7), &node, address("0.0.0.0")).unwrap();
+        assert!(shake_hands(&anywhere, &pem, "0.0.0.0", new).await.is_err());
+        assert!(shake_hands(&anywhere, &pem, "r1", new).await.is_ok());
+    }
+}

@@ -5,7 +5,7 @@
 
 use crate::access::{Caller, Gate, Place, SEND_ONE};
 use crate::answer::error;
-use crate::http::{BODY_LENGTH_MAX, refuse};
+use crate::http::{BODY_LENGTH_MAX, RULES_LENGTH_MAX, RULES_PATH, refuse};
 use crate::pace::Source;
 use crate::pull;
 use crate::record::machine_ns;
@@ -214,15 +214,24 @@ async fn turn_away(mut stream: UnixStream, limits: Limits) {
     let _ = tokio::time::timeout(Duration::from_secs(1), copied).await;
 }
 
+/// Returns the most bytes that a request's body may have. Only the operator sends long lists of
+/// flows: of others each connection could have so much of the node's memory.
+fn body_length_max(request: &Request) -> usize {
+    let is_operator = matches!(request.extensions().get(), Some(Caller::Operator));
+    let is_long = is_operator && request.uri().path() == RULES_PATH;
+    if is_long { RULES_LENGTH_MAX } else { BODY_LENGTH_MAX }
+}
+
 /// Reads a body as a whole, within limits of length and time.
 async fn whole_body(limits: Limits, request: Request, next: Next) -> Response {
+    let length_max = body_length_max(&request);
     let (parts, body) = request.into_parts();
-    let read = to_bytes(body, BODY_LENGTH_MAX);
+    let read = to_bytes(body, length_max);
     let problem = match tokio::time::timeout(limits.body, read).await {
         Ok(Ok(bytes)) => return next.run(Request::from_parts(parts, Body::from(bytes))).await,
         Ok(Err(_)) => error(
             ErrorCode::Limit,
-            format!("the request's body is cut off, or has more than {BODY_LENGTH_MAX} bytes"),
+            format!("the request's body is cut off, or has more than {length_max} bytes"),
             Some("modules and files are smaller; GET /v1/openapi.json has the request's form"),
         ),
         Err(_) => {
@@ -381,5 +390,102 @@ mod tests {
         let said = ask(&path, &long).await;
         assert!(said.starts_with("HTTP/1.1 4") || said.is_empty(), "{said}");
         assert!(ask(&path, SHORT).await.ends_with("\r\n\r\n3"));
+    }
+
+    /// Sends requests and closes its side; returns all answers.
+    async fn say(path: &std::path::Path, text: &[u8]) -> String {
+        let mut stream = UnixStream::connect(path).await.unwrap();
+        let _ = stream.write_all(text).await;
+        let _ = stream.shutdown().await;
+        answer(&mut stream).await
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_body_has_one_length_and_all_of_it_comes() {
+        let (_directory, path) = server().await;
+        let post = |head: &str, body: &str| {
+            format!("POST /length HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{head}\r\n{body}")
+        };
+        for (head, body, length) in [
+            ("content-length: 3\r\n", "abc", "3"),
+            ("content-length: 03\r\n", "abc", "3"),
+            ("Content-Length:3\r\n", "abcdef", "3"),
+            ("content-length: 0\r\n", "", "0"),
+            ("", "abc", "0"),
+            ("transfer-encoding: chunked\r\n", "2\r\nab\r\n1;x=y\r\nc\r\n0\r\n\r\n", "3"),
+            ("transfer-encoding: chunked\r\n", "0\r\n\r\n", "0"),
+        ] {
+            let said = say(&path, post(head, body).as_bytes()).await;
+            let is_it =
+                said.starts_with("HTTP/1.1 200") && said.ends_with(&format!("\r\n\r\n{length}"));
+            assert!(is_it, "{head:?} {body:?}: {said}");
+        }
+        for (head, body) in [
+            ("content-length: 3\r\ncontent-length: 4\r\n", "abcd"),
+            ("content-length: 4\r\ncontent-length: 3\r\n", "abcd"),
+            ("content-length: 3, 4\r\n", "abcd"),
+            ("content-length: -1\r\n", ""),
+            ("content-length: +3\r\n", "abc"),
+            ("content-length: 0x3\r\n", "abc"),
+            ("content-length: 99999999999999999999\r\n", "abc"),
+            ("transfer-encoding: gzip\r\n", "abc"),
+            ("transfer-encoding: chunked, gzip\r\n", "0\r\n\r\n"),
+            // Not all of it.
+            ("content-length: 3\r\n", "ab"),
+            ("transfer-encoding: chunked\r\n", "3\r\nab"),
+            ("transfer-encoding: chunked\r\n", "3\r\nabc\r\n"),
+            ("transfer-encoding: chunked\r\n", "x\r\nabc\r\n0\r\n\r\n"),
+            ("transfer-encoding: chunked\r\n", "-1\r\n\r\n"),
+            ("transfer-encoding: chunked\r\n", "10000000000000003\r\nabc\r\n0\r\n\r\n"),
+        ] {
+            let said = say(&path, post(head, body).as_bytes()).await;
+            assert!(!said.contains(" 200 "), "{head:?} {body:?}: {said}");
+        }
+        assert!(ask(&path, SHORT).await.ends_with("\r\n\r\n3"), "others are served");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn requests_in_one_piece_are_each_answered_and_nothing_behind_a_wrong_one() {
+        let (_directory, path) = server().await;
+        let one = "POST /length HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc";
+        let said = say(&path, format!("{one}{one}{SHORT}{one}").as_bytes()).await;
+        assert_eq!(
+            said.matches("HTTP/1.1 200").count(),
+            3,
+            "it is closed behind the third: {said}"
+        );
+        // A body that could be taken for a request by whoever reads the other length.
+        let smuggled = "POST /length HTTP/1.1\r\nhost: x\r\ncontent-length: 6\r\n\
+                        content-length: 5\r\n\r\n0\r\n\r\nX";
+        let said = say(&path, format!("{smuggled}{one}").as_bytes()).await;
+        assert!(!said.contains(" 200 "), "{said}");
+        let many = format!("POST /length HTTP/1.1\r\nhost: x\r\n{}\r\n", "a: b\r\n".repeat(1000));
+        let said = say(&path, many.as_bytes()).await;
+        assert!(said.starts_with("HTTP/1.1 431") || said.is_empty(), "{said}");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn long_lists_of_flows_are_the_operators_and_all_else_is_as_long_as_a_module() {
+        let gate = Arc::new(Gate::new(Vec::new(), true));
+        let length = |body: axum::body::Bytes| async move { body.len().to_string() };
+        let post = || axum::routing::post(length);
+        let router = Router::new().route(RULES_PATH, post()).route("/length", post());
+        let router = router.layer(axum::extract::DefaultBodyLimit::disable());
+        let more = BODY_LENGTH_MAX + 1;
+        for (place, path, length, is_taken) in [
+            (Place::Own, RULES_PATH, more, true),
+            (Place::Own, RULES_PATH, RULES_LENGTH_MAX + 1, false),
+            (Place::Own, "/length", more, false),
+            (Place::Own, "/length", BODY_LENGTH_MAX, true),
+            (Place::Remote, RULES_PATH, more, false),
+            (Place::Remote, RULES_PATH, BODY_LENGTH_MAX, true),
+        ] {
+            let guarded = guarded(router.clone(), Arc::clone(&gate), place, LIMITS);
+            let request =
+                Request::post(path).header(HOST, "x").body(Body::from(vec![b'a'; length]));
+            let response = guarded.oneshot(request.unwrap()).await.unwrap();
+            let status = if is_taken { 200 } else { 429 };
+            assert_eq!(response.status(), status, "{place:?} {path} {length}");
+        }
     }
 }

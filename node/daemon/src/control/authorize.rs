@@ -582,3 +582,6 @@ fn memory_bytes(manifest: &abi::Manifest) -> u64 {
     };
     u64::from(pages) * 65_536 * lanes
 }
+
+#[cfg(test)]
+mod tests;

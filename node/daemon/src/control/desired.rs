@@ -347,3 +347,137 @@ impl std::fmt::Debug for JournalWrite {
         write!(f, "generation {} ({})", self.write.generation, self.write.facts.cause)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testbed::name;
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    fn desired() -> Desired {
+        Desired::new(Journal::in_memory(&name("r1")), None)
+    }
+
+    fn push(desired: &mut Desired, cause: &str) {
+        desired.push(Edit::Bpf(false), Facts::of(cause), Recorded::Noted("it was not recorded"));
+    }
+
+    fn poll(desired: &mut Desired, capabilities: &Arc<Capabilities>) -> Option<JournalWrite> {
+        desired.poll_write(capabilities, Vec::new)
+    }
+
+    #[test]
+    fn a_state_is_written_behind_the_modules_that_it_may_name_or_not_at_all() {
+        let mut desired = desired();
+        let capabilities = Arc::new(Capabilities::new());
+        let full = failed("no space left on device");
+        // A write that ended without a word has no module to wait for.
+        for (ends, is_written) in
+            [(Some(Ok(())), true), (Some(Err(full.clone())), false), (None, true)]
+        {
+            push(&mut desired, "a test");
+            let (sender, store) = channel();
+            let write = desired.poll_write(&capabilities, || vec![store]).unwrap();
+            if let Some(end) = ends {
+                sender.send(end).unwrap();
+            }
+            drop(sender);
+            let before = desired.generation();
+            let written = write.run();
+            assert_eq!(written.is_ok(), is_written, "{written:?}");
+            desired.handle_written(written.is_ok()).unwrap();
+            assert_eq!(desired.generation(), before + u64::from(is_written));
+            let newest = desired.journal().lock().unwrap().newest().unwrap().unwrap();
+            assert_eq!(newest.generation, desired.generation());
+            assert!(!desired.is_recording());
+        }
+    }
+
+    #[test]
+    fn capabilities_are_written_when_they_are_others_than_before() {
+        let mut desired = desired();
+        let one = Arc::new(Capabilities::new());
+        let mut texts = |capabilities: &Arc<Capabilities>| {
+            push(&mut desired, "a test");
+            let write = poll(&mut desired, capabilities).unwrap();
+            let _then = desired.handle_written(true);
+            write.capabilities.is_some()
+        };
+        assert_eq!([texts(&one), texts(&one)], [true, false]);
+        let other = Arc::new(Capabilities::new());
+        assert_eq!([texts(&other), texts(&other), texts(&one)], [true, false, true]);
+    }
+
+    #[test]
+    fn nothing_is_written_between_a_recorded_command_and_its_being_done() {
+        let mut desired = desired();
+        push(&mut desired, "a test");
+        let before = Arc::clone(desired.recording.state());
+        for (ahead, is_ahead, is_next) in [
+            (Ahead::Queued, true, true),
+            (Ahead::Recorded(before), true, false),
+            (Ahead::None, false, true),
+        ] {
+            desired.ahead = ahead;
+            assert_eq!((desired.is_ahead(), desired.next_mut().is_some()), (is_ahead, is_next));
+        }
+        let write = poll(&mut desired, &Arc::default()).unwrap();
+        assert_eq!(format!("{write:?}"), "generation 1 (a test)");
+        assert!(desired.next_mut().is_none() && poll(&mut desired, &Arc::default()).is_none());
+    }
+
+    #[test]
+    fn a_journal_with_capabilities_or_revocations_that_nobody_wrote_is_damaged() {
+        let written = |texts: &[(u32, &str)], revoked: &str, versions: &str| {
+            let mut journal = Journal::in_memory(&name("r1"));
+            let texts = texts.iter().map(|(number, text)| (*number, (*text).to_owned())).collect();
+            let record = Record::new(1, "a test", DesiredState::default());
+            journal.write(&record, None, Some(&texts)).unwrap();
+            if !revoked.is_empty() {
+                journal.revoke(&[revoked.to_owned()].into(), 7).unwrap();
+            }
+            if !versions.is_empty() {
+                journal.keep_versions(versions).unwrap();
+            }
+            let authority = Desired::new(journal, None).authority(Nanos::ZERO, BTreeSet::new());
+            authority.map(|it| it.revoked().len()).map_err(|problem| problem.to_string())
+        };
+        let key = super::super::testbed::key(1).public().to_string();
+        assert_eq!(written(&[], "", ""), Ok(0));
+        assert_eq!(written(&[], &key, ""), Ok(1));
+        for (texts, revoked, versions, says) in [
+            (&[(7, "{}")][..], "", "", "capability 7 is not understood: missing field `principal`"),
+            (&[(7, "")], "", "", "capability 7 is not understood: EOF"),
+            (&[], "nonsense", "", "something revoked: 'nonsense' can not be revoked"),
+            (&[], "", "nonsense", "the versions that ran: "),
+        ] {
+            let said = written(texts, revoked, versions).unwrap_err();
+            assert!(said.contains("is damaged: ") && said.contains(says), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_disk_that_refuses_is_told_with_what_to_do() {
+        for (kind, says) in [
+            (io::ErrorKind::StorageFull, "make room on the file system"),
+            (io::ErrorKind::QuotaExceeded, "make room on the file system"),
+            (
+                io::ErrorKind::ReadOnlyFilesystem,
+                "mount the file system of the node's state writable",
+            ),
+            (io::ErrorKind::PermissionDenied, "the node must be allowed to write its state"),
+            (io::ErrorKind::Other, "look at the disk (dmesg)"),
+        ] {
+            let path = "/nowhere/state.redb".into();
+            let problem = JournalError::Io { action: "write", path, source: kind.into() };
+            let refused = refusal(&problem);
+            let says_what =
+                format!("cannot write /nowhere/state.redb: {kind}; nothing has changed");
+            assert_eq!(refused.message, says_what);
+            assert!(refused.help.unwrap().starts_with(says), "{kind:?}");
+        }
+        let damaged = refusal(&Journal::in_memory(&name("r1")).damaged("its end".to_owned()));
+        assert!(damaged.message.ends_with(NOTHING_CHANGED) && damaged.help.is_none());
+        assert_eq!(desired().read(7).unwrap_err().code, api::ErrorCode::NotFound);
+    }
+}

@@ -6,6 +6,7 @@ use super::action::{Action, DeployedAnswer};
 use super::change::Change;
 use super::desired::{Desired, JournalWrite};
 use super::modules::Modules;
+use super::recording::Facts;
 use super::state::{self, Below, NodeState};
 use crate::access::{Caller, Gate};
 use crate::answer::failed;
@@ -17,6 +18,7 @@ use crate::reply::{Awaited, Reply};
 use abi::Level;
 use api::{DeployRequest, ErrorInfo};
 use module_store::{Digest, Store};
+use node::desired::DesiredState;
 use node::{Effect, Event, Node};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, LazyLock};
@@ -63,13 +65,33 @@ static TOKEN: LazyLock<(String, String)> = LazyLock::new(|| {
     (held, holder.ids[0].to_string())
 });
 
-fn key(number: u8) -> SecretKey {
+/// Returns the key of a number: 1 is the administrator's.
+pub(crate) fn key(number: u8) -> SecretKey {
     SecretKey::from_seed(&Seed::new([number; 32]))
+}
+
+/// Returns a client whose token the administrator has signed for the principal of a number, and
+/// whoever had it has narrowed to each of these in turn.
+pub(crate) fn client(principal: u8, grant: &Grant, narrowed: &[Grant]) -> Caller {
+    let token = Token::mint(&key(1), key(principal).public(), grant, &Seed::new([9; 32]));
+    let mut held = token.unwrap().held().unwrap();
+    for to in narrowed {
+        held = held.narrow(to, &Seed::new([8; 32])).unwrap();
+    }
+    held_by(&held.to_string())
+}
+
+/// Returns the client that shows a token. Its evaluation has a limit of time, which a machine that
+/// is busy with other tests may exceed once.
+fn held_by(token: &str) -> Caller {
+    let gate = Gate::new(vec![key(1).public()], false);
+    let tries = std::iter::repeat_with(|| gate.holder(token)).take(10);
+    Caller::Holder(tries.reduce(|before, next| before.or(next)).unwrap().unwrap())
 }
 
 /// Returns a client with a capability for everything, of which no time has been used.
 pub(crate) fn holder() -> Caller {
-    Caller::Holder(Gate::new(vec![key(1).public()], false).holder(&TOKEN.0).unwrap())
+    held_by(&TOKEN.0)
 }
 
 /// Returns another client, with a capability for things of one session.
@@ -79,7 +101,7 @@ pub(crate) fn holder_in(session: &str) -> Caller {
     let owner = SecretKey::from_seed(&Seed::new([session.as_bytes()[0]; 32])).public();
     let token = Token::mint(&key(1), owner, &grant, &Seed::new([8; 32])).unwrap();
     let held = token.held().unwrap().to_string();
-    Caller::Holder(Gate::new(vec![key(1).public()], false).holder(&held).unwrap())
+    held_by(&held)
 }
 
 /// Returns the token of [`holder`] as it is shown, the key that it is for, and the administrator's.
@@ -125,12 +147,12 @@ pub(crate) fn control(store: Store) -> Control {
 
 /// Control plane with a cell, and everything that it has asked for.
 pub(crate) struct Bed {
-    pub(super) control: Control,
-    pub(super) effects: Vec<Effect>,
-    pub(super) notes: Vec<Note>,
+    pub(crate) control: Control,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) notes: Vec<Note>,
     /// Other actions that nobody has looked at.
-    pub(super) actions: Vec<Action>,
-    pub(super) deployed: Vec<DeployedAnswer>,
+    pub(crate) actions: Vec<Action>,
+    pub(crate) deployed: Vec<DeployedAnswer>,
     writes: VecDeque<JournalWrite>,
     now: Nanos,
     _folder: tempfile::TempDir,
@@ -138,7 +160,7 @@ pub(crate) struct Bed {
 
 impl Bed {
     /// Creates a node that has started, with a cell, and nothing on it.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut bed = Self {
             control: control(Store::open(folder.path()).unwrap()),
@@ -156,8 +178,16 @@ impl Bed {
         bed
     }
 
+    /// Has the node desire a state as one that starts does, as far as it has its modules.
+    pub(crate) fn desire(&mut self, state: DesiredState) {
+        let desired = &mut self.control.state_mut().desired;
+        desired.write_now(state, &Facts::of("a test")).unwrap();
+        self.control.resume();
+        self.settle();
+    }
+
     /// Lets time pass, in milliseconds.
-    pub(super) fn wait(&mut self, ms: u64) {
+    pub(crate) fn wait(&mut self, ms: u64) {
         self.now += Nanos::from_millis(ms);
         self.control.set_now(self.now);
         self.control.handle_timeout();
@@ -165,7 +195,7 @@ impl Bed {
     }
 
     /// Does everything that is pending, until nothing is left but what the test says.
-    pub(super) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         loop {
             match self.control.poll_action() {
                 Some(Action::Effect(Effect::StartCell { .. })) => {
@@ -183,7 +213,7 @@ impl Bed {
     }
 
     /// Has a client make a change, and does what follows.
-    pub(super) fn ask_as<T>(
+    pub(crate) fn ask_as<T>(
         &mut self,
         caller: &Caller,
         change: impl FnOnce(Reply<T>) -> Change,
@@ -195,67 +225,67 @@ impl Bed {
     }
 
     /// Has the operator make a change, and does what follows.
-    pub(super) fn ask<T>(&mut self, change: impl FnOnce(Reply<T>) -> Change) -> Awaited<T> {
+    pub(crate) fn ask<T>(&mut self, change: impl FnOnce(Reply<T>) -> Change) -> Awaited<T> {
         self.ask_as(&Caller::Operator, change)
     }
 
     /// Has the operator make a change that is recorded, and returns its answer.
-    pub(super) fn made<T>(&mut self, change: impl FnOnce(Reply<T>) -> Change) -> T {
+    pub(crate) fn made<T>(&mut self, change: impl FnOnce(Reply<T>) -> Change) -> T {
         let mut awaited = self.ask(change);
         self.write_all();
         awaited.try_answer().expect("it is answered").map_err(|it| it.message).unwrap()
     }
 
     /// Has the operator make a change, and returns its refusal.
-    pub(super) fn refused<T>(&mut self, change: impl FnOnce(Reply<T>) -> Change) -> ErrorInfo {
+    pub(crate) fn refused<T>(&mut self, change: impl FnOnce(Reply<T>) -> Change) -> ErrorInfo {
         let mut awaited = self.ask(change);
         awaited.try_answer().expect("it is answered").err().expect("it is refused")
     }
 
     /// Writes the desired state that is next, and goes on.
-    pub(super) fn write(&mut self) {
+    pub(crate) fn write(&mut self) {
         let written = self.writes.pop_front().expect("something is to be recorded").run();
         self.control.handle_recorded(written);
         self.settle();
     }
 
     /// Writes everything that is to be recorded.
-    pub(super) fn write_all(&mut self) {
+    pub(crate) fn write_all(&mut self) {
         while !self.writes.is_empty() {
             self.write();
         }
     }
 
     /// Has the write of the desired state that is next fail.
-    pub(super) fn fail_write(&mut self) {
+    pub(crate) fn fail_write(&mut self) {
         assert!(self.writes.pop_front().is_some(), "something is to be recorded");
         self.control.handle_recorded(Err(failed("no space left on device; nothing has changed")));
         self.settle();
     }
 
     /// Returns true while something is being recorded.
-    pub(super) fn is_writing(&self) -> bool {
+    pub(crate) fn is_writing(&self) -> bool {
         !self.writes.is_empty()
     }
 
     /// Has cells or the data plane report an event.
-    pub(super) fn event(&mut self, event: Event) {
+    pub(crate) fn event(&mut self, event: Event) {
         self.control.handle_event(event, false);
         self.settle();
     }
 
     /// Returns a service's entry.
-    pub(super) fn entry(&self, service: &str) -> EntryId {
+    pub(crate) fn entry(&self, service: &str) -> EntryId {
         self.control.node().service(&name(service)).expect("it is there").entry
     }
 
     /// Returns a service's level, if the node has it.
-    pub(super) fn level(&self, service: &str) -> Option<Level> {
+    pub(crate) fn level(&self, service: &str) -> Option<Level> {
         self.control.node().service(&name(service)).map(|it| it.level)
     }
 
     /// Has the cell start a service.
-    pub(super) fn starts(&mut self, service: &str) {
+    pub(crate) fn starts(&mut self, service: &str) {
         let entry = self.entry(service);
         self.event(Event::ServicePlaced {
             entry,
@@ -267,25 +297,25 @@ impl Bed {
     }
 
     /// Has the cell stop a service.
-    pub(super) fn stops(&mut self, service: &str) {
+    pub(crate) fn stops(&mut self, service: &str) {
         let entry = self.entry(service);
         self.event(Event::ServiceStopped { entry });
     }
 
     /// Has the operator's service run and be recorded: the third module, which may run everywhere.
-    pub(super) fn run(&mut self, service: &str) {
+    pub(crate) fn run(&mut self, service: &str) {
         let _answer = self.ask(|reply| Change::Deploy(Box::new(deploy(service, 4)), reply));
         self.starts(service);
         self.write_all();
     }
 
     /// Returns true when a service shall run.
-    pub(super) fn is_desired(&self, service: &str) -> bool {
+    pub(crate) fn is_desired(&self, service: &str) -> bool {
         self.control.state().desired().state().services.contains_key(&name(service))
     }
 
     /// Returns the number of desired rules.
-    pub(super) fn desired_rules(&self) -> usize {
+    pub(crate) fn desired_rules(&self) -> usize {
         self.control.state().desired().state().rules.len()
     }
 }

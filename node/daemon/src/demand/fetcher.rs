@@ -105,10 +105,11 @@ impl Fetcher {
         Ok(Some(Self { jobs }))
     }
 
-    /// Returns a fetcher whose jobs somebody else does.
+    /// Creates one without a thread: the test takes its jobs.
     #[cfg(test)]
-    pub(super) const fn of(jobs: UnboundedSender<Job>) -> Self {
-        Self { jobs }
+    pub(super) fn pair() -> (Self, UnboundedReceiver<Job>) {
+        let (jobs, to_do) = unbounded_channel();
+        (Self { jobs }, to_do)
     }
 
     /// Fetches a module; the completion gets it.

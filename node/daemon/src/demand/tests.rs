@@ -29,16 +29,16 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let mut control = testbed::control(Store::open(folder.path().join("store")).unwrap());
         control.set_now(Nanos::ZERO);
-        let (jobs, to_do) = unbounded_channel();
+        let (fetcher, jobs) = Fetcher::pair();
         let (done, stored) = unbounded_channel();
         let done = Completion::new(move |it| drop(done.send(it)));
         let file = NodeFile::parse("name = \"r1\"\n", "node.toml").unwrap();
         let config = Path::new("node.toml");
         let mut demand = Demand::begin(&file, config, Completion::new(drop), done).unwrap();
-        demand.fetcher = Some(Fetcher::of(jobs));
+        demand.fetcher = Some(fetcher);
         let key = Arc::new(key(7));
         let billing = Billing::begin(folder.path(), &key, Completion::new(drop)).unwrap();
-        Self { control, demand, billing, jobs: to_do, stored, folder }
+        Self { control, demand, billing, jobs, stored, folder }
     }
 
     /// Returns a module of a number as a repository gives it.

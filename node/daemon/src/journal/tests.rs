@@ -3,7 +3,7 @@
 use super::*;
 use node::RuleSpec;
 use proptest::prelude::*;
-use redb::StorageBackend;
+use redb::{StorageBackend, TableHandle};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tempfile::TempDir;
 
@@ -301,7 +301,7 @@ fn disk_with(generations: u64) -> Disk {
 
 fn newest_state(database: &Database) -> (u64, DesiredState) {
     let newest = read_newest(database).unwrap().unwrap();
-    let (_, state) = read_record(database, newest).unwrap().unwrap();
+    let state = read_record(database, newest).unwrap().1.unwrap();
     let (digest, json) = state.split_at(DIGEST_LENGTH);
     assert_eq!(Sha256::digest(json).as_slice(), digest);
     (newest, serde_json::from_slice(json).unwrap())
@@ -363,5 +363,254 @@ fn a_disk_that_is_full_or_fails_refuses_the_change_and_keeps_what_was() {
             assert_eq!(newest_state(&database).0, 4);
         }
         assert!(refused > 3, "the disk failed {refused} times only");
+    }
+}
+
+/// Puts bytes in the place of a generation's head or state, as a fault of ours or of the disk might.
+fn overwrite(
+    journal: &Journal,
+    table: TableDefinition<'_, u64, &[u8]>,
+    generation: u64,
+    bytes: Option<&[u8]>,
+) {
+    let transaction = journal.opened().unwrap().begin_write().unwrap();
+    let mut opened = transaction.open_table(table).unwrap();
+    match bytes {
+        Some(bytes) => drop(opened.insert(generation, bytes).unwrap()),
+        None => drop(opened.remove(generation).unwrap()),
+    }
+    drop(opened);
+    transaction.commit().unwrap();
+}
+
+fn in_memory(generations: u64) -> Journal {
+    let mut journal = Journal::in_memory(&name("r1"));
+    for generation in 1..=generations {
+        journal.write(&numbered(generation), None, None).unwrap();
+    }
+    journal
+}
+
+#[test]
+fn a_generation_that_is_not_what_was_written_is_named_and_the_others_are_read() {
+    let state = |json: &[u8]| [Sha256::digest(json).as_slice(), json].concat();
+    let mut flipped = state(b"{}");
+    flipped[DIGEST_LENGTH] ^= 1;
+    let short = state(b"")[..DIGEST_LENGTH - 1].to_vec();
+    for (table, bytes, says) in [
+        (STATES, Some(short), "generation 2: it is cut off"),
+        (STATES, Some(Vec::new()), "generation 2: it is cut off"),
+        (STATES, Some(flipped), "generation 2: its bytes are not those that were written"),
+        (STATES, Some(state(b"")), "generation 2: EOF while parsing"),
+        (STATES, Some(state(b"{\"rules\":7}")), "generation 2: invalid type: integer `7`"),
+        (STATES, None, "generation 2: half of it is missing"),
+        (HEADS, Some(b"{\"cause\":".to_vec()), "generation 2: EOF while parsing"),
+        (HEADS, Some(b"{}".to_vec()), "generation 2: missing field `cause`"),
+        (HEADS, None, "generation 2: half of it is missing"),
+    ] {
+        let journal = in_memory(3);
+        overwrite(&journal, table, 2, bytes.as_deref());
+        let error = journal.read(2).unwrap_err();
+        let said = error.to_string();
+        assert!(matches!(error, JournalError::Damaged { .. }), "{said}");
+        assert!(said.contains(says) && said.contains("restore it from a copy"), "{said}\n{says}");
+        for other in [1, 3] {
+            assert_eq!(journal.read(other).unwrap().state, numbered(other).state);
+        }
+        let listed = journal.list().map(|list| list.len()).map_err(|error| error.to_string());
+        match (table.name() == "heads", bytes) {
+            (true, Some(_)) => assert!(listed.unwrap_err().contains("generation 2: ")),
+            (true, None) => assert_eq!(listed, Ok(2)),
+            _ => assert_eq!(listed, Ok(3)),
+        }
+    }
+    let missing = in_memory(3).read(4).unwrap_err().to_string();
+    assert!(missing.starts_with("there is no generation 4 of this node's state"), "{missing}");
+}
+
+#[test]
+fn a_head_of_an_earlier_version_says_nothing_of_what_that_did_not_know() {
+    let journal = in_memory(1);
+    overwrite(&journal, HEADS, 1, Some(b"{\"cause\":\"deploy a\",\"services\":1,\"rules\":2}"));
+    let head = journal.read(1).unwrap().head;
+    assert_eq!((head.cause.as_str(), head.services, head.rules), ("deploy a", 1, 2));
+    assert_eq!((head.unconfirmed_over, head.sessions, head.bytes), (None, 0, 0));
+}
+
+#[test]
+fn a_journal_says_its_form_and_its_node_and_the_latest_time_is_a_number() {
+    let directory = TempDir::new().unwrap();
+    drop(opened(&directory));
+    let set = |key: &str, value: Option<&str>| {
+        let database = open(&directory.path().join("state.redb")).unwrap();
+        let transaction = database.begin_write().unwrap();
+        let mut facts = transaction.open_table(FACTS).unwrap();
+        match value {
+            Some(value) => drop(facts.insert(key, value).unwrap()),
+            None => drop(facts.remove(key).unwrap()),
+        }
+        drop(facts);
+        transaction.commit().unwrap();
+    };
+    for (key, wrong, right, says) in [
+        ("format", None, "1", "is damaged: it does not say its format;"),
+        ("format", Some("2"), "1", "(form 2, this one knows 1); run that version"),
+        ("format", Some("01"), "1", "(form 01, this one knows 1); run that version"),
+        ("node", None, "r1", "is damaged: it does not say its node;"),
+        ("node", Some("r2"), "r1", "is the state of node 'r2'; give each node a directory"),
+    ] {
+        set(key, wrong);
+        let said = Journal::open(directory.path(), &name("r1")).unwrap_err().to_string();
+        assert!(said.contains(says), "{said}");
+        set(key, Some(right));
+    }
+    assert_eq!(opened(&directory).latest_time().unwrap(), 0, "none was kept yet");
+    set(trusted::LATEST_TIME, Some("yesterday\n"));
+    let said = opened(&directory).latest_time().unwrap_err().to_string();
+    assert!(said.contains("its latest time is 'yesterday\\n'"), "{said}");
+}
+
+#[test]
+fn a_record_takes_the_place_of_its_generation_and_of_all_behind_it() {
+    let mut journal = in_memory(5);
+    let record = Record::new(3, "another", state(40));
+    journal.write(&record, None, None).unwrap();
+    let kept: Vec<(u64, String)> =
+        journal.list().unwrap().into_iter().map(|(it, head)| (it, head.cause)).collect();
+    let causes = [(3, "another"), (2, "a test"), (1, "a test")];
+    assert_eq!(kept, causes.map(|(it, cause)| (it, cause.to_owned())));
+    assert_eq!(journal.newest().unwrap().unwrap().state, state(40));
+    // The same once more is the same.
+    journal.write(&record, None, None).unwrap();
+    assert_eq!(journal.list().unwrap().len(), 3);
+}
+
+#[test]
+fn what_is_beside_the_states_stays_whatever_they_become() {
+    let mut journal = in_memory(1);
+    assert_eq!(journal.capabilities().unwrap(), CapabilityTexts::new());
+    assert_eq!((journal.revoked().unwrap(), journal.versions().unwrap()), (BTreeSet::new(), None));
+    let texts = |numbers: &[u32]| -> CapabilityTexts {
+        numbers.iter().map(|number| (*number, format!("capability {number}"))).collect()
+    };
+    journal.write(&numbered(2), Some("0a"), Some(&texts(&[1, 2, 7]))).unwrap();
+    journal.write(&numbered(3), None, None).unwrap();
+    assert_eq!(journal.capabilities().unwrap(), texts(&[1, 2, 7]), "not those of before: none");
+    assert_eq!(journal.node_file().unwrap().as_deref(), Some("0a"));
+    journal.write(&numbered(4), Some("0b"), Some(&texts(&[2, 3]))).unwrap();
+    assert_eq!(journal.capabilities().unwrap(), texts(&[2, 3]));
+    journal.revoke(&["b".to_owned(), "a".to_owned()].into(), 70).unwrap();
+    journal.revoke(&["a".to_owned(), "c".to_owned()].into(), 80).unwrap();
+    journal.keep_versions("versions").unwrap();
+    journal.keep_time(90).unwrap();
+    journal.write(&numbered(1), None, Some(&texts(&[]))).unwrap();
+    assert_eq!(journal.revoked().unwrap(), ["a", "b", "c"].map(str::to_owned).into());
+    assert_eq!(journal.versions().unwrap().as_deref(), Some("versions"));
+    assert_eq!(
+        (journal.latest_time().unwrap(), journal.node_file().unwrap().unwrap()),
+        (90, "0b".into())
+    );
+    assert_eq!(journal.capabilities().unwrap(), CapabilityTexts::new());
+}
+
+#[test]
+fn wherever_the_power_fails_a_revocation_is_whole_and_the_state_as_it_was() {
+    let disk = disk_with(2);
+    disk.platter().collect = true;
+    let revoked = |database: &Database, number: u64| {
+        trusted::try_write(database, |transaction| {
+            let mut table = transaction.open_table(trusted::REVOKED)?;
+            for part in ["a", "b"] {
+                table.insert(format!("{number:02} {part}").as_str(), ())?;
+            }
+            trusted::keep_time(transaction, number)
+        })
+    };
+    let database = disk.open().unwrap();
+    for number in 1..=6 {
+        revoked(&database, number).unwrap();
+        disk.platter().acknowledged = number as usize;
+    }
+    drop(database);
+    let failures = std::mem::take(&mut disk.platter().failures);
+    assert!(failures.len() > 40, "{} points", failures.len());
+    for (point, (left, acknowledged)) in failures.into_iter().enumerate() {
+        let database = Disk::of(left).open().unwrap();
+        let found = trusted::read_revoked(&database).unwrap().len() as u64;
+        let acknowledged = acknowledged as u64;
+        let either = [2 * acknowledged, 2 * acknowledged + 2];
+        assert!(either.contains(&found), "point {point}: {found}, {acknowledged} were written");
+        let time = read_fact(&database, trusted::LATEST_TIME).unwrap();
+        let expected = (found > 0).then(|| (found / 2).to_string());
+        assert_eq!(time, expected, "point {point}: with its time");
+        assert_eq!(newest_state(&database), (2, numbered(2).state), "point {point}");
+    }
+}
+
+#[test]
+fn after_an_error_the_file_is_opened_anew_without_what_was_refused() {
+    let directory = TempDir::new().unwrap();
+    let mut journal = opened(&directory);
+    for generation in 1..=4 {
+        journal.write(&numbered(generation), None, None).unwrap();
+    }
+    let fail = |journal: &mut Journal| {
+        let disk = disk_with(3);
+        journal.database = Some(disk.open().unwrap());
+        disk.platter().fails_after = Some((0, 28));
+    };
+    // The fourth came to the disk, and its caller is told that it did not.
+    fail(&mut journal);
+    let error = journal.write(&numbered(4), None, None).unwrap_err();
+    assert!(error.to_string().starts_with("cannot write "), "{error}");
+    assert_eq!(journal.newest().unwrap().unwrap().generation, 3);
+
+    fail(&mut journal);
+    assert!(journal.revoke(&["a".to_owned()].into(), 7).is_err());
+    let away = directory.path().join("away");
+    std::fs::rename(&journal.path, &away).unwrap();
+    let said = journal.newest().unwrap_err().to_string();
+    assert!(said.contains("it could not be opened again after an error"), "{said}");
+    let said = journal.write(&numbered(4), None, None).unwrap_err().to_string();
+    assert!(said.starts_with("cannot open "), "{said}");
+    std::fs::rename(&away, &journal.path).unwrap();
+    journal.write(&numbered(4), None, None).unwrap();
+    assert_eq!(journal.newest().unwrap().unwrap().generation, 4);
+    assert_eq!(journal.revoked().unwrap(), BTreeSet::new());
+}
+
+proptest! {
+    /// What makes room for a record: all from its number on, then the oldest beyond a limit.
+    #[test]
+    fn the_newest_generations_are_kept_within_the_limits(
+        sizes in prop::collection::vec(prop_oneof![0..BYTES_MAX / 8, Just(u64::MAX)], 0..100),
+        at in 0u64..120,
+        needed in prop::option::of(0u64..100),
+        bytes in 0..BYTES_MAX / 2,
+    ) {
+        let kept: Vec<(u64, u64)> = (0..).zip(sizes).collect();
+        let mut record = Record::new(at, "a test", DesiredState::default());
+        record.head.unconfirmed_over = needed;
+        let gone: BTreeSet<u64> = dropped(&kept, &record, bytes).into_iter().collect();
+        let stays: Vec<(u64, u64)> =
+            kept.iter().copied().filter(|(it, _)| !gone.contains(it)).collect();
+        prop_assert!(stays.iter().all(|(it, _)| *it < at));
+        if let Some(needed) = needed.filter(|it| *it < at && (*it as usize) < kept.len()) {
+            prop_assert!(!gone.contains(&needed), "it may have to go back to {}", needed);
+        }
+        let free = |it: u64| Some(it) != needed;
+        let others: Vec<u64> = stays.iter().filter(|(it, _)| free(*it)).map(|it| it.1).collect();
+        prop_assert!(stays.len() <= GENERATIONS_MAX);
+        prop_assert!(others.iter().try_fold(bytes, |sum, it| sum.checked_add(*it)).unwrap() <= BYTES_MAX);
+        // Nothing is dropped that has room: one more would be beyond a limit.
+        let older = kept.iter().rev().filter(|(it, _)| *it < at);
+        let (mut count, mut sum) = (1, bytes);
+        for &(it, bytes) in older {
+            if gone.contains(&it) {
+                prop_assert!(count >= GENERATIONS_MAX || sum.saturating_add(bytes) > BYTES_MAX);
+            } else {
+                (count, sum) = (count + 1, sum.saturating_add(bytes));
+            }
+        }
     }
 }

@@ -250,6 +250,7 @@ fn leave_short(state: &mut NodeState, target: &mut DesiredState, name: Name, rea
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
 
     #[test]
     fn tries_come_at_growing_pauses_and_none_in_the_middle_of_a_change() {
@@ -272,5 +273,211 @@ mod tests {
         tries.hasten(now);
         assert!(!tries.handle_timeout(now, true, false), "it came meanwhile");
         assert_eq!(tries.poll_timeout(), None);
+    }
+
+    /// Directory of a node, and its journal opened as at a start.
+    struct Place {
+        folder: tempfile::TempDir,
+        store: Store,
+    }
+
+    const DROP: &str = "[[rule]]\nmatch = \"proto udp\"\naction = \"drop\"\n";
+
+    impl Place {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let store = Store::open(folder.path().join("store")).unwrap();
+            Self { folder, store }
+        }
+
+        /// Returns the path of its node file.
+        fn config(&self) -> PathBuf {
+            self.folder.path().join("node.toml")
+        }
+
+        /// Returns a node file of these lines.
+        fn file(&self, lines: &str) -> NodeFile {
+            let at = self.folder.path().display();
+            let text = format!(
+                "name = \"r1\"\nstore = \"{at}/store\"\nstate = \"{at}/r1\"\n{lines}\n\
+                 [[port]]\nname = \"left\"\ndevice = \"eth1\"\n"
+            );
+            NodeFile::parse(&text, "node.toml").unwrap()
+        }
+
+        /// Starts a node with a file of these lines. Returns what its journal has then.
+        fn start(&self, lines: &str) -> Result<Desired, String> {
+            let opened = open(&self.file(lines), &self.config(), &self.store);
+            opened.map_err(|error| format!("{error:#}"))
+        }
+
+        /// Starts a node; returns generation, number of rules, and cause of the newest generation.
+        fn started(&self, lines: &str) -> (u64, usize, String) {
+            let desired = self.start(lines).unwrap();
+            let journal = desired.journal();
+            let head = journal.lock().unwrap().list().unwrap().remove(0).1;
+            (desired.generation(), desired.state().rules.len(), head.cause)
+        }
+    }
+
+    fn caused(place: &Place) -> String {
+        format!("node file {}", place.config().display())
+    }
+
+    /// Writes what a command has changed, or an apply that waits for its confirmation.
+    fn write(place: &Place, rules: usize, over: Option<u64>) {
+        let mut journal =
+            Journal::open(&place.folder.path().join("r1"), &Name::new("r1").unwrap()).unwrap();
+        let newest = journal.newest().unwrap().unwrap();
+        let mut state = DesiredState::default();
+        let rule = node::RuleSpec::new("proto tcp".parse().unwrap(), node::Action::Drop);
+        state.add_rules(vec![rule; rules], None);
+        let mut record = Record::new(newest.generation + 1, "rule add", state);
+        record.head.unconfirmed_over = over;
+        journal.write(&record, None, None).unwrap();
+    }
+
+    #[test]
+    fn a_node_file_counts_when_it_says_something_new() {
+        let place = Place::new();
+        assert_eq!(place.started(DROP), (1, 1, caused(&place)));
+        write(&place, 3, None);
+        assert_eq!(place.started(DROP), (2, 3, "rule add".to_owned()), "what commands changed");
+        let commented = format!("# the same\n{DROP}");
+        assert_eq!(place.started(&commented), (2, 3, "rule add".to_owned()));
+        assert_eq!(place.started(&format!("{DROP}{DROP}")), (3, 2, caused(&place)));
+        assert_eq!(place.started(DROP), (4, 1, caused(&place)), "as it was at first is new, too");
+        assert_eq!(place.started(DROP), (4, 1, caused(&place)));
+    }
+
+    #[test]
+    fn what_was_not_confirmed_before_the_end_is_taken_back_unless_the_file_is_followed() {
+        let place = Place::new();
+        place.started(DROP);
+        write(&place, 3, Some(1));
+        let cause = "not confirmed before a restart: back to generation 1".to_owned();
+        assert_eq!(place.started(DROP), (3, 1, cause.clone()));
+        assert_eq!(place.started(DROP), (3, 1, cause), "once");
+        write(&place, 5, Some(3));
+        assert_eq!(place.started(&format!("{DROP}{DROP}")), (5, 2, caused(&place)));
+        write(&place, 5, Some(77));
+        let said = place.start(&format!("{DROP}{DROP}")).err().unwrap();
+        let says = "going back to the state before the one that nobody confirmed: there is no generation 77";
+        assert!(said.starts_with(says), "{said}");
+    }
+
+    #[test]
+    fn a_file_with_a_mistake_stops_the_start_and_nothing_is_recorded() {
+        let place = Place::new();
+        place.started(DROP);
+        std::fs::write(place.folder.path().join("broken.wasm"), b"\x7fELF").unwrap();
+        let rule = DROP.replace("proto udp", "in middle");
+        for (lines, place_of, says) in [
+            ("[[service]]\nmodule = \"nosuch\"", "line 5, column 10", "nosuch"),
+            ("[[service]]\nmodule = \"./nosuch.wasm\"", "line 5, column 10", "reading the module"),
+            ("[[service]]\nmodule = \"./broken.wasm\"", "line 5, column 10", "ELF"),
+            (rule.as_str(), "line 4, column 1", "middle"),
+        ] {
+            let said = place.start(lines).err().unwrap();
+            assert!(
+                said.contains(&format!("node.toml, {place_of}")) && said.contains(says),
+                "{said}"
+            );
+        }
+        assert_eq!(place.started(DROP), (1, 1, caused(&place)));
+    }
+
+    #[test]
+    fn a_new_file_is_checked_before_the_daemon_that_runs_makes_room_and_nothing_is_kept() {
+        use super::super::super::testbed::{MODULES, digest};
+        let place = Place::new();
+        let check = |lines: &str, followed: &str| {
+            let checked = check_wanted(&place.file(lines), &place.config(), followed);
+            checked.map_err(|error| format!("{error:#}"))
+        };
+        let wrong = DROP.replace("proto udp", "in middle");
+        let said = check(&wrong, "").unwrap_err();
+        assert!(said.starts_with("node.toml, line 4, column 1: ") && said.contains("middle"));
+        let followed = fingerprint(&place.file(&wrong).wanted);
+        assert_eq!(check(&wrong, &followed), Ok(()), "it runs already, or is left out");
+        let absent = module_store::Digest::of(b"nothing");
+        let fetched = format!("{wrong}[[service]]\nmodule = \"{absent}\"\n");
+        assert_eq!(check(&fetched, ""), Ok(()), "known when its module has come");
+        std::fs::write(place.folder.path().join("new.wasm"), &MODULES[0].wasm).unwrap();
+        let beside = "[[service]]\nmodule = \"./new.wasm\"\n";
+        assert_eq!(check(beside, ""), Ok(()));
+        let said = check(&format!("{beside}parameters = {{ a = 1 }}"), "").unwrap_err();
+        assert!(said.contains("line 6, column 14: ") && said.contains("no parameter"), "{said}");
+        assert!(!place.store.has(&digest(&MODULES[0])));
+        place.start(beside).unwrap();
+        assert!(place.store.has(&digest(&MODULES[0])), "one that starts keeps it");
+    }
+
+    #[test]
+    fn what_a_node_cannot_have_when_it_starts_is_left_out_with_the_reason_and_stays_desired() {
+        use super::super::super::testbed::{Bed, MODULES, digest, name};
+        use node::desired::{DesiredRule, DesiredService, DesiredSession};
+        let mut bed = Bed::new();
+        let mut state = DesiredState::default();
+        let gold = session::Reservation {
+            processors: vec!["1ms/4ms".parse().unwrap()],
+            ..session::Reservation::default()
+        };
+        state.set_session(name("gold"), DesiredSession { reservation: gold, owner: None });
+        let service = |digest: String| DesiredService {
+            digest,
+            parameters: BTreeMap::new(),
+            session: name("gold"),
+            level: None,
+            then: BTreeMap::new(),
+            budget: Default::default(),
+            on_failure: Default::default(),
+            owner: None,
+            functions: abi::HostFunctions::ALL,
+        };
+        let absent = module_store::Digest::of(b"nothing");
+        let rules = |text: &str, to: &str| {
+            let to = node::Action::Service(name(to));
+            let mut rule = node::RuleSpec::new(text.parse().unwrap(), to);
+            rule.session = name("gold");
+            vec![rule]
+        };
+        state.deploy(
+            name("good"),
+            service(digest(&MODULES[0]).to_string()),
+            rules("proto udp", "good"),
+        );
+        state.deploy(name("lost"), service(absent.to_string()), rules("proto tcp", "lost"));
+        let nowhere = node::RuleSpec::new("in middle".parse().unwrap(), node::Action::Drop);
+        state.rules.push(DesiredRule { spec: nowhere, came_with: None, owner: None });
+        bed.control.set_capacity(session::admission::Capacity::default());
+        bed.desire(state.clone());
+        bed.starts("good");
+        let desired = bed.control.state().desired();
+        let missing = desired.shortfall();
+        assert_eq!(missing.services.keys().collect::<Vec<_>>(), [&name("lost")]);
+        assert!(missing.services[&name("lost")].contains(&absent.to_string()));
+        assert_eq!(missing.sessions.keys().collect::<Vec<_>>(), [&name("gold")]);
+        assert_eq!(missing.rules.len(), 1, "{:?}", missing.rules);
+        assert!(missing.rules[0].1.contains("'middle'"), "{}", missing.rules[0].1);
+        assert_eq!(**desired.state(), state, "all of it stays desired");
+        let node = bed.control.node();
+        assert!(node.service(&name("good")).is_some() && node.service(&name("lost")).is_none());
+        let gold = node.session(&name("gold")).unwrap();
+        assert_eq!(gold.reservation, session::Reservation::default(), "it is promised nothing");
+        let rules = node.numbered_rules();
+        let [(_, rule)] = rules.as_slice() else { panic!("{rules:?}") };
+        assert_eq!(rule.spec.r#match.to_string(), "proto udp");
+        let waiting =
+            super::super::shown_desired(&bed.control.state().file, desired, Nanos::ZERO).waiting;
+        let what: Vec<&str> = waiting.iter().map(|it| it.what.as_str()).collect();
+        let says = [
+            "what session gold shall be promised",
+            "service lost",
+            "rule in middle -> drop, priority 100, session best-effort, stage service",
+        ];
+        assert_eq!(what, says);
+        assert!(bed.actions.iter().any(|it| matches!(it, Action::FetchMissing)));
+        assert!(bed.control.resumes_at().is_some(), "it is tried again");
     }
 }
