@@ -46,7 +46,7 @@ const ABOVE: [(&str, usize); 28] = [
     ("levels/xsk", 18),
     ("node/api", 333),
     ("node/cell", 490),
-    ("node/daemon", 172),
+    ("node/daemon", 173),
 ];
 
 /// Words that open a comment without its subject.
