@@ -9,7 +9,7 @@ use ledger::Field;
 use module_store::Store;
 use node::desired::{DesiredService, DesiredState};
 use std::sync::{Arc, LazyLock};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 use trust::{Extent, Grant, ModulePattern};
 use units::Nanos;
 
