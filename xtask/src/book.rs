@@ -9,11 +9,14 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use crate::tidy::documents::{INDEX, START, beside};
+use crate::index;
+use crate::tidy::documents::{INDEX, PROMISES, START, beside};
 use crate::tidy::tree::Tree;
 
 /// Pages that the table of contents names first, before the parts of the index.
 const FRONT: [&str; 2] = [START, INDEX];
+/// Page that is generated: the index of tests.
+const TESTS: &str = "docs/reference/tests.md";
 /// Settings of mdBook.
 const SETTINGS: &str = include_str!("../book/book.toml");
 /// Styles beside those of mdBook's theme.
@@ -60,6 +63,9 @@ pub fn assemble(tree: &Tree) -> anyhow::Result<Book> {
         contents.push_str(&format!("\n# {}\n\n", part.heading));
         for page in &part.pages {
             contents.push_str(&format!("- [{}]({page})\n", title(tree, page)?));
+            if page == PROMISES {
+                contents.push_str(&format!("- [Index of tests]({TESTS})\n"));
+            }
         }
     }
     let mut book = Book::from([
@@ -71,6 +77,7 @@ pub fn assemble(tree: &Tree) -> anyhow::Result<Book> {
         let text = tree.text(page).with_context(|| format!("{page} is missing"))?;
         book.insert(format!("src/{page}"), without_dead_links(text, page, &pages));
     }
+    book.insert(format!("src/{TESTS}"), index::page(tree, None));
     for (path, text) in tree.files().filter(|(path, _)| is_drawing(path)) {
         book.insert(format!("src/{path}"), text.to_owned());
     }

@@ -8,10 +8,12 @@
 mod affected;
 mod book;
 mod house;
+mod index;
 mod programs;
 mod quick;
 mod tidy;
 
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -20,6 +22,7 @@ use tidy::features::{self, Listings};
 
 const USAGE: &str = "usage: cargo xtask tidy [--json]        the project's rules
        cargo xtask house [--json]       sizes of types, circles of files, shares of tests
+       cargo xtask tests [WORD]          an index of the tests whose name or file has WORD
        cargo xtask book FOLDER           the documents as mdBook's source; `make book` renders them
        cargo xtask test [RUNNER…]        every test program but the system tests; RUNNER stands before each: sudo -n
        cargo xtask quick [REVISION]      format, rules, lints and tests of what differs from REVISION (HEAD), and of what depends on it";
@@ -32,6 +35,8 @@ fn main() -> ExitCode {
         ["tidy", "--json"] => run_tidy(true),
         ["house"] => print_house(false),
         ["house", "--json"] => print_house(true),
+        ["tests"] => print_tests(None),
+        ["tests", word] => print_tests(Some(word)),
         ["book", folder] => write_book(Path::new(folder)),
         ["test", ..] => run_tests(&arguments[1..]),
         ["quick"] => quick::run(None),
@@ -49,6 +54,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints the index of tests.
+fn print_tests(word: Option<&str>) -> anyhow::Result<bool> {
+    let root = project_root()?;
+    let tree = tidy::tree::Tree::read(&root)
+        .with_context(|| format!("reading the tree at {}", root.display()))?;
+    // Whoever reads it may have seen enough.
+    let written = std::io::stdout().write_all(index::page(&tree, word).as_bytes());
+    Ok(written.is_ok() || written.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe))
 }
 
 /// Writes the documents' site as mdBook's source.

@@ -2,7 +2,7 @@
 //!
 //! * ARCHITECTURE.md names every crate by its folder in backticks, and no crate
 //!   or file that is not there.
-//! * SPECIFICATION.md is a table of promise, test, status: a promise names tests
+//! * docs/reference/promises.md is a table of promise, test, status: a promise names tests
 //!   that exist, or says "not yet".
 //! * docs/README.md is an index: it links every document of docs/; README.md links it.
 //! * A relative link leads to a file of the tree.
@@ -18,7 +18,8 @@ use super::text::has_word;
 use super::tree::Tree;
 
 const MAP: &str = "ARCHITECTURE.md";
-const SPECIFICATION: &str = "SPECIFICATION.md";
+/// Table of the promises in detail, each with its tests.
+pub const PROMISES: &str = "docs/reference/promises.md";
 pub const START: &str = "README.md";
 pub const INDEX: &str = "docs/README.md";
 /// The folder of what the index lists.
@@ -178,8 +179,8 @@ fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 fn promises(tree: &Tree) -> Vec<Finding> {
-    let Some(text) = tree.text(SPECIFICATION) else {
-        return vec![Finding::error("promise", SPECIFICATION, 1, "this document is missing")];
+    let Some(text) = tree.text(PROMISES) else {
+        return vec![Finding::error("promise", PROMISES, 1, "this document is missing")];
     };
     let tests: Vec<(&str, &str)> = tree
         .sources()
@@ -195,7 +196,7 @@ fn promises(tree: &Tree) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     let mut error = |line, message: String| {
-        findings.push(Finding::error("promise", SPECIFICATION, line, message));
+        findings.push(Finding::error("promise", PROMISES, line, message));
     };
     for (line, cells) in rows(text) {
         let [_, proof, status] = cells.as_slice() else {
@@ -299,7 +300,7 @@ mod tests {
             lines(&promises(&Tree::of(&[
                 ("base/a/src/lib.rs", "#[test]\nfn it_holds() {}\nfn helper() {}\n"),
                 ("lab/system/tests/ping.rs", "//! Ping.\n"),
-                (SPECIFICATION, &text),
+                (PROMISES, &text),
             ])))
         };
         assert_eq!(with("| it holds | `it_holds` | shown |"), NONE);

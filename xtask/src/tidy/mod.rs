@@ -16,7 +16,7 @@
 //! | [`dependencies`] | each external dependency has its line in the docs |
 //! | [`examples`] | libraries whose comments have no example take no time of rustdoc's |
 //! | [`owners`] | what one type owns, where its methods are, circles of files |
-//! | [`documents`] | ARCHITECTURE.md and SPECIFICATION.md agree with the tree; the glossary |
+//! | [`documents`] | ARCHITECTURE.md and docs/reference/promises.md agree with the tree; the glossary |
 
 pub mod arrows;
 pub mod comments;
