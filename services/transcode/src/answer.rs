@@ -140,7 +140,8 @@ impl Answer {
                     .and("retry-after", RETRY_AFTER.to_string())
             }
             Reason::Unavailable => {
-                let advice = "tell the operator of the node; docs/guides/transcode.md says what it needs";
+                let advice =
+                    "tell the operator of the node; docs/guides/transcode.md says what it needs";
                 Self::error(503, "node", sentence, advice)
             }
             Reason::NotVideo => {
