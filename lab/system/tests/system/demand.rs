@@ -317,32 +317,6 @@ fn a_registry_sends_a_node_to_other_machines_and_never_to_itself() {
 }
 
 #[test]
-fn many_requests_for_one_digest_make_one_fetch_and_a_miss_is_remembered() {
-    if !root_or_skip("demand loading") {
-        return;
-    }
-    let world = World::new();
-    // Down for good: 500 to everything, slowly.
-    let broken = world.registry(Duration::from_millis(1500), |_| Some((500, Vec::new())));
-    let node = world.node("r1", "r2", &broken.section());
-    let digest = Digest::of(b"wanted by many");
-    let ask = || code(node.client().clone().deploy(&request(digest))).0;
-    let many = 100;
-    std::thread::scope(|scope| {
-        let asking: Vec<_> = (0..many).map(|_| scope.spawn(ask)).collect();
-        for asked in asking {
-            assert_eq!(asked.join().unwrap(), ErrorCode::Unreachable);
-        }
-    });
-    // One fetch, which is tried twice.
-    assert_eq!(broken.asked_for("/blobs/"), 2);
-    let stats = node.stats().unwrap().demand;
-    assert_eq!((stats.requests, stats.remembered, stats.missed), (many, 0, 1));
-    assert_eq!(ask(), ErrorCode::Unreachable);
-    assert_eq!((broken.asked_for("/blobs/"), node.stats().unwrap().demand.remembered), (2, 1));
-}
-
-#[test]
 fn what_nobody_has_signed_whom_the_node_believes_is_not_kept_and_what_somebody_has_is() {
     if !root_or_skip("demand loading") {
         return;

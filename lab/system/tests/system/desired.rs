@@ -1,9 +1,9 @@
 //! Desired state: applied as a whole or not at all, taken back, and there again after every end.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use api::{Applied, ApplyModule, ApplyRequest, ErrorCode, RuleRequest, RulesRequest};
+use api::{Applied, ApplyRequest, ErrorCode, RuleRequest, RulesRequest};
 use testkit::{Service, root_or_skip, service_module, wait_for};
 
 use crate::common::{Line, SOON, module};
@@ -34,11 +34,6 @@ impl Line {
 
     pub(crate) fn apply(&self, text: &str) -> Applied {
         self.try_apply(text, |_| {}).unwrap()
-    }
-
-    fn refused(&self, text: &str) -> (ErrorCode, String) {
-        let error = self.try_apply(text, |_| {}).unwrap_err();
-        (error.code(), error.to_string())
     }
 
     pub(crate) fn store(&self, wasm: &[u8]) -> String {
@@ -161,78 +156,6 @@ fn no_packet_is_lost_while_states_are_applied() {
     assert_eq!(numbers, (0..PACKETS).collect::<Vec<_>>());
     let first = line.node.service("first").unwrap();
     assert_eq!(first.stats.packets, u64::from(PACKETS), "each packet met the service that stayed");
-}
-
-#[test]
-fn a_mistake_is_named_with_its_place_and_changes_nothing() {
-    if !root_or_skip("wrong files") {
-        return;
-    }
-    let line = Line::up();
-    line.store(&passing("first"));
-    line.apply("[[service]]\nmodule = \"first\"\n");
-    let generation = line.generation();
-    let service = "[[service]]\nmodule = \"first\"\n";
-    for (text, place, says) in [
-        (format!("{service}rules = [\"in lft\"]\n"), "line 3, column 10", "did you mean 'left'"),
-        (format!("{service}parameters = {{ dscp = 1 }}\n"), "line 3, column 14", "no parameter"),
-        (format!("{service}session = \"sytem\"\n"), "line 3, column 11", "did you mean 'system'"),
-        (format!("{service}level = \"nic\"\n"), "line 3, column 9", "levels"),
-        (format!("{service}then = [\"frist\"]\n"), "line 3, column 8", "did you mean 'first'"),
-        (format!("{service}then = [\"first\"]\n"), "line 3, column 8", "again"),
-        (format!("{service}{service}"), "line 4, column 10", "two services 'first'"),
-        ("[[service]]\nmodule = \"frst\"\n".to_owned(), "line 2, column 10", "did you mean 'first"),
-        ("[[service]]\nmodule = \"./x.wasm\"\n".to_owned(), "line 2, column 10", "not sent along"),
-        (
-            format!("{service}[[rule]]\nmatch = \"any\"\naction = \"service frst\"\n"),
-            "line 3",
-            "'first'",
-        ),
-        (
-            "[[rule]]\nmatch = \"proto udp dprt 5\"\naction = \"drop\"\n".to_owned(),
-            "line 2",
-            "'dport'",
-        ),
-        ("name = \"other\"\n".to_owned(), "line 1", "'other'"),
-    ] {
-        let (code, said) = line.refused(&text);
-        assert!(
-            said.contains("edge.toml, ") && said.contains(place) && said.contains(says),
-            "{text}\n{said}"
-        );
-        assert_eq!(code, ErrorCode::Usage, "{said}");
-    }
-    assert_eq!((line.services(), line.generation()), (vec!["first".to_owned()], generation));
-}
-
-#[test]
-fn a_module_that_came_along_is_applied() {
-    if !root_or_skip("modules beside a file") {
-        return;
-    }
-    let line = Line::up();
-    let wasm = passing("beside");
-    let digest = module_store::Digest::of(&wasm).to_string();
-    let manifest = abi::Unverified(&wasm).check().unwrap().manifest;
-    let text = "[[service]]\nmodule = \"./beside.wasm\"\n";
-    let with = |manifest| {
-        move |request: &mut ApplyRequest| {
-            request.dry_run = true;
-            let module = ApplyModule { digest, manifest, ..ApplyModule::default() };
-            request.modules.insert("./beside.wasm".to_owned(), module);
-        }
-    };
-    let manifest = serde_json::to_value(&manifest).unwrap();
-    let would = line.try_apply(text, with.clone()(Some(manifest))).unwrap();
-    assert_eq!(would.changes.len(), 1);
-    assert!(line.node.client().modules().unwrap().modules.is_empty(), "a dry run stores nothing");
-    line.store(&wasm);
-    line.try_apply(text, |request| {
-        with(None)(request);
-        request.dry_run = false;
-    })
-    .unwrap();
-    assert_eq!(line.services(), ["beside"]);
 }
 
 #[test]
@@ -386,52 +309,6 @@ fn ports_of(line: &Line, expected: usize) -> Vec<u16> {
     let mut ports: Vec<u16> = rules.iter().filter_map(port).collect();
     ports.sort_unstable();
     ports
-}
-
-fn node_file_of(line: &Line) -> PathBuf {
-    line.node.directory().join("node.toml")
-}
-
-#[test]
-fn a_node_file_counts_when_it_says_something_new() {
-    if !root_or_skip("an edited node file") {
-        return;
-    }
-    let mut line = Line::up();
-    let file = node_file_of(&line);
-    std::fs::write(line.node.directory().join("first.wasm"), passing("first")).unwrap();
-    let plain = std::fs::read_to_string(&file).unwrap();
-    let drop = "[[rule]]\nmatch = \"proto tcp dport 9\"\naction = \"drop\"\n";
-    let restart = |line: &mut Line, text: &str| {
-        std::fs::write(&file, text).unwrap();
-        assert!(line.node.stop().unwrap().success());
-        line.node.start_again(&line.net, "r1").unwrap();
-    };
-    let first = format!("{plain}[[service]]\nmodule = \"first.wasm\"\nrules = [\"proto icmp\"]\n");
-    let is = |line: &Line, services: &[&str], rules: usize| {
-        let there = || (line.services() == services && line.rules().len() == rules).then_some(());
-        assert!(wait_for(SOON, there).is_some(), "{:?} {:?}", line.services(), line.rules());
-    };
-    restart(&mut line, &first);
-    is(&line, &["first"], 1);
-    // What commands changed since stays, as long as the file wants what it wanted.
-    line.node
-        .deploy(&passing("second"), &Service { rules: &["ip 6"], ..Service::default() })
-        .unwrap();
-    restart(&mut line, &format!("# a comment\n{first}"));
-    is(&line, &["first", "second"], 2);
-    // An edited file is followed as a whole.
-    restart(&mut line, &format!("{first}{drop}"));
-    is(&line, &["first"], 2);
-    // One that was applied while the node ran is not followed again.
-    std::fs::write(&file, format!("{plain}{drop}")).unwrap();
-    let text = std::fs::read_to_string(&file).unwrap();
-    line.try_apply(&text, |request| request.file = file.display().to_string()).unwrap();
-    line.node
-        .deploy(&passing("second"), &Service { rules: &["ip 6"], ..Service::default() })
-        .unwrap();
-    restart(&mut line, &format!("{plain}{drop}"));
-    is(&line, &["second"], 2);
 }
 
 #[test]

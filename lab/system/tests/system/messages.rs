@@ -1,8 +1,6 @@
 //! Control messages: from a client of the API into the lanes of a service, and what they answer.
 
-use api::ErrorCode;
-use api::client::ClientError;
-use testkit::{RawPort, Service, root_or_skip, service_module, wait_for};
+use testkit::{RawPort, Service, root_or_skip, wait_for};
 
 use crate::common::{Line, SOON, dscp, is_udp_to, module};
 
@@ -69,24 +67,6 @@ fn a_message_changes_what_a_service_does_while_packets_pass() {
     assert_eq!(marked(), 0, "a fresh memory");
     let service = line.node.service("marker").unwrap();
     assert_eq!(service.stats.traps, [("unreachable".to_owned(), 1)].into());
-}
-
-#[test]
-fn a_message_that_nobody_takes_is_an_answer_or_a_refusal() {
-    if !root_or_skip("control messages") {
-        return;
-    }
-    let line = Line::up();
-    let client = line.node.client();
-    let missing = client.message("marker", b"x").unwrap_err();
-    let ClientError::Refused(document) = &missing else { panic!("{missing:?}") };
-    assert_eq!(document.error.code, ErrorCode::NotFound, "{missing}");
-    assert!(missing.to_string().contains("'marker'"), "{missing}");
-
-    line.node.deploy(&service_module("monitor").unwrap(), &Service::default()).unwrap();
-    assert_eq!(client.message("monitor", b"x").unwrap().answers, [None], "it has no such hook");
-    let long = client.message("monitor", &[0; 2049]).unwrap_err();
-    assert!(long.to_string().contains("2,048") || long.to_string().contains("2048"), "{long}");
 }
 
 /// Drops each packet, and sends a message as often as it may and once more; counts those that it
