@@ -52,8 +52,8 @@ services: build ## the sample services as WebAssembly
 install: ## tam, manual pages, completions and the sample services below PREFIX (/usr/local), after make samples
 	@tools/install.sh "$(DESTDIR)$(PREFIX)"
 
-samples: services ## the sample services that demo and bench do without, too: compress, reflector, transcode
-	@$(RUST) for name in compress reflector transcode; do $(TAM) build services/$$name || exit; done
+samples: services ## the sample services that demo and bench do without, too: echo, compress, reflector, transcode
+	@$(RUST) for name in echo compress reflector transcode; do $(TAM) build services/$$name || exit; done
 
 setup: ## installs what is missing (Debian, Ubuntu) or names it
 	@tools/setup.sh

@@ -22,7 +22,7 @@ rust_find || {
 }
 
 LINTS_MINOR=95 # lints differ by version: with another one clippy reports, but its warnings do not fail
-SAMPLES="monitor touch firewall nat guard guard-limit flakeway compress reflector transcode"
+SAMPLES="monitor echo touch firewall nat guard guard-limit flakeway compress reflector transcode"
 OUTSIDE=$(ls sdk/*/Cargo.toml services/*/Cargo.toml) # packages that the workspace leaves out
 
 SYSTEM_JOBS=${SYSTEM_JOBS:-4} # system tests at a time: a node waits for its packets most of the time

@@ -6,6 +6,8 @@
 //!   that exist, or says "not yet".
 //! * docs/README.md is an index: it links every document of docs/; README.md links it.
 //! * A relative link leads to a file of the tree.
+//! * A page of docs/, README.md and CONTRIBUTING.md link another page of docs/, with words, and do
+//!   not name its path.
 //! * A link of a page of docs/design/ whose text is a name in backticks leads to a file that has
 //!   that name.
 //! * docs/reference/glossary.md is a table of term, meaning, and words that are not used
@@ -22,6 +24,7 @@ const MAP: &str = "ARCHITECTURE.md";
 pub const PROMISES: &str = "docs/reference/promises.md";
 pub const START: &str = "README.md";
 pub const INDEX: &str = "docs/README.md";
+const HOW_TO_CHANGE: &str = "CONTRIBUTING.md";
 /// The folder of what the index lists.
 const INDEXED: &str = "docs/";
 /// Folder of the walks through the code.
@@ -51,6 +54,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings.extend(glossary(tree));
     findings.extend(index(tree));
     findings.extend(dead_links(tree));
+    findings.extend(bare_paths(tree));
     findings.extend(walks(tree));
     findings
 }
@@ -126,6 +130,44 @@ fn dead_links(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Finds pages that name another page of docs/ by its path, outside code, in place of a link.
+fn bare_paths(tree: &Tree) -> Vec<Finding> {
+    let is_read = |path: &str| {
+        (path.starts_with(INDEXED) && path.ends_with(".md"))
+            || path == START
+            || path == HOW_TO_CHANGE
+    };
+    let mut findings = Vec::new();
+    for (path, text) in tree.files().filter(|(path, _)| is_read(path)) {
+        let mut in_fence = false;
+        for (at, line) in text.lines().enumerate() {
+            if line.starts_with("```") {
+                in_fence = !in_fence;
+            }
+            if in_fence || line.starts_with("    ") {
+                continue;
+            }
+            for named in line.split('`').step_by(2).flat_map(paths_of_pages) {
+                let message = format!("{named} is named by its path; link it, with words");
+                findings.push(Finding::error("link", path, at + 1, message));
+            }
+        }
+    }
+    findings
+}
+
+/// Paths of pages of docs/ in a text that are no target of a link.
+fn paths_of_pages(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices(INDEXED).filter_map(|(at, _)| {
+        let before = &text[..at];
+        let is_inside = before.ends_with("](") || before.ends_with(['/', '-', '_']);
+        let is_path = |c: char| c.is_ascii_alphanumeric() || "/-_.".contains(c);
+        let length = text[at..].find(|c| !is_path(c)).unwrap_or(text.len() - at);
+        let (page, _) = text[at..at + length].rsplit_once(".md")?;
+        (!is_inside).then(|| &text[at..at + page.len() + ".md".len()])
+    })
 }
 
 /// Finds links of walks to files that have not the name that the link is for.
@@ -355,6 +397,17 @@ mod tests {
         };
         assert_eq!(with("[b](../b.md#why) [it](#here) [y](https://example.org)\n"), NONE);
         assert_eq!(with("[root](../../README.md)\n[x](b.md)\n[y](../gone.md)\n"), [2, 3]);
+    }
+
+    #[test]
+    fn a_page_is_linked_and_not_named_by_its_path() {
+        let with = |path: &str, text: &str| lines(&bare_paths(&Tree::of(&[(path, text)])));
+        let guide = "docs/guides/a.md";
+        assert_eq!(with(guide, "[b](../b.md), `docs/b.md`\n```\ndocs/b.md\n```\n"), NONE);
+        assert_eq!(with(guide, "see docs/b.md.\n\n(docs/guides/c.md, \"On it\") `x`\n"), [1, 3]);
+        assert_eq!(with(guide, "`x` docs/b.md `y`\n    docs/b.md\n../docs/b.txt\n"), [1]);
+        assert_eq!(with(START, "[b](docs/b.md)\n| x | docs/b.md |\n"), [2]);
+        assert_eq!(with("services/nat/README.md", "docs/b.md\n"), NONE);
     }
 
     #[test]

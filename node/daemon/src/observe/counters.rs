@@ -7,6 +7,7 @@ use crate::dataplane::instances::BelowReport;
 use crate::dataplane::live_port::LivePort;
 use crate::observe::reasons::STACK;
 use crate::observe::view::View;
+use abi::check::Kind;
 use api::{
     AssociationStats, BelowStats, CellStats, MessageStats, PortStatsInfo, SCHEMA_VERSION,
     ServiceStats, SessionStats, Stats, StreamStats,
@@ -139,7 +140,12 @@ pub(super) fn queue_session(view: &View<'_>, port: &LivePort) -> String {
 pub(super) fn service_stats(view: &View<'_>, service: &Service) -> ServiceStats {
     let report = view.cells.report_of(service.entry).cloned().unwrap_or_default();
     let below = view.plane.below_report(service.entry).unwrap_or_default();
-    sum_of_levels(report, below, &service.module.manifest.reasons)
+    let mut stats = sum_of_levels(report, below, &service.module.manifest.reasons);
+    if service.module.kind == Kind::Streams {
+        // All zero until the cell has reported.
+        stats.streams.get_or_insert_default();
+    }
+    stats
 }
 
 fn session_stats(view: &View<'_>) -> Answer<BTreeMap<String, SessionStats>> {
