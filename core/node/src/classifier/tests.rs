@@ -1,4 +1,4 @@
-//! The classifier against a naive oracle, and its limits.
+//! Tests of the classifier against a naive oracle, and of its limits.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -35,7 +35,7 @@ fn rule(id: u32, priority: u16, text: &str) -> Rule {
     Rule { id: RuleId(id), spec: RuleSpec { priority, ..spec } }
 }
 
-/// Whether a match means a packet, field by field and without a mask in sight.
+/// Returns true if a match accepts a packet, compared field by field without masks.
 fn means(matched: &Match, packet: &Key) -> bool {
     let address = |bytes: [u8; 16]| match packet.ip_version {
         4 => IpAddr::V4(Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3])),
@@ -133,7 +133,7 @@ fn any_ip_packet() -> impl Strategy<Value = Key> {
     })
 }
 
-/// A packet that hides so much.
+/// Returns a packet with these L4 fields hidden.
 fn hide(mut packet: Key, hidden: u16) -> Key {
     (packet.hidden, packet.tcp_flags) = (hidden, 0);
     if hidden >= 2 {
@@ -145,7 +145,7 @@ fn hide(mut packet: Key, hidden: u16) -> Key {
     packet
 }
 
-/// Part of a match that such a packet shows.
+/// Returns the part of a match that such a packet shows.
 fn showing(matched: &Match, hidden: u16) -> Match {
     let all = PortRange::between(0, u16::MAX);
     let port = |range: Option<PortRange>| range.filter(|range| hidden < 2 || *range == all);
@@ -158,7 +158,7 @@ fn showing(matched: &Match, hidden: u16) -> Match {
     }
 }
 
-/// As many as their masks fit.
+/// Returns as many random rules as fit the limit of masks.
 fn any_rules() -> impl Strategy<Value = Vec<Rule>> {
     let spec = (any_match(), prop_oneof![Just(100u16), Just(200), 0..=3u16]);
     prop::collection::vec(spec, 0..60).prop_map(|specs| {
@@ -253,7 +253,7 @@ proptest! {
     }
 }
 
-/// A rule that drops the flows of a list, of this DSCP.
+/// Returns a rule that drops the flows of a list, of this DSCP.
 fn drops_listed(id: u32, list: &str) -> Rule {
     let spec = RuleSpec::new("dscp 7".parse().unwrap(), Action::Drop);
     Rule { id: RuleId(id), spec: RuleSpec { flows: Some(list.parse().unwrap()), ..spec } }
@@ -295,7 +295,7 @@ fn a_list_that_is_too_long_stops_by_what_stands_beside_it() {
     let flow = |at: usize| format!("udp 10.0.{}.{} 4000 10.9.0.1 53\n", at >> 8, at & 255);
     let long: String = (0..=FLOWS_HIDDEN_MAX).map(flow).collect();
     let set = compile(&[drops_listed(3, &long), drops_listed(4, &flow(0))], &names()).unwrap();
-    // One key for each part of L4, and two for the flow of the other list.
+    // One key for each hidden part of L4, and two for the flow of the other list.
     assert_eq!(set.hidden.entries.len(), 4);
     let packet = Key { ip_version: 4, protocol: Protocol::UDP.0, dscp: 7, ..Key::default() };
     for hidden in 0..=3 {
@@ -307,7 +307,7 @@ fn a_list_that_is_too_long_stops_by_what_stands_beside_it() {
 #[test]
 fn as_many_masks_as_there_can_be_have_room_for_what_is_hidden() {
     let drop = |id| {
-        // The narrower ones are better: none has another's packets.
+        // The narrower rules are better: none takes another's packets.
         let length = MASKS_MAX as u32 - 1 - id;
         let text = format!("src ::/{length} sport 1 proto tcp flags syn");
         Rule { spec: RuleSpec::new(text.parse().unwrap(), Action::Drop), ..rule(id, 100, "ip 4") }
@@ -348,7 +348,7 @@ fn a_worse_rule_whose_packets_better_ones_have_is_shadowed() {
         ("src 10.1.0.0/16", "src 10.0.0.0/8"),
         ("proto tcp dport 1000-1006", "proto tcp dport 1000-1007"),
         ("in left", "in right"),
-        // A match without an ethertype is for IP.
+        // A match without an ethertype is for IP only.
         ("any", "ethertype arp"),
         ("ethertype arp", "any"),
     ] {
@@ -366,7 +366,7 @@ fn a_worse_rule_whose_packets_better_ones_have_is_shadowed() {
     for (better, worse) in [
         (&["dst 10.0.0.0/25", "dst 10.0.0.128/26"], "dst 10.0.0.0/24"),
         (&["proto tcp dport 1000-1003", "proto tcp dport 1004-1007"], "proto tcp dport 1000-1008"),
-        // A packet may hide what both of them look at.
+        // A packet may hide the field that both of them compare.
         (&["proto tcp flags syn", "proto tcp flags !syn"], "proto tcp dport 80"),
     ] {
         assert_eq!(by(better, worse), [], "{better:?} do not have '{worse}'");
@@ -375,8 +375,8 @@ fn a_worse_rule_whose_packets_better_ones_have_is_shadowed() {
     assert_eq!(compile(&rules, &names()).unwrap().shadowed, [(RuleId(2), RuleId(1))]);
 }
 
-/// Rules of a world in which a packet has a port, one of four sources, and a fragment, in all of
-/// their combinations.
+/// Returns rules over a small set of packets: a port, one of four sources, and a fragment, in all
+/// combinations.
 fn rules_of_a_small_world() -> impl Strategy<Value = Vec<Rule>> {
     let port = prop_oneof![
         Just(String::new()),
@@ -420,7 +420,7 @@ proptest! {
 
 #[test]
 fn what_takes_too_long_to_find_counts_as_reached() {
-    // The better rules have it all, each an address.
+    // The better rules take all packets, one address each.
     let rules = |length: u8| {
         let each = (0..1u32 << (32 - length))
             .map(|at| rule(at, 20, &format!("src 10.0.{}.{}", at >> 8, at & 255)));
@@ -511,7 +511,7 @@ fn what_comes_in_by_a_port_at_tc_is_for_streams_and_for_dropping() {
         compile(&[Rule { id: RuleId(3), spec }], &Lookup { services, at_tc, ..names() })
     };
     let service = |text: &str| Action::Service(name(text));
-    // Whether the service runs at the moment makes no difference.
+    // The result does not depend on whether the service runs.
     for monitor in [of_packets(EntryId(7)), down] {
         for text in ["proto tcp", &format!("in {tc} proto tcp")] {
             for action in [service("monitor"), Action::Out(name(other))] {

@@ -1,5 +1,5 @@
-//! Whether a node can have a desired state, asked of a node that is not there: it starts every
-//! service in memory and takes every rule, so what it refuses is what the real one would refuse.
+//! Check of a desired state on a node that exists only in memory: it starts every service and takes
+//! every rule, so it refuses exactly what the real node would.
 
 use std::collections::BTreeMap;
 
@@ -14,37 +14,39 @@ use crate::refusal::Refusal;
 use crate::service::ModuleInfo;
 use crate::state::Node;
 
-/// Where in a desired state something is wrong.
+/// Part of a desired state that has a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In a session.
+    /// Session of this name.
     Session(Name),
-    /// In a service.
+    /// Service of this name.
     Service(Name),
-    /// In what comes after a service.
+    /// Edges out of the service of this name.
     Edges(Name),
-    /// In the rule at this place of the list.
+    /// Rule at this index of the list.
     Rule(usize),
-    /// In all of it.
+    /// State as a whole.
     Whole,
 }
 
-/// What a node would refuse, and where.
+/// Refusal that a node would give, and the part of the state that caused it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where.
+    /// Part of the state.
     pub place: Place,
-    /// Why.
+    /// Refusal.
     pub refusal: Refusal,
 }
 
-/// Checks a desired state as a whole; gives the rules that no packet can reach, each with the
-/// better one, by their places in the list.
+/// Checks a desired state as a whole. Returns the rules that no packet can reach, each with the
+/// better one, by their indices in the list.
 ///
-/// `capacity` is what the node has to give to sessions; without it nothing is added up. `modules` has every module by digest. A service whose module is missing
-/// is left out, with what leads to it.
+/// `capacity` is the node's capacity for sessions; without it, reservations are not added up.
+/// `modules` has every module by digest. A service whose module is missing is left out, with the
+/// rules and edges that lead to it.
 ///
 /// # Errors
+///
 /// With the first thing that a node with these ports would refuse.
 pub fn check(
     ports: &[PortSpec],
@@ -53,7 +55,7 @@ pub fn check(
     modules: &BTreeMap<String, ModuleInfo>,
 ) -> Result<Vec<(usize, usize)>, Box<Fault>> {
     let name = Name::new("trial").expect("lower-case letters");
-    // Ports that cannot be told apart are refused where they are made.
+    // Invalid ports are refused where the node is created.
     let Ok(mut node) = Node::new(name, ports.to_vec()) else { return Ok(Vec::new()) };
     while node.poll_effect().is_some() {}
     node.handle_event(Nanos::ZERO, Event::CellReady);
@@ -88,7 +90,7 @@ pub fn check(
     arrange(&mut node, state)
 }
 
-/// The world outside: every service starts at once.
+/// Plays the cell: every service starts at once.
 fn start(node: &mut Node) {
     let entry_of = |effect| match effect {
         Effect::StartService { start: ServiceStart { entry, .. }, .. } => Some(entry),
@@ -111,7 +113,7 @@ fn arrange(node: &mut Node, state: &DesiredState) -> Result<Vec<(usize, usize)>,
     let services: BTreeMap<Name, Arrangement> = there.map(arrangement).collect();
     let change = |services| Command::Arrange { remove: Vec::new(), add: Vec::new(), services };
     if node.handle_command(Nanos::ZERO, change(services.clone())).is_err() {
-        // One after another: a wrong one is then found where it is.
+        // One by one, so that the service at fault is known.
         for (service, arrangement) in services {
             let place = Place::Edges(service.clone());
             node.handle_command(Nanos::ZERO, change([(service, arrangement)].into()))
@@ -140,7 +142,7 @@ fn arrange(node: &mut Node, state: &DesiredState) -> Result<Vec<(usize, usize)>,
 }
 
 /// Finds the rule that was refused: the one that the refusal names by its number in a node without
-/// others, or the last of the shortest beginning of the list that is refused.
+/// others, or the last of the shortest prefix of the list that is refused.
 fn culprit(node: &mut Node, state: &DesiredState, places: &[usize], refusal: &Refusal) -> Place {
     if let Refusal::RuleSet(
         RuleSetError::TooManyRules { rule }
@@ -150,7 +152,7 @@ fn culprit(node: &mut Node, state: &DesiredState, places: &[usize], refusal: &Re
     {
         return places.get(rule.0 as usize).map_or(Place::Whole, |at| Place::Rule(*at));
     }
-    // The first `accepted` rules are accepted, the first `refused` are not.
+    // Invariant: the first `accepted` rules are accepted, the first `refused` are not.
     let (mut accepted, mut refused) = (0, places.len());
     while accepted + 1 < refused {
         let middle = usize::midpoint(accepted, refused);
@@ -160,12 +162,12 @@ fn culprit(node: &mut Node, state: &DesiredState, places: &[usize], refusal: &Re
     places.get(accepted).map_or(Place::Whole, |at| Place::Rule(*at))
 }
 
-/// Returns whether a node without rules takes these; it has none afterwards.
+/// Returns true if a node without rules accepts these; it has none afterwards.
 fn takes(node: &mut Node, rules: Vec<DesiredRule>) -> bool {
     let change = |remove, add| Command::Arrange { remove, add, services: BTreeMap::new() };
     let outcome = node.handle_command(Nanos::ZERO, change(Vec::new(), rules));
     if let Ok(Outcome::Arranged { rules, .. }) = &outcome {
-        // They were added just now.
+        // The rules were added just now, so removing them cannot fail.
         let _ = node.handle_command(Nanos::ZERO, change(rules.clone(), Vec::new()));
     }
     while node.poll_effect().is_some() {}

@@ -1,4 +1,4 @@
-//! From any state to any other and back, on a node whose cell does what it is asked at once.
+//! Changes between random states, there and back, on a node whose cell does everything at once.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ fn any_service(after: &'static [&'static str]) -> impl Strategy<Value = DesiredS
     )
 }
 
-/// Reservations that two sessions can have at the same time.
+/// Reservations of which two sessions can have any at the same time.
 const RESERVED: [&str; 4] = [
     "{}",
     r#"{"weight":7}"#,
@@ -86,8 +86,8 @@ fn any_sessions() -> impl Strategy<Value = BTreeMap<Name, DesiredSession>> {
     prop::collection::btree_map(names.prop_map(name), session, 0..3)
 }
 
-/// A state that a node can have: edges lead to services that are there, further on in the
-/// alphabet, and rules to services that are there.
+/// Returns a state that a node can have: edges lead to services further on in the alphabet, and
+/// rules to services of the state.
 fn any_state() -> impl Strategy<Value = DesiredState> {
     let services = (
         prop::option::of(any_service(&SERVICES[1..])),
@@ -97,7 +97,7 @@ fn any_state() -> impl Strategy<Value = DesiredState> {
     );
     let rule = (prop::sample::select(&MATCHES[..]), 0..6usize, 0..2u16, any::<bool>());
     let rules = prop::collection::vec(rule, 0..8);
-    // Edges and rules join services of one session: it is one for all of a state.
+    // Edges and rules join services of one session, so a state has one session for all.
     let session = prop::sample::select(&["best-effort", "best-effort", "system", "gold"][..]);
     let all = (services, rules, any::<bool>(), session, any_sessions());
     all.prop_map(|((a, b, c, d), rules, bpf, session, sessions)| {
@@ -110,7 +110,7 @@ fn any_state() -> impl Strategy<Value = DesiredState> {
             if let Some(mut desired) = desired {
                 desired.then.retain(|_, next| next.as_str() != *service);
                 desired.session = name(session);
-                // Below user level nothing is asked for where nothing may run.
+                // No level below user level is asked for while these are forbidden.
                 desired.level = desired.level.filter(|level| bpf || *level == Level::User);
                 state.services.insert(name(service), desired);
             }
@@ -129,7 +129,7 @@ fn any_state() -> impl Strategy<Value = DesiredState> {
             };
             let came_with = action.service().filter(|_| with).cloned();
             let mut rule = super::tests::rule(text, action, 100 + priority);
-            // Packets are one session's: rules of two must not meet.
+            // A packet is one session's: rules of two sessions must not overlap.
             if rule.spec.action.service().is_some() || session == "gold" {
                 rule.spec.session = name(session);
             }
@@ -139,11 +139,11 @@ fn any_state() -> impl Strategy<Value = DesiredState> {
     })
 }
 
-/// A node, and what the world outside saw of it.
+/// Node, with a record of its effects.
 struct World {
     node: Node,
     entries: BTreeMap<EntryId, Name>,
-    /// Services that were started, stopped, moved, or whose edges were told anew.
+    /// Services that were started, stopped or moved, or whose edges were sent again.
     touched: Vec<Name>,
     removed_after_record: Option<bool>,
 }
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// As the daemon does it, in a world without delays and failures.
+    /// Makes a change as the daemon does, without delays and failures.
     fn go(&mut self, from: &DesiredState, to: &DesiredState) {
         self.touched.clear();
         let mut recorded = false;
@@ -222,7 +222,7 @@ impl World {
                 Step::Record => recorded = true,
                 Step::Remove { service } => {
                     self.removed_after_record = Some(recorded);
-                    // Nothing leads there any more: it need not cascade.
+                    // Nothing leads to the service any more, so no cascade is needed.
                     self.command(Command::Remove { service, cascade: false });
                 }
             }
@@ -272,7 +272,7 @@ impl World {
         self.command(Command::Arrange { remove, add, services });
     }
 
-    /// The node is as this state says.
+    /// Checks that the node is in this state.
     fn is(&self, state: &DesiredState) {
         assert_eq!(self.node.bpf(), state.bpf);
         let sessions = self.node.sessions().filter(|session| !session.is_built_in());
@@ -297,7 +297,8 @@ impl World {
     }
 }
 
-/// Wherever two different rules of one priority meet, the same one is the better.
+/// Returns true if of every two overlapping rules of one priority the same one precedes in both
+/// lists.
 fn order_agrees(found: &[DesiredRule], wanted: &[DesiredRule]) -> bool {
     let place = |rules: &[DesiredRule], rule: &DesiredRule| rules.iter().position(|r| r == rule);
     wanted.iter().all(|one| {
@@ -313,7 +314,7 @@ fn order_agrees(found: &[DesiredRule], wanted: &[DesiredRule]) -> bool {
 fn unchanged(from: &DesiredState, to: &DesiredState) -> Vec<Name> {
     let same = |name: &&Name| from.services.get(*name) == to.services.get(*name);
     let ends_stay = |name: &&Name| {
-        // A service before one that starts anew is told of its new end.
+        // The service before one that is renewed gets its edges again.
         let renewed = |next| match (from.services.get(next), to.services.get(next)) {
             (Some(one), Some(other)) => one.session != other.session,
             _ => false,
@@ -389,7 +390,7 @@ fn a_rule_behind_others_leaves_them_their_numbers_and_one_before_them_does_not()
         before,
         RuleChanges { remove: vec![RuleId(4)], add: vec![dns.clone(), all.clone()] }
     );
-    // Who meets no packet of the other needs no place before it.
+    // Rules that match no common packet need no order.
     let apart = rule_changes(&present[..1], &[dns.clone(), web]);
     assert_eq!(apart, RuleChanges { remove: vec![], add: vec![dns] });
 }
@@ -420,7 +421,7 @@ fn what_a_node_would_refuse_is_found_with_its_place() {
     assert_eq!(place, Place::Rule(1));
     assert!(says.contains("did you mean 'left'"), "{says}");
     let (place, says) = with(&|state| {
-        // Each alone would be taken: a packet to both is two principals'.
+        // Each would be accepted alone: a packet that both match would have two principals.
         for (r#match, session) in [("dport 5", "gold"), ("dport 6", "gold"), ("sport 5", "silver")]
         {
             let reservation = serde_json::from_str("{}").unwrap();
@@ -456,7 +457,7 @@ fn what_a_node_would_refuse_is_found_with_its_place() {
     let shadowed = with(&|state| state.rules.push(rule("proto udp", Action::Forward, 50)));
     assert_eq!(shadowed, Ok(vec![(1, 0)]));
     let many = with(&|state| {
-        // The better ones are the narrower: none has another's packets.
+        // The better rules are the narrower: none takes another's packets.
         for length in (0..=32u8).rev() {
             for ip in [" proto tcp", ""] {
                 let prefix = crate::prefix::Prefix::containing([10, 0, 0, 1].into(), length);
@@ -501,13 +502,13 @@ fn commands_change_the_desired_state() {
     state.remove(&name("touch"));
     assert_eq!(state.rules, [twice]);
     assert!(state.services[&name("mark")].then.is_empty());
-    // Another service of the name takes the place of the first, with other rules.
+    // Another service of the name replaces the first, with other rules.
     state.deploy(name("mark"), service(), vec![leads("ip 4", "mark")]);
     state.deploy(name("mark"), service(), vec![leads("ip 6", "mark")]);
     assert_eq!(state.rules.len(), 2);
 }
 
-/// A node that runs these services, with the rules of the state.
+/// Returns a node that runs the services and rules of a state.
 fn running(state: &DesiredState) -> World {
     let mut world = World::new();
     world.go(&DesiredState::default(), state);
@@ -529,7 +530,7 @@ fn what_would_be_lost_is_known_before_and_nothing_else_is() {
     let other = ModuleInfo { image: abi::check::MemoryImage(9), ..modules()["sha256:00"].clone() };
     let mut modules = modules();
     modules.insert("sha256:02".into(), ModuleInfo { digest: "sha256:02".into(), ..other });
-    // 'cache' keeps its memory; of the module of 'touch' nothing is known.
+    // 'cache' keeps its memory; the module of 'touch' is unknown.
     let lost = losses(&world.node, &to, |digest| modules.get(digest));
     let said: Vec<String> = lost.iter().map(|(name, why)| format!("{name}: {why}")).collect();
     assert_eq!(said.len(), 2, "{said:#?}");

@@ -1,4 +1,5 @@
-//! A rule set, and the machine's own addresses, as bytes for the process that has the door.
+//! Encoding of a rule set, with the machine's own addresses, for the process that runs the front
+//! door in user space.
 //!
 //! ```text
 //! │ counts: u32 each │ masks │ hidden ones │ keys and rules │ hidden ones │ …
@@ -14,12 +15,12 @@ use super::OwnSources;
 use crate::classifier::{ListedFlows, RuleSet};
 use crate::flows::FlowList;
 
-/// Bytes are no rule set: the two ends are of different versions.
+/// The bytes are no rule set: the two ends are of different versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("these bytes are no rule set")]
 pub struct NoRuleSet;
 
-/// Returns rules and own addresses as bytes; what is shadowed is left out.
+/// Encodes rules and own addresses; shadowed rules are left out.
 #[must_use]
 pub fn encode(rules: &RuleSet, own: &OwnSources) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -48,10 +49,11 @@ pub fn encode(rules: &RuleSet, own: &OwnSources) -> Vec<u8> {
     bytes
 }
 
-/// Returns what [`encode`] made bytes of.
+/// Decodes the bytes of [`encode`].
 ///
 /// # Errors
-/// When they are not exactly one.
+///
+/// When they are not exactly one rule set with own addresses.
 pub fn decode(bytes: &[u8]) -> Result<(RuleSet, OwnSources), NoRuleSet> {
     let mut rest = bytes;
     let counts = [(); 7].map(|()| count(&mut rest));
@@ -88,7 +90,7 @@ pub fn decode(bytes: &[u8]) -> Result<(RuleSet, OwnSources), NoRuleSet> {
     if rest.is_empty() { Ok((rules, own)) } else { Err(NoRuleSet) }
 }
 
-/// Takes so many values, of which each is above the one before.
+/// Reads this many values, each greater than the one before.
 fn ascending<T: Ord + Copy>(
     count: usize,
     mut take: impl FnMut() -> Result<T, NoRuleSet>,

@@ -1,4 +1,5 @@
-//! The door's decisions, case by case; the rules themselves have their oracle in `classifier`.
+//! Decisions of the front door, case by case; the rules themselves have their oracle in
+//! `classifier`.
 
 use super::*;
 use crate::classifier::{Destination, Lookup, Way, compile};
@@ -86,7 +87,7 @@ fn what_is_not_for_the_port_is_the_kernels_whatever_rules_say() {
     let frame = link_local.clone().ipv6(here, there, 64).udp(1, 2).build();
     assert_eq!(ended(&mut door, &PORT, &frame), (Act::Kernel, "kernel_link_local"));
     assert_eq!(ended(&mut door, &BRIDGED_PORT, &frame), (Act::Drop, "drop_rule"));
-    // An advertisement: without those nothing crosses.
+    // A neighbour advertisement: without those nothing crosses a bridge.
     let mut frame = link_local.ipv6(here, there, 255).icmp_echo(1, 2).build();
     frame[14 + 40] = 136;
     assert_eq!(ended(&mut door, &BRIDGED_PORT, &frame), (Act::Cross(PortId(2)), "bridged"));

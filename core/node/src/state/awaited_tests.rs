@@ -1,4 +1,4 @@
-//! Rules of the desired state that hold before it is there.
+//! Tests of rules that are in force before their part of the desired state exists.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ fn state() -> DesiredState {
     state
 }
 
-/// What the front door was told last.
+/// Returns the actions of the front door's present rules, sorted.
 fn installed(node: &mut Node) -> Vec<u8> {
     effects(node);
     let mut actions: Vec<u8> =

@@ -1,4 +1,4 @@
-//! Services and rules of several principals on one node.
+//! Tests of several principals' services and rules on one node.
 
 use super::replace_tests::{digest, put_back, replaced, version};
 use super::tests::{NOW, deploy_with, effects, name, node, refused, to_service};

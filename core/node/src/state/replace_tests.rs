@@ -1,4 +1,4 @@
-//! New versions of services that run.
+//! Tests of new versions of running services.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::rule::{Action, RuleSpec};
 use crate::service::{ModuleInfo, ServiceState};
 use crate::testing::module;
 
-/// Another version of what [`running`] runs.
+/// Returns another version of the module that [`running`] runs.
 pub(super) fn version(digest: &str) -> ModuleInfo {
     ModuleInfo { digest: digest.to_owned(), ..module("\"user\"") }
 }
@@ -67,7 +67,7 @@ fn the_old_version_goes_on_until_the_new_one_runs() {
     assert_eq!(node.digests().collect::<Vec<_>>(), ["sha256:00", "new"]);
     node.handle_event(NOW, replaced());
     assert_eq!(digest(&node), "new");
-    // Nothing that the front door knows has changed.
+    // The front door's rules have not changed.
     let said = effects(&mut node);
     assert!(matches!(&said[..], [Effect::Report(Notice::ServiceReplaced { .. })]), "{said:?}");
     assert_eq!(node.digests().count(), 2, "the old one may be wanted back");
@@ -226,7 +226,8 @@ fn a_move_of_a_version_that_is_watched_holds_for_the_one_before_too() {
     assert_eq!(node.levels_of(EntryId(0)), [Level::User]);
 }
 
-/// Another version was asked for while the service waited for a cell, which is there now.
+/// Returns a node that was asked for another version while its service waited for a cell, which is
+/// ready now.
 fn asked_without_cell(rules: &[&str]) -> Node {
     let mut node = running();
     node.handle_event(NOW, lost());
@@ -394,7 +395,7 @@ fn a_service_that_does_not_run_starts_as_another_version() {
     assert!(matches!(outcome, Outcome::Replacing { runs: false, lost: None, .. }), "{outcome:?}");
     effects(&mut node);
     assert!(!node.is_settled(&name("monitor")));
-    // It is being started: another one has to wait.
+    // The service is starting: another version has to wait.
     let (class, _) = refused(&mut node, another(version("third"), Memory::Kept));
     assert_eq!(class, RefusalClass::Busy);
     node.handle_event(NOW, Event::ServiceStarted { entry: EntryId(0) });

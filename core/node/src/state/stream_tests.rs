@@ -1,4 +1,4 @@
-//! Services of streams: their rules lead to a listener once there is one, both ways.
+//! Tests of stream services: while a listener exists, their rules lead to it in both directions.
 
 use abi::check::Kind;
 
@@ -20,13 +20,13 @@ pub(super) fn deploy(service: &str, text: &str) -> Command {
     deploy_with(service, streams(), vec![to_service(text, service)])
 }
 
-/// It listens and runs.
+/// Reports that the service listens and runs.
 pub(super) fn starts(node: &mut Node, entry: EntryId, port: u16) {
     node.handle_event(NOW, Event::ServiceListens { entry, port });
     node.handle_event(NOW, Event::ServiceStarted { entry });
 }
 
-/// What the front door was told last: action and number of each key.
+/// Returns the last rules sent to the front door: action and number of each key.
 fn told(node: &mut Node) -> Vec<(u8, u16)> {
     let installed = effects(node).into_iter().filter_map(|effect| match effect {
         Effect::InstallRules { rules, .. } => Some(rules),

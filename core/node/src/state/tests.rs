@@ -1,4 +1,4 @@
-//! The node by behaviour: what a command or an event leads to.
+//! Tests of the node: the effects of commands and events.
 
 use abi::{HostFunction, HostFunctions, NotGranted};
 use bpf_maps::RULES_MAX;
@@ -24,7 +24,7 @@ fn port(name: &str, device: &str) -> PortSpec {
     PortSpec::new(Name::new(name).unwrap(), device.into())
 }
 
-/// A node whose cell is ready, all effects so far taken.
+/// Returns a node whose cell is ready, with all effects polled.
 pub(super) fn node() -> Node {
     let mut node =
         Node::new(name("r1"), vec![port("left", "eth1"), port("right", "eth2")]).unwrap();
@@ -88,7 +88,7 @@ pub(super) fn lost() -> Event {
     Event::CellLost { reason: "killed by signal 9".into() }
 }
 
-/// A node on which `monitor` runs as entry 0 with rule 0.
+/// Returns a node on which `monitor` runs as entry 0 with rule 0.
 pub(super) fn running() -> Node {
     let mut node = node();
     node.handle_command(NOW, deploy("monitor", "proto udp")).unwrap();
@@ -172,7 +172,7 @@ fn an_entry_is_not_given_away_before_its_service_stopped() {
     let mut node = running();
     node.handle_command(NOW, remove("monitor", false)).unwrap();
     let entry_of = |node: &mut Node, name: &str| {
-        // As if it were its turn.
+        // The entry would be next.
         node.prefer_entry(Some(EntryId(0)));
         match node.handle_command(NOW, deploy(name, "any")).unwrap() {
             Outcome::Deployed { entry, .. } => entry.0,
@@ -550,7 +550,7 @@ fn edges(node: &mut Node) -> Vec<(u16, Vec<Option<u16>>)> {
     told.collect()
 }
 
-/// `classify` (1) leads to `monitor` (0); both run.
+/// Returns a node on which `classify` (1) leads to `monitor` (0); both run.
 fn graph() -> Node {
     let mut node = running();
     node.handle_command(NOW, then("classify", &["monitor"])).unwrap();
@@ -651,7 +651,7 @@ fn stages_are_the_operators_and_a_packet_is_one_principals() {
     let (session, reservation) = (name("other"), Default::default());
     node.handle_command(NOW, Command::SessionCreate { session, reservation, owner: None }).unwrap();
     effects(&mut node);
-    // `monitor` has all of UDP, for best-effort.
+    // `monitor` takes all of UDP, for best-effort.
     let (_, text) = refused(&mut node, add(vec![of("other", None, "dport 53 proto udp")]));
     assert!(text.contains("'proto udp', which is of session 'best-effort'"), "{text}");
     node.handle_command(NOW, add(vec![of("other", None, "proto tcp")])).unwrap();
@@ -684,7 +684,7 @@ fn a_module_that_imports_what_is_not_granted_is_refused_and_what_is_granted_goes
     };
     assert_eq!(told, functions);
     node.handle_event(NOW, Event::ServiceStarted { entry });
-    // It stays so in what is kept of it, and a new version is asked again.
+    // The restriction survives in the recorded state, and a new version is checked again.
     let service = node.service(&name("sends")).unwrap();
     let desired = crate::desired::DesiredService::of(service, None);
     assert!(desired.functions == functions && desired.is_version(service));

@@ -1,4 +1,4 @@
-//! What is wanted, by behaviour, in random histories, and among nodes that ask each other.
+//! Tests of the fetch queue: single cases, random histories, and nodes that ask each other.
 
 use super::*;
 use proptest::prelude::*;
@@ -149,7 +149,7 @@ fn requests_that_nodes_send_on_have_one_less_each_time() {
     assert_eq!((hops, hops.next()), (Hops::NONE, None));
 }
 
-/// What happens in a history.
+/// Event of a random history.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Ask(u32, u8, u8),
@@ -172,8 +172,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whoever waits hears exactly once, or has gone; nothing is fetched twice at a time; nothing
-    /// that was missed is fetched before its time; limits hold.
+    /// Every waiting request is answered once or cancelled, no module is fetched twice at a time,
+    /// no miss is fetched again before it expires, and the limits hold.
     #[test]
     fn everybody_is_answered_once_whatever_happens(steps in steps()) {
         let mut table = Table::default();
@@ -233,7 +233,7 @@ proptest! {
             prop_assert!((0..=4).all(|hops| of(Hops::new(hops)) <= FETCHES_MAX));
             prop_assert!(table.count().0 <= WANTED_MAX);
         }
-        // When all has come, nobody is left over.
+        // Once all fetches have ended, no request is left.
         while table.count().0 > 0 {
             begun.extend(std::iter::from_fn(|| table.poll_fetch()));
             let fetch = begun.pop().expect("somebody waits, so something is fetched");
@@ -242,8 +242,8 @@ proptest! {
         prop_assert_eq!(table.count(), (0, 0));
     }
 
-    /// Nodes in any graph of repositories ask each other for what nobody has: it ends, with so
-    /// many requests at most for each node, repository and number of nodes to go.
+    /// Nodes in any graph of repositories that ask each other for a module nobody has come to an
+    /// end, with a bounded number of requests for each node, repository and number of hops.
     #[test]
     fn nodes_that_ask_each_other_end(
         edges in proptest::collection::btree_set((0..5_usize, 0..5_usize), 0..20),
@@ -261,17 +261,17 @@ proptest! {
     }
 }
 
-/// A node's fetch, on whose behalf another node is asked.
+/// Fetch of a node, for which another node is asked.
 type Asker = (usize, Fetch<u32>);
 
 /// Nodes, each with its repositories, and one module that none has.
 struct World {
     repositories: Vec<Vec<usize>>,
     tables: Vec<Wanted<u32, u8, &'static str>>,
-    /// Fetches under way: of which node, the fetch, which repository is asked next, and whether
-    /// its answer is awaited.
+    /// Running fetches: the node, the fetch, the repository that is asked next, and whether its
+    /// answer is awaited.
     fetches: Vec<(usize, Fetch<u32>, usize, bool)>,
-    /// For whom somebody waits at a node: another node's fetch, or somebody outside.
+    /// Origin of each waiting request: another node's fetch, or `None` for somebody outside.
     waiters: BTreeMap<(usize, Waiter), Option<Asker>>,
     answered: usize,
 }
@@ -288,7 +288,7 @@ impl World {
         }
     }
 
-    /// A node is asked; `by` whom.
+    /// Asks a node; `by` is the fetch of the node that asks.
     fn ask(&mut self, node: usize, hops: Hops, by: Option<Asker>) {
         match self.tables[node].ask(Nanos(0), 7, hops, 0) {
             Asked::Waits(waiter) => drop(self.waiters.insert((node, waiter), by)),
@@ -296,7 +296,7 @@ impl World {
         }
     }
 
-    /// It is not there.
+    /// Answers that the module does not exist.
     fn answer(&mut self, by: Option<Asker>) {
         let Some((node, fetch)) = by else {
             self.answered += 1;
@@ -306,7 +306,8 @@ impl World {
         self.fetches.iter_mut().find(is_it).unwrap().3 = false;
     }
 
-    /// Something that can happen does; how many requests that sends. None when nothing can.
+    /// Makes one of the possible steps; returns the number of requests that it sends, `None` if no
+    /// step is possible.
     fn step(&mut self, choice: usize) -> Option<usize> {
         for node in 0..5 {
             while let Some(fetch) = self.tables[node].poll_fetch() {

@@ -2,14 +2,14 @@
 //! node starts and for as long as something of the desired state cannot start.
 //!
 //! ```text
-//!  desired, not installed:  forward, drop, out ─▶ as they say
-//!                           to a closed service, or one that leads to one ─▶ dropped as of one that is down
+//!  desired, not installed:  forward, drop, out ─▶ in force as they are
+//!                           to a closed service, or one that leads to one ─▶ drops as if that were down
 //!                           to any other service ─▶ no rule: forwarded plainly
 //! ```
 //!
-//! A service's rules are installed when everything that shall run has started, and not at all if the
-//! service does not start: nobody shall bypass a closed one meanwhile. Each rule is awaited until
-//! the same one is installed, or nobody desires it any more; it is never awaited again.
+//! A service's rules are installed when all desired services have started, and not at all if the
+//! service does not start: until then no packet may bypass a closed service. A rule is awaited
+//! until the same rule is installed or no longer desired, and never again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -127,8 +127,7 @@ impl Awaited {
     }
 }
 
-/// Adds the names that awaited rules use: their sessions, and rules to a service as to one that is
-/// down.
+/// Adds the names that awaited rules use: their sessions, and the services, as if they were down.
 pub(super) fn with_awaited<'a>(
     mut lookup: Lookup,
     awaited: impl IntoIterator<Item = &'a Rule>,
@@ -194,7 +193,7 @@ mod tests {
     /// Service by name, its failure policy, and the name of the service that it leads to.
     type Service<'a> = (&'a str, OnFailure, &'a str);
 
-    /// A state of these rules and services.
+    /// Returns a state of these rules and services.
     fn state(rules: &[RuleSpec], services: &[Service<'_>]) -> DesiredState {
         let rule =
             |spec: &RuleSpec| DesiredRule { spec: spec.clone(), came_with: None, owner: None };
