@@ -75,7 +75,6 @@ impl Node {
     /// Creates a node with these ports, no rules and no services; it asks for its cell at once.
     ///
     /// # Errors
-    ///
     /// When ports share a name or a device, or are too many.
     pub fn new(name: Name, ports: Vec<PortSpec>) -> Result<Self, PortError> {
         let mut effects = Effects::default();
@@ -94,7 +93,6 @@ impl Node {
     /// Executes a command, as a whole.
     ///
     /// # Errors
-    ///
     /// When the command is refused; then nothing has changed.
     pub fn handle_command(&mut self, now: Nanos, command: Command) -> Result<Outcome, Refusal> {
         if self.ending {
@@ -322,7 +320,6 @@ impl Node {
     /// Restores the node of a snapshot, with the ports that it had; [`Node::resume`] must follow.
     ///
     /// # Errors
-    ///
     /// When the snapshot contradicts itself or the ports.
     pub fn restore(
         name: Name,
@@ -569,7 +566,6 @@ impl Node {
     /// addresses.
     ///
     /// # Errors
-    ///
     /// When there is no room for the rules; then nothing has changed.
     pub fn serve_associations(&mut self, at: &[SocketAddr]) -> Result<(), Refusal> {
         self.change(Nanos::ZERO, |deployments, cx| {

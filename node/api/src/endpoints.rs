@@ -1,7 +1,7 @@
-//! Every endpoint, once: the daemon's router, the client and the OpenAPI
-//! document are made from this table.
+//! Table of endpoints, from which the daemon's router, the client and the OpenAPI document are
+//! made.
 //!
-//! Not here: what an endpoint does (`node/daemon`).
+//! What an endpoint does is in `node/daemon`.
 
 use crate::capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPackets};
 use crate::desired::{Applied, ApplyRequest, Confirmed, DesiredInfo, RollbackRequest};
@@ -23,102 +23,102 @@ use std::borrow::Cow;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-/// What an endpoint is for.
+/// Operation of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// The node, its ports and sessions.
+    /// Returns the node, its ports and sessions.
     Node,
-    /// All services.
+    /// Returns all services.
     Services,
     /// Starts a service.
     Deploy,
-    /// One service.
+    /// Returns one service.
     Service,
     /// Stops a service.
     Remove,
-    /// Gives a service a control message.
+    /// Sends a control message to a service.
     Message,
     /// Moves a service to another level.
     Move,
-    /// Allows or forbids levels below user.
+    /// Allows or forbids levels below user level.
     Bpf,
-    /// All sessions.
+    /// Returns all sessions.
     Sessions,
-    /// One session.
+    /// Returns one session.
     Session,
-    /// Makes a session.
+    /// Creates a session.
     CreateSession,
-    /// Promises a session something else.
+    /// Changes the reservation of a session.
     SetSession,
     /// Removes a session.
     RemoveSession,
-    /// All rules.
+    /// Returns all rules.
     Rules,
     /// Adds rules.
     AddRules,
     /// Removes a rule.
     RemoveRule,
-    /// Takes a module into the store.
+    /// Adds a module to the store.
     StoreModule,
-    /// Takes signatures of a module into the store.
+    /// Adds signatures of a module to the store.
     AddSignatures,
-    /// What the store holds.
+    /// Returns the modules of the store.
     Modules,
-    /// All counters.
+    /// Returns all counters.
     Stats,
-    /// What happened.
+    /// Returns events.
     Events,
-    /// Why packets are dropped.
+    /// Returns the reasons that packets are dropped.
     Why,
-    /// What would become of a packet.
+    /// Returns the decision on a packet.
     Explain,
-    /// Counters for Prometheus.
+    /// Returns the counters for Prometheus.
     Metrics,
-    /// Begins a capture.
+    /// Starts a capture.
     Capture,
-    /// Packets of a capture.
+    /// Returns packets of a capture.
     Captured,
     /// Ends a capture.
     EndCapture,
-    /// What shall run.
+    /// Returns the desired state.
     Desired,
-    /// Makes a node run what it shall.
+    /// Applies a desired state.
     Apply,
-    /// Keeps what was applied.
+    /// Confirms an applied state.
     Confirm,
-    /// Goes back to an earlier state.
+    /// Returns to an earlier state.
     Rollback,
-    /// Records of what principals used.
+    /// Returns records of what principals used.
     Ledger,
-    /// What each account used.
+    /// Returns the total of each account.
     LedgerTotals,
-    /// A principal's records, signed.
+    /// Returns a principal's records, signed.
     LedgerReceipt,
-    /// Ends the daemon, and nothing else.
+    /// Ends the daemon only.
     HandOver,
     /// Revokes capabilities.
     Revoke,
-    /// What is revoked.
+    /// Returns the revocations.
     Revocations,
-    /// The state for a backup.
+    /// Returns the state for a backup.
     Backup,
-    /// The OpenAPI document.
+    /// Returns the OpenAPI document.
     OpenApi,
 }
 
-/// An HTTP method.
+/// HTTP method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Reads.
     Get,
-    /// Makes.
+    /// Creates or changes.
     Post,
     /// Removes.
     Delete,
 }
 
 impl Method {
-    /// As it stands in the request line.
+    /// Returns the method as it stands in the request line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -129,26 +129,26 @@ impl Method {
     }
 }
 
-/// What a request or an answer carries.
+/// Content of a request or an answer.
 #[derive(Clone, Copy, Debug)]
 pub enum Body {
-    /// A JSON document of this type.
+    /// JSON document of this type.
     Json(Document),
-    /// A JSON document of any kind.
+    /// JSON document of any kind.
     AnyJson,
-    /// A WebAssembly module, as `application/wasm`.
+    /// WebAssembly module, as `application/wasm`.
     Wasm,
-    /// Counters for Prometheus, as [`METRICS_TEXT`] or, where asked for, [`OPEN_METRICS`].
+    /// Counters for Prometheus, as [`METRICS_TEXT`] or, if requested, [`OPEN_METRICS`].
     Metrics,
 }
 
-/// The type of counters for Prometheus by default: its text format 0.0.4.
+/// Default media type of the counters: Prometheus's text format 0.0.4.
 pub const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The type of counters for who accepts it: OpenMetrics 1.0.0, text.
+/// Media type of the counters for clients that accept it: OpenMetrics 1.0.0, text.
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A type of JSON document.
+/// Type of a JSON document.
 #[derive(Clone, Copy)]
 pub struct Document {
     pub(crate) name: fn() -> Cow<'static, str>,
@@ -168,35 +168,35 @@ impl std::fmt::Debug for Document {
     }
 }
 
-/// A parameter in the query of the URL: a truth value, false when it is absent, or a number.
+/// Parameter in the query of the URL: a truth value, false when it is absent, or a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flag {
-    /// Its name.
+    /// Name of the parameter.
     pub name: &'static str,
-    /// What it does.
+    /// Meaning of the parameter.
     pub summary: &'static str,
 }
 
-/// One endpoint.
+/// Endpoint of the API.
 #[derive(Clone, Copy, Debug)]
 pub struct Endpoint {
-    /// What it is for.
+    /// Operation that it performs.
     pub operation: Operation,
-    /// Its method.
+    /// HTTP method.
     pub method: Method,
-    /// Its path; `{…}` stands for one segment.
+    /// Path, where `{…}` stands for one segment.
     pub path: &'static str,
-    /// One line about it.
+    /// Summary in one line.
     pub summary: &'static str,
-    /// What it may be asked with in the query.
+    /// Truth values that the query may have.
     pub flags: &'static [Flag],
-    /// Numbers in the query; 0 when they are absent.
+    /// Numbers that the query may have; 0 when they are absent.
     pub numbers: &'static [Flag],
-    /// Text in the query that must be there.
+    /// Texts that the query must have.
     pub texts: &'static [Flag],
-    /// What the request carries.
+    /// Content of the request.
     pub request: Option<Body>,
-    /// What the answer carries.
+    /// Content of the answer.
     pub answer: Body,
 }
 
@@ -215,7 +215,7 @@ const fn json<T: ToSchema + PartialSchema>() -> Body {
     Body::Json(Document::of::<T>())
 }
 
-/// All endpoints of version 1.
+/// Endpoints of version 1.
 pub const ENDPOINTS: &[Endpoint] = &[
     endpoint(
         Operation::Node,

@@ -46,7 +46,6 @@ pub struct Fault {
 /// rules and edges that lead to it.
 ///
 /// # Errors
-///
 /// With the first thing that a node with these ports would refuse.
 pub fn check(
     ports: &[PortSpec],

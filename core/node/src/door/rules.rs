@@ -52,7 +52,6 @@ pub fn encode(rules: &RuleSet, own: &OwnSources) -> Vec<u8> {
 /// Decodes the bytes of [`encode`].
 ///
 /// # Errors
-///
 /// When they are not exactly one rule set with own addresses.
 pub fn decode(bytes: &[u8]) -> Result<(RuleSet, OwnSources), NoRuleSet> {
     let mut rest = bytes;

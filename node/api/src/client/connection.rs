@@ -1,4 +1,4 @@
-//! One connection to a node, and what is kept of it from one request to the next.
+//! Connection to a node, kept from one request to the next.
 
 use super::place::{Open, Place, Probe};
 use super::{ANSWER_LENGTH_MAX, ANSWER_TIME_MAX, ANSWER_TIME_USUAL, Call, ClientError, OnDelay};
@@ -13,19 +13,20 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// A connection that was silent for longer is not used again: the node closes those that were
+/// Idle time after which a connection is not used again: the node closes connections that were idle
 /// for ten seconds, and may be doing so.
 const SILENT_MAX: Duration = Duration::from_secs(5);
 
-/// Time until a node on the network has shown its key.
+/// Limit of the time to open a connection to a node on the network, with the check of its key.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The connection of the last request, if it can have another one.
+/// Connection of the last request, if it can carry another one.
 #[derive(Default)]
 pub(super) struct Kept(Mutex<Option<Connection>>);
 
 impl Kept {
-    /// Answers a request over it, or over a new one; several at a time have one each.
+    /// Answers a request over the kept connection, or over a new one; concurrent requests have one
+    /// each.
     pub(super) fn ask(
         &self,
         place: &Place,
@@ -53,7 +54,7 @@ impl fmt::Debug for Kept {
     }
 }
 
-/// A connection is one client's.
+/// A clone begins without a connection: connections are not shared by clients.
 impl Clone for Kept {
     fn clone(&self) -> Self {
         Self::default()
@@ -63,7 +64,7 @@ impl Clone for Kept {
 struct Connection {
     runtime: Runtime,
     sender: SendRequest<Full<Bytes>>,
-    /// The same socket, to see whether the node has closed it.
+    /// Second handle of the socket, to see whether the node has closed it.
     probe: Probe,
     answered: Instant,
 }
@@ -84,16 +85,16 @@ impl Connection {
             let (sender, connection) = handshake(TokioIo::new(stream))
                 .await
                 .map_err(|source| broken(place, "the first request", source))?;
-            // Ends with the runtime; what fails there is told to the request, too.
+            // The task ends with the runtime; its errors reach the request, too.
             drop(tokio::spawn(connection));
             Ok(sender)
         })?;
         Ok(Self { runtime, sender, probe, answered: Instant::now() })
     }
 
-    /// Whether the node has left it open, and reads what is sent.
+    /// Returns true if the node has left the connection open and reads from it.
     fn is_open(&self) -> bool {
-        // A node says nothing that it was not asked for: what there is, is its end.
+        // A node sends nothing unasked: readable data means that it has closed the connection.
         self.probe.is_silent() && !self.sender.is_closed() && self.answered.elapsed() < SILENT_MAX
     }
 

@@ -1,12 +1,12 @@
-//! Where a node answers, and how a client gets there.
+//! Places at which nodes answer, and connections to them.
 //!
 //! ```text
 //!  Socket ─ a path ─────────────────────────────────────▶ HTTP
 //!  Remote ─ address ─▶ TCP ─▶ TLS 1.3 ─ the node's key? ─▶ HTTP
 //! ```
 //!
-//! A node proves its key; names, dates and other people's signatures on its certificate are not
-//! looked at, as they would prove less.
+//! A node proves its key; names, dates and other signatures on its certificate are ignored: they
+//! would prove less.
 
 use super::ClientError;
 use super::pinned::Pinned;
@@ -19,21 +19,21 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use trust::PublicKey;
 
-/// Where a node answers.
+/// Place at which a node answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A UNIX socket of this machine.
+    /// UNIX socket of this machine.
     Socket(PathBuf),
-    /// Over the network.
+    /// Node on the network.
     Remote(RemoteNode),
 }
 
-/// A node on the network.
+/// Node on the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteNode {
     /// Host and TCP port: `192.0.2.1:7443`.
     pub address: String,
-    /// By which it is known.
+    /// Public key that identifies the node.
     pub key: PublicKey,
 }
 
@@ -46,25 +46,26 @@ impl fmt::Display for Place {
     }
 }
 
-/// A way to and from a node.
+/// Byte stream to and from a node.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// A connection that was opened.
+/// Opened connection.
 pub(super) struct Open {
     pub(super) stream: Box<dyn Stream>,
     pub(super) probe: Probe,
 }
 
-/// The same connection, to see whether the node has closed it.
+/// Second handle of the connection, to see whether the node has closed it.
 pub(super) enum Probe {
     Socket(std::os::unix::net::UnixStream),
     Remote(std::net::TcpStream),
 }
 
 impl Probe {
-    /// A node says nothing that it was not asked for: what there is, is its end.
+    /// Returns true if nothing is readable. A node sends nothing unasked: readable data means that
+    /// it has closed the connection.
     pub(super) fn is_silent(&self) -> bool {
         let read = match self {
             Self::Socket(stream) => (&mut &*stream).read(&mut [0]),
@@ -95,7 +96,7 @@ impl Place {
         }
     }
 
-    /// What went wrong in the handshake.
+    /// Returns the error of a failed handshake.
     fn refused(&self, source: io::Error) -> ClientError {
         let tls = source.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>());
         match tls {

@@ -1,4 +1,4 @@
-//! The client against a socket that answers as told.
+//! Tests of the client against a socket with prepared answers.
 
 use super::*;
 use crate::errors::ErrorInfo;
@@ -6,7 +6,7 @@ use crate::types::SCHEMA_VERSION;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 
-/// Answers one request with these bytes; gives what was asked.
+/// Answers one request with these bytes; the thread returns the request.
 fn answering(answer: impl Into<Vec<u8>>) -> (Client, std::thread::JoinHandle<String>, PathBuf) {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -44,7 +44,7 @@ fn who_waits_long_is_told_once_and_gets_the_answer_all_the_same() {
         let (mut stream, _) = listener.accept().unwrap();
         for request in 0..2 {
             assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
-            // The first is late by whatever the client takes for that.
+            // The answer stays late until the client has noticed.
             while TOLD.load(Ordering::Relaxed) < 1 {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -139,7 +139,7 @@ fn a_connection_has_one_request_after_another_until_the_node_closes_it() {
                 stream.write_all(answer.as_bytes()).unwrap();
             }
             if requests == 1 {
-                // Something that nobody asked for is no answer to what is asked next.
+                // Unsolicited bytes are no answer to the next request.
                 stream.write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").unwrap();
             }
             drop(stream);
@@ -153,7 +153,7 @@ fn a_connection_has_one_request_after_another_until_the_node_closes_it() {
         }
         is_closed.recv().unwrap();
     }
-    // Another client has a connection of its own, for as long as it is there.
+    // Another client has its own connection, for as long as the client exists.
     let another = client.clone();
     assert!(another.services().unwrap().services.is_empty());
     server.join().unwrap();
