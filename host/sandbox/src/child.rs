@@ -1,4 +1,4 @@
-//! Child processes that inherit a descriptor, and what they inherit beside it.
+//! Descriptors that child processes inherit.
 
 use nix::unistd::dup2_stderr;
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
@@ -8,8 +8,8 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Has the program that `command` starts inherit `fd` under the number that is
-/// returned; the caller's copy lives as long as `command`.
+/// Passes `fd` to the program that `command` starts, under the returned number; the caller's copy
+/// lives as long as `command`.
 pub fn inherit(command: &mut Command, fd: OwnedFd) -> RawFd {
     let number = fd.as_raw_fd();
     // SAFETY: between fork and exec only fcntl runs, which is async-signal-safe,
@@ -20,8 +20,8 @@ pub fn inherit(command: &mut Command, fd: OwnedFd) -> RawFd {
     number
 }
 
-/// Has no program that this process starts inherit what it has inherited itself, but for the
-/// standard streams and what [`inherit`] names.
+/// Closes inherited descriptors in all programs that this process starts, except the standard
+/// streams and descriptors passed by [`inherit`].
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -32,11 +32,10 @@ pub fn hand_nothing_down() -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The first descriptor behind the standard streams.
+/// Number of the first descriptor after the standard streams.
 const FIRST_OTHER: libc::c_uint = 3;
 
-/// Has this process only write to its standard error. A terminal can be read by each of the
-/// standard streams, whatever they are for.
+/// Reopens standard error for writing only. On a terminal each of the standard streams can be read.
 ///
 /// # Errors
 /// When it cannot be opened again, as a socket cannot; then it stays as it is.

@@ -1,41 +1,41 @@
-//! The cores that a thread may run on. Threads and processes that it makes later
-//! inherit them.
+//! CPU affinity and scheduling of threads. Threads and processes that a thread starts later inherit
+//! them.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The last of those that this thread may run on; 0 where the kernel does not say.
+/// Returns the last core that this thread may run on; 0 where the kernel does not say.
 #[must_use]
 pub fn last() -> usize {
     let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     (0..CpuSet::MAX_CPU).rev().find(|&core| set.is_set(core)).unwrap_or(0)
 }
 
-/// The first of them; 0 where the kernel does not say.
+/// Returns the first core that this thread may run on; 0 where the kernel does not say.
 #[must_use]
 pub fn first() -> usize {
     let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     (0..CpuSet::MAX_CPU).find(|&core| set.is_set(core)).unwrap_or(0)
 }
 
-/// How many of them there are; 1 where the kernel does not say.
+/// Returns the number of cores that this thread may run on; 1 where the kernel does not say.
 #[must_use]
 pub fn count() -> u16 {
     let count = sched_getaffinity(None).map_or(1, |set| set.count());
     u16::try_from(count).unwrap_or(u16::MAX).max(1)
 }
 
-/// Whether that core is one of them.
+/// Returns true if this thread may run on the core.
 #[must_use]
 pub fn may_use(core: usize) -> bool {
     core < CpuSet::MAX_CPU && sched_getaffinity(None).is_ok_and(|set| set.is_set(core))
 }
 
-/// This thread runs on that core only.
+/// Restricts this thread to one core.
 ///
 /// # Errors
-/// When there is no such core.
+/// When the core does not exist.
 pub fn only(core: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     // A set has no bit for such a core, and the kernel refuses an empty one.
@@ -45,7 +45,7 @@ pub fn only(core: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// This thread leaves that core to others, unless it is the only one.
+/// Removes a core from those of this thread, unless it is the only one.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -60,10 +60,10 @@ pub fn leave(core: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// This thread may run on that core, too, wherever nobody else wants to run.
+/// Adds a core to those of this thread, which then runs only when a core is idle.
 ///
 /// # Errors
-/// When there is no such core, or the kernel refuses.
+/// When the core does not exist, or the kernel refuses.
 pub fn when_idle_also(core: usize) -> io::Result<()> {
     let mut set = sched_getaffinity(None)?;
     if core >= CpuSet::MAX_CPU {
@@ -74,7 +74,7 @@ pub fn when_idle_also(core: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Has the calling thread go before all ordinary ones, as an interrupt would.
+/// Gives the calling thread precedence over all ordinary ones, like an interrupt.
 ///
 /// # Errors
 /// Without `CAP_SYS_NICE`.
@@ -93,7 +93,7 @@ fn schedule(policy: i32, priority: i32) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Each in a thread of its own, whose cores nobody else has.
+    /// Runs a test in a thread of its own, whose affinity affects no other.
     fn alone(test: impl FnOnce() + Send) {
         std::thread::scope(|scope| scope.spawn(test).join().unwrap());
     }

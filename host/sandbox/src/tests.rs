@@ -1,4 +1,5 @@
-//! Each runs in a process of its own, which is this test again: what is given up stays given up.
+//! Tests of the sandbox. Each runs in a process of its own, which runs this test program again:
+//! rights that are given up stay given up.
 
 use super::*;
 use std::fs::File;
@@ -6,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-/// Tells this test that it is the inner one.
+/// Environment variable that marks the inner process of a test.
 const INSIDE: &str = "TAM_SANDBOX_INSIDE";
 
 const CELL: Role = Role::Cell { locked_bytes: 1 << 20 };
@@ -108,7 +109,7 @@ fn without_the_filter_landlock_keeps_it_from_ports_and_processes() {
         (tcp, unix, test_kill_process(parent).is_ok())
     };
     assert_eq!(all(), (true, true, true), "before");
-    // The thread only: its user stays the same, so that nothing but landlock refuses.
+    // Only landlock applies here, and the user stays the same, so that nothing else refuses.
     let landlock = fence::raise(Role::CompileWorker, None).unwrap();
     let (tcp, unix, kill) = all();
     assert_eq!(tcp, !matches!(landlock, Landlock::Version(4..)));
@@ -167,10 +168,10 @@ fn a_codec_opens_what_programs_are_started_of_and_nothing_else() {
         assert!(File::create("/tmp/of-a-codec").is_err() || !is_fenced);
         refused(std::net::UdpSocket::bind("127.0.0.1:0"));
         refused(std::os::unix::net::UnixStream::pair());
-        // No other process; but threads, as some versions of a program have them.
+        // The codec can start no process, but threads, as some versions of the program have them.
         refused(Command::new("/usr/bin/env").spawn());
         std::thread::spawn(|| ()).join().unwrap();
-        // And what it is for: to go on as a program, which is what says that this test has passed.
+        // The codec can execute a program, whose output shows that this test has passed.
         println!("1 passed");
         let error = Command::new("/usr/bin/env").arg("true").env_clear().exec();
         panic!("{error}");
@@ -181,6 +182,6 @@ fn a_codec_opens_what_programs_are_started_of_and_nothing_else() {
 fn the_kernel_says_what_its_landlock_does() {
     let here = landlock().unwrap();
     assert_eq!(here.is_scoped(), matches!(here, Landlock::Version(6..)));
-    // This thread is not fenced in.
+    // This thread is not confined.
     File::open("/etc/hostname").unwrap();
 }

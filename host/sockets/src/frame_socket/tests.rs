@@ -1,4 +1,4 @@
-//! A packet port's sockets on devices: taken frames come back in by the port, once.
+//! Tests of a packet port's sockets on devices.
 
 use super::*;
 use crate::packet_socket::PacketSocket;
@@ -20,7 +20,7 @@ fn pair(netlink: &Netlink, ns: &NetNs, names: [&str; 2]) -> [u32; 2] {
     devices
 }
 
-/// A namespace with a pair of devices; none where that takes more rights.
+/// Creates a namespace with a pair of devices; `None` where that takes more rights.
 fn scratch(name: &str, ends: [&str; 2]) -> Option<(Scratch, Netlink, [u32; 2])> {
     testbase::root_or_skip("a network namespace").then(|| {
         let scratch = Scratch::new(name);
@@ -30,7 +30,7 @@ fn scratch(name: &str, ends: [&str; 2]) -> Option<(Scratch, Netlink, [u32; 2])> 
     })
 }
 
-/// Frames of ours that have come so far.
+/// Returns our own frames received so far.
 fn came(socket: &FrameSocket, buffer: &mut Buffer) -> Vec<Vec<u8>> {
     let frames = std::iter::from_fn(|| Some(socket.receive(buffer).unwrap()?.bytes.to_vec()));
     frames.filter(|frame| frame.starts_with(&MACS)).collect()
@@ -87,7 +87,7 @@ fn a_taken_frame_is_the_kernels_when_it_comes_back_and_not_before() {
     frames.iter().for_each(|frame| wire.send(frame).unwrap());
     assert!(socket.has_received());
     assert_eq!(came(&socket, &mut buffer), frames);
-    // What goes back is not taken again, and what the port sends does not come in.
+    // Returned frames are not taken again, and frames that the port sends are not received.
     frames
         .iter()
         .for_each(|frame| back.send(&[&frame[..5], &frame[5..]], Unfinished::default()).unwrap());
@@ -105,7 +105,8 @@ fn a_taken_frame_is_the_kernels_when_it_comes_back_and_not_before() {
     assert!(again().is_some(), "it is free when the last copy is gone");
 }
 
-/// A socket of the stack for our frames: unlike a socket for all of them it is behind the ingress.
+/// Returns a packet socket bound to our protocol, which is behind the ingress hook, unlike one for
+/// all protocols.
 fn stack() -> OwnedFd {
     let protocol =
         Some(net::Protocol::from_raw(RawProtocol::new(0x88b5u16.to_be().into()).unwrap()));
@@ -124,7 +125,7 @@ fn what_is_closed_stays_so_without_whoever_closed_it_and_lets_marked_frames_thro
     };
     let (stack, back, wire) = in_namespace(&scratch.ns, inside).unwrap();
     let frame = [&MACS[..], &[0x88, 0xb5, 1, 2, 3]].concat();
-    // How many of a frame from the wire, and of one that was given back, came to the stack.
+    // Counts of frames that the stack got, from the wire and returned.
     let passed = || {
         let count = || {
             let received = || net::recv(&stack, &mut [0u8; 64][..], net::RecvFlags::TRUNC).is_ok();
@@ -138,7 +139,7 @@ fn what_is_closed_stays_so_without_whoever_closed_it_and_lets_marked_frames_thro
     let in_it = |run: &(dyn Fn() + Sync)| in_namespace(&scratch.ns, run).unwrap();
     assert_eq!(passed(), (1, 1));
     in_it(&|| open_ingress(port).unwrap());
-    // Twice is once, and the socket that asked for it is gone.
+    // Closing twice has the effect of once, and outlives the socket that requested it.
     in_it(&|| close_ingress("port", port, TAKEN_MARK).unwrap());
     in_it(&|| close_ingress("port", port, TAKEN_MARK).unwrap());
     assert_eq!(passed(), (0, 1));
