@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_rate_has_no_limit_and_each_limit_holds_alone() {
+    fn a_budget_without_a_rate_has_no_limit_and_each_limit_holds_alone() {
         let budget = Budget { fuel: Some(10), bytes: Some(1 << 40), ..Budget::default() };
         assert!(budget.is_limited() && !Budget::default().is_limited());
         let mut meter = Meter::new(&budget, Nanos::ZERO, Used::default());
@@ -185,7 +185,7 @@ mod tests {
         /// A service that is stopped while over budget gets at most its rate, the burst and the
         /// overrun of one look interval.
         #[test]
-        fn in_the_long_run_nobody_gets_more_than_his_rate(
+        fn in_the_long_run_no_service_exceeds_its_rate(
             rate in 100u64..1_000_000,
             offered in prop::collection::vec(0u64..40_000, 500..1000),
         ) {
@@ -201,7 +201,7 @@ mod tests {
         }
 
         #[test]
-        fn who_stays_within_his_rate_is_never_stopped(
+        fn a_service_within_its_rate_is_never_stopped(
             rate in 100u64..1_000_000,
             shares in prop::collection::vec(0u64..=100, 500..1000),
         ) {

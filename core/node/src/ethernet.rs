@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ethertype_is_answered_with_what_to_write() {
+    fn an_invalid_ethertype_is_refused_with_advice() {
         let message = |text: &str| text.parse::<Ethertype>().unwrap_err().to_string();
         assert!(message("arpp").ends_with("did you mean 'arp'?"), "{}", message("arpp"));
         assert!(message("0x8100").contains("use 'vlan'"));

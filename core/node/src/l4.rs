@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_written_in_two_ways() {
+    fn flags_have_two_notations() {
         let syn = TcpFlags::new(0x12, 0x02).unwrap();
         assert_eq!("syn,!ack".parse(), Ok(syn));
         assert_eq!("!ack,syn".parse(), Ok(syn));

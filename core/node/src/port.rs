@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_apart_is_refused() {
+    fn ports_that_share_a_name_or_device_are_refused() {
         let error = |specs| numbered(specs).unwrap_err();
         let twice = error(vec![spec("a", "eth0"), spec("a", "eth1")]);
         assert!(matches!(twice, PortError::NameTwice { .. }));

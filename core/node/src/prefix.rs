@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn a_text_that_is_no_address_is_refused() {
         for bad in ["", "10.0.0", "10.0.0.256", "1::2::3", "host", "10.0.0.0 /8"] {
             assert!(matches!(bad.parse::<Prefix>(), Err(PrefixError::Address { .. })), "{bad}");
         }

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_padded_and_nested_ones_say_so() {
+    fn attributes_are_padded_and_nested_ones_have_the_flag() {
         let inner = Attributes::new().be32(2, 7).text(1, "ab");
         let bytes = Attributes::new().nested(4, inner).bytes(1, &[9]).emit();
         let mut expected = Vec::new();

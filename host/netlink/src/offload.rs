@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_on_is_off_and_on_again() {
+    fn offloads_are_turned_off_and_restored() {
         with_veth("offload", || {
             let before = OffloadState::read("a").unwrap();
             assert!(before.is_on(Offload::TxChecksum) && before.is_on(Offload::Tso));
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_veth_says_ten_gigabits() {
+    fn a_veth_reports_ten_gigabits() {
         with_veth("speed", || {
             assert_eq!(speed("a").unwrap(), Some(BitsPerSecond(10_000_000_000)));
             assert!(speed("lo").is_err() && speed("none").is_err());

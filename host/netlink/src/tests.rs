@@ -98,7 +98,7 @@ fn the_kernels_own_words_are_in_the_message() {
 }
 
 #[test]
-fn a_vlan_device_and_its_routes_carry_packets_or_the_kernel_has_none_and_that_is_said() {
+fn a_vlan_device_and_its_routes_carry_packets_or_a_kernel_without_vlans_is_reported() {
     if !testbase::root_or_skip("a network namespace") {
         return;
     }
@@ -230,7 +230,7 @@ fn a_devices_queue_is_as_long_as_it_is_to_be() {
 }
 
 #[test]
-fn what_keeps_the_fast_path_slow_is_seen() {
+fn features_that_need_the_kernels_path_are_detected() {
     if !testbase::root_or_skip("a network namespace") {
         return;
     }
@@ -311,7 +311,7 @@ fn netfilter_is_in_use_from_the_first_chain_on_a_hook() {
 }
 
 #[test]
-fn changes_are_told_as_they_happen() {
+fn changes_are_reported_as_they_happen() {
     if !testbase::root_or_skip("a network namespace") {
         return;
     }
@@ -346,7 +346,7 @@ fn changes_are_told_as_they_happen() {
 }
 
 #[test]
-fn changes_are_told_to_async_code() {
+fn changes_are_reported_to_async_code() {
     if !testbase::root_or_skip("a network namespace") {
         return;
     }

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_was_given_it_does_not_hand_down() {
+    fn inherited_descriptors_are_not_passed_on() {
         const INSIDE: &str = "TAM_CHILD_HANDS_DOWN";
         let has = |number: &str| {
             let test = format!("test -e /proc/self/fd/{number}");
@@ -73,7 +73,7 @@ mod tests {
             return assert!(!has(&number));
         }
         let (_ours, theirs) = crate::fd_passing::pair().unwrap();
-        let name = "child::tests::what_a_process_was_given_it_does_not_hand_down";
+        let name = "child::tests::inherited_descriptors_are_not_passed_on";
         let mut again = Command::new(std::env::current_exe().unwrap());
         let number = inherit(&mut again, theirs);
         again.args(["--exact", name]).env(INSIDE, number.to_string());
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_read_by_standard_error_is_only_written() {
+    fn standard_error_is_reopened_for_writing_only() {
         const INSIDE: &str = "TAM_CHILD_INSIDE";
         if std::env::var_os(INSIDE).is_some() {
             only_write_to_standard_error().unwrap();
@@ -92,7 +92,7 @@ mod tests {
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         let open = std::fs::File::options().read(true).write(true).open(file.path()).unwrap();
-        let name = "child::tests::what_could_be_read_by_standard_error_is_only_written";
+        let name = "child::tests::standard_error_is_reopened_for_writing_only";
         let mut again = Command::new(std::env::current_exe().unwrap());
         again.args(["--exact", name, "--nocapture"]).env(INSIDE, "1").stderr(open);
         assert!(again.output().unwrap().status.success());

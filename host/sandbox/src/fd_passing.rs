@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lost_the_other_end_is_found_by_its_name() {
+    fn a_listener_is_found_by_its_path() {
         let folder = tempfile();
         let path = folder.join("here.sock");
         let listening = listen(&path).unwrap();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_came_through_exec_is_taken_and_once() {
+    fn only_inherited_descriptors_are_taken_and_once() {
         use rustix::fd::{AsRawFd, IntoRawFd};
         let (a, b) = pair().unwrap();
         let own = a.as_raw_fd();
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_not_waited_for_and_goes_when_the_other_end_has_read() {
+    fn try_send_fails_without_room_and_succeeds_after_the_other_end_has_read() {
         let (a, b) = pair().unwrap();
         let message = vec![7; MESSAGE_LENGTH_MAX];
         let mut sent = 0;
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_not_sent() {
+    fn a_message_that_is_too_long_is_not_sent() {
         let (a, _b) = pair().unwrap();
         let long = vec![0; MESSAGE_LENGTH_MAX + 1];
         assert_eq!(send(a.as_fd(), &long, &[]).unwrap_err().kind(), io::ErrorKind::InvalidInput);

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_end_counts_the_other_reads() {
+    fn words_written_at_one_end_are_read_at_the_other() {
         let ours = SharedWords::create("test", 3).unwrap();
         let theirs = SharedWords::given(ours.as_fd().try_clone_to_owned().unwrap(), 3).unwrap();
         ours.add(2, 40);

@@ -64,8 +64,8 @@ fn threads_that_were_there_are_sealed_too() {
 }
 
 #[test]
-fn without_the_filter_there_is_nothing_to_open_either() {
-    inside("without_the_filter_there_is_nothing_to_open_either", || {
+fn without_the_filter_no_file_can_be_opened_either() {
+    inside("without_the_filter_no_file_can_be_opened_either", || {
         let before = File::open("/etc/hostname").is_ok();
         let entered = enter(CELL).unwrap();
         assert!(before, "it can be opened at first");
@@ -117,8 +117,8 @@ fn without_the_filter_landlock_keeps_it_from_ports_and_processes() {
 }
 
 #[test]
-fn what_it_has_still_works() {
-    inside("what_it_has_still_works", || {
+fn a_sealed_process_keeps_its_descriptors() {
+    inside("a_sealed_process_keeps_its_descriptors", || {
         let (ours, theirs) = crate::fd_passing::pair().unwrap();
         confine(CELL).unwrap();
         crate::fd_passing::send(theirs.as_fd(), b"still here", &[]).unwrap();
@@ -153,9 +153,9 @@ fn only_a_cell_makes_memory_executable_and_none_that_can_be_written() {
 }
 
 #[test]
-fn a_codec_opens_what_programs_are_started_of_and_nothing_else() {
+fn a_codec_opens_the_files_that_programs_need_and_nothing_else() {
     use std::os::unix::process::CommandExt;
-    inside("a_codec_opens_what_programs_are_started_of_and_nothing_else", || {
+    inside("a_codec_opens_the_files_that_programs_need_and_nothing_else", || {
         let secret = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(secret.path(), "secret").unwrap();
         std::fs::set_permissions(secret.path(), std::fs::Permissions::from_mode(0o644)).unwrap();
@@ -179,7 +179,7 @@ fn a_codec_opens_what_programs_are_started_of_and_nothing_else() {
 }
 
 #[test]
-fn the_kernel_says_what_its_landlock_does() {
+fn the_kernel_reports_its_landlock_version() {
     let here = landlock().unwrap();
     assert_eq!(here.is_scoped(), matches!(here, Landlock::Version(6..)));
     // This thread is not confined.

@@ -42,7 +42,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn what_a_receiver_has_no_room_for_is_unacknowledged() {
+    fn bytes_beyond_the_receivers_window_are_unacknowledged() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut server = listener.accept().unwrap().0;

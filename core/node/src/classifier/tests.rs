@@ -196,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn a_packet_that_hides_something_is_stopped_for_whose_it_may_be_and_for_nobody_else(
+    fn a_packet_with_hidden_fields_is_dropped_exactly_where_a_better_rule_may_match(
         rules in any_rules(),
         actions in prop::collection::vec(prop_oneof![Just(Action::Forward), Just(Action::Drop)], 60),
         packets in prop::collection::vec((any_packet(), 1..=3u16), 50),
@@ -260,7 +260,7 @@ fn drops_listed(id: u32, list: &str) -> Rule {
 }
 
 #[test]
-fn a_list_stops_what_hides_its_l4_ports_if_it_may_be_one_of_its_flows() {
+fn a_list_drops_packets_with_hidden_l4_ports_that_may_be_of_its_flows() {
     let list = "udp 10.0.0.1 4000 10.0.1.2 53\nudp 10.0.0.1 4001 10.0.1.2 53\n\
                 tcp 2001:db8::1 4000 2001:db8::2 53";
     let set = compile(&[drops_listed(3, list)], &names()).unwrap();
@@ -291,7 +291,7 @@ fn a_list_stops_what_hides_its_l4_ports_if_it_may_be_one_of_its_flows() {
 }
 
 #[test]
-fn a_list_that_is_too_long_stops_by_what_stands_beside_it() {
+fn a_list_that_is_too_long_drops_by_the_other_fields_of_its_match() {
     let flow = |at: usize| format!("udp 10.0.{}.{} 4000 10.9.0.1 53\n", at >> 8, at & 255);
     let long: String = (0..=FLOWS_HIDDEN_MAX).map(flow).collect();
     let set = compile(&[drops_listed(3, &long), drops_listed(4, &flow(0))], &names()).unwrap();
@@ -305,7 +305,7 @@ fn a_list_that_is_too_long_stops_by_what_stands_beside_it() {
 }
 
 #[test]
-fn as_many_masks_as_there_can_be_have_room_for_what_is_hidden() {
+fn the_most_masks_leave_room_for_their_hidden_keys() {
     let drop = |id| {
         // The narrower rules are better: none takes another's packets.
         let length = MASKS_MAX as u32 - 1 - id;
@@ -327,7 +327,7 @@ fn a_worse_rule_with_the_same_match_is_shadowed() {
 }
 
 #[test]
-fn a_worse_rule_whose_packets_better_ones_have_is_shadowed() {
+fn a_worse_rule_whose_packets_better_ones_take_is_shadowed() {
     let by = |better: &[&str], worse: &str| {
         let better = (1..).zip(better).map(|(id, text)| rule(id, 20, text));
         let rules: Vec<_> = better.chain([rule(9, 10, worse)]).collect();
@@ -419,7 +419,7 @@ proptest! {
 }
 
 #[test]
-fn what_takes_too_long_to_find_counts_as_reached() {
+fn a_rule_whose_search_takes_too_long_counts_as_reachable() {
     // The better rules take all packets, one address each.
     let rules = |length: u8| {
         let each = (0..1u32 << (32 - length))
@@ -450,7 +450,7 @@ fn streams(text: &str) -> Result<RuleSet, RuleSetError> {
 }
 
 #[test]
-fn a_rule_of_streams_has_what_comes_back_too() {
+fn a_rule_of_streams_matches_replies_too() {
     let set = streams("src 10.0.0.0/8 dst 192.0.2.9 proto tcp sport 1024-2047 dport 80").unwrap();
     let address = |bytes: [u8; 4]| {
         let mut all = [0; 16];
@@ -499,7 +499,7 @@ fn a_rule_of_streams_is_for_whole_tcp_connections() {
 }
 
 #[test]
-fn what_comes_in_by_a_port_at_tc_is_for_streams_and_for_dropping() {
+fn packets_of_a_port_at_tc_go_to_streams_or_are_dropped() {
     let way = Way::Listener { port: 4711, closed: false };
     let streams = Destination { entry: EntryId(9), way, kind: Kind::Streams };
     let down = Destination { way: Way::Down, ..of_packets(EntryId(7)) };

@@ -343,7 +343,7 @@ proptest! {
     }
 
     #[test]
-    fn what_differs_is_nothing_exactly_where_there_is_nothing_to_do(one in any_state(), other in any_state()) {
+    fn differences_are_empty_exactly_if_no_step_is_needed(one in any_state(), other in any_state()) {
         prop_assert_eq!(differences(&one, &one), []);
         prop_assert_eq!(steps(&one, &one), []);
         let nothing_to_see = differences(&one, &other).is_empty();
@@ -396,7 +396,7 @@ fn a_rule_behind_others_leaves_them_their_numbers_and_one_before_them_does_not()
 }
 
 #[test]
-fn what_a_node_would_refuse_is_found_with_its_place() {
+fn a_refusal_of_a_desired_state_names_the_part_at_fault() {
     let with = |change: &dyn Fn(&mut DesiredState)| {
         let mut state = DesiredState::default();
         state.services.insert(name("monitor"), service());
@@ -516,7 +516,7 @@ fn running(state: &DesiredState) -> World {
 }
 
 #[test]
-fn what_would_be_lost_is_known_before_and_nothing_else_is() {
+fn losses_of_state_are_predicted_exactly() {
     let mut state = DesiredState::default();
     for service in SERVICES {
         state.deploy(name(service), self::service(), Vec::new());
@@ -565,7 +565,7 @@ fn a_service_that_changes_is_replaced_and_one_for_another_session_starts_anew() 
 }
 
 #[test]
-fn what_principals_have_is_neither_a_node_files_nor_an_earlier_states() {
+fn principals_services_survive_node_files_and_rollbacks() {
     let owner = Owner { principal: PrincipalId(1), capability: CapabilityId(1) };
     let owned = |mut service: DesiredService| {
         service.owner = Some(owner);
@@ -610,7 +610,7 @@ fn sessions_of_principals_and_those_that_they_use_stay_whatever_the_operator_app
 }
 
 #[test]
-fn a_session_that_goes_gives_up_its_promise_first_and_its_name_last() {
+fn a_removed_session_releases_its_reservation_first_and_its_name_last() {
     let mut from = DesiredState::default();
     from.set_session(name("gold"), DesiredSession::default());
     from.deploy(name("mark"), DesiredService { session: name("gold"), ..service() }, Vec::new());

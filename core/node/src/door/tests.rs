@@ -76,7 +76,7 @@ fn a_frame_meets_its_rule() {
 }
 
 #[test]
-fn what_is_not_for_the_port_is_the_kernels_whatever_rules_say() {
+fn packets_not_for_the_port_go_to_the_kernel_whatever_the_rules() {
     let mut door = door(&[("proto udp", "drop")]);
     let other = FrameBuilder::new().ethernet([2; 6], [2, 0, 0, 0, 0, 8]);
     let frame = other.ipv4([10, 0, 0, 1], [10, 0, 1, 2], 64).udp(1, 2).build();
@@ -94,7 +94,7 @@ fn what_is_not_for_the_port_is_the_kernels_whatever_rules_say() {
 }
 
 #[test]
-fn what_lies_behind_more_tags_than_rules_can_be_asked_about_is_dropped_if_there_are_rules() {
+fn frames_with_more_tags_than_rules_can_match_are_dropped_if_there_are_rules() {
     let deep = udp(53).vlan(0).vlan(0).vlan(0).build();
     let (mut free, mut door) = (door(&[]), door(&[("proto tcp", "drop")]));
     assert_eq!(ended(&mut free, &PORT, &deep), (Act::Kernel, "kernel_vlan_depth"));
@@ -150,7 +150,7 @@ fn later_fragments_are_matched_by_the_ports_of_their_first_one() {
 }
 
 #[test]
-fn what_hides_its_l4_ports_ends_where_a_rule_needs_them() {
+fn a_packet_that_hides_its_l4_ports_is_dropped_where_a_rule_needs_them() {
     let mut door =
         door(&[("dst 10.0.1.0/24 proto udp dport 53", "service echo"), ("any", "forward")]);
     let macs = || FrameBuilder::new().ethernet([2, 0, 0, 0, 0, 1], MAC);

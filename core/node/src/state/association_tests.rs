@@ -43,7 +43,7 @@ fn datagrams_to_the_nodes_addresses_go_to_the_associations() {
 }
 
 #[test]
-fn their_name_is_nobody_elses() {
+fn the_name_of_associations_is_reserved() {
     let mut node = node();
     let module = crate::testing::module("\"user\"");
     let deploy = crate::state::tests::deploy_with(ASSOCIATIONS_NAME, module, Vec::new());

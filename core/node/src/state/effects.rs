@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_closed_comes_first_then_edges_then_rules_then_the_rest() {
+    fn closing_comes_first_then_edges_then_rules_then_the_rest() {
         let entry = EntryId(3);
         let stop = || Effect::StopService { entry };
         let close = || Effect::SetClosed { entry, closed: true };

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leads_to_a_closed_service_is_closed_and_edges_to_it_are_shut_while_it_is_down() {
+    fn a_service_that_leads_to_a_closed_one_is_closed_and_its_edge_drops_while_that_is_down() {
         let mut roster = chain(&["a", "b", "c"]);
         let edge = |roster: &Roster| Graph::of(roster).edges().pop().map(|(_, edges)| edges[0]);
         roster.remove(&name("c"));

@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_never_ran_is_given_up_and_one_that_ran_comes_back_after_a_pause() {
+    fn a_service_that_never_ran_is_given_up_and_one_that_ran_restarts_after_a_pause() {
         let mut managed = service(OnFailure::Open);
         assert_eq!(levels(managed.start(true)), [Level::Nic, Level::User]);
         assert_eq!(managed.start(true), None, "the cell was asked");
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_that_is_lost_on_the_way_is_not_wanted_any_more() {
+    fn a_move_that_was_pending_at_a_loss_is_dropped() {
         let mut managed = service(OnFailure::Open);
         let _ = managed.start(true);
         managed.handle_started(NOW);

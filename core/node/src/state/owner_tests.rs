@@ -76,7 +76,7 @@ fn a_new_version_takes_its_rules_along_to_its_capability_and_back() {
 }
 
 #[test]
-fn whose_something_is_survives_a_daemon() {
+fn owners_survive_a_daemon() {
     let mut node = node();
     let rules = vec![to_service("proto udp", "mark")];
     node.handle_command(NOW, of(BOB, deploy_with("mark", module("\"user\""), rules))).unwrap();

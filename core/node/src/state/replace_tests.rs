@@ -76,7 +76,7 @@ fn the_old_version_goes_on_until_the_new_one_runs() {
 }
 
 #[test]
-fn what_fails_changes_nothing() {
+fn a_failed_replacement_changes_nothing() {
     let mut node = running();
     let before = (node.rules(), node.service(&name("monitor")).cloned());
     node.handle_command(NOW, deploy(version("new"), &["ip 6"])).unwrap();
@@ -202,7 +202,7 @@ fn a_service_that_failed_begins_anew_as_another() {
 }
 
 #[test]
-fn a_removal_says_nothing_of_a_version_that_was_watched() {
+fn a_removal_of_a_watched_version_reports_the_removal_only() {
     let mut node = running();
     node.handle_command(NOW, deploy(version("new"), &[])).unwrap();
     node.handle_event(NOW, replaced());
@@ -291,7 +291,7 @@ fn of_several_versions_that_have_not_started_the_one_that_ran_comes_back() {
 }
 
 #[test]
-fn packets_never_come_round() {
+fn packets_never_cycle() {
     let mut node = running();
     let mut second = deploy_with("second", version("second"), vec![]);
     if let Command::Deploy { then, .. } = &mut second {

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_never_leave_user_level_leave_entries_to_those_that_can() {
+    fn services_at_user_level_only_leave_low_entries_to_others() {
         let (below, all) = (BELOW_MAX as u16, SERVICES_MAX as u16);
         let taken_until = |last: u16| move |entry: &EntryId| entry.0 >= last;
         let user = |last| entry_in_turn(false, next(0, 0), taken_until(last));
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preferred_entry_is_given_once_and_the_turn_goes_on_where_it_was() {
+    fn a_preferred_entry_is_used_once_and_the_search_continues_where_it_was() {
         let mut roster = Roster::default();
         let (name, module) = (Name::new("monitor").unwrap(), module("\"nic\", \"user\""));
         let give = |roster: &mut Roster| {

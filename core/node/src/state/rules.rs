@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn the_front_door_is_told_once_and_only_of_services_that_run() {
+    fn the_front_door_is_updated_once_and_only_for_services_that_run() {
         let mut alone = Alone::new();
         alone.add(&["proto udp"]);
         assert_eq!(alone.install(), Some([0].into()));

@@ -111,7 +111,7 @@ fn a_change_of_a_reservation_touches_no_service() {
 }
 
 #[test]
-fn a_session_in_use_goes_only_with_what_is_in_it() {
+fn a_session_in_use_is_removed_only_with_its_contents() {
     let mut node = with_gold();
     let drops = RuleSpec::new("proto tcp".parse().unwrap(), Action::Drop);
     let rule = RuleSpec { session: name("gold"), ..drops };
@@ -151,7 +151,7 @@ fn a_session_in_use_goes_only_with_what_is_in_it() {
 }
 
 #[test]
-fn a_session_goes_with_a_service_that_is_being_replaced_and_the_rules_of_its_new_version() {
+fn a_session_is_removed_with_a_service_being_replaced_and_the_rules_of_its_new_version() {
     let mut node = with_gold();
     node.handle_command(NOW, in_session("gold", "monitor", "proto icmp")).unwrap();
     assert!(node.is_replacing());
@@ -167,7 +167,7 @@ fn a_session_goes_with_a_service_that_is_being_replaced_and_the_rules_of_its_new
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_what_to_do() {
+fn an_impossible_session_is_refused_with_advice() {
     let mut node = with_gold();
     for (command, class, says) in [
         (create("gold", "{}"), RefusalClass::Busy, "tam session set gold"),
@@ -221,7 +221,7 @@ fn half_promised() -> Node {
 }
 
 #[test]
-fn what_cannot_be_guaranteed_is_refused_with_what_is_left_and_changes_nothing() {
+fn a_reservation_beyond_capacity_is_refused_with_what_is_left_and_changes_nothing() {
     let mut node = half_promised();
     let left = node.left();
     for (command, class, says) in [
@@ -276,7 +276,7 @@ fn sessions_that_change_together_have_room_for_each_other() {
 }
 
 #[test]
-fn a_node_with_less_than_it_has_promised_takes_the_promise_back_and_says_so() {
+fn a_node_with_less_capacity_than_reserved_clears_reservations_and_reports_them() {
     let mut node = half_promised();
     node.handle_command(NOW, create("silver", r#"{"cpu":["30%/100ms"]}"#)).unwrap();
     effects(&mut node);
@@ -310,7 +310,7 @@ fn payers(node: &Node) -> Vec<(&'static str, Option<u16>)> {
 }
 
 #[test]
-fn who_was_promised_nothing_below_pays_only_where_somebody_was_promised_something() {
+fn sessions_without_time_below_pay_only_if_another_has_reserved_some() {
     let mut node = with_gold();
     node.set_capacity(capacity());
     node.handle_command(NOW, create("silver", "{}")).unwrap();

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_leaves_is_promised_nothing_and_gone_with_its_last_service() {
+    fn a_leaving_session_has_no_reservation_and_ends_with_its_last_service() {
         let (mut sessions, mut out) = (Sessions::default(), Effects::default());
         sessions.set_capacity(capacity(), &mut out);
         let most = r#"{"memory":"16MiB"}"#;

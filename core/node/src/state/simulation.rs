@@ -663,7 +663,7 @@ impl World {
 }
 
 #[test]
-fn whatever_happens_no_rule_leads_to_a_service_that_does_not_run() {
+fn in_any_history_no_rule_leads_to_a_service_that_does_not_run() {
     let mut started = 0;
     for seed in 1..=250 {
         let mut world = World::new(seed);

@@ -163,7 +163,7 @@ mod tests {
     use crate::state::tests::{NOW, running};
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn a_contradictory_snapshot_is_refused() {
         let mut node = Node::new(Name::new("r1").unwrap(), Vec::new()).unwrap();
         let service = Name::new("monitor").unwrap();
         let command = crate::Command::Deploy {

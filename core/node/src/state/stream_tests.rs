@@ -56,7 +56,7 @@ fn rules_of_streams_lead_to_the_listener_for_as_long_as_it_is_there() {
 }
 
 #[test]
-fn rules_of_closed_streams_say_that_nobody_goes_past_the_listener() {
+fn rules_of_closed_streams_drop_what_the_listener_does_not_take() {
     let mut node = node();
     let mut command = deploy("guard", "proto tcp dport 80");
     if let Command::Deploy { on_failure, .. } = &mut command {
@@ -71,7 +71,7 @@ fn rules_of_closed_streams_say_that_nobody_goes_past_the_listener() {
 }
 
 #[test]
-fn what_cannot_be_a_stream_is_refused_with_what_to_do() {
+fn an_impossible_stream_service_is_refused_with_advice() {
     let mut node = node();
     for (text, says) in [
         ("proto udp dport 80", "add 'proto tcp'"),

@@ -185,7 +185,7 @@ fn an_entry_is_not_given_away_before_its_service_stopped() {
 }
 
 #[test]
-fn what_many_that_start_together_want_of_the_front_door_it_hears_once() {
+fn services_that_start_together_cause_one_update_of_the_front_door() {
     let mut node = running();
     let many = 1..21;
     for at in many.clone() {
@@ -249,7 +249,7 @@ fn a_lost_cell_is_started_again_with_its_services() {
 }
 
 #[test]
-fn a_new_service_that_ends_cell_after_cell_is_given_up() {
+fn a_new_service_that_ends_every_cell_is_given_up() {
     let mut node = running();
     node.handle_command(NOW, deploy("killer", "proto tcp")).unwrap();
     let mut now = NOW;
@@ -293,7 +293,7 @@ fn rules_are_added_all_or_none() {
 }
 
 #[test]
-fn a_rule_that_no_packet_reaches_is_said_at_once() {
+fn a_rule_that_no_packet_reaches_is_reported_at_once() {
     let mut node = running();
     let outcome = node.handle_command(NOW, add(vec![to_service("proto udp", "monitor")])).unwrap();
     let shadowed = vec![(RuleId(1), RuleId(0))];
@@ -302,7 +302,7 @@ fn a_rule_that_no_packet_reaches_is_said_at_once() {
 }
 
 #[test]
-fn a_rule_that_takes_all_packets_of_another_is_said_to() {
+fn a_rule_that_takes_all_packets_of_another_is_reported() {
     let mut node = running();
     node.handle_command(NOW, add(vec![to_service("proto tcp dport 80", "monitor")])).unwrap();
     let narrow = node.rules().last().unwrap().rule.id;
@@ -333,7 +333,7 @@ fn a_wrong_name_is_refused_with_the_nearest() {
 }
 
 #[test]
-fn what_a_module_cannot_be_is_refused() {
+fn an_impossible_module_is_refused() {
     let mut node = running();
     let (class, message) = refused(&mut node, deploy_with("a", module("\"cluster\""), vec![]));
     assert_eq!(class, RefusalClass::Invalid);
@@ -359,7 +359,7 @@ fn a_rule_has_the_session_of_its_service() {
 }
 
 #[test]
-fn the_level_and_its_reason_are_told() {
+fn the_level_and_its_reason_are_reported() {
     let mut node = node();
     let command = deploy_with("a", module("\"nic\", \"user\""), vec![]);
     node.handle_command(NOW, command).unwrap();
@@ -515,7 +515,7 @@ fn events_about_nothing_change_nothing() {
 }
 
 #[test]
-fn what_the_api_shows_reads_back() {
+fn documents_of_the_api_are_read_back() {
     fn back<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
         serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap()
     }
@@ -598,7 +598,7 @@ fn a_service_stays_while_another_leads_to_it() {
 }
 
 #[test]
-fn a_graph_has_no_way_round_one_session_and_few_edges() {
+fn a_graph_has_no_cycle_one_session_and_few_edges() {
     let mut node = running();
     let (class, _) = refused(&mut node, then("round", &["round"]));
     assert_eq!(class, RefusalClass::NotFound);
@@ -662,7 +662,7 @@ fn stages_are_the_operators_and_a_packet_is_one_principals() {
 }
 
 #[test]
-fn a_module_that_imports_what_is_not_granted_is_refused_and_what_is_granted_goes_along() {
+fn a_module_that_imports_ungranted_functions_is_refused_and_grants_reach_the_cell() {
     let functions = HostFunctions::from_iter([HostFunction::PacketSend, HostFunction::NowMs]);
     let sends = ModuleInfo { imports: functions, ..module("\"user\"") };
     let mut node = node();

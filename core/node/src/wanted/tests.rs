@@ -48,7 +48,7 @@ fn ten_thousand_of_one_payer_find_room_and_another_payer_does_besides() {
 }
 
 #[test]
-fn who_goes_does_not_pay_and_if_all_go_the_last_does() {
+fn a_request_that_is_cancelled_does_not_pay_unless_it_was_the_last() {
     let mut table = Table::default();
     let [first, second, third] = [1, 2, 3].map(|payer| waits(table.ask(Nanos(0), 9, FAR, payer)));
     assert_eq!(table.poll_fetch(), Some(fetch(9)));
@@ -64,7 +64,7 @@ fn who_goes_does_not_pay_and_if_all_go_the_last_does() {
 }
 
 #[test]
-fn what_nobody_waits_for_any_more_is_not_fetched() {
+fn a_module_that_no_request_waits_for_is_not_fetched() {
     let mut table = Table::default();
     let waiter = waits(table.ask(Nanos(0), 9, FAR, 1));
     table.leave(waiter);
@@ -112,7 +112,7 @@ fn a_miss_with_few_nodes_is_none_for_who_may_ask_more() {
 }
 
 #[test]
-fn one_payer_has_half_of_the_fetches_and_others_are_begun_before_his_next() {
+fn one_payer_has_half_of_the_fetches_and_others_are_begun_before_its_next() {
     let mut table = Table::default();
     let mut digest = 0;
     while matches!(table.ask(Nanos(0), digest, FAR, 1), Asked::Waits(_)) {

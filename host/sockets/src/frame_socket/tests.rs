@@ -37,7 +37,7 @@ fn came(socket: &FrameSocket, buffer: &mut Buffer) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_leaves_by_a_device_is_watched_but_for_what_its_port_sends() {
+fn egress_of_a_device_is_watched_except_frames_of_its_port() {
     let Some((scratch, _, [far, port])) = scratch("watch", ["far", "port"]) else { return };
     let inside = || {
         let own = FrameSocket::open_marked(port, SENT_MARK).unwrap();
@@ -57,7 +57,7 @@ fn what_leaves_by_a_device_is_watched_but_for_what_its_port_sends() {
 }
 
 #[test]
-fn a_taken_frame_is_the_kernels_when_it_comes_back_and_not_before() {
+fn a_taken_frame_reaches_the_kernel_when_it_is_returned_and_not_before() {
     let Some((scratch, netlink, [far, port])) = scratch("frames", ["far", "port"]) else { return };
     let [into, out] = pair(&netlink, &scratch.ns, ["into", "out"]);
     netlink.redirect_to(out, port).unwrap();
@@ -115,7 +115,7 @@ fn stack() -> OwnedFd {
 }
 
 #[test]
-fn what_is_closed_stays_so_without_whoever_closed_it_and_lets_marked_frames_through() {
+fn a_closed_ingress_outlives_its_creator_and_passes_marked_frames() {
     let Some((scratch, netlink, [far, port])) = scratch("closed", ["far", "port"]) else { return };
     let [into, out] = pair(&netlink, &scratch.ns, ["into", "out"]);
     netlink.redirect_to(out, port).unwrap();
@@ -159,7 +159,7 @@ fn what_is_closed_stays_so_without_whoever_closed_it_and_lets_marked_frames_thro
 }
 
 #[test]
-fn what_is_unfinished_survives_its_bytes_and_a_tag() {
+fn unfinished_work_survives_encoding_and_a_tag() {
     let bytes = [1, 4, 66, 0, 0xb4, 5, 34, 0, 16, 0];
     let unfinished = Unfinished::parse(bytes);
     assert_eq!(unfinished.bytes(), bytes);

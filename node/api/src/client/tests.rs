@@ -33,7 +33,7 @@ fn http(status: &str, body: &impl Serialize) -> String {
 }
 
 #[test]
-fn who_waits_long_is_told_once_and_gets_the_answer_all_the_same() {
+fn a_long_wait_is_reported_once_and_the_answer_still_arrives() {
     use std::sync::atomic::{AtomicU32, Ordering};
     static TOLD: AtomicU32 = AtomicU32::new(0);
     let directory = tempfile::tempdir().unwrap();
@@ -93,7 +93,7 @@ fn every_operation_is_in_the_table() {
 }
 
 #[test]
-fn a_result_comes_back_as_its_type() {
+fn a_result_is_parsed_as_its_type() {
     let removed =
         Removed { schema_version: SCHEMA_VERSION, service: "a b/c".into(), rules: vec![4] };
     let (client, server, directory) = answering(http("200 OK", &removed));
@@ -175,7 +175,7 @@ fn a_connection_that_breaks_is_unreachable() {
 }
 
 #[test]
-fn an_answer_that_is_no_document_is_said_to_be_so() {
+fn an_answer_that_is_no_document_is_reported() {
     let (client, server, directory) = answering(http("500 Internal Server Error", &"oops"));
     let error = client.rules().unwrap_err();
     assert_eq!(error.code(), ErrorCode::Failed);
