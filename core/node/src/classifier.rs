@@ -59,7 +59,7 @@ pub struct Destination {
     /// Entry of the service in the cell.
     pub entry: EntryId,
     /// Path of the packets to the service.
-    pub way: Way,
+    pub path: Path,
     /// Kind of the service: packets or streams.
     pub kind: Kind,
 }
@@ -69,17 +69,17 @@ impl Destination {
     /// yet has port 0.
     #[must_use]
     pub fn of(entry: EntryId, module: &ModuleInfo, listener: Option<u16>) -> Self {
-        let way = match module.kind {
-            Kind::Packets => Way::Cell,
-            Kind::Streams => Way::Listener { port: listener.unwrap_or(0), closed: false },
+        let path = match module.kind {
+            Kind::Packets => Path::Cell,
+            Kind::Streams => Path::Listener { port: listener.unwrap_or(0), closed: false },
         };
-        Self { entry, way, kind: module.kind }
+        Self { entry, path, kind: module.kind }
     }
 }
 
 /// Path of packets to a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Path {
     /// Socket of the cell, without a lane.
     Cell,
     /// Lane of the service, which says at which level it runs.
@@ -281,7 +281,7 @@ pub fn compile<'a>(
         {
             let back = bpf_maps::Rule { action: bpf_maps::ACTION_INTERCEPT_BACK, ..compiled };
             // If a better rule takes the reverse packets, they go past the service.
-            set.add_keys(&mut keys, rule, &way_back(matched), back, lookup)?;
+            set.add_keys(&mut keys, rule, &reply_match(matched), back, lookup)?;
         }
     }
     set.hidden = keys.hidden.finish();
@@ -351,7 +351,7 @@ impl RuleSet {
 
 /// Returns the match of reply packets: addresses and L4 ports swapped, from any port and with any
 /// marking.
-fn way_back(matched: &Match) -> Match {
+fn reply_match(matched: &Match) -> Match {
     Match {
         source: matched.destination,
         destination: matched.source,
@@ -477,7 +477,7 @@ fn compile_match(
         (key.protocol, bits.protocol) = (protocol.0, u8::MAX);
     }
     if let Some(flags) = matched.tcp_flags {
-        (key.tcp_flags, bits.tcp_flags) = (flags.set(), flags.looked_at());
+        (key.tcp_flags, bits.tcp_flags) = (flags.set(), flags.compared());
     }
     if let Some(dscp) = matched.dscp {
         (key.dscp, bits.dscp) = (dscp, u8::MAX);
@@ -507,12 +507,12 @@ fn compile_action(rule: &Rule, rank: u32, lookup: &Lookup) -> Result<bpf_maps::R
         Action::Drop => (bpf_maps::ACTION_DROP, 0),
         Action::Out(port) => (bpf_maps::ACTION_OUT, find(&lookup.ports, port, rule, "port")?.0),
         Action::Service(name) => {
-            let Destination { entry, way, .. } = find(&lookup.services, name, rule, "service")?;
-            let action = match way {
-                Way::Cell => bpf_maps::ACTION_USER,
-                Way::Lane => bpf_maps::ACTION_SERVICE,
-                Way::Down => bpf_maps::ACTION_DOWN,
-                Way::Listener { port, closed } => {
+            let Destination { entry, path, .. } = find(&lookup.services, name, rule, "service")?;
+            let action = match path {
+                Path::Cell => bpf_maps::ACTION_USER,
+                Path::Lane => bpf_maps::ACTION_SERVICE,
+                Path::Down => bpf_maps::ACTION_DOWN,
+                Path::Listener { port, closed } => {
                     return intercept(rule, rank, (port, closed), lookup);
                 }
             };
@@ -534,8 +534,8 @@ fn needs_no_xdp_at_tc(rule: &Rule, lookup: &Lookup) -> Result<(), RuleSetError> 
         }
     };
     let matched = &rule.spec.r#match;
-    let may_come_by = |port: &&Name| matched.port.as_ref().is_none_or(|asked| asked == *port);
-    match lookup.at_tc.iter().find(may_come_by) {
+    let may_enter_by = |port: &&Name| matched.port.as_ref().is_none_or(|asked| asked == *port);
+    match lookup.at_tc.iter().find(may_enter_by) {
         Some(port) if of_packets => {
             let (text, port) = (matched.to_string(), port.clone());
             Err(RuleSetError::AtTc { rule: rule.id, text, port })
@@ -611,7 +611,7 @@ impl RuleSet {
             if best.is_some_and(|rule| rule.rank < mask.rank_best) {
                 break;
             }
-            if hidden::looks_at(&mask.bits, packet.hidden) {
+            if hidden::compares(&mask.bits, packet.hidden) {
                 continue;
             }
             // Frames that are not IP match only rules that name their ethertype.

@@ -26,7 +26,7 @@ use crate::session;
 /// Path by which a new version gets the state of the old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum StateWay {
+pub enum StatePath {
     /// Memory and globals, taken over as they are.
     Memory,
     /// Hooks: `state_out` of the old one and `state_in` of the new one.
@@ -452,7 +452,7 @@ pub enum Effect {
         /// New version.
         start: ServiceStart,
         /// Path by which it gets the state of the old one.
-        way: StateWay,
+        path: StatePath,
     },
     /// Moves a service to another level; answered by [`Event::ServicePlaced`] or
     /// [`Event::MoveFailed`].

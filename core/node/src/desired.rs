@@ -30,7 +30,7 @@ use crate::rule::RuleSpec;
 use crate::service::Service;
 use crate::session::Session;
 
-pub use check::{Fault, Place, check};
+pub use check::{Fault, Location, check};
 pub use differences::{Difference, FieldChange, Manner, differences};
 pub use losses::losses;
 pub use order::{RuleChanges, rule_changes};
@@ -218,8 +218,8 @@ impl DesiredState {
     /// Removes one rule: of several equal ones, the one that `equals_before` others precede.
     pub fn remove_rule(&mut self, rule: &DesiredRule, equals_before: usize) {
         let equal = self.rules.iter().enumerate().filter(|(_, other)| *other == rule);
-        let places: Vec<usize> = equal.map(|(at, _)| at).collect();
-        if let Some(at) = places.get(equals_before).or_else(|| places.last()) {
+        let locations: Vec<usize> = equal.map(|(at, _)| at).collect();
+        if let Some(at) = locations.get(equals_before).or_else(|| locations.last()) {
             self.rules.remove(*at);
         }
     }

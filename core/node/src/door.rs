@@ -171,7 +171,7 @@ impl Door {
     }
 
     fn judge(&self, fragments: &mut Fragments, port: &DoorPort, frame: &[u8]) -> Decision {
-        let (mut parsed, unmatched) = match see(port, frame) {
+        let (mut parsed, unmatched) = match parse_headers(port, frame) {
             Ok(parsed) => (parsed, None),
             // Linux may strip any number of tags and take a frame that no rule was asked about.
             Err((_, KERNEL_VLAN_DEPTH)) if !self.rules.masks.is_empty() => {
@@ -233,7 +233,7 @@ fn plain(
 
 /// Parses the headers. The error is the outcome of a frame to which no IP rule applies, with its
 /// Ethernet header if a rule could name its ethertype.
-fn see(port: &DoorPort, frame: &[u8]) -> Result<Parsed, (Option<Parsed>, usize)> {
+fn parse_headers(port: &DoorPort, frame: &[u8]) -> Result<Parsed, (Option<Parsed>, usize)> {
     use wire::protocol::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
     let is_others = port.bridge.is_none()
         && frame.first_chunk::<6>().is_some_and(|destination| *destination != port.mac);
@@ -242,7 +242,7 @@ fn see(port: &DoorPort, frame: &[u8]) -> Result<Parsed, (Option<Parsed>, usize)>
         Err(_) if is_others && frame.len() >= wire::protocol::ETHERNET_LENGTH => {
             return Err((None, KERNEL_NOT_FOR_US));
         }
-        Err(problem) => return Err((None, place_of(problem))),
+        Err(problem) => return Err((None, outcome_index(problem))),
     };
     let is_ip = matches!(link.ethernet.ethertype, ETHERTYPE_IPV4 | ETHERTYPE_IPV6);
     match (is_ip, is_others) {
@@ -251,7 +251,7 @@ fn see(port: &DoorPort, frame: &[u8]) -> Result<Parsed, (Option<Parsed>, usize)>
         (false, false) => return Err((Some(link), KERNEL_NOT_IP)),
         (true, false) => {}
     }
-    let parsed = wire::parse_frame(frame).map_err(|problem| (None, place_of(problem)))?;
+    let parsed = wire::parse_frame(frame).map_err(|problem| (None, outcome_index(problem)))?;
     // A bridge carries link-local packets from host to host.
     let is_kernels = match port.bridge {
         Some(_) => parsed.is_neighbour_discovery(frame),
@@ -264,7 +264,7 @@ fn see(port: &DoorPort, frame: &[u8]) -> Result<Parsed, (Option<Parsed>, usize)>
 }
 
 /// Returns the index of the parser's outcome.
-const fn place_of(problem: wire::Outcome) -> usize {
+const fn outcome_index(problem: wire::Outcome) -> usize {
     match problem {
         wire::Outcome::NotIp => KERNEL_NOT_IP,
         wire::Outcome::VlanDepth => KERNEL_VLAN_DEPTH,

@@ -152,7 +152,7 @@ impl From<PortRange> for String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TcpFlags {
-    looked_at: u8,
+    compared: u8,
     set: u8,
 }
 
@@ -206,17 +206,17 @@ fn once(seen: &mut u8, at: usize) -> Result<u8, TcpFlagsError> {
 }
 
 impl TcpFlags {
-    /// Returns the condition that of the flags `looked_at` exactly those in `set` are set; `None`
-    /// if `looked_at` is empty.
+    /// Returns the condition that of the flags `compared` exactly those in `set` are set; `None`
+    /// if `compared` is empty.
     #[must_use]
-    pub fn new(looked_at: u8, set: u8) -> Option<Self> {
-        (looked_at != 0).then_some(Self { looked_at, set: set & looked_at })
+    pub fn new(compared: u8, set: u8) -> Option<Self> {
+        (compared != 0).then_some(Self { compared, set: set & compared })
     }
 
     /// Returns the mask of the flags that are compared.
     #[must_use]
-    pub const fn looked_at(self) -> u8 {
-        self.looked_at
+    pub const fn compared(self) -> u8 {
+        self.compared
     }
 
     /// Returns the flags that must be set.
@@ -232,32 +232,32 @@ impl FromStr for TcpFlags {
     /// Parses `syn,!ack`, or the form of nftables, set flags before the slash and compared ones
     /// after it: `syn/syn,ack`.
     fn from_str(text: &str) -> Result<Self, TcpFlagsError> {
-        let (mut looked_at, mut set) = (0, 0);
+        let (mut compared, mut set) = (0, 0);
         let Some((wanted, among)) = text.split_once('/') else {
             for word in text.split(',') {
                 let name = word.strip_prefix('!').unwrap_or(word);
-                let bit = once(&mut looked_at, flag(name)?)?;
+                let bit = once(&mut compared, flag(name)?)?;
                 set |= if name == word { bit } else { 0 };
             }
-            return Ok(Self { looked_at, set });
+            return Ok(Self { compared, set });
         };
         for word in among.split(',') {
-            once(&mut looked_at, flag(word)?)?;
+            once(&mut compared, flag(word)?)?;
         }
         for word in wanted.split(',') {
             let at = flag(word)?;
-            if looked_at & once(&mut set, at)? == 0 {
+            if compared & once(&mut set, at)? == 0 {
                 return Err(TcpFlagsError::NotLookedAt { flag: FLAGS[at] });
             }
         }
-        Ok(Self { looked_at, set })
+        Ok(Self { compared, set })
     }
 }
 
 impl fmt::Display for TcpFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut comma = "";
-        for (at, name) in FLAGS.iter().enumerate().filter(|(at, _)| self.looked_at >> at & 1 != 0) {
+        for (at, name) in FLAGS.iter().enumerate().filter(|(at, _)| self.compared >> at & 1 != 0) {
             let not = if self.set >> at & 1 == 0 { "!" } else { "" };
             write!(f, "{comma}{not}{name}")?;
             comma = ",";
@@ -302,8 +302,8 @@ mod tests {
         }
 
         #[test]
-        fn flags_read_back_as_they_are_shown(looked_at in 1u8.., set: u8) {
-            let flags = TcpFlags::new(looked_at, set).unwrap();
+        fn flags_read_back_as_they_are_shown(compared in 1u8.., set: u8) {
+            let flags = TcpFlags::new(compared, set).unwrap();
             prop_assert_eq!(flags.to_string().parse(), Ok(flags));
         }
     }

@@ -31,7 +31,7 @@ pub mod wanted;
 #[cfg(test)]
 mod testing;
 
-pub use command::{Command, Effect, Event, Notice, Outcome, ServiceStart, StateWay};
+pub use command::{Command, Effect, Event, Notice, Outcome, ServiceStart, StatePath};
 pub use owner::{CapabilityId, Owner, PrincipalId};
 pub use policy::OnFailure;
 pub use port::{Port, PortError, PortKind, PortMode, PortSpec, other_ends};

@@ -42,10 +42,10 @@ use abi::Level;
 use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
 use self::cell::Cell;
-use self::change::{Context, Version, Wanted};
+use self::change::{Context, ServiceRequest, Version};
 use self::deployments::Deployments;
 use self::effects::Effects;
-use self::managed::{Managed, Place};
+use self::managed::{Managed, Placement};
 use self::names::Names;
 use self::sessions::Sessions;
 use crate::classifier::RuleSet;
@@ -132,7 +132,7 @@ impl Node {
                 owner,
             } => {
                 let memory = if discard_state { Memory::Discarded } else { Memory::Kept };
-                let wanted = Wanted {
+                let wanted = ServiceRequest {
                     service,
                     module,
                     parameters,
@@ -205,8 +205,8 @@ impl Node {
                 self.deployments.steering_mut().handle_listens(entry, port)
             }
             Event::ServicePlaced { entry, level, reason, movable } => {
-                let place = Place { level, reason, movable };
-                self.change(now, |it, cx| it.steering_mut().handle_placed(entry, place, cx));
+                let placement = Placement { level, reason, movable };
+                self.change(now, |it, cx| it.steering_mut().handle_placed(entry, placement, cx));
             }
             Event::MoveFailed { entry, reason } => {
                 self.change(now, |it, cx| it.steering_mut().handle_move_failed(entry, reason, cx));
@@ -360,7 +360,7 @@ impl Node {
         }
         self.end_sessions();
         self.install();
-        let edges = self.deployments.steering().roster().told_edges();
+        let edges = self.deployments.steering().roster().announced_edges();
         let rules = self.effects.take_rules();
         let rules =
             rules.unwrap_or_else(|| self.deployments.steering_mut().rules_mut().reinstall());

@@ -167,7 +167,7 @@ fn any_ip_match() -> impl Strategy<Value = Match> {
                         destination_port: dport.filter(|_| ports),
                         tcp_flags: flags
                             .filter(|_| tcp)
-                            .and_then(|(looked_at, set)| TcpFlags::new(looked_at, set)),
+                            .and_then(|(compared, set)| TcpFlags::new(compared, set)),
                         dscp,
                         fragment,
                         ..link

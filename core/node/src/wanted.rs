@@ -176,13 +176,13 @@ impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
         }
         let waiting: usize = self.waiting.values().sum();
         let own = self.waiting.get(&payer).copied().unwrap_or(0);
-        if !has_place(own, waiting, WAITING_MAX) {
+        if !has_free_slot(own, waiting, WAITING_MAX) {
             return Asked::Full;
         }
         let key = (digest, hops);
         if !self.wanted.contains_key(&key) {
             let own = self.wanted.values().filter(|want| *want.payer() == payer).count();
-            if !has_place(own, self.wanted.len(), WANTED_MAX) {
+            if !has_free_slot(own, self.wanted.len(), WANTED_MAX) {
                 return Asked::Full;
             }
             self.queue.push_back(key);
@@ -206,7 +206,7 @@ impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
         let may = |(at, key): (usize, &(D, Hops))| {
             let payer = self.wanted.get(key)?.payer();
             let own = under_way(key.1).filter(|other| *other == payer).count();
-            has_place(own, under_way(key.1).count(), FETCHES_MAX).then_some((own, at))
+            has_free_slot(own, under_way(key.1).count(), FETCHES_MAX).then_some((own, at))
         };
         let (_, at) = self.queue.iter().enumerate().filter_map(may).min()?;
         let key = self.queue.remove(at)?;
@@ -222,14 +222,14 @@ impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
         }
         let want = self.wanted.remove(&key)?;
         for (_, payer) in &want.waiting {
-            self.one_less(payer);
+            self.decrement_waiting(payer);
         }
         Some(Ended { payer: want.payer().clone(), waited: want.waiting.into() })
     }
 
     /// Remembers a miss: for everybody, or for one payer alone.
     pub fn remember(&mut self, now: Nanos, fetch: Fetch<D>, of: Option<P>, miss: Miss, reason: R) {
-        self.forget_old(now);
+        self.evict_misses(now);
         let until = now
             + match miss {
                 Miss::NotThere => NOT_THERE_FOR,
@@ -244,9 +244,9 @@ impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
     }
 
     /// Forgets the misses of a module that has arrived.
-    pub fn came(&mut self, digest: D) {
-        let of_it = |(key, _): &(&(D, Option<P>), &Vec<Missed<R>>)| key.0 == digest;
-        let keys = self.misses.iter().filter(of_it).map(|(key, _)| key.clone());
+    pub fn arrived(&mut self, digest: D) {
+        let same_module = |(key, _): &(&(D, Option<P>), &Vec<Missed<R>>)| key.0 == digest;
+        let keys = self.misses.iter().filter(same_module).map(|(key, _)| key.clone());
         for key in keys.collect::<Vec<_>>() {
             self.missed -= self.misses.remove(&key).map_or(0, |missed| missed.len());
         }
@@ -254,7 +254,7 @@ impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
 
     /// Cancels a waiting request. A module that nobody waits for is not fetched, unless that has
     /// begun.
-    pub fn leave(&mut self, waiter: Waiter) {
+    pub fn cancel(&mut self, waiter: Waiter) {
         let found = self.wanted.iter_mut().find_map(|(key, want)| {
             let at = want.waiting.iter().position(|(it, _)| *it == waiter)?;
             let (_, payer) = want.waiting.remove(at)?;
@@ -262,7 +262,7 @@ impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
             Some((*key, payer, want.waiting.is_empty() && !want.is_begun))
         });
         let Some((key, payer, is_idle)) = found else { return };
-        self.one_less(&payer);
+        self.decrement_waiting(&payer);
         if is_idle {
             self.wanted.remove(&key);
             self.queue.retain(|other| *other != key);
@@ -272,8 +272,8 @@ impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
     /// Returns true if a request waits for the module.
     #[must_use]
     pub fn is_wanted(&self, digest: D) -> bool {
-        let of_it = (digest, Hops::NONE)..=(digest, Hops::MAX);
-        self.wanted.range(of_it).any(|(_, want)| !want.waiting.is_empty())
+        let same_module = (digest, Hops::NONE)..=(digest, Hops::MAX);
+        self.wanted.range(same_module).any(|(_, want)| !want.waiting.is_empty())
     }
 
     /// Returns the number of wanted modules, and of waiting requests.
@@ -282,7 +282,7 @@ impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
         (self.wanted.len(), self.waiting.values().sum())
     }
 
-    fn one_less(&mut self, payer: &P) {
+    fn decrement_waiting(&mut self, payer: &P) {
         if let Some(count) = self.waiting.get_mut(payer) {
             *count -= 1;
             if *count == 0 {
@@ -301,7 +301,7 @@ impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
     }
 
     /// Removes expired misses, and the oldest if there is no room for another.
-    fn forget_old(&mut self, now: Nanos) {
+    fn evict_misses(&mut self, now: Nanos) {
         if self.missed < MISSES_MAX {
             return;
         }
@@ -322,7 +322,7 @@ impl<P> Want<P> {
 }
 
 /// Returns true if a payer may have one more place: it has at most as many as are left for others.
-const fn has_place(own: usize, all: usize, max: usize) -> bool {
+const fn has_free_slot(own: usize, all: usize, max: usize) -> bool {
     all < max && own < max - all
 }
 

@@ -290,7 +290,7 @@ impl Demand {
         if welcome.is_empty() {
             return;
         }
-        self.wanted.came(digest);
+        self.wanted.arrived(digest);
         self.counts.fetched += 1;
         self.counts.fetched_bytes += pulled.wasm.len() as u64;
         let manifest = &module.checked.manifest;
@@ -472,7 +472,7 @@ impl Demand {
     pub(crate) fn handle_second(&mut self) {
         let gone = self.waiting.iter().filter(|(_, waits)| waits.is_gone());
         for waiter in gone.map(|(waiter, _)| *waiter).collect::<Vec<_>>() {
-            self.wanted.leave(waiter);
+            self.wanted.cancel(waiter);
             self.waiting.remove(&waiter);
         }
         // What nobody waits for is not fetched, and so not by anybody's advice.

@@ -87,7 +87,7 @@ pub(super) fn cover(
 /// does not match it.
 fn most_hidden(bits: &Key) -> u16 {
     let all = [Hidden::Protocol, Hidden::Ports, Hidden::Flags].map(|it| it as u16);
-    all.into_iter().find(|it| !hidden::looks_at(bits, *it)).unwrap_or(0)
+    all.into_iter().find(|it| !hidden::compares(bits, *it)).unwrap_or(0)
 }
 
 /// Search for better keys that take a key's packets.
@@ -113,7 +113,7 @@ impl Search<'_> {
     fn together(&mut self, bits: Key, key: Key) -> Option<RuleId> {
         let hidden = self.hidden;
         let is_asked = |mask: &Mask| {
-            mask.bits.ethertype_be == bits.ethertype_be && !hidden::looks_at(&mask.bits, hidden)
+            mask.bits.ethertype_be == bits.ethertype_be && !hidden::compares(&mask.bits, hidden)
         };
         let mut waiting = vec![(bits, self.keys.packets.find(&bits, &key)?)];
         let mut first = None;

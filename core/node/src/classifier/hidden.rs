@@ -60,7 +60,7 @@ impl HiddenRules {
 }
 
 /// Returns true if a mask compares a field that a packet hides.
-pub(super) fn looks_at(bits: &Key, hidden: u16) -> bool {
+pub(super) fn compares(bits: &Key, hidden: u16) -> bool {
     let ports = [bits.source_port_be, bits.destination_port_be] != [[0; 2]; 2];
     (hidden >= Hidden::Flags as u16 && bits.tcp_flags != 0)
         || (hidden >= Hidden::Ports as u16 && ports)
@@ -89,10 +89,10 @@ impl HiddenKeys {
         if rule.action == bpf_maps::ACTION_FORWARD {
             return;
         }
-        let looks_at_ports = ports.iter().any(|(source, to)| source.mask | to.mask != 0);
-        let all = if looks_at_ports { [u8::MAX; 2] } else { [0; 2] };
+        let compares_ports = ports.iter().any(|(source, to)| source.mask | to.mask != 0);
+        let all = if compares_ports { [u8::MAX; 2] } else { [0; 2] };
         let looking = Key { source_port_be: all, ..bits };
-        for hidden in ALL.into_iter().filter(|hidden| looks_at(&looking, *hidden as u16)) {
+        for hidden in ALL.into_iter().filter(|hidden| compares(&looking, *hidden as u16)) {
             let bits = without(bits, hidden);
             let key = masked(&key, &bits);
             if hidden > Hidden::Flags {

@@ -17,7 +17,7 @@ fn name(text: &str) -> Name {
 }
 
 fn of_packets(entry: EntryId) -> Destination {
-    Destination { entry, way: Way::Cell, kind: Kind::Packets }
+    Destination { entry, path: Path::Cell, kind: Kind::Packets }
 }
 
 fn names() -> Lookup {
@@ -50,7 +50,7 @@ fn means(matched: &Match, packet: &Key) -> bool {
     matched.ethertype.map_or(is_ip, |wanted| wanted.number() == ethertype)
         && matched.source_mac.is_none_or(|mac| mac.0 == packet.source_mac)
         && matched.destination_mac.is_none_or(|mac| mac.0 == packet.destination_mac)
-        && matched.tcp_flags.is_none_or(|f| packet.tcp_flags & f.looked_at() == f.set())
+        && matched.tcp_flags.is_none_or(|f| packet.tcp_flags & f.compared() == f.set())
         && matched.port.as_ref().is_none_or(|p| names().ports[p].0 == packet.port)
         && matched.vlan.is_none_or(|vlan| match vlan {
             VlanMatch::Untagged => packet.vlan == 0,
@@ -442,8 +442,8 @@ fn a_rule_leads_to_the_entry_of_its_service() {
 }
 
 fn streams(text: &str) -> Result<RuleSet, RuleSetError> {
-    let way = Way::Listener { port: 4711, closed: false };
-    let to = Destination { entry: EntryId(9), way, kind: Kind::Streams };
+    let path = Path::Listener { port: 4711, closed: false };
+    let to = Destination { entry: EntryId(9), path, kind: Kind::Streams };
     let services = [(name("compress"), to)].into();
     let spec = RuleSpec::new(text.parse().unwrap(), Action::Service(name("compress")));
     compile(&[Rule { id: RuleId(3), spec }], &Lookup { services, ..names() })
@@ -500,9 +500,9 @@ fn a_rule_of_streams_is_for_whole_tcp_connections() {
 
 #[test]
 fn packets_of_a_port_at_tc_go_to_streams_or_are_dropped() {
-    let way = Way::Listener { port: 4711, closed: false };
-    let streams = Destination { entry: EntryId(9), way, kind: Kind::Streams };
-    let down = Destination { way: Way::Down, ..of_packets(EntryId(7)) };
+    let path = Path::Listener { port: 4711, closed: false };
+    let streams = Destination { entry: EntryId(9), path, kind: Kind::Streams };
+    let down = Destination { path: Path::Down, ..of_packets(EntryId(7)) };
     let [tc, other, ..] = PORTS;
     let compiled = |text: &str, action: Action, monitor: Destination| {
         let services = [(name("monitor"), monitor), (name("compress"), streams)].into();

@@ -16,7 +16,7 @@ use crate::state::Node;
 
 /// Part of a desired state that has a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// Session of this name.
     Session(Name),
     /// Service of this name.
@@ -33,7 +33,7 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Part of the state.
-    pub place: Place,
+    pub location: Location,
     /// Refusal.
     pub refusal: Refusal,
 }
@@ -64,7 +64,8 @@ pub fn check(
     for (session, desired) in &state.sessions {
         let (reservation, owner) = (desired.reservation.clone(), desired.owner);
         let create = Command::SessionCreate { session: session.clone(), reservation, owner };
-        let at = |refusal| Box::new(Fault { place: Place::Session(session.clone()), refusal });
+        let at =
+            |refusal| Box::new(Fault { location: Location::Session(session.clone()), refusal });
         node.handle_command(Nanos::ZERO, create).map_err(at)?;
     }
     for (service, desired) in &state.services {
@@ -82,7 +83,8 @@ pub fn check(
             discard_state: false,
             owner: desired.owner,
         };
-        let at = |refusal| Box::new(Fault { place: Place::Service(service.clone()), refusal });
+        let at =
+            |refusal| Box::new(Fault { location: Location::Service(service.clone()), refusal });
         node.handle_command(Nanos::ZERO, deploy).map_err(at)?;
     }
     start(&mut node);
@@ -114,51 +116,57 @@ fn arrange(node: &mut Node, state: &DesiredState) -> Result<Vec<(usize, usize)>,
     if node.handle_command(Nanos::ZERO, change(services.clone())).is_err() {
         // One by one, so that the service at fault is known.
         for (service, arrangement) in services {
-            let place = Place::Edges(service.clone());
+            let location = Location::Edges(service.clone());
             node.handle_command(Nanos::ZERO, change([(service, arrangement)].into()))
-                .map_err(|refusal| Box::new(Fault { place, refusal }))?;
+                .map_err(|refusal| Box::new(Fault { location, refusal }))?;
         }
     }
     let leads_nowhere = |rule: &DesiredRule| {
         let to = rule.spec.action.service();
         to.is_some_and(|to| node.service(to).is_none() && state.services.contains_key(to))
     };
-    let places: Vec<usize> =
+    let locations: Vec<usize> =
         (0..state.rules.len()).filter(|at| !leads_nowhere(&state.rules[*at])).collect();
-    let rules: Vec<DesiredRule> = places.iter().map(|at| state.rules[*at].clone()).collect();
+    let rules: Vec<DesiredRule> = locations.iter().map(|at| state.rules[*at].clone()).collect();
     let all = Command::Arrange { remove: Vec::new(), add: rules, services: BTreeMap::new() };
     match node.handle_command(Nanos::ZERO, all) {
         Ok(Outcome::Arranged { shadowed, .. }) => {
-            let place = |rule: RuleId| places.get(rule.0 as usize).copied().unwrap_or_default();
-            Ok(shadowed.into_iter().map(|(rule, by)| (place(rule), place(by))).collect())
+            let location =
+                |rule: RuleId| locations.get(rule.0 as usize).copied().unwrap_or_default();
+            Ok(shadowed.into_iter().map(|(rule, by)| (location(rule), location(by))).collect())
         }
         Ok(_) => Ok(Vec::new()),
         Err(refusal) => {
-            let place = culprit(node, state, &places, &refusal);
-            Err(Box::new(Fault { place, refusal }))
+            let location = culprit(node, state, &locations, &refusal);
+            Err(Box::new(Fault { location, refusal }))
         }
     }
 }
 
 /// Finds the rule that was refused: the one that the refusal names by its number in a node without
 /// others, or the last of the shortest prefix of the list that is refused.
-fn culprit(node: &mut Node, state: &DesiredState, places: &[usize], refusal: &Refusal) -> Place {
+fn culprit(
+    node: &mut Node,
+    state: &DesiredState,
+    locations: &[usize],
+    refusal: &Refusal,
+) -> Location {
     if let Refusal::RuleSet(
         RuleSetError::TooManyRules { rule }
         | RuleSetError::TooManyMasks { rule, .. }
         | RuleSetError::TooManyEntries { rule, .. },
     ) = refusal
     {
-        return places.get(rule.0 as usize).map_or(Place::Whole, |at| Place::Rule(*at));
+        return locations.get(rule.0 as usize).map_or(Location::Whole, |at| Location::Rule(*at));
     }
     // Invariant: the first `accepted` rules are accepted, the first `refused` are not.
-    let (mut accepted, mut refused) = (0, places.len());
+    let (mut accepted, mut refused) = (0, locations.len());
     while accepted + 1 < refused {
         let middle = usize::midpoint(accepted, refused);
-        let beginning = places[..middle].iter().map(|at| state.rules[*at].clone()).collect();
+        let beginning = locations[..middle].iter().map(|at| state.rules[*at].clone()).collect();
         *(if takes(node, beginning) { &mut accepted } else { &mut refused }) = middle;
     }
-    places.get(accepted).map_or(Place::Whole, |at| Place::Rule(*at))
+    locations.get(accepted).map_or(Location::Whole, |at| Location::Rule(*at))
 }
 
 /// Returns true if a node without rules accepts these; it has none afterwards.

@@ -34,35 +34,35 @@ pub fn rule_changes(present: &[(RuleId, DesiredRule)], wanted: &[DesiredRule]) -
         free.entry(key(rule)).or_default().push_back(*id);
     }
     let mut take = |rule| free.get_mut(&key(rule)).and_then(VecDeque::pop_front);
-    let mut places: Vec<(Option<RuleId>, &DesiredRule)> =
+    let mut locations: Vec<(Option<RuleId>, &DesiredRule)> =
         wanted.iter().map(|rule| (take(rule), rule)).collect();
     let mut changes = RuleChanges::default();
     changes.remove.extend(free.into_values().flatten());
-    changes.remove.extend(give_up_numbers(&mut places));
+    changes.remove.extend(release_numbers(&mut locations));
     changes.remove.sort_unstable();
-    let new = places.into_iter().filter(|(id, _)| id.is_none());
+    let new = locations.into_iter().filter(|(id, _)| id.is_none());
     changes.add = new.map(|(_, rule)| rule.clone()).collect();
     changes
 }
 
 /// Removes the numbers of rules that would precede a rule that they must follow.
-fn give_up_numbers(places: &mut [(Option<RuleId>, &DesiredRule)]) -> Vec<RuleId> {
+fn release_numbers(locations: &mut [(Option<RuleId>, &DesiredRule)]) -> Vec<RuleId> {
     let mut by_priority: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
-    for (at, (_, rule)) in places.iter().enumerate() {
+    for (at, (_, rule)) in locations.iter().enumerate() {
         by_priority.entry(rule.spec.priority).or_default().push(at);
     }
     let (mut given_up, mut compared) = (Vec::new(), 0);
     for group in by_priority.into_values() {
         let mut meet = |one: &DesiredRule, other: &DesiredRule| {
             compared += 1;
-            compared > COMPARED_MAX || one_takes_from(one, other)
+            compared > COMPARED_MAX || overlap(one, other)
         };
         // Split into rules that get new numbers, higher than all others, and those that keep
         // theirs.
         let (mut new, mut kept): (Vec<&DesiredRule>, Vec<(RuleId, &DesiredRule)>) =
             (Vec::new(), Vec::new());
         for at in group {
-            let (id, rule) = places[at];
+            let (id, rule) = locations[at];
             let Some(number) = id else {
                 new.push(rule);
                 continue;
@@ -70,7 +70,7 @@ fn give_up_numbers(places: &mut [(Option<RuleId>, &DesiredRule)]) -> Vec<RuleId>
             let too_low = new.iter().any(|before| meet(before, rule))
                 || kept.iter().any(|(before, other)| *before > number && meet(other, rule));
             if too_low {
-                places[at].0 = None;
+                locations[at].0 = None;
                 given_up.push(number);
                 new.push(rule);
             } else {
@@ -142,7 +142,7 @@ fn key(rule: &DesiredRule) -> Key<'_> {
 }
 
 /// Returns true if the order of two rules of one priority matters.
-pub(super) fn one_takes_from(one: &DesiredRule, other: &DesiredRule) -> bool {
+pub(super) fn overlap(one: &DesiredRule, other: &DesiredRule) -> bool {
     let same_end =
         (&one.spec.action, &one.spec.session) == (&other.spec.action, &other.spec.session);
     let same_stage = one.spec.stage() == other.spec.stage();

@@ -6,7 +6,7 @@ use abi::{HostFunction, HostFunctions, Level};
 use proptest::prelude::*;
 use units::{EntryId, Name, Nanos, RuleId};
 
-use super::order::one_takes_from;
+use super::order::overlap;
 use super::*;
 use crate::budget::Budget;
 use crate::command::{Arrangement, Command, Effect, Event, Memory, ServiceStart};
@@ -300,13 +300,13 @@ impl World {
 /// Returns true if of every two overlapping rules of one priority the same one precedes in both
 /// lists.
 fn order_agrees(found: &[DesiredRule], wanted: &[DesiredRule]) -> bool {
-    let place = |rules: &[DesiredRule], rule: &DesiredRule| rules.iter().position(|r| r == rule);
+    let location = |rules: &[DesiredRule], rule: &DesiredRule| rules.iter().position(|r| r == rule);
     wanted.iter().all(|one| {
         wanted.iter().all(|other| {
             one.spec.priority != other.spec.priority
-                || !one_takes_from(one, other)
-                || (place(found, one) < place(found, other))
-                    == (place(wanted, one) < place(wanted, other))
+                || !overlap(one, other)
+                || (location(found, one) < location(found, other))
+                    == (location(wanted, one) < location(wanted, other))
         })
     })
 }
@@ -404,23 +404,23 @@ fn a_refusal_of_a_desired_state_names_the_part_at_fault() {
         state.rules.push(rule("proto udp", Action::Drop, 100));
         change(&mut state);
         check(&ports(), Some(&capacity()), &state, &modules())
-            .map_err(|fault| (fault.place, fault.refusal.to_string()))
+            .map_err(|fault| (fault.location, fault.refusal.to_string()))
     };
     let monitor = || name("monitor");
     assert_eq!(with(&|_| {}), Ok(Vec::new()));
-    let (place, says) = with(&|state| {
+    let (location, says) = with(&|state| {
         state.services.get_mut(&monitor()).unwrap().parameters.insert("dcsp".into(), "1".into());
     })
     .unwrap_err();
-    assert_eq!(place, Place::Service(monitor()));
+    assert_eq!(location, Location::Service(monitor()));
     assert!(says.contains("did you mean 'dscp'"), "{says}");
-    let (place, says) = with(&|state| {
+    let (location, says) = with(&|state| {
         state.rules.push(rule("in lft", Action::Drop, 100));
     })
     .unwrap_err();
-    assert_eq!(place, Place::Rule(1));
+    assert_eq!(location, Location::Rule(1));
     assert!(says.contains("did you mean 'left'"), "{says}");
-    let (place, says) = with(&|state| {
+    let (location, says) = with(&|state| {
         // Each would be accepted alone: a packet that both match would have two principals.
         for (r#match, session) in [("dport 5", "gold"), ("dport 6", "gold"), ("sport 5", "silver")]
         {
@@ -433,26 +433,29 @@ fn a_refusal_of_a_desired_state_names_the_part_at_fault() {
     })
     .unwrap_err();
     assert!(says.contains("a packet is one principal's"), "{says}");
-    assert_eq!(place, Place::Rule(3));
-    let (place, says) = with(&|state| {
+    assert_eq!(location, Location::Rule(3));
+    let (location, says) = with(&|state| {
         state.rules.insert(0, rule("any", Action::Service(name("monitr")), 100));
     })
     .unwrap_err();
-    assert_eq!(place, Place::Rule(0));
+    assert_eq!(location, Location::Rule(0));
     assert!(says.contains("did you mean 'monitor'"), "{says}");
-    let (place, says) = with(&|state| {
+    let (location, says) = with(&|state| {
         for (from, to) in [("monitor", "mark"), ("mark", "monitor")] {
             state.services.get_mut(&name(from)).unwrap().then.insert(0, name(to));
         }
     })
     .unwrap_err();
-    assert!(matches!(place, Place::Edges(_)) && says.contains("come to"), "{place:?} {says}");
-    let (place, says) = with(&|state| {
+    assert!(
+        matches!(location, Location::Edges(_)) && says.contains("come to"),
+        "{location:?} {says}"
+    );
+    let (location, says) = with(&|state| {
         let reservation = serde_json::from_str(r#"{"send":{"rigt":"1ms/4ms"}}"#).unwrap();
         state.set_session(name("gold"), DesiredSession { reservation, owner: None });
     })
     .unwrap_err();
-    assert_eq!(place, Place::Session(name("gold")));
+    assert_eq!(location, Location::Session(name("gold")));
     assert!(says.contains("did you mean 'right'"), "{says}");
     let shadowed = with(&|state| state.rules.push(rule("proto udp", Action::Forward, 50)));
     assert_eq!(shadowed, Ok(vec![(1, 0)]));
@@ -465,8 +468,8 @@ fn a_refusal_of_a_desired_state_names_the_part_at_fault() {
             }
         }
     });
-    let (place, says) = many.unwrap_err();
-    assert_eq!(place, Place::Rule(bpf_maps::MASKS_MAX), "{says}");
+    let (location, says) = many.unwrap_err();
+    assert_eq!(location, Location::Rule(bpf_maps::MASKS_MAX), "{says}");
 }
 
 #[test]

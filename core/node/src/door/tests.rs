@@ -2,7 +2,7 @@
 //! `classifier`.
 
 use super::*;
-use crate::classifier::{Destination, Lookup, Way, compile};
+use crate::classifier::{Destination, Lookup, Path, compile};
 use crate::rule::{Action, Rule, RuleSpec};
 use crate::testing::any_match;
 use abi::check::Kind;
@@ -19,7 +19,7 @@ const BRIDGED_PORT: DoorPort = DoorPort { bridge: Some(PortId(2)), ..PORT };
 
 fn names() -> Lookup {
     let name = |text: &str| Name::new(text).unwrap();
-    let destination = Destination { entry: EntryId(7), way: Way::Cell, kind: Kind::Packets };
+    let destination = Destination { entry: EntryId(7), path: Path::Cell, kind: Kind::Packets };
     Lookup {
         ports: [("left", 0), ("right", 1), ("up", 2)].map(|(n, id)| (name(n), PortId(id))).into(),
         services: [(name("echo"), destination)].into(),
@@ -200,8 +200,8 @@ fn lists_survive_their_bytes_and_other_bytes_are_none() {
     assert_eq!(ended(&mut door, &PORT, &udp(53).build()), (Act::Drop, "drop_rule"));
     assert_eq!(ended(&mut door, &PORT, &udp(54).build()), (Act::Kernel, "kernel_slow"));
     bytes.push(0);
-    assert_eq!(rules::decode(&bytes), Err(rules::NoRuleSet));
-    assert_eq!(rules::decode(&bytes[..20]), Err(rules::NoRuleSet));
+    assert_eq!(rules::decode(&bytes), Err(rules::InvalidRuleSet));
+    assert_eq!(rules::decode(&bytes[..20]), Err(rules::InvalidRuleSet));
 }
 
 #[test]

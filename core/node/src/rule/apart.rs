@@ -15,7 +15,7 @@ pub(super) fn are_apart(one: &Match, other: &Match) -> bool {
     };
     let flags = |one: Option<TcpFlags>, other: Option<TcpFlags>| match (one, other) {
         (Some(one), Some(other)) => {
-            (one.set() ^ other.set()) & one.looked_at() & other.looked_at() != 0
+            (one.set() ^ other.set()) & one.compared() & other.compared() != 0
         }
         _ => false,
     };

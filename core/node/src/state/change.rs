@@ -27,7 +27,7 @@ pub(super) struct Context<'a> {
 }
 
 /// Service as a deploy requests it.
-pub(super) struct Wanted {
+pub(super) struct ServiceRequest {
     pub(super) service: Name,
     pub(super) module: ModuleInfo,
     pub(super) parameters: BTreeMap<String, String>,

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use abi::Level;
 use units::{EntryId, Name, RuleId};
 
-use super::change::{Context, Version, Wanted, check_leads_to};
+use super::change::{Context, ServiceRequest, Version, check_leads_to};
 use super::managed::{Definition, Ended, FIRST_STARTS_MAX, Managed};
 use super::replace::{self, Handover, Replacements};
 use super::rules::{self, ASSOCIATIONS_NAME, rules_of};
@@ -73,7 +73,7 @@ impl Deployments {
     /// Starts a service, or replaces its version.
     pub(super) fn deploy(
         &mut self,
-        wanted: Wanted,
+        wanted: ServiceRequest,
         cx: &mut Context<'_>,
     ) -> Result<Outcome, Refusal> {
         let name = wanted.service.clone();
@@ -94,10 +94,11 @@ impl Deployments {
 
     fn define(
         &self,
-        wanted: Wanted,
+        wanted: ServiceRequest,
         cx: &Context<'_>,
     ) -> Result<(Definition, Vec<RuleSpec>), Refusal> {
-        let Wanted { service: name, module, parameters, session, rules, level, .. } = wanted;
+        let ServiceRequest { service: name, module, parameters, session, rules, level, .. } =
+            wanted;
         let session_id = cx.sessions.find(&session)?.id;
         self.steering.check_module(&name, &module, level)?;
         let values = module.manifest.values(&parameters)?;
@@ -107,7 +108,7 @@ impl Deployments {
         }
         let then =
             self.steering.graph().check_edges(&name, (&session, module.kind), &wanted.then)?;
-        let Wanted { budget, on_failure, owner, .. } = wanted;
+        let ServiceRequest { budget, on_failure, owner, .. } = wanted;
         let definition = Definition {
             module,
             parameters,
@@ -132,9 +133,9 @@ impl Deployments {
     ) -> Result<Outcome, Refusal> {
         let entry = self.steering.roster().free_entry(&name, &definition.module)?;
         let rules = rules_of(&name, specs, definition.owner);
-        let coming = Destination::of(entry, &definition.module, None);
-        let coming = Some((&name, coming));
-        let admitted = self.steering.admit(rules, coming, &BTreeSet::new(), cx)?;
+        let incoming = Destination::of(entry, &definition.module, None);
+        let incoming = Some((&name, incoming));
+        let admitted = self.steering.admit(rules, incoming, &BTreeSet::new(), cx)?;
         let outcome = Outcome::Deployed {
             service: name.clone(),
             entry,
@@ -210,11 +211,11 @@ impl Deployments {
         let managed = self.steering.roster().find(name)?;
         let service = managed.service();
         let (entry, replaces) = (service.entry, service.module.digest.clone());
-        let stay = self.steering.rules().staying(name, &mut specs);
+        let stay = self.steering.rules().kept_rules(name, &mut specs);
         let leaving = self.steering.rules().of_service(name).difference(&stay).copied().collect();
-        let coming = Destination::of(entry, &definition.module, None);
+        let incoming = Destination::of(entry, &definition.module, None);
         let new = rules_of(name, specs, definition.owner);
-        let admitted = self.steering.admit(new, Some((name, coming)), &leaving, cx)?;
+        let admitted = self.steering.admit(new, Some((name, incoming)), &leaving, cx)?;
         let outcome = Outcome::Deployed {
             service: name.clone(),
             entry,
@@ -223,9 +224,9 @@ impl Deployments {
             replaces: Some(replaces),
         };
         let start =
-            definition.start(service, managed.is_told_closed(), self.steering.roster().bpf());
-        self.steering.rules_mut().insert_coming(admitted, cx.out);
-        cx.out.push(Effect::ReplaceService { start, way: handover.way });
+            definition.start(service, managed.is_announced_closed(), self.steering.roster().bpf());
+        self.steering.rules_mut().insert_pending(admitted, cx.out);
+        cx.out.push(Effect::ReplaceService { start, path: handover.path });
         self.replacements.ask(name.clone(), definition, stay);
         Ok((outcome, handover.lost))
     }
@@ -247,8 +248,8 @@ impl Deployments {
         let keeps = specs.is_empty();
         let leaving = if keeps { BTreeSet::new() } else { own.clone() };
         let specs = rules_of(name, specs, definition.owner);
-        let coming = Destination::of(entry, &definition.module, None);
-        let admitted = self.steering.admit(specs, Some((name, coming)), &leaving, cx)?;
+        let incoming = Destination::of(entry, &definition.module, None);
+        let admitted = self.steering.admit(specs, Some((name, incoming)), &leaving, cx)?;
         let added = admitted.ids();
         let outcome = Outcome::Deployed {
             service: name.clone(),
@@ -296,7 +297,7 @@ impl Deployments {
         let rules = self.steering.rules_mut().remove_leading_to(name);
         let mut is_led_to = !rules.is_empty() || !before.is_empty();
         if let Some(managed) = self.steering.roster_mut().get_mut(name) {
-            is_led_to |= managed.is_told_closed() || !managed.service().then.is_empty();
+            is_led_to |= managed.is_announced_closed() || !managed.service().then.is_empty();
             managed.stop(cx.now);
         }
         if is_led_to {
@@ -350,8 +351,13 @@ impl Deployments {
             return Err(Refusal::ServiceReplacing { service: name.clone() });
         }
         let (entry, from) = (service.entry, service.level);
-        self.replacements.want_before_at(name, level);
-        if self.steering.roster_mut().get_mut(name).is_some_and(|managed| managed.ask_move(level)) {
+        self.replacements.set_previous_level(name, level);
+        if self
+            .steering
+            .roster_mut()
+            .get_mut(name)
+            .is_some_and(|managed| managed.request_move(level))
+        {
             cx.out.push(Effect::MoveService { entry, level });
         }
         Ok(Outcome::Moving { service: name.clone(), from })
@@ -478,7 +484,7 @@ impl Deployments {
             Ended::Bypassed => return,
             Ended::TooOften => return self.bypass(&service, reason, cx),
             Ended::Again { retry_at } => {
-                let closed = managed.is_told_closed();
+                let closed = managed.is_announced_closed();
                 Notice::ServiceFailed { service, reason, closed, retry_at }
             }
         };

@@ -40,7 +40,7 @@ pub(super) struct Definition {
 }
 
 /// Level at which a service runs.
-pub(super) struct Place {
+pub(super) struct Placement {
     pub(super) level: Level,
     pub(super) reason: String,
     /// True if its packets go through a lane, so that it can move.
@@ -84,8 +84,8 @@ pub(super) struct Managed {
     /// failed nor stopped.
     held: bool,
     /// Last value sent to front door and cell: true to drop packets that cannot reach the service.
-    #[serde(default)]
-    told_closed: bool,
+    #[serde(default, rename = "told_closed")]
+    announced_closed: bool,
     /// Destinations of its edges, as last sent to front door and cell.
     edges: Edges,
     /// Number of starts that were requested from the cell.
@@ -97,8 +97,8 @@ pub(super) struct Managed {
     #[serde(default)]
     traps: Traps,
     /// Number of traps since its start that the cell has reported.
-    #[serde(default)]
-    traps_heard: u64,
+    #[serde(default, rename = "traps_heard")]
+    traps_reported: u64,
 }
 
 impl Definition {
@@ -162,14 +162,14 @@ impl Managed {
             listener: None,
             moving: false,
             held: false,
-            told_closed: false,
+            announced_closed: false,
             edges: Edges::default(),
             starts: 0,
             has_run: false,
             retry_at: None,
             backoff: Backoff::default(),
             traps: Traps::default(),
-            traps_heard: 0,
+            traps_reported: 0,
         }
     }
 
@@ -224,18 +224,18 @@ impl Managed {
     }
 
     /// Returns true if front door and cell were last told to drop packets that cannot reach it.
-    pub(super) const fn is_told_closed(&self) -> bool {
-        self.told_closed
+    pub(super) const fn is_announced_closed(&self) -> bool {
+        self.announced_closed
     }
 
     /// Records the destinations of its edges. Returns true if they have changed.
-    pub(super) fn learn_edges(&mut self, edges: Edges) -> bool {
+    pub(super) fn update_edges(&mut self, edges: Edges) -> bool {
         std::mem::replace(&mut self.edges, edges) != edges
     }
 
     /// Records whether its packets are dropped while it is down. Returns true if that has changed.
-    pub(super) fn learn_closed(&mut self, closed: bool) -> bool {
-        std::mem::replace(&mut self.told_closed, closed) != closed
+    pub(super) fn update_closed(&mut self, closed: bool) -> bool {
+        std::mem::replace(&mut self.announced_closed, closed) != closed
     }
 
     /// Returns the definition by its last deploy, with the moves since.
@@ -269,7 +269,7 @@ impl Managed {
         self.wanted = definition.wanted;
         self.moving = false;
         self.traps.forget();
-        self.come_up();
+        self.return_to_user_level();
         old
     }
 
@@ -296,7 +296,7 @@ impl Managed {
         self.held = true;
         self.service.restarts = self.starts;
         self.starts = self.starts.saturating_add(1);
-        let start = self.definition().start(&self.service, self.told_closed, bpf);
+        let start = self.definition().start(&self.service, self.announced_closed, bpf);
         Some(Effect::StartService { start, restarts: self.service.restarts })
     }
 
@@ -333,17 +333,17 @@ impl Managed {
     }
 
     /// Records the level at which it runs. Returns true if that has changed.
-    pub(super) fn handle_placed(&mut self, place: Place) -> bool {
-        let moved = self.service.level != place.level;
-        self.service.level = place.level;
-        self.service.level_reason = place.reason;
-        self.movable = place.movable;
+    pub(super) fn handle_placed(&mut self, placement: Placement) -> bool {
+        let moved = self.service.level != placement.level;
+        self.service.level = placement.level;
+        self.service.level_reason = placement.reason;
+        self.movable = placement.movable;
         self.moving = false;
         moved
     }
 
     /// Records the request to move. Returns true if it has to move.
-    pub(super) fn ask_move(&mut self, level: Level) -> bool {
+    pub(super) fn request_move(&mut self, level: Level) -> bool {
         self.moving |= self.service.level != level;
         self.wanted = Some(level);
         self.moving
@@ -356,7 +356,7 @@ impl Managed {
     }
 
     /// Returns the effect of a move that has yet to be made.
-    pub(super) fn moves_on(&self, bpf: bool) -> Option<Effect> {
+    pub(super) fn pending_move(&self, bpf: bool) -> Option<Effect> {
         let Service { entry, level, .. } = self.service;
         let asked = self.wanted.filter(|_| self.moving);
         let up = (!bpf && level != Level::User).then_some(Level::User);
@@ -365,7 +365,7 @@ impl Managed {
     }
 
     /// Returns the level that it should move to when the switch for BPF is set.
-    pub(super) fn moves_with(&self, bpf: bool) -> Option<Level> {
+    pub(super) fn level_after_switch(&self, bpf: bool) -> Option<Level> {
         let level = self.definition().levels(bpf)[0];
         let moves = if bpf { self.movable } else { self.service.level != Level::User };
         (self.runs() && moves && self.service.level != level).then_some(level)
@@ -374,7 +374,7 @@ impl Managed {
     /// Records the number of traps of its instances since its start. Returns true if it runs and
     /// its policy bypasses it for that many.
     pub(super) fn handle_trapped(&mut self, now: Nanos, traps: u64) -> bool {
-        let before = std::mem::replace(&mut self.traps_heard, traps);
+        let before = std::mem::replace(&mut self.traps_reported, traps);
         let news = traps.saturating_sub(before);
         self.traps.add(now, news, self.service.on_failure) && self.runs()
     }
@@ -399,8 +399,8 @@ impl Managed {
             self.wanted = Some(self.service.level);
         }
         self.edges = Edges::default();
-        self.traps_heard = 0;
-        self.come_up();
+        self.traps_reported = 0;
+        self.return_to_user_level();
     }
 
     /// Decides its next state after it ended alone: it failed, or has stopped as requested.
@@ -453,7 +453,7 @@ impl Managed {
         self.retry_at = None;
     }
 
-    fn come_up(&mut self) {
+    fn return_to_user_level(&mut self) {
         self.service.level = Level::User;
         self.service.level_reason = user_reason(&self.service.module);
     }
@@ -555,14 +555,18 @@ mod tests {
         let mut managed = service(OnFailure::Open);
         let _ = managed.start(true);
         managed.handle_started(NOW);
-        assert!(!managed.ask_move(Level::User), "it is there");
-        assert!(managed.ask_move(Level::Nic));
+        assert!(!managed.request_move(Level::User), "it is there");
+        assert!(managed.request_move(Level::Nic));
         let moves = Effect::MoveService { entry: EntryId(7), level: Level::Nic };
-        assert_eq!(managed.moves_on(true), Some(moves));
-        let place = Place { level: Level::Nic, reason: "it fits".to_owned(), movable: true };
-        assert!(managed.handle_placed(place));
-        assert_eq!((managed.moves_on(true), managed.moves_with(false)), (None, Some(Level::User)));
-        assert!(managed.ask_move(Level::User));
+        assert_eq!(managed.pending_move(true), Some(moves));
+        let placement =
+            Placement { level: Level::Nic, reason: "it fits".to_owned(), movable: true };
+        assert!(managed.handle_placed(placement));
+        assert_eq!(
+            (managed.pending_move(true), managed.level_after_switch(false)),
+            (None, Some(Level::User))
+        );
+        assert!(managed.request_move(Level::User));
         managed.lose();
         assert_eq!(managed.definition().wanted, Some(Level::Nic), "where it was");
     }

@@ -10,7 +10,7 @@ use super::graph::Graph;
 use super::managed::Managed;
 use super::roster::Roster;
 use super::sessions::Sessions;
-use crate::classifier::{Destination, Lookup, Way};
+use crate::classifier::{Destination, Lookup, Path};
 use crate::port::{Port, PortMode};
 use crate::refusal::Refusal;
 use crate::rule::RuleSpec;
@@ -105,16 +105,16 @@ impl<'a> Names<'a> {
     fn destination(self, managed: &Managed) -> Destination {
         let service = managed.service();
         let at_user = Destination::of(service.entry, &service.module, managed.listener());
-        let way = match &service.state {
-            ServiceState::Running if managed.is_movable() => Way::Lane,
-            ServiceState::Running => match at_user.way {
-                Way::Listener { port, .. } => {
-                    Way::Listener { port, closed: self.graph().is_closed(service) }
+        let path = match &service.state {
+            ServiceState::Running if managed.is_movable() => Path::Lane,
+            ServiceState::Running => match at_user.path {
+                Path::Listener { port, .. } => {
+                    Path::Listener { port, closed: self.graph().is_closed(service) }
                 }
-                way => way,
+                path => path,
             },
-            _ => Way::Down,
+            _ => Path::Down,
         };
-        Destination { way, ..at_user }
+        Destination { path, ..at_user }
     }
 }

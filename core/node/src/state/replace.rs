@@ -20,7 +20,7 @@ use units::{Name, Nanos, RuleId};
 use super::managed::{Definition, Managed};
 use super::roster::Roster;
 use super::rules::Rules;
-use crate::command::{Memory, Notice, StateWay};
+use crate::command::{Memory, Notice, StatePath};
 use crate::owner::same_principal;
 use crate::refusal::Refusal;
 use crate::service::{ModuleInfo, Service};
@@ -42,14 +42,14 @@ enum Replacement {
         stay: BTreeSet<RuleId>,
     },
     /// The new version runs, and is watched for traps.
-    Watched(Before),
+    Watched(Previous),
     /// The service changed its version while it waited for a cell, and has yet to start.
-    Untried(Before),
+    Untried(Previous),
 }
 
 /// Previous version, which comes back if the new one fails.
 #[derive(Clone, Debug)]
-struct Before {
+struct Previous {
     definition: Definition,
     /// Rules that came with the new version.
     added: Vec<RuleId>,
@@ -59,7 +59,7 @@ struct Before {
 #[derive(Debug)]
 pub(super) struct Handover {
     /// Path of the state.
-    pub(super) way: StateWay,
+    pub(super) path: StatePath,
     /// Reason that the new version begins empty although that was not asked for.
     pub(super) lost: Option<String>,
 }
@@ -107,7 +107,7 @@ impl Replacements {
     }
 
     /// Sets the level of the previous version too, should it come back.
-    pub(super) fn want_before_at(&mut self, service: &Name, level: Level) {
+    pub(super) fn set_previous_level(&mut self, service: &Name, level: Level) {
         if let Some(Replacement::Watched(before) | Replacement::Untried(before)) =
             self.by_service.get_mut(service)
         {
@@ -135,14 +135,14 @@ impl Replacements {
         let old = managed.define(definition);
         managed.begin_anew(now);
         let service = managed.service().name.clone();
-        let definition = match self.take_before(&service) {
+        let definition = match self.take_previous(&service) {
             Some((before, _)) => {
                 added.extend(before.added);
                 before.definition
             }
             None => old,
         };
-        self.by_service.insert(service, Replacement::Untried(Before { definition, added }));
+        self.by_service.insert(service, Replacement::Untried(Previous { definition, added }));
     }
 
     /// Records that the new version of a service runs, at user level for now. Returns false if none
@@ -153,7 +153,7 @@ impl Replacements {
         let added = rules.change_version(&service, &stay);
         rules.give(&service, definition.owner);
         let definition = managed.define(definition);
-        self.by_service.insert(service, Replacement::Watched(Before { definition, added }));
+        self.by_service.insert(service, Replacement::Watched(Previous { definition, added }));
         true
     }
 
@@ -166,14 +166,14 @@ impl Replacements {
         reason: String,
     ) -> Option<Notice> {
         self.take_asked(service)?;
-        rules.remove_coming(service);
+        rules.remove_pending(service);
         Some(Notice::ReplaceFailed { service: service.clone(), reason })
     }
 
     /// Records that the watch period of a new version is over. Returns the notice.
     pub(super) fn handle_kept(&mut self, service: &Name, rules: &mut Rules) -> Option<Notice> {
-        self.take_before(service)?;
-        rules.remove_going(service);
+        self.take_previous(service)?;
+        rules.remove_retired(service);
         Some(Notice::ServiceKept { service: service.clone() })
     }
 
@@ -182,7 +182,7 @@ impl Replacements {
     pub(super) fn handle_started(&mut self, service: &Name, rules: &mut Rules) {
         if self.is_untried(service) {
             self.by_service.remove(service);
-            rules.remove_going(service);
+            rules.remove_retired(service);
         }
     }
 
@@ -195,7 +195,7 @@ impl Replacements {
         reason: String,
     ) -> Option<Notice> {
         let service = managed.service().name.clone();
-        let (Before { definition, added }, has_run) = self.take_before(&service)?;
+        let (Previous { definition, added }, has_run) = self.take_previous(&service)?;
         let owner = definition.owner;
         managed.define(definition);
         rules.give(&service, owner);
@@ -232,7 +232,7 @@ impl Replacements {
     }
 
     /// Removes and returns the previous version, with true if the new one has run.
-    fn take_before(&mut self, service: &Name) -> Option<(Before, bool)> {
+    fn take_previous(&mut self, service: &Name) -> Option<(Previous, bool)> {
         if !self.may_come_back(service) {
             return None;
         }
@@ -262,11 +262,11 @@ pub(super) fn handover(
         return Err(Refusal::OwnerChange { service: name() });
     }
     check_kind(service, &new.module)?;
-    match (memory, state_way(&service.module, &new.module)) {
-        (Memory::Discarded, _) => Ok(Handover { way: StateWay::Empty, lost: None }),
-        (_, Ok(way)) => Ok(Handover { way, lost: None }),
+    match (memory, state_path(&service.module, &new.module)) {
+        (Memory::Discarded, _) => Ok(Handover { path: StatePath::Empty, lost: None }),
+        (_, Ok(path)) => Ok(Handover { path, lost: None }),
         (Memory::KeptIfPossible, Err(why)) => {
-            Ok(Handover { way: StateWay::Empty, lost: Some(why) })
+            Ok(Handover { path: StatePath::Empty, lost: Some(why) })
         }
         (Memory::Kept, Err(why)) => {
             let version = |module: &ModuleInfo| module.manifest.version.clone();
@@ -292,11 +292,11 @@ pub(super) fn loss(service: &Service, new: &ModuleInfo, session: &Name) -> Optio
         let from = &service.session;
         return Some(format!("it changes its session from '{from}' to '{session}'"));
     }
-    state_way(&service.module, new).err()
+    state_path(&service.module, new).err()
 }
 
 /// Returns the path of state from one version to the next, or the reason that there is none.
-fn state_way(old: &ModuleInfo, new: &ModuleInfo) -> Result<StateWay, String> {
+fn state_path(old: &ModuleInfo, new: &ModuleInfo) -> Result<StatePath, String> {
     let (before, after) = (old.manifest.state_version, new.manifest.state_version);
     let lanes = |module: &ModuleInfo| match module.manifest.lanes {
         Lanes::Count(count) => count,
@@ -313,9 +313,9 @@ fn state_way(old: &ModuleInfo, new: &ModuleInfo) -> Result<StateWay, String> {
             lanes(new)
         )),
         // Open connections stay with the version that accepted them.
-        () if new.kind == Kind::Streams => Ok(StateWay::Empty),
-        () if old.hands_state_over && new.hands_state_over => Ok(StateWay::Hooks),
-        () if old.image == new.image => Ok(StateWay::Memory),
+        () if new.kind == Kind::Streams => Ok(StatePath::Empty),
+        () if old.hands_state_over && new.hands_state_over => Ok(StatePath::Hooks),
+        () if old.image == new.image => Ok(StatePath::Memory),
         () => Err(
             "its constants lie elsewhere in memory, and not both versions export state_out and state_in"
                 .to_owned(),

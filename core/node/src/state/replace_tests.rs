@@ -7,7 +7,7 @@ use abi::check::MemoryImage;
 
 use super::tests::{NOW, add, deploy_with, effects, lost, name, refused, running, to_service};
 use super::*;
-use crate::StateWay;
+use crate::StatePath;
 use crate::command::ServiceStart;
 use crate::refusal::RefusalClass;
 use crate::rule::{Action, RuleSpec};
@@ -60,7 +60,7 @@ fn the_old_version_goes_on_until_the_new_one_runs() {
     );
     let asked = effects(&mut node);
     assert!(
-        matches!(&asked[..], [Effect::ReplaceService { start: ServiceStart { digest, .. }, way: StateWay::Memory }] if digest == "new"),
+        matches!(&asked[..], [Effect::ReplaceService { start: ServiceStart { digest, .. }, path: StatePath::Memory }] if digest == "new"),
         "{asked:?}"
     );
     assert_eq!(digest(&node), "sha256:00");
@@ -149,7 +149,7 @@ fn state_is_not_lost_by_accident() {
     assert!(message.contains("state version 1, the new one 2"), "{message}");
     node.handle_command(NOW, discarding(deploy(other, &[]))).unwrap();
     let asked = effects(&mut node);
-    assert!(matches!(&asked[..], [Effect::ReplaceService { way: StateWay::Empty, .. }]));
+    assert!(matches!(&asked[..], [Effect::ReplaceService { path: StatePath::Empty, .. }]));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn hooks_come_before_memory() {
     let other = ModuleInfo { image: MemoryImage(7), ..hands_over("b") };
     node.handle_command(NOW, deploy(other, &[])).unwrap();
     let asked = effects(&mut node);
-    assert!(matches!(&asked[..], [Effect::ReplaceService { way: StateWay::Hooks, .. }]));
+    assert!(matches!(&asked[..], [Effect::ReplaceService { path: StatePath::Hooks, .. }]));
 }
 
 #[test]
@@ -363,14 +363,14 @@ fn another_version_begins_empty_only_where_it_may_and_must() {
     let other = ModuleInfo { image: MemoryImage(1), ..version("other") };
     let (class, _) = refused(&mut node, another(other.clone(), Memory::Kept));
     assert_eq!(class, RefusalClass::Loses);
-    let way = |node: &mut Node| match &effects(node)[..] {
-        [Effect::ReplaceService { way, .. }] => *way,
+    let path = |node: &mut Node| match &effects(node)[..] {
+        [Effect::ReplaceService { path, .. }] => *path,
         other => panic!("{other:?}"),
     };
     let may = |module| another(module, Memory::KeptIfPossible);
     let outcome = node.handle_command(NOW, may(version("new"))).unwrap();
     assert!(matches!(outcome, Outcome::Replacing { lost: None, .. }), "{outcome:?}");
-    assert_eq!(way(&mut node), StateWay::Memory);
+    assert_eq!(path(&mut node), StatePath::Memory);
     node.handle_event(NOW, Event::ReplaceFailed { entry: EntryId(0), reason: "no".into() });
     effects(&mut node);
     let outcome = node.handle_command(NOW, may(other)).unwrap();
@@ -378,7 +378,7 @@ fn another_version_begins_empty_only_where_it_may_and_must() {
         matches!(&outcome, Outcome::Replacing { lost: Some(why), .. } if why.contains("constants")),
         "{outcome:?}"
     );
-    assert_eq!(way(&mut node), StateWay::Empty);
+    assert_eq!(path(&mut node), StatePath::Empty);
     let mut lanes = version("lanes");
     lanes.manifest.lanes = abi::Lanes::Count(2);
     assert!(node.would_lose(&name("monitor"), &lanes, &name("best-effort")).is_some());

@@ -145,7 +145,7 @@ impl Roster {
     }
 
     /// Returns the services of a session that are not being removed.
-    pub(super) fn staying_in(&self, session: &Name) -> Vec<Name> {
+    pub(super) fn remaining_in(&self, session: &Name) -> Vec<Name> {
         let services = self.services().filter(|service| service.session == *session);
         let stay = services.filter(|service| service.state != ServiceState::Stopping);
         stay.map(|service| service.name.clone()).collect()
@@ -179,8 +179,8 @@ impl Roster {
     }
 
     /// Asks the cell for every move that has not been made.
-    pub(super) fn move_on(&self, out: &mut Effects) {
-        out.extend(self.values().filter_map(|managed| managed.moves_on(self.bpf)));
+    pub(super) fn resume_moves(&self, out: &mut Effects) {
+        out.extend(self.values().filter_map(|managed| managed.pending_move(self.bpf)));
     }
 
     /// Returns true if services may run below user level.
@@ -194,7 +194,7 @@ impl Roster {
         self.bpf = enabled;
         let mut moving = Vec::new();
         for managed in self.values() {
-            if let Some(level) = managed.moves_with(enabled) {
+            if let Some(level) = managed.level_after_switch(enabled) {
                 let service = managed.service();
                 moving.push(service.name.clone());
                 out.push(Effect::MoveService { entry: service.entry, level });
@@ -228,7 +228,7 @@ impl Roster {
     /// sends the changes.
     pub(super) fn set_closed(&mut self, closed: Vec<bool>, out: &mut Effects) {
         for (managed, closed) in self.values_mut().zip(closed) {
-            if managed.learn_closed(closed) {
+            if managed.update_closed(closed) {
                 out.push(Effect::SetClosed { entry: managed.service().entry, closed });
             }
         }
@@ -238,14 +238,14 @@ impl Roster {
     pub(super) fn set_edges(&mut self, edges: Vec<(Name, Edges)>, out: &mut Effects) {
         for (name, edges) in edges {
             let Some(managed) = self.get_mut(&name) else { continue };
-            if managed.learn_edges(edges) {
+            if managed.update_edges(edges) {
                 out.push(Effect::SetEdges { entry: managed.service().entry, edges });
             }
         }
     }
 
     /// Returns effects that send the edges of all running services again.
-    pub(super) fn told_edges(&self) -> Vec<Effect> {
+    pub(super) fn announced_edges(&self) -> Vec<Effect> {
         let running = self.values().filter(|managed| managed.runs());
         let edges = running.map(|managed| Effect::SetEdges {
             entry: managed.service().entry,
@@ -270,7 +270,7 @@ impl Roster {
             return Ok(entry);
         }
         let can_leave = module.can_leave_user();
-        entry_in_turn(can_leave, self.numbering, is_free).ok_or_else(|| match can_leave {
+        next_free_entry(can_leave, self.numbering, is_free).ok_or_else(|| match can_leave {
             true => Refusal::TooManyBelow { service: service.clone() },
             false => Refusal::TooManyServices { service: service.clone() },
         })
@@ -293,7 +293,7 @@ impl Roster {
 }
 
 /// Returns a free entry for a service that can leave user level, or never does.
-fn entry_in_turn(
+fn next_free_entry(
     can_leave: bool,
     next: Numbering,
     is_free: impl Fn(&EntryId) -> bool,
@@ -325,27 +325,27 @@ mod tests {
     fn services_at_user_level_only_leave_low_entries_to_others() {
         let (below, all) = (BELOW_MAX as u16, SERVICES_MAX as u16);
         let taken_until = |last: u16| move |entry: &EntryId| entry.0 >= last;
-        let user = |last| entry_in_turn(false, next(0, 0), taken_until(last));
+        let user = |last| next_free_entry(false, next(0, 0), taken_until(last));
         assert_eq!((user(0), user(USER_FIRST - 1)), (Some(EntryId(0)), Some(EntryId(1023))));
         assert_eq!((user(USER_FIRST), user(below)), (Some(EntryId(below)), Some(EntryId(below))));
         assert_eq!(user(all), None);
         // All others are taken.
-        let last = entry_in_turn(false, next(0, 0), |entry| entry.0 == USER_FIRST);
+        let last = next_free_entry(false, next(0, 0), |entry| entry.0 == USER_FIRST);
         assert_eq!(last, Some(EntryId(USER_FIRST)));
-        let lower = |last| entry_in_turn(true, next(0, 0), taken_until(last));
+        let lower = |last| next_free_entry(true, next(0, 0), taken_until(last));
         assert_eq!((lower(USER_FIRST), lower(below)), (Some(EntryId(USER_FIRST)), None));
     }
 
     #[test]
     fn an_entry_is_not_given_again_at_once() {
         let free = |_: &EntryId| true;
-        assert_eq!(entry_in_turn(true, next(7, 0), free), Some(EntryId(7)));
-        assert_eq!(entry_in_turn(false, next(7, 0), free), Some(EntryId(7)));
+        assert_eq!(next_free_entry(true, next(7, 0), free), Some(EntryId(7)));
+        assert_eq!(next_free_entry(false, next(7, 0), free), Some(EntryId(7)));
         // The last entry of its part.
-        assert_eq!(entry_in_turn(true, next(BELOW_MAX as u16, 0), free), Some(EntryId(0)));
+        assert_eq!(next_free_entry(true, next(BELOW_MAX as u16, 0), free), Some(EntryId(0)));
         let high = |entry: &EntryId| usize::from(entry.0) >= BELOW_MAX;
         let user = BELOW_MAX as u16 + 3;
-        assert_eq!(entry_in_turn(false, next(7, user), high), Some(EntryId(user)));
+        assert_eq!(next_free_entry(false, next(7, user), high), Some(EntryId(user)));
     }
 
     #[test]

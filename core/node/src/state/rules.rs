@@ -66,9 +66,9 @@ enum Life {
     #[default]
     Live,
     /// The version of the service that the rule comes with has to run first.
-    Coming,
+    Pending,
     /// The rule came with the previous version, and is live again if that is put back.
-    Going,
+    Retired,
 }
 
 /// Rule as `tam rule list` shows it.
@@ -236,13 +236,13 @@ impl Rules {
         self.rules.values().filter(|owned| owned.is_live())
     }
 
-    /// Checks rules as if all services ran, so that installing them later cannot fail. `coming` is
+    /// Checks rules as if all services ran, so that installing them later cannot fail. `incoming` is
     /// the service that they come with; `leaving` are rules that will be gone by then, and shadow
     /// none of them.
     pub(super) fn admit(
         &self,
         wanted: Vec<DesiredRule>,
-        coming: Option<(&Name, Destination)>,
+        incoming: Option<(&Name, Destination)>,
         leaving: &BTreeSet<RuleId>,
         names: Names<'_>,
     ) -> Result<Admitted, Refusal> {
@@ -264,13 +264,15 @@ impl Rules {
             return Ok(Admitted { rules, shadowed: Vec::new() });
         }
         let mut lookup = self.with_own(names.with_all_services());
-        lookup.services.extend(coming.map(|(service, destination)| (service.clone(), destination)));
+        lookup
+            .services
+            .extend(incoming.map(|(service, destination)| (service.clone(), destination)));
         let all = self.rules.values().chain(&rules).map(|owned| &owned.rule);
         let all = all.chain(self.own.iter());
         let mut shadowed = compile(all.clone(), &lookup)?.shadowed;
         if !leaving.is_empty() {
-            let staying = all.filter(|rule| !leaving.contains(&rule.id));
-            shadowed = compile(staying, &lookup)?.shadowed;
+            let kept_rules = all.filter(|rule| !leaving.contains(&rule.id));
+            shadowed = compile(kept_rules, &lookup)?.shadowed;
         }
         // Existing rules count too, if one of the new rules takes their packets.
         let known: BTreeSet<RuleId> =
@@ -294,12 +296,12 @@ impl Rules {
     }
 
     /// Inserts rules that come with a version which does not run yet.
-    pub(super) fn insert_coming(&mut self, admitted: Admitted, out: &mut Effects) {
-        self.insert_as(Life::Coming, admitted, out);
+    pub(super) fn insert_pending(&mut self, admitted: Admitted, out: &mut Effects) {
+        self.insert_as(Life::Pending, admitted, out);
     }
 
     fn insert_as(&mut self, life: Life, admitted: Admitted, out: &mut Effects) {
-        self.awaited.remove_same(admitted.rules.iter().map(|owned| &owned.rule.spec));
+        self.awaited.remove_equal(admitted.rules.iter().map(|owned| &owned.rule.spec));
         for owned in admitted.rules {
             let rule = owned.rule.id;
             self.next = rule.0.wrapping_add(1);
@@ -356,7 +358,7 @@ impl Rules {
 
     /// Returns the rules of a service that a new version keeps, and removes them from `specs`, the
     /// rules of that version. A version without rules keeps all.
-    pub(super) fn staying(&self, service: &Name, specs: &mut Vec<RuleSpec>) -> BTreeSet<RuleId> {
+    pub(super) fn kept_rules(&self, service: &Name, specs: &mut Vec<RuleSpec>) -> BTreeSet<RuleId> {
         let mut stay = self.of_service(service);
         if !specs.is_empty() {
             stay.retain(|id| {
@@ -375,7 +377,7 @@ impl Rules {
             return;
         }
         let going = self.rules.iter_mut().filter(|(id, _)| leaving.contains(id));
-        going.for_each(|(_, owned)| owned.life = Life::Going);
+        going.for_each(|(_, owned)| owned.life = Life::Retired);
     }
 
     /// Records that a new version runs: its rules become live, and those that it lacks retire.
@@ -388,12 +390,12 @@ impl Rules {
         let mut added = Vec::new();
         for (id, owned) in self.rules.iter_mut().filter(|(_, owned)| owned.came_with(service)) {
             match owned.life {
-                Life::Coming => {
+                Life::Pending => {
                     owned.life = Life::Live;
                     added.push(*id);
                 }
-                Life::Live if !stay.contains(id) => owned.life = Life::Going,
-                Life::Live | Life::Going => {}
+                Life::Live if !stay.contains(id) => owned.life = Life::Retired,
+                Life::Live | Life::Retired => {}
             }
         }
         added
@@ -405,20 +407,20 @@ impl Rules {
             self.rules.remove(id);
         }
         for owned in self.rules.values_mut() {
-            if owned.life == Life::Going && owned.came_with(service) {
+            if owned.life == Life::Retired && owned.came_with(service) {
                 owned.life = Life::Live;
             }
         }
     }
 
     /// Removes the rules that were to come with another version of a service.
-    pub(super) fn remove_coming(&mut self, service: &Name) {
-        self.rules.retain(|_, owned| owned.life != Life::Coming || !owned.came_with(service));
+    pub(super) fn remove_pending(&mut self, service: &Name) {
+        self.rules.retain(|_, owned| owned.life != Life::Pending || !owned.came_with(service));
     }
 
     /// Removes the rules that a service kept for its previous version.
-    pub(super) fn remove_going(&mut self, service: &Name) {
-        self.rules.retain(|_, owned| owned.life != Life::Going || !owned.came_with(service));
+    pub(super) fn remove_retired(&mut self, service: &Name) {
+        self.rules.retain(|_, owned| owned.life != Life::Retired || !owned.came_with(service));
     }
 
     /// Sets the owner of the rules that came with a service.
@@ -504,15 +506,15 @@ impl Rules {
         out: &mut Effects,
     ) {
         if self.awaited.count() > 0 {
-            self.awaited.retain_wanted(desired);
+            self.awaited.retain_desired(desired);
             self.install(names, out);
         }
     }
 
     /// Returns free numbers, beginning after the last one used. Those of awaited rules are free for
-    /// `coming`, if these are the same.
-    fn free_ids(&self, asked: usize, coming: &[DesiredRule]) -> Result<Vec<RuleId>, Refusal> {
-        let awaited = self.awaited.ids_beside(coming);
+    /// `incoming`, if these are the same.
+    fn free_ids(&self, asked: usize, incoming: &[DesiredRule]) -> Result<Vec<RuleId>, Refusal> {
+        let awaited = self.awaited.ids_after(incoming);
         let present = self.rules.len() + self.own.count() + awaited.len();
         if asked > RULES_MAX.saturating_sub(present) {
             return Err(Refusal::TooManyRules { asked, present });
@@ -672,17 +674,17 @@ mod tests {
         let mut alone = Alone::new();
         alone.add(&["proto udp", "proto tcp"]);
         let mut specs = vec![to_service("proto tcp").spec, to_service("proto icmp").spec];
-        let stay = alone.rules.staying(&name(), &mut specs);
+        let stay = alone.rules.kept_rules(&name(), &mut specs);
         assert_eq!((stay.len(), specs.len()), (1, 1));
         let admitted = alone.admit(&["proto icmp"]);
-        alone.rules.insert_coming(admitted, &mut alone.out);
+        alone.rules.insert_pending(admitted, &mut alone.out);
         assert_eq!(alone.install(), Some([0, 1].into()), "it does not run yet");
         let added = alone.rules.change_version(&name(), &stay);
         assert_eq!(alone.install(), Some([1, 2].into()));
         let mut kept = alone.rules.clone();
         alone.rules.put_back(&name(), &added);
         assert_eq!(alone.install(), Some([0, 1].into()));
-        kept.remove_going(&name());
+        kept.remove_retired(&name());
         assert_eq!(kept.of_service(&name()), [RuleId(1), RuleId(2)].into());
     }
 

@@ -179,7 +179,7 @@ impl Sessions {
     }
 
     /// Marks a session as leaving: its reservation is cleared, and it is removed once it is empty.
-    pub(super) fn leave(&mut self, id: SessionId, out: &mut Effects) -> Result<(), Refusal> {
+    pub(super) fn mark_leaving(&mut self, id: SessionId, out: &mut Effects) -> Result<(), Refusal> {
         self.promise(id, Reservation::default(), out)?;
         if let Some(session) = self.table.by_number_mut(id) {
             session.leaving = true;
@@ -395,7 +395,7 @@ mod tests {
         sessions.create(name("gold"), desired(most), &[], &mut out).unwrap();
         let id = sessions.find(&name("gold")).unwrap().id;
         taken(&mut out);
-        sessions.leave(id, &mut out).unwrap();
+        sessions.mark_leaving(id, &mut out).unwrap();
         let promised = Effect::SetSession { session: id, reservation: Reservation::default() };
         assert_eq!(taken(&mut out), [promised]);
         sessions.end(|| [id].into(), &mut out);

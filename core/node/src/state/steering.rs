@@ -12,7 +12,7 @@ use units::{EntryId, Name, RuleId};
 
 use super::change::{Context, check_leads_to, check_levels};
 use super::graph::Graph;
-use super::managed::{Managed, Place};
+use super::managed::{Managed, Placement};
 use super::names::Names;
 use super::roster::Roster;
 use super::rules::{self, Admitted, Rules};
@@ -69,16 +69,16 @@ impl Steering {
     pub(super) fn admit(
         &self,
         wanted: Vec<DesiredRule>,
-        coming: Option<(&Name, Destination)>,
+        incoming: Option<(&Name, Destination)>,
         leaving: &BTreeSet<RuleId>,
         cx: &Context<'_>,
     ) -> Result<Admitted, Refusal> {
-        self.rules.admit(wanted, coming, leaving, Names::of(cx.ports, cx.sessions, &self.roster))
+        self.rules.admit(wanted, incoming, leaving, Names::of(cx.ports, cx.sessions, &self.roster))
     }
 
     /// Returns the services and rules of a session that are not being removed.
     pub(super) fn in_session(&self, session: &Name) -> (Vec<Name>, Vec<RuleId>) {
-        (self.roster.staying_in(session), self.rules.in_session(session))
+        (self.roster.remaining_in(session), self.rules.in_session(session))
     }
 
     /// Adds rules.
@@ -196,12 +196,17 @@ impl Steering {
     }
 
     /// Records the level at which a service runs.
-    pub(super) fn handle_placed(&mut self, entry: EntryId, place: Place, cx: &mut Context<'_>) {
+    pub(super) fn handle_placed(
+        &mut self,
+        entry: EntryId,
+        placement: Placement,
+        cx: &mut Context<'_>,
+    ) {
         let bpf = self.roster.bpf();
         let held = self.roster.of_mut(entry).filter(|managed| managed.is_held());
         let Some(managed) = held else { return };
-        let level = place.level;
-        if managed.handle_placed(place) && managed.runs() {
+        let level = placement.level;
+        if managed.handle_placed(placement) && managed.runs() {
             let service = managed.service().name.clone();
             cx.out.report(Notice::ServiceMoved { service, level });
         }
@@ -233,7 +238,7 @@ impl Steering {
         reason: String,
         cx: &mut Context<'_>,
     ) -> Notice {
-        let gone = self.roster.remove(&service).filter(Managed::is_told_closed);
+        let gone = self.roster.remove(&service).filter(Managed::is_announced_closed);
         let opened = gone.map(|managed| managed.service().entry);
         cx.out.extend(opened.map(|entry| Effect::SetClosed { entry, closed: false }));
         self.rules.remove_leading_to(&service);
@@ -254,7 +259,7 @@ impl Steering {
             cx.out.report(Notice::ServiceRemoved { service });
         }
         self.start_waiting(cx);
-        self.roster.move_on(cx.out);
+        self.roster.resume_moves(cx.out);
     }
 
     /// Adds the rules of a desired state to the awaited ones, without installing them. Returns

@@ -52,12 +52,12 @@ fn a_request_that_is_cancelled_does_not_pay_unless_it_was_the_last() {
     let mut table = Table::default();
     let [first, second, third] = [1, 2, 3].map(|payer| waits(table.ask(Nanos(0), 9, FAR, payer)));
     assert_eq!(table.poll_fetch(), Some(fetch(9)));
-    table.leave(first);
+    table.cancel(first);
     let mut next = table.clone();
     let ended = next.ended(fetch(9)).unwrap();
     assert_eq!((ended.payer, ended.waited), (2, vec![(second, 2), (third, 3)]));
-    table.leave(third);
-    table.leave(second);
+    table.cancel(third);
+    table.cancel(second);
     assert!(!table.is_wanted(9));
     let ended = table.ended(fetch(9)).unwrap();
     assert_eq!((ended.payer, ended.waited), (2, vec![]));
@@ -67,8 +67,8 @@ fn a_request_that_is_cancelled_does_not_pay_unless_it_was_the_last() {
 fn a_module_that_no_request_waits_for_is_not_fetched() {
     let mut table = Table::default();
     let waiter = waits(table.ask(Nanos(0), 9, FAR, 1));
-    table.leave(waiter);
-    table.leave(waiter);
+    table.cancel(waiter);
+    table.cancel(waiter);
     assert_eq!((table.poll_fetch(), table.count()), (None, (0, 0)));
 }
 
@@ -97,7 +97,7 @@ fn a_miss_of_one_payer_is_not_anothers_and_one_that_came_is_no_miss() {
     table.remember(Nanos(0), fetch(1), Some(4), Miss::NotThere, "not yours");
     assert!(matches!(table.ask(Nanos(1), 1, FAR, 4), Asked::Missed { .. }));
     waits(table.ask(Nanos(1), 1, FAR, 5));
-    table.came(1);
+    table.arrived(1);
     waits(table.ask(Nanos(1), 1, FAR, 4));
 }
 
@@ -155,7 +155,7 @@ enum Step {
     Ask(u32, u8, u8),
     Begin,
     End(usize, Option<Miss>),
-    Leave(usize),
+    Cancel(usize),
     Later(u64),
 }
 
@@ -165,7 +165,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (0..40_u32, 0..=4_u8, 0..5_u8).prop_map(|(digest, hops, payer)| Step::Ask(digest, hops, payer)),
         2 => Just(Step::Begin),
         2 => (any::<usize>(), miss).prop_map(|(which, miss)| Step::End(which, miss)),
-        1 => any::<usize>().prop_map(Step::Leave),
+        1 => any::<usize>().prop_map(Step::Cancel),
         1 => (0..20_000_u64).prop_map(Step::Later),
     ];
     proptest::collection::vec(step, 0..300)
@@ -203,14 +203,14 @@ proptest! {
                 Step::End(which, miss) if !begun.is_empty() => {
                     let fetch = begun.swap_remove(which % begun.len());
                     let ended = table.ended(fetch).unwrap();
-                    let heard: BTreeSet<Waiter> = ended.waited.iter().map(|(it, _)| *it).collect();
-                    prop_assert_eq!(heard.len(), ended.waited.len());
-                    prop_assert!(heard.iter().all(|it| waiting.contains(&(*it, fetch.digest))));
+                    let answered_to: BTreeSet<Waiter> = ended.waited.iter().map(|(it, _)| *it).collect();
+                    prop_assert_eq!(answered_to.len(), ended.waited.len());
+                    prop_assert!(answered_to.iter().all(|it| waiting.contains(&(*it, fetch.digest))));
                     prop_assert!(ended.waited.first().is_none_or(|(_, payer)| *payer == ended.payer));
-                    waiting.retain(|(it, _)| !heard.contains(it));
+                    waiting.retain(|(it, _)| !answered_to.contains(it));
                     match miss {
                         None => {
-                            table.came(fetch.digest);
+                            table.arrived(fetch.digest);
                             missed.remove(&fetch.digest);
                         }
                         Some(miss) => {
@@ -221,11 +221,11 @@ proptest! {
                         }
                     }
                 }
-                Step::Leave(which) if !waiting.is_empty() => {
+                Step::Cancel(which) if !waiting.is_empty() => {
                     let (waiter, _) = waiting.swap_remove(which % waiting.len());
-                    table.leave(waiter);
+                    table.cancel(waiter);
                 }
-                Step::End(..) | Step::Leave(_) => {}
+                Step::End(..) | Step::Cancel(_) => {}
                 Step::Later(ms) => now += Nanos::from_millis(ms),
             }
             prop_assert_eq!(table.count().1, waiting.len());

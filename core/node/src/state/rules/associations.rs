@@ -7,7 +7,7 @@ use abi::check::Kind;
 use units::{Name, RuleId};
 
 use super::RuleView;
-use crate::classifier::{Destination, Reach, RuleSet, Way};
+use crate::classifier::{Destination, Path, Reach, RuleSet};
 use crate::rule::{Action, Match, Rule, RuleSpec};
 use crate::service::ASSOCIATIONS;
 use crate::session;
@@ -61,7 +61,8 @@ impl OwnRules {
     /// Returns the destination of the rules.
     pub(super) fn destination(&self) -> Option<(Name, Destination)> {
         let action = &self.rules.first()?.spec.action;
-        let destination = Destination { entry: ASSOCIATIONS, way: Way::Cell, kind: Kind::Packets };
+        let destination =
+            Destination { entry: ASSOCIATIONS, path: Path::Cell, kind: Kind::Packets };
         action.service().map(|name| (name.clone(), destination))
     }
 
