@@ -21,7 +21,7 @@ use crate::types::{
     RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
 };
 use crate::why::{ExplainRequest, Explanation, WhyList};
-use connection::Kept;
+use connection::IdleConnection;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Request, StatusCode, header};
@@ -31,11 +31,11 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod address;
 mod connection;
 pub mod pinned;
-mod place;
 
-pub use place::{Place, RemoteNode};
+pub use address::{NodeAddress, RemoteNode};
 
 /// Longest wait for an answer: the compiler of a large module has 20 s of processor time, and a
 /// busy machine gives it a fraction of a core.
@@ -48,51 +48,51 @@ pub const ANSWER_LENGTH_MAX: usize = 64 << 20;
 /// Client of one node. Nothing is sent before a method is called.
 #[derive(Clone, Debug)]
 pub struct Client {
-    place: Place,
+    address: NodeAddress,
     /// Token sent with each request; the owner of the socket needs none.
     token: Option<String>,
     on_delay: Option<OnDelay>,
-    kept: Kept,
+    idle: IdleConnection,
 }
 
 /// Function that is called once for a request without an answer after [`ANSWER_TIME_USUAL`], with
 /// the node's place.
-pub type OnDelay = fn(&Place);
+pub type OnDelay = fn(&NodeAddress);
 
 /// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The node does not listen, or refuses the connection.
-    #[error("no node answers at {place}: {source}")]
+    #[error("no node answers at {address}: {source}")]
     Unreachable {
-        /// Place of the node.
-        place: Box<Place>,
+        /// Address of the node.
+        address: Box<NodeAddress>,
         /// Error of the kernel.
         source: io::Error,
     },
     /// The node ended or closed the connection before it had answered.
-    #[error("the node at {place} did not answer {request}: {source}")]
+    #[error("the node at {address} did not answer {request}: {source}")]
     Broken {
-        /// Place of the node.
-        place: Box<Place>,
+        /// Address of the node.
+        address: Box<NodeAddress>,
         /// Method and path.
         request: String,
         /// Error of the connection.
         source: hyper::Error,
     },
     /// The node did not answer within [`ANSWER_TIME_MAX`].
-    #[error("the node at {place} did not answer {request} within {} s", ANSWER_TIME_MAX.as_secs())]
+    #[error("the node at {address} did not answer {request} within {} s", ANSWER_TIME_MAX.as_secs())]
     Silent {
-        /// Place of the node.
-        place: Box<Place>,
+        /// Address of the node.
+        address: Box<NodeAddress>,
         /// Method and path.
         request: String,
     },
     /// The server is not the expected node.
-    #[error("what answers at {place} is not the node with that key: {reason}")]
+    #[error("what answers at {address} is not the node with that key: {reason}")]
     OtherNode {
-        /// Place of the node.
-        place: Box<Place>,
+        /// Address of the node.
+        address: Box<NodeAddress>,
         /// Fault of its certificate.
         reason: String,
     },
@@ -127,7 +127,7 @@ impl ClientError {
     #[must_use]
     pub fn help(&self) -> Option<String> {
         let advice = match self {
-            Self::Unreachable { place, .. } if matches!(**place, Place::Remote(_)) => {
+            Self::Unreachable { address, .. } if matches!(**address, NodeAddress::Remote(_)) => {
                 "see whether the node runs with [api] listen in its node file, and whether the network leads there"
             }
             Self::OtherNode { .. } => {
@@ -153,17 +153,17 @@ impl Client {
     /// Creates a client of the node that listens on this socket.
     #[must_use]
     pub fn new(socket: impl Into<PathBuf>) -> Self {
-        Self::at(Place::Socket(socket.into()))
+        Self::at(NodeAddress::Socket(socket.into()))
     }
 
     /// Creates a client of a node on the network, known by its key.
     #[must_use]
     pub fn remote(node: RemoteNode) -> Self {
-        Self::at(Place::Remote(node))
+        Self::at(NodeAddress::Remote(node))
     }
 
-    fn at(place: Place) -> Self {
-        Self { place, token: None, on_delay: None, kept: Kept::default() }
+    fn at(address: NodeAddress) -> Self {
+        Self { address, token: None, on_delay: None, idle: IdleConnection::default() }
     }
 
     /// Creates a client of the node of this name on this machine.
@@ -185,10 +185,10 @@ impl Client {
         Self { on_delay, ..self }
     }
 
-    /// Returns the place of the node.
+    /// Returns the address of the node.
     #[must_use]
-    pub const fn place(&self) -> &Place {
-        &self.place
+    pub const fn address(&self) -> &NodeAddress {
+        &self.address
     }
 
     /// Returns the node, its ports and sessions.
@@ -528,7 +528,7 @@ impl Client {
     }
 
     fn ask(&self, call: Call) -> Result<(StatusCode, Bytes), ClientError> {
-        self.kept.ask(&self.place, Call { token: self.token.clone(), ..call }, self.on_delay)
+        self.idle.ask(&self.address, Call { token: self.token.clone(), ..call }, self.on_delay)
     }
 
     /// Returns all sessions: their reservations and their use.

@@ -35,7 +35,7 @@ fn http(status: &str, body: &impl Serialize) -> String {
 #[test]
 fn a_long_wait_is_reported_once_and_the_answer_still_arrives() {
     use std::sync::atomic::{AtomicU32, Ordering};
-    static TOLD: AtomicU32 = AtomicU32::new(0);
+    static CALLED: AtomicU32 = AtomicU32::new(0);
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("api.sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -45,15 +45,15 @@ fn a_long_wait_is_reported_once_and_the_answer_still_arrives() {
         for request in 0..2 {
             assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
             // The answer stays late until the client has noticed.
-            while TOLD.load(Ordering::Relaxed) < 1 {
+            while CALLED.load(Ordering::Relaxed) < 1 {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            assert_eq!(TOLD.load(Ordering::Relaxed), 1, "request {request}");
+            assert_eq!(CALLED.load(Ordering::Relaxed), 1, "request {request}");
             stream.write_all(body.as_bytes()).unwrap();
         }
     });
     let client = Client::new(&socket).with_on_delay(Some(|_| {
-        TOLD.fetch_add(1, Ordering::Relaxed);
+        CALLED.fetch_add(1, Ordering::Relaxed);
     }));
     for _ in 0..2 {
         assert_eq!(client.services().unwrap().services, []);

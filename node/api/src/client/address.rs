@@ -1,4 +1,4 @@
-//! Places at which nodes answer, and connections to them.
+//! Addresses at which nodes answer, and connections to them.
 //!
 //! ```text
 //!  Socket ─ a path ─────────────────────────────────────▶ HTTP
@@ -19,9 +19,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use trust::PublicKey;
 
-/// Place at which a node answers.
+/// Address at which a node answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum NodeAddress {
     /// UNIX socket of this machine.
     Socket(PathBuf),
     /// Node on the network.
@@ -37,7 +37,7 @@ pub struct RemoteNode {
     pub key: PublicKey,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for NodeAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Socket(path) => path.display().fmt(f),
@@ -75,10 +75,10 @@ impl Probe {
     }
 }
 
-impl Place {
+impl NodeAddress {
     pub(super) async fn open(&self) -> Result<Open, ClientError> {
         let unreachable =
-            |source| ClientError::Unreachable { place: Box::new(self.clone()), source };
+            |source| ClientError::Unreachable { address: Box::new(self.clone()), source };
         match self {
             Self::Socket(path) => {
                 let stream = UnixStream::connect(path).await.map_err(unreachable)?;
@@ -101,7 +101,7 @@ impl Place {
         let tls = source.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>());
         match tls {
             Some(TlsError::InvalidCertificate(problem)) => ClientError::OtherNode {
-                place: Box::new(self.clone()),
+                address: Box::new(self.clone()),
                 reason: match problem {
                     CertificateError::ApplicationVerificationFailure => {
                         "it shows another key".to_owned()
@@ -109,7 +109,7 @@ impl Place {
                     other => other.to_string(),
                 },
             },
-            _ => ClientError::Unreachable { place: Box::new(self.clone()), source },
+            _ => ClientError::Unreachable { address: Box::new(self.clone()), source },
         }
     }
 }
