@@ -530,7 +530,7 @@ fn needs_no_xdp_at_tc(rule: &Rule, lookup: &Lookup) -> Result<(), RuleSetError> 
         Action::Forward | Action::Drop => false,
         Action::Out(_) => true,
         Action::Service(name) => {
-            lookup.services.get(name).is_some_and(|there| there.kind == Kind::Packets)
+            lookup.services.get(name).is_some_and(|destination| destination.kind == Kind::Packets)
         }
     };
     let matched = &rule.spec.r#match;

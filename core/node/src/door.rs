@@ -128,7 +128,7 @@ const DROP_VLAN_DEPTH: usize = outcome("drop_vlan_depth");
 pub const DROP_TOO_LONG: usize = outcome("drop_too_long");
 /// Outcome of a frame for which the session's share of the port is used up.
 pub const DROP_SHARE: usize = outcome("drop_share");
-/// Outcome of a frame that loops.
+/// Outcome of a frame that loops between ports cabled to each other.
 pub const DROP_CYCLE: usize = outcome("drop_cycle");
 const DROP_OWN_SOURCE: usize = outcome("drop_own_source");
 /// Outcome of a frame whose bridge has lost the other end.

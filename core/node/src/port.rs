@@ -74,7 +74,7 @@ impl PortSpec {
 /// Port of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
-    /// Number in maps and metadata.
+    /// Number of the port in BPF maps and packet metadata.
     pub id: PortId,
     /// Configuration of the port.
     #[serde(flatten)]
@@ -282,8 +282,8 @@ mod tests {
         let twice = |name: &str| Err(PortError::BridgeTwice { name: named(name) });
         assert_eq!(ends(&[["a", "a"]]), twice("a"));
         assert_eq!(ends(&[["a", "b"], ["c", "b"]]), twice("b"));
-        let said = ends(&[["a", "bb"]]).unwrap_err().to_string();
-        assert!(said.contains("'bb'") && said.contains("did you mean 'b'"), "{said}");
+        let message = ends(&[["a", "bb"]]).unwrap_err().to_string();
+        assert!(message.contains("'bb'") && message.contains("did you mean 'b'"), "{message}");
     }
 
     #[test]

@@ -118,7 +118,7 @@ pub enum ServiceState {
 /// Service as `tam list` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
-    /// Name.
+    /// Name of the service.
     pub name: Name,
     /// Entry in the cell, for as long as the service exists.
     pub entry: EntryId,

@@ -14,7 +14,7 @@ use crate::owner::Owner;
 
 /// Built-in session of housekeeping and infrastructure: charged to nobody.
 pub const SYSTEM: &str = "system";
-/// Built-in session of those who reserved nothing.
+/// Built-in session of services and rules without a reservation.
 pub const BEST_EFFORT: &str = "best-effort";
 
 /// Limit of sessions on one node, the built-in ones included. Their numbers have 16 bits in
@@ -29,9 +29,9 @@ const _: () = assert!(SESSIONS_MAX > 10_000, "what `tam bench scale` makes has r
 /// Session as `tam session list` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// Number in maps and metadata.
+    /// Number of the session in BPF maps and packet metadata.
     pub id: SessionId,
-    /// Name.
+    /// Name of the session.
     pub name: Name,
     /// Reservation.
     #[serde(default)]
@@ -76,7 +76,7 @@ pub fn system() -> Name {
     constant(SYSTEM)
 }
 
-/// Returns the name of the session for those who reserved nothing.
+/// Returns the name of the built-in session without a reservation.
 #[must_use]
 pub fn best_effort() -> Name {
     constant(BEST_EFFORT)

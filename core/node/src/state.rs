@@ -187,7 +187,7 @@ impl Node {
         }
         let rules =
             self.change(now, |deployments, cx| deployments.remove_all(&services, rules, cx))?;
-        self.sessions.leave(id, &mut self.effects)?;
+        self.sessions.mark_leaving(id, &mut self.effects)?;
         let stopping = self.deployments.steering().roster().sessions().contains(&id);
         Ok(Outcome::SessionRemoved { session, services, rules, stopping })
     }
@@ -256,9 +256,9 @@ impl Node {
         }
         if self.deployments.steering().is_stale() {
             // Rules are installed before a service is reported as running.
-            let told = std::mem::take(&mut self.effects);
+            let queued = std::mem::take(&mut self.effects);
             self.install();
-            self.effects.append(told);
+            self.effects.append(queued);
         }
         self.effects.poll()
     }
@@ -303,7 +303,7 @@ impl Node {
     }
 
     /// Passes a view of the whole state to `write`. A service that is being replaced is recorded in
-    /// its previous version and starts anew: the version that a later cell would have is unknown.
+    /// its previous version and starts from the beginning: the version that a later cell would have is unknown.
     pub fn with_snapshot<T>(&self, write: impl FnOnce(&SnapshotView<'_>) -> T) -> T {
         if !self.is_replacing() {
             return write(&SnapshotView::of(

@@ -85,7 +85,7 @@ pub struct Waiter(u64);
 
 /// Answer to a request for a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked<R> {
+pub enum RequestOutcome<R> {
     /// The request waits for a fetch.
     Waits(Waiter),
     /// The module was missed a moment ago.
@@ -128,7 +128,7 @@ pub struct Ended<P> {
 
 /// Wanted modules of a node. `D` names a module, `P` a payer, `R` the reason of a miss.
 #[derive(Clone, Debug)]
-pub struct Wanted<D, P, R> {
+pub struct FetchQueue<D, P, R> {
     wanted: BTreeMap<(D, Hops), Want<P>>,
     /// Modules whose fetch has not begun, in the order of the requests.
     queue: VecDeque<(D, Hops)>,
@@ -155,7 +155,7 @@ struct Missed<R> {
     until: Nanos,
 }
 
-impl<D, P, R> Default for Wanted<D, P, R> {
+impl<D, P, R> Default for FetchQueue<D, P, R> {
     fn default() -> Self {
         Self {
             wanted: BTreeMap::new(),
@@ -168,22 +168,22 @@ impl<D, P, R> Default for Wanted<D, P, R> {
     }
 }
 
-impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
+impl<D: Copy + Ord, P: Clone + Ord, R: Clone> FetchQueue<D, P, R> {
     /// Requests a module that is not in the store.
-    pub fn ask(&mut self, now: Nanos, digest: D, hops: Hops, payer: P) -> Asked<R> {
+    pub fn ask(&mut self, now: Nanos, digest: D, hops: Hops, payer: P) -> RequestOutcome<R> {
         if let Some((reason, until)) = self.missed(now, digest, hops, &payer) {
-            return Asked::Missed { reason, until };
+            return RequestOutcome::Missed { reason, until };
         }
         let waiting: usize = self.waiting.values().sum();
         let own = self.waiting.get(&payer).copied().unwrap_or(0);
         if !has_free_slot(own, waiting, WAITING_MAX) {
-            return Asked::Full;
+            return RequestOutcome::Full;
         }
         let key = (digest, hops);
         if !self.wanted.contains_key(&key) {
             let own = self.wanted.values().filter(|want| *want.payer() == payer).count();
             if !has_free_slot(own, self.wanted.len(), WANTED_MAX) {
-                return Asked::Full;
+                return RequestOutcome::Full;
             }
             self.queue.push_back(key);
         }
@@ -193,7 +193,7 @@ impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
         let new = || Want { waiting: VecDeque::new(), payer: payer.clone(), is_begun: false };
         let want = self.wanted.entry(key).or_insert_with(new);
         want.waiting.push_back((waiter, payer));
-        Asked::Waits(waiter)
+        RequestOutcome::Waits(waiter)
     }
 
     /// Returns the next fetch: the first module of the payer with the fewest running fetches.

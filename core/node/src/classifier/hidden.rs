@@ -91,8 +91,8 @@ impl HiddenKeys {
         }
         let compares_ports = ports.iter().any(|(source, to)| source.mask | to.mask != 0);
         let all = if compares_ports { [u8::MAX; 2] } else { [0; 2] };
-        let looking = Key { source_port_be: all, ..bits };
-        for hidden in ALL.into_iter().filter(|hidden| compares(&looking, *hidden as u16)) {
+        let port_bits = Key { source_port_be: all, ..bits };
+        for hidden in ALL.into_iter().filter(|hidden| compares(&port_bits, *hidden as u16)) {
             let bits = without(bits, hidden);
             let key = masked(&key, &bits);
             if hidden > Hidden::Flags {

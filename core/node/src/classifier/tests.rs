@@ -473,8 +473,8 @@ fn a_rule_of_streams_matches_replies_too() {
         let decision = set.decide(&key);
         decision.first.map(|rule| (rule.action, rule.entry, rule.rule))
     };
-    let there = decided(packet(client, server, 1500, 80));
-    assert_eq!(there, Some((bpf_maps::ACTION_INTERCEPT, 4711, 3)));
+    let forward = decided(packet(client, server, 1500, 80));
+    assert_eq!(forward, Some((bpf_maps::ACTION_INTERCEPT, 4711, 3)));
     let back = decided(packet(server, client, 80, 1500));
     assert_eq!(back, Some((bpf_maps::ACTION_INTERCEPT_BACK, 4711, 3)));
     for other in [

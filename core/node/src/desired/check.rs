@@ -105,13 +105,13 @@ fn start(node: &mut Node) {
 }
 
 fn arrange(node: &mut Node, state: &DesiredState) -> Result<Vec<(usize, usize)>, Box<Fault>> {
-    let there = state.services.iter().filter(|(service, _)| node.service(service).is_some());
+    let present = state.services.iter().filter(|(service, _)| node.service(service).is_some());
     let arrangement = |(service, desired): (&Name, &DesiredService)| {
         let (then, level, budget) = (desired.then.clone(), desired.level, desired.budget);
         let (on_failure, owner) = (desired.on_failure, desired.owner);
         (service.clone(), Arrangement { then, level, budget, on_failure, owner })
     };
-    let services: BTreeMap<Name, Arrangement> = there.map(arrangement).collect();
+    let services: BTreeMap<Name, Arrangement> = present.map(arrangement).collect();
     let change = |services| Command::Arrange { remove: Vec::new(), add: Vec::new(), services };
     if node.handle_command(Nanos::ZERO, change(services.clone())).is_err() {
         // One by one, so that the service at fault is known.

@@ -115,13 +115,13 @@ fn any_state() -> impl Strategy<Value = DesiredState> {
                 state.services.insert(name(service), desired);
             }
         }
-        let there = state.clone();
+        let present = state.clone();
         for service in state.services.values_mut() {
-            service.then.retain(|_, next| there.services.contains_key(next));
+            service.then.retain(|_, next| present.services.contains_key(next));
         }
         for (text, end, priority, with) in rules {
             let action = match (end, SERVICES.get(end)) {
-                (_, Some(service)) if there.services.contains_key(&name(service)) => {
+                (_, Some(service)) if present.services.contains_key(&name(service)) => {
                     Action::Service(name(service))
                 }
                 (4, _) => Action::Drop,
@@ -188,7 +188,7 @@ impl World {
     }
 
     /// Makes a change as the daemon does, without delays and failures.
-    fn go(&mut self, from: &DesiredState, to: &DesiredState) {
+    fn apply(&mut self, from: &DesiredState, to: &DesiredState) {
         self.touched.clear();
         let mut recorded = false;
         for step in steps(from, to) {
@@ -331,7 +331,7 @@ proptest! {
         let nothing = DesiredState::default();
         for (from, to) in [(&nothing, &one), (&one, &other), (&other, &one), (&one, &nothing)] {
             prop_assert_eq!(check(&ports(), Some(&capacity()), to, &modules()).map(drop), Ok(()));
-            world.go(from, to);
+            world.apply(from, to);
             world.is(to);
             if from.bpf == to.bpf {
                 for service in unchanged(from, to) {
@@ -408,19 +408,19 @@ fn a_refusal_of_a_desired_state_names_the_part_at_fault() {
     };
     let monitor = || name("monitor");
     assert_eq!(with(&|_| {}), Ok(Vec::new()));
-    let (location, says) = with(&|state| {
+    let (location, message) = with(&|state| {
         state.services.get_mut(&monitor()).unwrap().parameters.insert("dcsp".into(), "1".into());
     })
     .unwrap_err();
     assert_eq!(location, Location::Service(monitor()));
-    assert!(says.contains("did you mean 'dscp'"), "{says}");
-    let (location, says) = with(&|state| {
+    assert!(message.contains("did you mean 'dscp'"), "{message}");
+    let (location, message) = with(&|state| {
         state.rules.push(rule("in lft", Action::Drop, 100));
     })
     .unwrap_err();
     assert_eq!(location, Location::Rule(1));
-    assert!(says.contains("did you mean 'left'"), "{says}");
-    let (location, says) = with(&|state| {
+    assert!(message.contains("did you mean 'left'"), "{message}");
+    let (location, message) = with(&|state| {
         // Each would be accepted alone: a packet that both match would have two principals.
         for (r#match, session) in [("dport 5", "gold"), ("dport 6", "gold"), ("sport 5", "silver")]
         {
@@ -432,31 +432,31 @@ fn a_refusal_of_a_desired_state_names_the_part_at_fault() {
         }
     })
     .unwrap_err();
-    assert!(says.contains("a packet is one principal's"), "{says}");
+    assert!(message.contains("a packet is one principal's"), "{message}");
     assert_eq!(location, Location::Rule(3));
-    let (location, says) = with(&|state| {
+    let (location, message) = with(&|state| {
         state.rules.insert(0, rule("any", Action::Service(name("monitr")), 100));
     })
     .unwrap_err();
     assert_eq!(location, Location::Rule(0));
-    assert!(says.contains("did you mean 'monitor'"), "{says}");
-    let (location, says) = with(&|state| {
+    assert!(message.contains("did you mean 'monitor'"), "{message}");
+    let (location, message) = with(&|state| {
         for (from, to) in [("monitor", "mark"), ("mark", "monitor")] {
             state.services.get_mut(&name(from)).unwrap().then.insert(0, name(to));
         }
     })
     .unwrap_err();
     assert!(
-        matches!(location, Location::Edges(_)) && says.contains("come to"),
-        "{location:?} {says}"
+        matches!(location, Location::Edges(_)) && message.contains("come to"),
+        "{location:?} {message}"
     );
-    let (location, says) = with(&|state| {
+    let (location, message) = with(&|state| {
         let reservation = serde_json::from_str(r#"{"send":{"rigt":"1ms/4ms"}}"#).unwrap();
         state.set_session(name("gold"), DesiredSession { reservation, owner: None });
     })
     .unwrap_err();
     assert_eq!(location, Location::Session(name("gold")));
-    assert!(says.contains("did you mean 'right'"), "{says}");
+    assert!(message.contains("did you mean 'right'"), "{message}");
     let shadowed = with(&|state| state.rules.push(rule("proto udp", Action::Forward, 50)));
     assert_eq!(shadowed, Ok(vec![(1, 0)]));
     let many = with(&|state| {
@@ -468,8 +468,8 @@ fn a_refusal_of_a_desired_state_names_the_part_at_fault() {
             }
         }
     });
-    let (location, says) = many.unwrap_err();
-    assert_eq!(location, Location::Rule(bpf_maps::MASKS_MAX), "{says}");
+    let (location, message) = many.unwrap_err();
+    assert_eq!(location, Location::Rule(bpf_maps::MASKS_MAX), "{message}");
 }
 
 #[test]
@@ -514,7 +514,7 @@ fn commands_change_the_desired_state() {
 /// Returns a node that runs the services and rules of a state.
 fn running(state: &DesiredState) -> World {
     let mut world = World::new();
-    world.go(&DesiredState::default(), state);
+    world.apply(&DesiredState::default(), state);
     world
 }
 
@@ -535,10 +535,10 @@ fn losses_of_state_are_predicted_exactly() {
     modules.insert("sha256:02".into(), ModuleInfo { digest: "sha256:02".into(), ..other });
     // 'cache' keeps its memory; the module of 'touch' is unknown.
     let lost = losses(&world.node, &to, |digest| modules.get(digest));
-    let said: Vec<String> = lost.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-    assert_eq!(said.len(), 2, "{said:#?}");
-    assert!(said[0].starts_with("mark: ") && said[0].contains("constants"), "{said:#?}");
-    assert!(said[1].contains("from 'best-effort' to 'system'"), "{said:#?}");
+    let reasons: Vec<String> = lost.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+    assert_eq!(reasons.len(), 2, "{reasons:#?}");
+    assert!(reasons[0].starts_with("mark: ") && reasons[0].contains("constants"), "{reasons:#?}");
+    assert!(reasons[1].contains("from 'best-effort' to 'system'"), "{reasons:#?}");
     assert!(losses(&world.node, &state, |digest| modules.get(digest)).is_empty());
 }
 

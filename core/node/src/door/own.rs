@@ -7,7 +7,7 @@ use units::PortId;
 /// IPv4 addresses of the machine itself, and the ports by which packets from them may come in.
 ///
 /// Linux drops such packets unless `accept_local` of their device says otherwise
-/// (`fib_validate_source`, net/ipv4/fib_frontend.c); IPv6 is forwarded whoever sent it.
+/// (`fib_validate_source`, net/ipv4/fib_frontend.c); IPv6 is forwarded whatever its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnSources {
     prefixes: BTreeSet<OwnPrefix>,

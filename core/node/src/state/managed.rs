@@ -223,7 +223,7 @@ impl Managed {
         self.edges
     }
 
-    /// Returns true if front door and cell were last told to drop packets that cannot reach it.
+    /// Returns true if front door and cell have orders to drop packets that cannot reach it.
     pub(super) const fn is_announced_closed(&self) -> bool {
         self.announced_closed
     }
@@ -463,7 +463,7 @@ impl Managed {
 fn user_reason(module: &ModuleInfo) -> String {
     match module.manifest.levels.first() {
         Some(Level::User) => "the module asks for it first".to_owned(),
-        Some(first) => format!("it has no place at {first} yet"),
+        Some(first) => format!("it does not run at {first} yet"),
         None => "the module names no level".to_owned(),
     }
 }

@@ -22,8 +22,8 @@ fn drops(text: &str, owner: Option<Owner>) -> Command {
 }
 
 fn of(owner: Option<Owner>, mut command: Command) -> Command {
-    if let Command::Deploy { owner: whose, .. } = &mut command {
-        *whose = owner;
+    if let Command::Deploy { owner: slot, .. } = &mut command {
+        *slot = owner;
     }
     command
 }

@@ -68,8 +68,11 @@ fn the_old_version_goes_on_until_the_new_one_runs() {
     node.handle_event(NOW, replaced());
     assert_eq!(digest(&node), "new");
     // The front door's rules have not changed.
-    let said = effects(&mut node);
-    assert!(matches!(&said[..], [Effect::Report(Notice::ServiceReplaced { .. })]), "{said:?}");
+    let emitted = effects(&mut node);
+    assert!(
+        matches!(&emitted[..], [Effect::Report(Notice::ServiceReplaced { .. })]),
+        "{emitted:?}"
+    );
     assert_eq!(node.digests().count(), 2, "the old one may be wanted back");
     node.handle_event(NOW, kept());
     assert_eq!(node.digests().collect::<Vec<_>>(), ["new"]);
@@ -85,8 +88,8 @@ fn a_failed_replacement_changes_nothing() {
     let reason = "on_start returned 1".to_owned();
     node.handle_event(NOW, Event::ReplaceFailed { entry: EntryId(0), reason });
     assert_eq!(before, (node.rules(), node.service(&name("monitor")).cloned()));
-    let said = effects(&mut node);
-    assert!(matches!(&said[..], [Effect::Report(Notice::ReplaceFailed { .. })]), "{said:?}");
+    let emitted = effects(&mut node);
+    assert!(matches!(&emitted[..], [Effect::Report(Notice::ReplaceFailed { .. })]), "{emitted:?}");
     assert_eq!(node.digests().count(), 1);
 }
 
@@ -180,10 +183,10 @@ fn one_at_a_time_and_a_lost_cell_takes_it_back() {
     node.handle_event(NOW, lost());
     assert_eq!(digest(&node), "sha256:00");
     assert_eq!(matches(&node), ["proto udp"]);
-    let told = effects(&mut node);
+    let emitted = effects(&mut node);
     assert!(
-        told.iter().any(|e| matches!(e, Effect::Report(Notice::ServicePutBack { .. }))),
-        "{told:?}"
+        emitted.iter().any(|e| matches!(e, Effect::Report(Notice::ServicePutBack { .. }))),
+        "{emitted:?}"
     );
 }
 
@@ -209,8 +212,8 @@ fn a_removal_of_a_watched_version_reports_the_removal_only() {
     effects(&mut node);
     node.handle_command(NOW, Command::Remove { service: name("monitor"), cascade: true }).unwrap();
     node.handle_event(NOW, Event::ServiceStopped { entry: EntryId(0) });
-    let told = effects(&mut node);
-    let notices: Vec<_> = told.iter().filter(|it| matches!(it, Effect::Report(_))).collect();
+    let emitted = effects(&mut node);
+    let notices: Vec<_> = emitted.iter().filter(|it| matches!(it, Effect::Report(_))).collect();
     assert!(matches!(notices[..], [Effect::Report(Notice::ServiceRemoved { .. })]), "{notices:?}");
 }
 
@@ -250,11 +253,11 @@ fn a_version_that_does_not_start_after_the_cell_was_away_gives_way_to_the_one_be
     let reason = "on_start returned 7".to_owned();
     node.handle_event(NOW, Event::ServiceFailed { entry: EntryId(0), reason });
     assert_eq!((digest(&node), matches(&node)), ("sha256:00", vec!["proto udp".to_owned()]));
-    let told = effects(&mut node);
+    let emitted = effects(&mut node);
     let is_old = |it: &Effect| matches!(it, Effect::StartService { start, .. } if start.digest == "sha256:00");
-    assert!(told.iter().any(is_old), "{told:?}");
+    assert!(emitted.iter().any(is_old), "{emitted:?}");
     let is_refused = |it: &Effect| matches!(it, Effect::Report(Notice::ReplaceFailed { .. }));
-    assert_eq!(told.iter().filter(|it| is_refused(it)).count(), 1, "{told:?}");
+    assert_eq!(emitted.iter().filter(|it| is_refused(it)).count(), 1, "{emitted:?}");
     node.handle_event(NOW, Event::ServiceStarted { entry: EntryId(0) });
     assert!(node.is_settled(&name("monitor")));
 }

@@ -249,10 +249,10 @@ impl Rules {
         for (at, rule) in wanted.iter().enumerate() {
             rule.spec.r#match.check()?;
             names.check(&rule.spec)?;
-            let there = self.rules.values().filter(|owned| !leaving.contains(&owned.rule.id));
-            let there = there.map(|owned| (&owned.rule.spec, owned.owner));
+            let others = self.rules.values().filter(|owned| !leaving.contains(&owned.rule.id));
+            let others = others.map(|owned| (&owned.rule.spec, owned.owner));
             let before = wanted[..at].iter().map(|rule| (&rule.spec, rule.owner));
-            check_stage(&rule.spec, rule.owner, there.chain(before))?;
+            check_stage(&rule.spec, rule.owner, others.chain(before))?;
         }
         let ids = self.free_ids(wanted.len(), &wanted)?;
         let owned = |(id, rule): (RuleId, DesiredRule)| {

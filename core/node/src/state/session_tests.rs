@@ -77,32 +77,32 @@ fn the_cell_knows_a_session_before_anything_of_it_starts() {
     let mut node = node();
     node.handle_command(NOW, create("gold", r#"{"cpu":["1ms/4ms"]}"#)).unwrap();
     node.handle_command(NOW, in_session("gold", "monitor", "proto udp")).unwrap();
-    let told = effects(&mut node);
+    let emitted = effects(&mut node);
     let gold = SessionId(2);
     assert_eq!(
-        told[0],
+        emitted[0],
         Effect::SetSession { session: gold, reservation: reservation(r#"{"cpu":["1ms/4ms"]}"#) }
     );
     assert!(
-        matches!(told.last(), Some(Effect::StartService { start: ServiceStart { session, .. }, .. }) if *session == gold)
+        matches!(emitted.last(), Some(Effect::StartService { start: ServiceStart { session, .. }, .. }) if *session == gold)
     );
     // A new cell gets the sessions before anything else.
     node.handle_event(NOW, lost());
     node.handle_timeout(Nanos::from_millis(20_000));
     node.handle_event(NOW, Event::CellReady);
-    let told: Vec<Effect> = effects(&mut node);
-    let session = told.iter().position(|e| matches!(e, Effect::SetSession { .. })).unwrap();
-    let start = told.iter().position(|e| matches!(e, Effect::StartService { .. })).unwrap();
-    assert!(session < start, "{told:?}");
+    let emitted: Vec<Effect> = effects(&mut node);
+    let session = emitted.iter().position(|e| matches!(e, Effect::SetSession { .. })).unwrap();
+    let start = emitted.iter().position(|e| matches!(e, Effect::StartService { .. })).unwrap();
+    assert!(session < start, "{emitted:?}");
 }
 
 #[test]
 fn a_change_of_a_reservation_touches_no_service() {
     let mut node = with_gold();
     node.handle_command(NOW, set("gold", r#"{"cpu":["2ms/4ms+extra"],"weight":200}"#)).unwrap();
-    let told = effects(&mut node);
-    let [Effect::SetSession { session: SessionId(2), reservation }] = &told[..] else {
-        panic!("{told:?}")
+    let emitted = effects(&mut node);
+    let [Effect::SetSession { session: SessionId(2), reservation }] = &emitted[..] else {
+        panic!("{emitted:?}")
     };
     assert_eq!(reservation.weight.get(), 200);
     // The same reservation again sends nothing.
@@ -142,11 +142,11 @@ fn a_session_in_use_is_removed_only_with_its_contents() {
     let (class, _) = refused(&mut node, in_session("gold", "touch", "any"));
     assert_eq!(class, RefusalClass::Busy);
     node.handle_event(NOW, Event::ServiceStopped { entry: EntryId(0) });
-    let told = effects(&mut node);
+    let emitted = effects(&mut node);
     assert!(node.session(&name("gold")).is_none());
-    assert!(told.contains(&Effect::RemoveSession { session: SessionId(2) }), "{told:?}");
+    assert!(emitted.contains(&Effect::RemoveSession { session: SessionId(2) }), "{emitted:?}");
     let gone = Notice::SessionRemoved { session: name("gold") };
-    assert_eq!(told.last(), Some(&Effect::Report(gone)));
+    assert_eq!(emitted.last(), Some(&Effect::Report(gone)));
     node.handle_command(NOW, create("gold", "{}")).unwrap();
 }
 
@@ -169,7 +169,7 @@ fn a_session_is_removed_with_a_service_being_replaced_and_the_rules_of_its_new_v
 #[test]
 fn an_impossible_session_is_refused_with_advice() {
     let mut node = with_gold();
-    for (command, class, says) in [
+    for (command, class, expected) in [
         (create("gold", "{}"), RefusalClass::Busy, "tam session set gold"),
         (create("system", "{}"), RefusalClass::Forbidden, "every node has"),
         (set("best-effort", "{}"), RefusalClass::Forbidden, "every node has"),
@@ -180,7 +180,7 @@ fn an_impossible_session_is_refused_with_advice() {
         (set("gold", r#"{"memory":"0B"}"#), RefusalClass::Invalid, "0 bytes"),
     ] {
         let (found, text) = refused(&mut node, command);
-        assert!(found == class && text.contains(says), "{found:?}: {text}");
+        assert!(found == class && text.contains(expected), "{found:?}: {text}");
     }
 }
 
@@ -224,7 +224,7 @@ fn half_promised() -> Node {
 fn a_reservation_beyond_capacity_is_refused_with_what_is_left_and_changes_nothing() {
     let mut node = half_promised();
     let left = node.left();
-    for (command, class, says) in [
+    for (command, class, expected) in [
         (
             create("silver", r#"{"cpu":["50%/100ms"]}"#),
             RefusalClass::Limit,
@@ -240,7 +240,7 @@ fn a_reservation_beyond_capacity_is_refused_with_what_is_left_and_changes_nothin
         (create("silver", r#"{"below":"60%/100ms"}"#), RefusalClass::Limit, "50 %"),
     ] {
         let (found, text) = refused(&mut node, command);
-        assert!(found == class && text.contains(says), "{found:?}: {text}");
+        assert!(found == class && text.contains(expected), "{found:?}: {text}");
         assert_eq!(node.left(), left);
     }
     assert_eq!(node.sessions().count(), 3);
@@ -285,8 +285,11 @@ fn a_node_with_less_capacity_than_reserved_clears_reservations_and_reports_them(
     assert_eq!(short.len(), 1);
     assert!(short[0].0 == name("gold") && short[0].1.to_string().contains("1MiB"), "{short:?}");
     assert_eq!(node.session(&name("gold")).unwrap().reservation, Reservation::default());
-    let told = effects(&mut node);
-    assert!(matches!(told[..], [Effect::SetSession { session: SessionId(2), .. }]), "{told:?}");
+    let emitted = effects(&mut node);
+    assert!(
+        matches!(emitted[..], [Effect::SetSession { session: SessionId(2), .. }]),
+        "{emitted:?}"
+    );
     // The rest is free for any session.
     node.handle_command(NOW, set("silver", r#"{"cpu":["90%/100ms"]}"#)).unwrap();
 }

@@ -497,8 +497,8 @@ impl World {
             if self.held.get(&service.entry) != Some(&Held::Running) {
                 continue;
             }
-            let told = self.edges.get(&service.entry).copied().unwrap_or_default();
-            for (edge, to) in told.iter().enumerate() {
+            let emitted = self.edges.get(&service.entry).copied().unwrap_or_default();
+            for (edge, to) in emitted.iter().enumerate() {
                 let next = service.then.get(&(edge as u16));
                 let next = next.map(|next| self.node.service(next).expect("an edge to nothing"));
                 let expected = match next {
@@ -657,8 +657,8 @@ impl World {
         let rules = self.node.rules();
         assert_eq!(waiting, rules.iter().filter(waits).count(), "seed {}", self.seed);
         let is_told = |reach: &&Reach| [Reach::Installed, Reach::Closed].contains(*reach);
-        let told = reaches.iter().filter(is_told).count();
-        assert_eq!(told, self.installed.entries.len(), "seed {}: a rule is missing", self.seed);
+        let emitted = reaches.iter().filter(is_told).count();
+        assert_eq!(emitted, self.installed.entries.len(), "seed {}: a rule is missing", self.seed);
     }
 }
 

@@ -194,11 +194,11 @@ fn services_that_start_together_cause_one_update_of_the_front_door() {
     }
     effects(&mut node);
     many.clone().for_each(|at| node.handle_event(NOW, started(at)));
-    let told = effects(&mut node);
-    let Effect::InstallRules { rules, .. } = &told[0] else { panic!("{:?}", told[0]) };
+    let emitted = effects(&mut node);
+    let Effect::InstallRules { rules, .. } = &emitted[0] else { panic!("{:?}", emitted[0]) };
     assert_eq!(rules.entries.len(), 21, "packets come before anybody hears that a service runs");
-    let reports = told[1..].iter().filter(|effect| matches!(effect, Effect::Report(_))).count();
-    assert_eq!((reports, told.len()), (20, 21));
+    let reports = emitted[1..].iter().filter(|effect| matches!(effect, Effect::Report(_))).count();
+    assert_eq!((reports, emitted.len()), (20, 21));
 }
 
 #[test]
@@ -365,7 +365,7 @@ fn the_level_and_its_reason_are_reported() {
     node.handle_command(NOW, command).unwrap();
     let service = node.service(&name("a")).unwrap();
     assert_eq!(service.level, abi::Level::User);
-    assert!(service.level_reason.contains("no place at nic yet"), "{}", service.level_reason);
+    assert!(service.level_reason.contains("does not run at nic yet"), "{}", service.level_reason);
     let json = serde_json::to_value(service).unwrap();
     assert_eq!((&json["state"], &json["level"]), (&"starting".into(), &"user".into()));
 
@@ -543,11 +543,11 @@ fn edges(node: &mut Node) -> Vec<(u16, Vec<Option<u16>>)> {
         Edge::Out => None,
         Edge::Down => panic!("no service is closed"),
     };
-    let told = effects(node).into_iter().filter_map(|effect| match effect {
+    let emitted = effects(node).into_iter().filter_map(|effect| match effect {
         Effect::SetEdges { entry, edges } => Some((entry.0, edges.map(open).to_vec())),
         _ => None,
     });
-    told.collect()
+    emitted.collect()
 }
 
 /// Returns a node on which `classify` (1) leads to `monitor` (0); both run.
@@ -590,11 +590,11 @@ fn a_service_stays_while_another_leads_to_it() {
     assert!(text.contains("comes after classify"), "{text}");
     node.handle_command(NOW, remove("monitor", true)).unwrap();
     assert!(node.service(&name("classify")).unwrap().then.is_empty());
-    let told = effects(&mut node);
-    let at = |found: fn(&Effect) -> bool| told.iter().position(found).unwrap();
+    let emitted = effects(&mut node);
+    let at = |found: fn(&Effect) -> bool| emitted.iter().position(found).unwrap();
     let edge = at(|effect| matches!(effect, Effect::SetEdges { .. }));
     let stop = at(|effect| matches!(effect, Effect::StopService { .. }));
-    assert!(edge < stop, "{told:?}");
+    assert!(edge < stop, "{emitted:?}");
 }
 
 #[test]
@@ -677,12 +677,12 @@ fn a_module_that_imports_ungranted_functions_is_refused_and_grants_reach_the_cel
     let wanted = deploy_with("sends", sends.clone().with_functions(functions), Vec::new());
     node.handle_command(NOW, wanted).unwrap();
     let effects = effects(&mut node);
-    let [Effect::StartService { start: ServiceStart { entry, functions: told, .. }, .. }] =
+    let [Effect::StartService { start: ServiceStart { entry, functions: emitted, .. }, .. }] =
         effects[..]
     else {
         panic!("{effects:?}");
     };
-    assert_eq!(told, functions);
+    assert_eq!(emitted, functions);
     node.handle_event(NOW, Event::ServiceStarted { entry });
     // The restriction survives in the recorded state, and a new version is checked again.
     let service = node.service(&name("sends")).unwrap();

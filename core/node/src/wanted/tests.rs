@@ -4,13 +4,13 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-type Table = Wanted<u32, u8, &'static str>;
+type Table = FetchQueue<u32, u8, &'static str>;
 
 const FAR: Hops = Hops::MAX;
 
-fn waits(asked: Asked<&'static str>) -> Waiter {
+fn waits(asked: RequestOutcome<&'static str>) -> Waiter {
     match asked {
-        Asked::Waits(waiter) => waiter,
+        RequestOutcome::Waits(waiter) => waiter,
         other => panic!("{other:?}"),
     }
 }
@@ -39,12 +39,12 @@ fn ten_thousand_that_want_one_module_make_one_fetch_and_the_first_pays() {
 fn ten_thousand_of_one_payer_find_room_and_another_payer_does_besides() {
     let mut table = Table::default();
     let mut taken = 0;
-    while matches!(table.ask(Nanos(0), 1, FAR, 1), Asked::Waits(_)) {
+    while matches!(table.ask(Nanos(0), 1, FAR, 1), RequestOutcome::Waits(_)) {
         taken += 1;
     }
     assert!(taken >= 10_000, "{taken}");
-    assert!(matches!(table.ask(Nanos(0), 1, FAR, 2), Asked::Waits(_)));
-    assert_eq!(table.ask(Nanos(0), 2, FAR, 1), Asked::Full);
+    assert!(matches!(table.ask(Nanos(0), 1, FAR, 2), RequestOutcome::Waits(_)));
+    assert_eq!(table.ask(Nanos(0), 2, FAR, 1), RequestOutcome::Full);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_miss_is_remembered_and_forgotten_and_what_is_not_there_for_longer() {
         table.ended(fetch).unwrap();
         table.remember(Nanos(100), fetch, None, miss, "why");
         let until = Nanos(100 + how_long.0);
-        let missed = Asked::Missed { reason: "why", until };
+        let missed = RequestOutcome::Missed { reason: "why", until };
         assert_eq!(table.ask(Nanos(until.0 - 1), digest, FAR, 2), missed);
         assert_eq!(table.poll_fetch(), None, "nobody is asked meanwhile");
         waits(table.ask(until, digest, FAR, 2));
@@ -95,7 +95,7 @@ fn a_miss_is_remembered_and_forgotten_and_what_is_not_there_for_longer() {
 fn a_miss_of_one_payer_is_not_anothers_and_one_that_came_is_no_miss() {
     let mut table = Table::default();
     table.remember(Nanos(0), fetch(1), Some(4), Miss::NotThere, "not yours");
-    assert!(matches!(table.ask(Nanos(1), 1, FAR, 4), Asked::Missed { .. }));
+    assert!(matches!(table.ask(Nanos(1), 1, FAR, 4), RequestOutcome::Missed { .. }));
     waits(table.ask(Nanos(1), 1, FAR, 5));
     table.arrived(1);
     waits(table.ask(Nanos(1), 1, FAR, 4));
@@ -106,8 +106,8 @@ fn a_miss_with_few_nodes_is_none_for_who_may_ask_more() {
     let mut table = Table::default();
     let near = Fetch { digest: 1, hops: Hops::new(1) };
     table.remember(Nanos(0), near, None, Miss::NotThere, "near");
-    assert!(matches!(table.ask(Nanos(1), 1, Hops::new(1), 1), Asked::Missed { .. }));
-    assert!(matches!(table.ask(Nanos(1), 1, Hops::NONE, 1), Asked::Missed { .. }));
+    assert!(matches!(table.ask(Nanos(1), 1, Hops::new(1), 1), RequestOutcome::Missed { .. }));
+    assert!(matches!(table.ask(Nanos(1), 1, Hops::NONE, 1), RequestOutcome::Missed { .. }));
     waits(table.ask(Nanos(1), 1, FAR, 1));
 }
 
@@ -115,7 +115,7 @@ fn a_miss_with_few_nodes_is_none_for_who_may_ask_more() {
 fn one_payer_has_half_of_the_fetches_and_others_are_begun_before_its_next() {
     let mut table = Table::default();
     let mut digest = 0;
-    while matches!(table.ask(Nanos(0), digest, FAR, 1), Asked::Waits(_)) {
+    while matches!(table.ask(Nanos(0), digest, FAR, 1), RequestOutcome::Waits(_)) {
         digest += 1;
     }
     assert_eq!(usize::try_from(digest).unwrap(), WANTED_MAX / 2);
@@ -134,7 +134,10 @@ fn memory_of_misses_is_bounded_and_the_oldest_make_room() {
         assert_eq!(table.missed, table.misses.values().map(Vec::len).sum::<usize>());
     }
     let last = 3 * u32::try_from(MISSES_MAX).unwrap() - 1;
-    assert!(matches!(table.ask(Nanos(u64::from(last)), last, FAR, 1), Asked::Missed { .. }));
+    assert!(matches!(
+        table.ask(Nanos(u64::from(last)), last, FAR, 1),
+        RequestOutcome::Missed { .. }
+    ));
     waits(table.ask(Nanos(u64::from(last)), 0, FAR, 1));
 }
 
@@ -187,10 +190,10 @@ proptest! {
                     let hops = Hops::new(hops);
                     let asked = table.ask(now, digest, hops, payer);
                     if missed.get(&digest).is_some_and(|(with, until)| *with >= hops && *until > now) {
-                        let is_missed = matches!(asked, Asked::Missed { .. });
+                        let is_missed = matches!(asked, RequestOutcome::Missed { .. });
                         prop_assert!(is_missed);
                     }
-                    if let Asked::Waits(waiter) = asked {
+                    if let RequestOutcome::Waits(waiter) = asked {
                         waiting.push((waiter, digest));
                     }
                 }
@@ -242,7 +245,7 @@ proptest! {
         prop_assert_eq!(table.count(), (0, 0));
     }
 
-    /// Nodes in any graph of repositories that ask each other for a module nobody has come to an
+    /// Nodes in any graph of repositories that ask each other for a missing module come to an
     /// end, with a bounded number of requests for each node, repository and number of hops.
     #[test]
     fn nodes_that_ask_each_other_end(
@@ -267,7 +270,7 @@ type Asker = (usize, Fetch<u32>);
 /// Nodes, each with its repositories, and one module that none has.
 struct World {
     repositories: Vec<Vec<usize>>,
-    tables: Vec<Wanted<u32, u8, &'static str>>,
+    tables: Vec<FetchQueue<u32, u8, &'static str>>,
     /// Running fetches: the node, the fetch, the repository that is asked next, and whether its
     /// answer is awaited.
     fetches: Vec<(usize, Fetch<u32>, usize, bool)>,
@@ -281,7 +284,7 @@ impl World {
         let of = |node| edges.iter().filter(move |(from, _)| *from == node).map(|(_, to)| *to);
         Self {
             repositories: (0..5).map(|node| of(node).collect()).collect(),
-            tables: vec![Wanted::default(); 5],
+            tables: vec![FetchQueue::default(); 5],
             fetches: Vec::new(),
             waiters: BTreeMap::new(),
             answered: 0,
@@ -291,8 +294,8 @@ impl World {
     /// Asks a node; `by` is the fetch of the node that asks.
     fn ask(&mut self, node: usize, hops: Hops, by: Option<Asker>) {
         match self.tables[node].ask(Nanos(0), 7, hops, 0) {
-            Asked::Waits(waiter) => drop(self.waiters.insert((node, waiter), by)),
-            Asked::Missed { .. } | Asked::Full => self.answer(by),
+            RequestOutcome::Waits(waiter) => drop(self.waiters.insert((node, waiter), by)),
+            RequestOutcome::Missed { .. } | RequestOutcome::Full => self.answer(by),
         }
     }
 
