@@ -222,7 +222,7 @@ pub struct SessionUse {
 pub struct SessionDetails {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
     pub schema_version: u32,
-    /// Number in metadata.
+    /// Number of the session in packet metadata.
     pub id: u16,
     /// Name of the session.
     pub name: String,
@@ -281,7 +281,7 @@ pub struct SessionPromised {
     pub schema_version: u32,
     /// Name of the session.
     pub session: String,
-    /// Number in metadata.
+    /// Number of the session in packet metadata.
     pub id: u16,
     /// Reservation that the node has promised.
     pub promised: ReservationInfo,

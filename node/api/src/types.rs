@@ -81,7 +81,7 @@ pub struct HandedOver {
 /// Port of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortInfo {
-    /// Number in metadata and counters.
+    /// Number of the port in packet metadata and counters.
     pub id: u16,
     /// Name in rules.
     pub name: String,
@@ -128,9 +128,9 @@ pub struct PortInfo {
 /// Session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionInfo {
-    /// Number in metadata.
+    /// Number of the session in packet metadata.
     pub id: u16,
-    /// Name.
+    /// Name of the session.
     pub name: String,
 }
 
@@ -246,7 +246,7 @@ pub struct BpfSet {
 /// Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServiceInfo {
-    /// Name.
+    /// Name of the service.
     pub name: String,
     /// Digest of the module.
     pub digest: String,
@@ -584,11 +584,11 @@ pub struct ModuleStored {
     pub schema_version: u32,
     /// Digest `sha256:…` of its bytes.
     pub digest: String,
-    /// Name.
+    /// Name of the module.
     pub name: String,
-    /// Version.
+    /// Version of the module.
     pub version: String,
-    /// Size in bytes.
+    /// Size of the module in bytes.
     pub size_bytes: u64,
 }
 
