@@ -79,7 +79,7 @@ pub enum NetlinkError {
     #[error(transparent)]
     Namespace(#[from] NetnsError),
     /// The kernel refused the request.
-    #[error("cannot {request}: {source}{}", said(explanation))]
+    #[error("cannot {request}: {source}{}", with_explanation(explanation))]
     Refused {
         /// Request, as a verb with its object.
         request: String,
@@ -136,7 +136,7 @@ pub enum NetlinkError {
     },
 }
 
-fn said(explanation: &str) -> String {
+fn with_explanation(explanation: &str) -> String {
     if explanation.is_empty() { String::new() } else { format!(" ({explanation})") }
 }
 

@@ -196,8 +196,8 @@ pub(super) fn set_mac(socket: &Socket, index: u32, mac: [u8; 6]) -> Result<(), N
 
 /// Sets a device's MTU, in bytes.
 pub(super) fn set_mtu(socket: &Socket, index: u32, mtu: u32) -> Result<(), NetlinkError> {
-    let what = format!("set an MTU of {mtu} on");
-    set(socket, index, &what, LinkUnspec::new_with_index(index).mtu(mtu))
+    let action = format!("set an MTU of {mtu} on");
+    set(socket, index, &action, LinkUnspec::new_with_index(index).mtu(mtu))
 }
 
 /// Sets the length of a device's transmit queue in packets; for a TAP device, of those that wait
@@ -246,10 +246,10 @@ fn create(socket: &Socket, request: String, message: LinkMessage) -> Result<(), 
 fn set(
     socket: &Socket,
     index: u32,
-    what: &str,
+    action: &str,
     message: LinkMessageBuilder<LinkUnspec>,
 ) -> Result<(), NetlinkError> {
-    let request = format!("{what} the network device number {index}");
+    let request = format!("{action} the network device number {index}");
     socket.change(request, &RouteNetlinkMessage::SetLink(message.build()), 0)
 }
 

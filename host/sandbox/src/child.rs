@@ -25,7 +25,7 @@ pub fn inherit(command: &mut Command, fd: OwnedFd) -> RawFd {
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn hand_nothing_down() -> io::Result<()> {
+pub fn close_inherited_on_exec() -> io::Result<()> {
     let flags = libc::CLOSE_RANGE_CLOEXEC.cast_signed();
     // SAFETY: the call takes three numbers, and closes nothing in this process.
     let done = unsafe { libc::close_range(FIRST_OTHER, libc::c_uint::MAX, flags) };
@@ -69,7 +69,7 @@ mod tests {
         if let Some(number) = std::env::var_os(INSIDE) {
             let number = number.into_string().unwrap();
             assert!(has(&number));
-            hand_nothing_down().unwrap();
+            close_inherited_on_exec().unwrap();
             return assert!(!has(&number));
         }
         let (_ours, theirs) = crate::fd_passing::pair().unwrap();

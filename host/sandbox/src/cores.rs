@@ -49,7 +49,7 @@ pub fn only(core: usize) -> io::Result<()> {
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn leave(core: usize) -> io::Result<()> {
+pub fn exclude(core: usize) -> io::Result<()> {
     let mut set = sched_getaffinity(None)?;
     if core < CpuSet::MAX_CPU {
         set.unset(core);
@@ -64,7 +64,7 @@ pub fn leave(core: usize) -> io::Result<()> {
 ///
 /// # Errors
 /// When the core does not exist, or the kernel refuses.
-pub fn when_idle_also(core: usize) -> io::Result<()> {
+pub fn add_when_idle(core: usize) -> io::Result<()> {
     let mut set = sched_getaffinity(None)?;
     if core >= CpuSet::MAX_CPU {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -78,7 +78,7 @@ pub fn when_idle_also(core: usize) -> io::Result<()> {
 ///
 /// # Errors
 /// Without `CAP_SYS_NICE`.
-pub fn go_first() -> io::Result<()> {
+pub fn set_realtime() -> io::Result<()> {
     schedule(libc::SCHED_FIFO, 1)
 }
 
@@ -104,12 +104,12 @@ mod tests {
             let core = last();
             assert!(first() <= core && may_use(first()));
             let before = sched_getaffinity(None).unwrap().count();
-            leave(core).unwrap();
+            exclude(core).unwrap();
             let after = sched_getaffinity(None).unwrap();
             assert_eq!(after.count(), if before > 1 { before - 1 } else { 1 });
             assert_eq!(after.is_set(core), before == 1);
             only(last()).unwrap();
-            leave(last()).unwrap();
+            exclude(last()).unwrap();
             assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
         });
     }
@@ -118,8 +118,8 @@ mod tests {
     fn a_thread_may_run_on_another_core_when_that_is_idle() {
         alone(|| {
             let core = last();
-            leave(core).unwrap();
-            when_idle_also(core).unwrap();
+            exclude(core).unwrap();
+            add_when_idle(core).unwrap();
             assert!(sched_getaffinity(None).unwrap().is_set(core));
             // SAFETY: 0 is the calling thread.
             assert_eq!(unsafe { libc::sched_getscheduler(0) }, libc::SCHED_IDLE);
@@ -129,10 +129,10 @@ mod tests {
     #[test]
     fn a_core_that_is_not_there_is_an_error() {
         alone(|| {
-            assert!(when_idle_also(usize::MAX).is_err());
+            assert!(add_when_idle(usize::MAX).is_err());
             only(CpuSet::MAX_CPU).unwrap_err();
             only(CpuSet::MAX_CPU - 1).unwrap_err();
-            leave(CpuSet::MAX_CPU).unwrap();
+            exclude(CpuSet::MAX_CPU).unwrap();
         });
     }
 }

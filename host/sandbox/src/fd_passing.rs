@@ -248,14 +248,14 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], time: Option<Nanos>) -> io::Result<
 ///
 /// # Errors
 /// As reported by the kernel.
-pub fn wait_either_way(socket: BorrowedFd<'_>, time: Nanos) -> io::Result<bool> {
+pub fn wait_readable_or_writable(socket: BorrowedFd<'_>, time: Nanos) -> io::Result<bool> {
     wait_for(&[socket], PollFlags::IN | PollFlags::OUT, Some(time))
 }
 
 /// Waits for events on descriptors; returns false when the time is over.
-fn wait_for(fds: &[BorrowedFd<'_>], what: PollFlags, time: Option<Nanos>) -> io::Result<bool> {
+fn wait_for(fds: &[BorrowedFd<'_>], events: PollFlags, time: Option<Nanos>) -> io::Result<bool> {
     let mut polled: Vec<PollFd<'_>> =
-        fds.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), what)).collect();
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), events)).collect();
     let timeout = time.map(|time| Timespec {
         tv_sec: (time.0 / 1_000_000_000) as i64,
         tv_nsec: (time.0 % 1_000_000_000) as i64,
@@ -353,15 +353,15 @@ mod tests {
         assert!(sent > 0);
         let mut buffer = vec![0; MESSAGE_LENGTH_MAX];
         // Messages of the other end are received meanwhile.
-        assert!(!wait_either_way(a.as_fd(), Nanos::from_millis(1)).unwrap());
+        assert!(!wait_readable_or_writable(a.as_fd(), Nanos::from_millis(1)).unwrap());
         send(b.as_fd(), b"wait", &[]).unwrap();
-        assert!(wait_either_way(a.as_fd(), Nanos::from_millis(60_000)).unwrap());
+        assert!(wait_readable_or_writable(a.as_fd(), Nanos::from_millis(60_000)).unwrap());
         assert!(matches!(receive(a.as_fd(), &mut buffer), Ok(Received::Message(4, _))));
         for _ in 0..sent {
-            let heard = receive(b.as_fd(), &mut buffer);
-            assert!(matches!(heard, Ok(Received::Message(MESSAGE_LENGTH_MAX, _))));
+            let received = receive(b.as_fd(), &mut buffer);
+            assert!(matches!(received, Ok(Received::Message(MESSAGE_LENGTH_MAX, _))));
         }
-        assert!(wait_either_way(a.as_fd(), Nanos::from_millis(60_000)).unwrap());
+        assert!(wait_readable_or_writable(a.as_fd(), Nanos::from_millis(60_000)).unwrap());
         assert!(try_send(a.as_fd(), &message, &[]).unwrap());
         drop(b);
         // A process that another test starts has the end, too, until its program runs.

@@ -149,7 +149,7 @@ const GUARDED: u64 = 0x10;
 const GUARDED: u64 = 0;
 
 /// Condition for a call: for each of some arguments the index, width, comparison and value.
-type Way<'a> = &'a [(u8, Width, Is, u64)];
+type Condition<'a> = &'a [(u8, Width, Is, u64)];
 
 /// Calls that a role may make.
 #[derive(Default)]
@@ -161,10 +161,10 @@ impl Allowed {
     }
 
     /// Allows a call under one of these conditions.
-    fn only(&mut self, call: c_long, ways: &[Way<'_>]) -> Result<(), BackendError> {
-        let rules = ways.iter().map(|way| {
-            let conditions = way.iter().map(|(place, width, is, value)| {
-                SeccompCondition::new(*place, width.clone(), is.clone(), *value)
+    fn only(&mut self, call: c_long, conditions: &[Condition<'_>]) -> Result<(), BackendError> {
+        let rules = conditions.iter().map(|condition| {
+            let conditions = condition.iter().map(|(argument, width, is, value)| {
+                SeccompCondition::new(*argument, width.clone(), is.clone(), *value)
             });
             SeccompRule::new(conditions.collect::<Result<_, _>>()?)
         });
@@ -174,10 +174,11 @@ impl Allowed {
     }
 
     /// Allows a call whose argument of 32 bits is one of these values.
-    fn one_of(&mut self, call: c_long, place: u8, values: &[i32]) -> Result<(), BackendError> {
-        let value = |value: &i32| [(place, Width::Dword, Is::Eq, u64::from(value.cast_unsigned()))];
-        let ways: Vec<_> = values.iter().map(value).collect();
-        self.only(call, &ways.iter().map(|way| &way[..]).collect::<Vec<_>>())
+    fn one_of(&mut self, call: c_long, argument: u8, values: &[i32]) -> Result<(), BackendError> {
+        let value =
+            |value: &i32| [(argument, Width::Dword, Is::Eq, u64::from(value.cast_unsigned()))];
+        let conditions: Vec<_> = values.iter().map(value).collect();
+        self.only(call, &conditions.iter().map(|condition| &condition[..]).collect::<Vec<_>>())
     }
 }
 
@@ -187,7 +188,7 @@ pub(super) fn of(role: Role) -> Result<BpfProgram, BackendError> {
     allowed.all(BOTH);
     // `abort`: a signal to this process only.
     allowed.one_of(libc::SYS_tgkill, 1, &[rustix::process::getpid().as_raw_nonzero().get()])?;
-    let plain: Way<'_> = &[(2, Width::Qword, Is::MaskedEq(EXECUTABLE), 0)];
+    let plain: Condition<'_> = &[(2, Width::Qword, Is::MaskedEq(EXECUTABLE), 0)];
     allowed.only(libc::SYS_mmap, &[plain])?;
     match role {
         Role::CompileWorker => {
@@ -197,7 +198,7 @@ pub(super) fn of(role: Role) -> Result<BpfProgram, BackendError> {
         }
         Role::Cell { .. } => {
             allowed.all(CELL);
-            let code: Way<'_> = &[(2, Width::Qword, Is::MaskedEq(!GUARDED), CODE)];
+            let code: Condition<'_> = &[(2, Width::Qword, Is::MaskedEq(!GUARDED), CODE)];
             allowed.only(libc::SYS_mprotect, &[plain, code])?;
             cell_descriptors(&mut allowed)?;
             cell_sockets(&mut allowed)?;
@@ -207,7 +208,7 @@ pub(super) fn of(role: Role) -> Result<BpfProgram, BackendError> {
             allowed.all(CODEC_HERE);
             // Threads of this process, in its present namespaces.
             let thread = u64::from(libc::CLONE_THREAD.cast_unsigned());
-            let is_thread: Way<'_> = &[(0, Width::Qword, Is::MaskedEq(thread), thread)];
+            let is_thread: Condition<'_> = &[(0, Width::Qword, Is::MaskedEq(thread), thread)];
             allowed.only(libc::SYS_clone, &[is_thread])?;
         }
     }
@@ -237,14 +238,14 @@ fn cell_descriptors(allowed: &mut Allowed) -> Result<(), BackendError> {
 fn cell_sockets(allowed: &mut Allowed) -> Result<(), BackendError> {
     let of = |level: i32| (1, Width::Dword, Is::Eq, u64::from(level.cast_unsigned()));
     let option = |name: i32| (2, Width::Dword, Is::Eq, u64::from(name.cast_unsigned()));
-    let xdp: Way<'_> = &[of(libc::SOL_XDP)];
-    let counted: Way<'_> = &[of(libc::SOL_PACKET), option(libc::PACKET_STATISTICS)];
-    let room: Way<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_SNDBUF)];
-    let lingers: Way<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_LINGER)];
+    let xdp: Condition<'_> = &[of(libc::SOL_XDP)];
+    let counted: Condition<'_> = &[of(libc::SOL_PACKET), option(libc::PACKET_STATISTICS)];
+    let room: Condition<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_SNDBUF)];
+    let lingers: Condition<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_LINGER)];
     allowed.only(libc::SYS_getsockopt, &[xdp, counted])?;
     // Query for bytes that were sent and have not arrived.
     allowed.one_of(libc::SYS_ioctl, 1, &[libc::TIOCOUTQ as i32])?;
-    let acknowledges: Way<'_> = &[of(libc::IPPROTO_TCP), option(libc::TCP_QUICKACK)];
+    let acknowledges: Condition<'_> = &[of(libc::IPPROTO_TCP), option(libc::TCP_QUICKACK)];
     allowed.only(libc::SYS_setsockopt, &[xdp, room, lingers, acknowledges])?;
     allowed.only(libc::SYS_sendto, &[&[(4, Width::Qword, Is::Eq, 0)]])
 }

@@ -58,7 +58,7 @@ pub enum SandboxError {
     /// Capabilities could not be dropped.
     #[error("dropping the capabilities: {0}")]
     Capabilities(String),
-    /// The memory of the process would stay readable for others.
+    /// The process could not be made untraceable (`PR_SET_DUMPABLE`).
     #[error("keeping others out of the memory: {0}")]
     Dumpable(io::Error),
     /// The flag `PR_SET_NO_NEW_PRIVS` could not be set.
@@ -131,10 +131,10 @@ fn enter_with(role: Role, folder: Option<&Path>) -> Result<Entered, SandboxError
     limit("core dumps", Resource::Core, 0)?;
     rights::drop_bounding();
     // A codec's libraries are in the machine's folders.
-    let empty_root = role != Role::Codec && rights::leave_files();
+    let empty_root = role != Role::Codec && rights::enter_empty_root();
     let (user, locks_memory) = match role {
         Role::Cell { locked_bytes } => lock_as_a_user(locked_bytes)?,
-        Role::CompileWorker | Role::Codec => (rights::become_nobody_else(false), false),
+        Role::CompileWorker | Role::Codec => (rights::become_unique_user(false), false),
     };
     rights::drop_capabilities(locks_memory)?;
     // A change of the user resets the flag.
@@ -190,11 +190,11 @@ pub fn confine(role: Role) -> Result<Confined, SandboxError> {
 }
 
 /// Sets a resource limit that cannot be raised again.
-fn limit(what: &'static str, resource: Resource, most: u64) -> Result<(), SandboxError> {
+fn limit(name: &'static str, resource: Resource, most: u64) -> Result<(), SandboxError> {
     let hard = getrlimit(resource).maximum;
     let most = Some(hard.map_or(most, |hard| hard.min(most)));
     setrlimit(resource, Rlimit { current: most, maximum: most })
-        .map_err(|errno| SandboxError::Limit(what, errno.into()))
+        .map_err(|errno| SandboxError::Limit(name, errno.into()))
 }
 
 /// Changes to a user of its own that may lock this many bytes. Returns the user, and true if the
@@ -205,7 +205,7 @@ fn lock_as_a_user(bytes: u64) -> Result<(Option<u32>, bool), SandboxError> {
     let raised = Rlimit { current: Some(bytes), maximum: Some(bytes) };
     let is_enough =
         hard.is_none_or(|hard| hard >= bytes) || setrlimit(Resource::Memlock, raised).is_ok();
-    let user = rights::become_nobody_else(!is_enough);
+    let user = rights::become_unique_user(!is_enough);
     let most = if is_enough && user.is_some() { bytes } else { hard.unwrap_or(u64::MAX) };
     limit("locked memory", Resource::Memlock, most)?;
     Ok((user, !is_enough || user.is_none()))

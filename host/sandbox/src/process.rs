@@ -10,12 +10,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// Process that is not a child of this one.
 #[derive(Debug)]
-pub struct Stranger {
+pub struct ForeignProcess {
     pid: u32,
     fd: OwnedFd,
 }
 
-impl Stranger {
+impl ForeignProcess {
     /// Opens the process that has this id now. Whether it is the right one has to be checked after
     /// this: as long as that one lives, no other gets its id.
     ///
@@ -143,12 +143,12 @@ mod tests {
     #[test]
     fn a_stranger_is_ended_and_waited_for() {
         let mut child = std::process::Command::new("/bin/sleep").arg("60").spawn().unwrap();
-        let stranger = Stranger::open(child.id()).unwrap();
+        let stranger = ForeignProcess::open(child.id()).unwrap();
         assert!(!stranger.wait(Duration::ZERO).unwrap());
         stranger.kill().unwrap();
         assert!(stranger.wait(Duration::from_secs(10)).unwrap());
         child.wait().unwrap();
         stranger.kill().unwrap();
-        assert!(Stranger::open(child.id()).is_err(), "its number names nobody");
+        assert!(ForeignProcess::open(child.id()).is_err(), "its number names nobody");
     }
 }

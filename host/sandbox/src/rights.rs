@@ -15,7 +15,7 @@ const OWN_USERS: u32 = 0x7000_0000;
 
 /// Changes the root to an empty folder: the list of descriptors of a thread that has ended. Returns
 /// false where this process may not.
-pub(super) fn leave_files() -> bool {
+pub(super) fn enter_empty_root() -> bool {
     let left = std::thread::spawn(|| -> io::Result<()> {
         // Root and working folder are shared by all threads.
         rustix::process::chdir("/proc/thread-self/fdinfo")?;
@@ -26,7 +26,7 @@ pub(super) fn leave_files() -> bool {
 }
 
 /// Changes to a user id that no other process has. Returns `None` where this process may not.
-pub(super) fn become_nobody_else(keep: bool) -> Option<u32> {
+pub(super) fn become_unique_user(keep: bool) -> Option<u32> {
     let number = OWN_USERS | rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     let (user, group) = (Uid::from_raw(number), Gid::from_raw(number));
     rustix::thread::set_keep_capabilities(keep).ok()?;

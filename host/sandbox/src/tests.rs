@@ -25,9 +25,9 @@ fn run_again(name: &str, environment: &[(&str, &str)]) {
     again.envs(environment.iter().copied());
     let name = format!("tests::{name}");
     let output = again.args(["--exact", &name, "--nocapture"]).env(INSIDE, "1").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("1 passed"), "it ran no test: {said}");
+    let output_text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output_text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output_text.contains("1 passed"), "it ran no test: {output_text}");
 }
 
 fn refused<T>(result: io::Result<T>) {

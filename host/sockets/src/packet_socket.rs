@@ -224,12 +224,12 @@ mod tests {
             let frame = [&macs[..], rest].concat();
             sockets[0].send(&frame).unwrap();
             let end = Instant::now() + Duration::from_secs(5);
-            let came = std::iter::from_fn(|| {
+            let received = std::iter::from_fn(|| {
                 let left = end.saturating_duration_since(Instant::now());
                 sockets[1].receive(left).unwrap()
             });
             // Frames of the kernel itself (router solicitations) come, too.
-            assert!(came.take(100).any(|came| came == frame), "{rest:x?}");
+            assert!(received.take(100).any(|received| received == frame), "{rest:x?}");
         }
     }
 }

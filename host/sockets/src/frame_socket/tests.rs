@@ -31,7 +31,7 @@ fn scratch(name: &str, ends: [&str; 2]) -> Option<(Scratch, Netlink, [u32; 2])> 
 }
 
 /// Returns our own frames received so far.
-fn came(socket: &FrameSocket, buffer: &mut Buffer) -> Vec<Vec<u8>> {
+fn received(socket: &FrameSocket, buffer: &mut Buffer) -> Vec<Vec<u8>> {
     let frames = std::iter::from_fn(|| Some(socket.receive(buffer).unwrap()?.bytes.to_vec()));
     frames.filter(|frame| frame.starts_with(&MACS)).collect()
 }
@@ -51,7 +51,7 @@ fn egress_of_a_device_is_watched_except_frames_of_its_port() {
     own.send(&[&[&MACS[..], &[0x88, 0xb5, 1]].concat()], Unfinished::default()).unwrap();
     wire.send(&[&MACS[..], &[0x88, 0xb5, 2]].concat()).unwrap();
     other.send(&tagged).unwrap();
-    assert_eq!(came(&watch, &mut buffer), [tagged]);
+    assert_eq!(received(&watch, &mut buffer), [tagged]);
     let stamp = std::time::UNIX_EPOCH + Duration::from_nanos(watch.stamp().unwrap());
     assert!((before..=std::time::SystemTime::now()).contains(&stamp), "{stamp:?}");
 }
@@ -82,17 +82,17 @@ fn a_taken_frame_reaches_the_kernel_when_it_is_returned_and_not_before() {
         [&MACS[..], &[0x81, 0x00, 0xa0, 10, 0x88, 0xb5, 9, 9]].concat(),
     ];
     frames.iter().for_each(|frame| wire.send(frame).unwrap());
-    assert!(came(&socket, &mut buffer).is_empty(), "nothing was taken yet");
+    assert!(received(&socket, &mut buffer).is_empty(), "nothing was taken yet");
     socket.take().unwrap();
     frames.iter().for_each(|frame| wire.send(frame).unwrap());
     assert!(socket.has_received());
-    assert_eq!(came(&socket, &mut buffer), frames);
+    assert_eq!(received(&socket, &mut buffer), frames);
     // Returned frames are not taken again, and frames that the port sends are not received.
     frames
         .iter()
         .for_each(|frame| back.send(&[&frame[..5], &frame[5..]], Unfinished::default()).unwrap());
     frames.iter().for_each(|frame| socket.send(&[frame], Unfinished::default()).unwrap());
-    assert!(came(&socket, &mut buffer).is_empty());
+    assert!(received(&socket, &mut buffer).is_empty());
     let counted = socket.counted().unwrap();
     assert!(counted.received >= 2 && counted.dropped == 0, "{counted:?}");
     assert_eq!(socket.counted().unwrap(), counted, "asked twice, counted twice");
@@ -129,7 +129,7 @@ fn a_closed_ingress_outlives_its_creator_and_passes_marked_frames() {
     let passed = || {
         let count = || {
             let received = || net::recv(&stack, &mut [0u8; 64][..], net::RecvFlags::TRUNC).is_ok();
-            std::iter::repeat_with(received).take_while(|came| *came).count()
+            std::iter::repeat_with(received).take_while(|received| *received).count()
         };
         wire.send(&frame).unwrap();
         let of_wire = count();
